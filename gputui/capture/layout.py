@@ -1,0 +1,84 @@
+"""The ring's layout: what the C library writes and the reader maps. `gputui_capture.c` mirrors it.
+
+One file a process, in the session's private folder: a header page, then `capacity` slots of 64
+bytes. Producers reserve slots with one atomic on `head`, fill them, then publish each slot by
+storing `low 32 bits of (slot number + 1)` in its last word; the reader takes slots in order
+while they are published and moves `tail`. A full ring drops the record and counts it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+MAGIC = 0x4755_5052_494E_4731
+LAYOUT_VERSION = 1
+HEADER_BYTES = 4096
+SLOT_BYTES = 64
+STRING_BYTES_PER_SLOT = 60
+
+
+class RecordKind(enum.IntEnum):
+    """First byte of a slot."""
+
+    STRING = 1
+    """`name` is the id being defined, `value` the length in bytes; the UTF-8 bytes follow in
+    the slots after it, 60 a slot, each still ending in its own publication word."""
+    RANGE_PUSH = 2
+    """`thread`, `start`, `name`, `a` domain (string id, 0 default), `b` category (string id),
+    `c` colour (0xRRGGBB) where flag bit 0 is set, `value` payload where bit 1 is set."""
+    RANGE_POP = 3
+    """`thread`, `start` (the moment), `a` domain."""
+    RANGE_START = 4
+    """As RANGE_PUSH, with `value` the range's id."""
+    RANGE_END = 5
+    """`thread`, `start` (the moment), `value` the range's id."""
+    MARK = 6
+    """As RANGE_PUSH; an instant."""
+    THREAD_NAME = 7
+    """`thread`, `name`."""
+    KERNEL = 16
+    """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
+    `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""
+    MEMCPY = 17
+    """As KERNEL with `value` bytes, `sub` CUPTI copy kind, `source_kind`, `destination_kind`
+    CUPTI memory kinds; `c` the peer device for peer copies."""
+    MEMSET = 18
+    """As MEMCPY with `destination_kind` alone."""
+    API = 19
+    """`start`, `end`, `correlation`, `thread`, `name` (of the call), `sub` 0 runtime 1 driver,
+    `a` return value."""
+    SYNCHRONIZATION = 20
+    """`start`, `end`, `correlation`, `sub` CUPTI type, `b` stream, `c` context."""
+    GRAPH = 21
+    """A whole graph launch: as KERNEL, without `name`; `e` graph id."""
+    LAUNCH_SHAPE = 22
+    """`d` the id being defined; `name` kernel; `start` = gridX | gridY << 32, `end` = gridZ |
+    blockX << 32, `value` = blockY | blockZ << 32, `a` registers a thread, `b` static shared
+    bytes, `c` dynamic shared bytes."""
+    FLUSH = 32
+    """All activity that had finished by `start` has been delivered; `value` is the number of
+    records CUPTI dropped so far."""
+    EXIT = 33
+    """The process said goodbye at `start`; nothing follows."""
+
+
+SLOT = np.dtype(
+    {
+        "names": [
+            "kind", "sub", "source_kind", "destination_kind", "thread", "start", "end",
+            "correlation", "name", "value", "a", "b", "c", "d", "e", "published",
+        ],
+        "formats": [
+            "u1", "u1", "u1", "u1", "<u4", "<u8", "<u8",
+            "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4",
+        ],
+        "offsets": [0, 1, 2, 3, 4, 8, 16, 24, 28, 32, 40, 44, 48, 52, 56, 60],
+        "itemsize": SLOT_BYTES,
+    }
+)  # fmt: skip
+"""One slot. For ranges and marks `sub` is a set of flags: bit 0 coloured, bit 1 has a payload."""
+
+FLAG_COLORED = 1
+FLAG_PAYLOAD = 2

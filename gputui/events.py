@@ -1,0 +1,436 @@
+"""The vocabulary: every event a source can make, one small typed record each.
+
+Sources emit these, the session folds them, the journal stores them as JSON lines. All times
+are nanoseconds of CLOCK_REALTIME since the epoch (`time.time_ns()`), the clock that CUPTI and
+the capture library stamp with, so that samples, ranges and kernels share one axis.
+
+What is missing is `None`, never 0; why it is missing travels in `GpuUnavailable` and
+`HostUnavailable`, which a source emits only when the reasons change.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA_VERSION = 1
+"""Of the journal and of every JSON document the program prints. Raised when a shape changes."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of an event. Fields at their default are left out of the journal."""
+
+
+class Event(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
+    """Something a source saw. `time_ns` is when."""
+
+    time_ns: int
+
+
+# --- the machine ---------------------------------------------------------------------------
+
+
+class GpuFacts(Record, frozen=True, kw_only=True):
+    """What does not change about one GPU while the program runs."""
+
+    index: int
+    uuid: str
+    name: str
+    pci_bus_id: str | None = None
+    compute_capability: str | None = None
+    sm_count: int | None = None
+    memory_total_bytes: int | None = None
+    memory_bus_width_bits: int | None = None
+    max_sm_clock_mhz: int | None = None
+    max_memory_clock_mhz: int | None = None
+    peak_memory_bandwidth_bytes_per_s: float | None = None
+    peak_memory_bandwidth_source: str | None = None
+    power_limit_watts: float | None = None
+    temperature_slowdown_celsius: float | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    gpm_supported: bool = False
+    mig_enabled: bool | None = None
+
+
+class HostFacts(Record, frozen=True, kw_only=True):
+    """The computer around the GPUs."""
+
+    hostname: str
+    system: str
+    cpu_model: str | None = None
+    cpu_count: int
+    memory_total_bytes: int
+
+
+class Header(Event, frozen=True, kw_only=True, tag="header"):
+    """The first event of every session, and the first line of every journal.
+
+    `monotonic_ns` is CLOCK_MONOTONIC read at `time_ns`: the anchor that tells a stepped wall
+    clock from a pause.
+    """
+
+    schema: int
+    gputui_version: str
+    python_version: str
+    monotonic_ns: int
+    arguments: tuple[str, ...] = ()
+    interval_s: float
+    host: HostFacts
+    driver_version: str | None = None
+    cuda_driver_version: str | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+    gpu_unavailable_reason: str | None = None
+
+
+class GpuSample(Record, frozen=True, kw_only=True):
+    """One GPU at one moment. Field names are those of `--once --json`."""
+
+    index: int
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_bandwidth_percent: float | None = None
+    memory_bandwidth_bytes_per_s: float | None = None
+    sm_active_percent: float | None = None
+    sm_occupancy_percent: float | None = None
+    tensor_active_percent: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+
+
+class HostSample(Record, frozen=True, kw_only=True):
+    """The computer at one moment."""
+
+    cpu_percent: float | None = None
+    memory_used_bytes: int | None = None
+    load_1m: float | None = None
+
+
+class ProcessSample(Record, frozen=True, kw_only=True):
+    """One process that holds memory on a GPU, as the driver and the host see it."""
+
+    pid: int
+    gpu: int
+    user: str | None = None
+    command: str | None = None
+    gpu_memory_bytes: int | None = None
+    sm_percent: float | None = None
+    cpu_percent: float | None = None
+    host_memory_bytes: int | None = None
+
+
+class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
+    """One tick of the sampler. `processes` is None when they were not asked for this tick.
+
+    `own_cpu_percent` is what gputui itself used of one core since the last tick.
+    """
+
+    host: HostSample
+    gpus: tuple[GpuSample, ...] = ()
+    processes: tuple[ProcessSample, ...] | None = None
+    own_cpu_percent: float | None = None
+
+
+class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
+    """Why fields of one GPU are None: field name → reason. Replaces what was said before."""
+
+    gpu: int
+    reasons: dict[str, str]
+
+
+class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
+    """Why host fields, or whole kinds of readings (`processes`), are None."""
+
+    reasons: dict[str, str]
+
+
+# --- a run ---------------------------------------------------------------------------------
+
+
+class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
+    """A child process was started. `run` numbers the runs of one session from 1."""
+
+    run: int
+    kind: Literal["workload", "command"]
+    name: str
+    arguments: tuple[str, ...]
+    parameters: dict[str, str | int | float | bool] = {}
+    pid: int
+    step_range: str | None = None
+    """Name of the range that is one step, where the workload says so."""
+    capture_unavailable_reason: str | None = None
+
+
+class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
+    """How far the workload is: `done` of `total` `unit`s in `stage`."""
+
+    run: int
+    stage: str
+    done: float
+    total: float | None = None
+    unit: str = ""
+
+
+class RunMetrics(Event, frozen=True, kw_only=True, tag="run_metrics"):
+    """Figures the workload reported; the newest value of a name wins."""
+
+    run: int
+    metrics: dict[str, float | int | str | bool | None]
+
+
+class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
+    """Whole lines the child wrote, cleaned of control characters.
+
+    `dropped_lines` counts those left out because the child wrote faster than is kept.
+    """
+
+    run: int
+    stream: Literal["stdout", "stderr"]
+    lines: tuple[str, ...]
+    dropped_lines: int = 0
+
+
+class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
+    """The child is gone. Exactly one of `exit_code` and `signal` is set.
+
+    `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` tells
+    that gputui ended it at the user's wish.
+    """
+
+    run: int
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str
+    stopped: bool = False
+
+
+# --- what the capture library saw ------------------------------------------------------------
+
+
+class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
+    """A process of the run loaded the capture library. `process` numbers them from 1."""
+
+    run: int
+    process: int
+    pid: int
+    parent_pid: int
+    rank: int | None = None
+    local_rank: int | None = None
+    command: str
+    cuda_status: str
+    """"tracing", "no CUDA", or one line that says why kernels are not seen."""
+    cupti_version: int | None = None
+
+
+class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
+    """The process ended or stopped writing. `clean` is False when it vanished mid-way."""
+
+    process: int
+    clean: bool
+
+
+class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
+    """A node of the range tree, seen for the first time. `range` numbers nodes from 1.
+
+    A node is one name at one place: (process, thread, domain, parent, name). `parent` is 0 at
+    the top. `thread` is the operating system's thread id. `style` follows nsys.
+    """
+
+    range: int
+    process: int
+    thread: int
+    parent: int
+    domain: str = ""
+    name: str
+    style: Literal["PushPop", "StartEnd"] = "PushPop"
+    color: int | None = None
+    category: str | None = None
+
+
+class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
+    """A kernel name, seen for the first time. `kernel` numbers names from 1."""
+
+    kernel: int
+    name: str
+    mangled: str
+
+
+class Distribution(msgspec.Struct, frozen=True, array_like=True):
+    """Durations (ns) or sizes (bytes) as a mergeable sum.
+
+    `squares` is Σ(x − mean)². `values` are (value, count) pairs, sorted by value: the values
+    themselves while `exact`, otherwise bucket midpoints no further than 1 % from each value.
+    """
+
+    count: int
+    total: int
+    squares: float
+    minimum: int
+    maximum: int
+    values: tuple[tuple[int, int], ...]
+    exact: bool = True
+
+
+class RangeDelta(Record, frozen=True, kw_only=True):
+    """What closed in one range node since the last delta.
+
+    `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one
+    GPU operation launched inside the range (or inside its children) ran; `gpu_total_ns` adds
+    their durations up. `projected` are, for each instance whose operations have all arrived,
+    first start to last end on the GPU, as nsys projects.
+    """
+
+    range: int
+    cpu: Distribution | None = None
+    gpu_busy_ns: int = 0
+    gpu_total_ns: int = 0
+    projected: Distribution | None = None
+
+
+class KernelDelta(Record, frozen=True, kw_only=True):
+    """Kernels of one name that finished, by the innermost range that launched them.
+
+    `range` 0 is outside every range. `inherited` tells that the launching thread had no range
+    open and `range` is the one open on the process's main thread at that moment (autograd);
+    nsys counts such a kernel outside every range.
+    """
+
+    process: int
+    range: int
+    kernel: int
+    device: int
+    inherited: bool = False
+    time: Distribution
+
+
+class MemoryOperationDelta(Record, frozen=True, kw_only=True):
+    """Copies and memsets that finished. `operation` is nsys's name of the kind."""
+
+    process: int
+    range: int
+    operation: str
+    device: int
+    source_kind: str | None = None
+    destination_kind: str | None = None
+    inherited: bool = False
+    time: Distribution
+    size: Distribution
+
+
+class ApiDelta(Record, frozen=True, kw_only=True):
+    """CUDA calls that returned, by name and by innermost range of the calling thread."""
+
+    process: int
+    range: int
+    name: str
+    inherited: bool = False
+    time: Distribution
+
+
+class DeviceDelta(Record, frozen=True, kw_only=True):
+    """Time in which at least one captured operation ran on a device, and their count.
+
+    `first_start_ns` and `last_end_ns` span the operations of this delta.
+    """
+
+    process: int
+    device: int
+    busy_ns: int
+    operations: int
+    first_start_ns: int
+    last_end_ns: int
+
+
+class OpenRange(msgspec.Struct, frozen=True, array_like=True):
+    """A range that is open now, and since when."""
+
+    range: int
+    since_ns: int
+
+
+class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
+    """All that the reader saw in one process since its last delta.
+
+    `records` and `dropped` count ring records; `unattributed` counts GPU operations whose
+    launch never arrived; `callback_ns` is what the library measured of its own time in the
+    traced process; `reader_cpu_ns` is what reading cost here.
+    """
+
+    process: int
+    ranges: tuple[RangeDelta, ...] = ()
+    kernels: tuple[KernelDelta, ...] = ()
+    memory_operations: tuple[MemoryOperationDelta, ...] = ()
+    api: tuple[ApiDelta, ...] = ()
+    devices: tuple[DeviceDelta, ...] = ()
+    open_ranges: tuple[OpenRange, ...] = ()
+    records: int = 0
+    dropped: int = 0
+    unattributed: int = 0
+    callback_ns: int = 0
+    reader_cpu_ns: int = 0
+
+
+class Mark(Event, frozen=True, kw_only=True, tag="mark"):
+    """An NVTX mark: an instant with a name."""
+
+    process: int
+    thread: int
+    domain: str = ""
+    name: str
+
+
+class StepSpan(msgspec.Struct, frozen=True, array_like=True):
+    """One span of a step's timeline, relative to its start. `lane` is "cpu" or "gpu".
+
+    On the "gpu" lane a span is a stretch of GPU work launched by `range`.
+    """
+
+    lane: Literal["cpu", "gpu"]
+    range: int
+    start_ns: int
+    duration_ns: int
+
+
+class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
+    """The last whole step: the spans of its ranges, outermost first, and of its GPU work.
+
+    `spans_left_out` counts what was too much to carry.
+    """
+
+    process: int
+    range: int
+    start_ns: int
+    duration_ns: int
+    spans: tuple[StepSpan, ...] = ()
+    spans_left_out: int = 0
+
+
+AnyEvent = (
+    Header
+    | MachineSample
+    | GpuUnavailable
+    | HostUnavailable
+    | RunStarted
+    | RunProgress
+    | RunMetrics
+    | RunOutput
+    | RunEnded
+    | ProcessAttached
+    | ProcessDetached
+    | RangeDefined
+    | KernelDefined
+    | CaptureDelta
+    | Mark
+    | StepTimeline
+)
