@@ -159,14 +159,17 @@ class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
-    """A child process was started. `run` numbers the runs of one session from 1."""
+    """A child process was started. `run` numbers the runs of one session from 1.
+
+    `pid` is None when it could not be started; the RunEnded that follows says why.
+    """
 
     run: int
     kind: Literal["workload", "command"]
     name: str
     arguments: tuple[str, ...]
     parameters: dict[str, str | int | float | bool] = {}
-    pid: int
+    pid: int | None
     step_range: str | None = None
     """Name of the range that is one step, where the workload says so."""
     capture_unavailable_reason: str | None = None
