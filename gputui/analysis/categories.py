@@ -1,0 +1,104 @@
+"""Kernel names → categories, by ordered rules on the demangled name.
+
+The order carries the meaning: "mma" alone would match GammaBeta, flash kernels contain
+"cutlass", Inductor's fused kernels are named after the operators they fuse. Rules with a
+lower-case pattern are matched without regard to case.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+OTHER = "other"
+
+_RULES: tuple[tuple[str, str], ...] = (
+    (
+        "communication",
+        r"nccl|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(one|two)_shot|nvshmem",
+    ),
+    ("memory copy", r"^\[?(cuda )?mem(cpy|set)"),
+    ("triton fused", r"^triton_(poi|red|per|for)_"),
+    (
+        "attention",
+        r"flash_(fwd|bwd|attn)|flash_?attention|fmha|sdpa|mha_(fwd|bwd|varlen)|attention"
+        r"|flex_attention|preatt|compute_att|paged_att|reshape_and_cache",
+    ),
+    (
+        "optimizer",
+        r"multi_tensor|fused_?(adam|sgd)|(?<![a-z])adamw?_|amp_foreach|amp_update_scale",
+    ),
+    (
+        "normalization",
+        r"layer_?norm|rms_?norm|gammabeta|rowwisemoments|batch_?norm|group_?norm"
+        r"|computeinternalgradients|computefusedparams",
+    ),
+    ("softmax", r"soft_?max"),
+    ("mixture of experts", r"(?<![a-z])moe|topk_?gating|expert"),
+    ("loss", r"nll_loss|cross_entropy"),
+    ("elementwise", r"subtensorop"),
+    (
+        "matmul",
+        r"gemm|nvjet|cublas|cutlass|xmma|gemv|split_?k|matmul|(?<![a-z])bmm_|_tensorop_|wgmma"
+        r"|umma|[hs](884|1688|16816|16832)|triton_(tem|mm)|cijk_|dot_kernel|reduce_1block"
+        r"|conv(olution)?[0-9_]*(d|_kernel|fprop|dgrad|wgrad)|winograd|implicit_gemm|^kernel2?$",
+    ),
+    ("triton", r"^triton_"),
+    (
+        "copy",
+        r"catarraybatched|direct_copy|copy_kernel|convertfp|transpose|permute|quantize"
+        r"|(?<![a-z])cast_|copy_device_to_device",
+    ),
+    ("rotary embedding", r"rotary|rope"),
+    ("random", r"philox|distribution_|curand|(?<![a-z])random|bernoulli|dropout"),
+    ("sort", r"radix_?sort|(?<![a-z])sort|topk|mergesort"),
+    ("scan", r"(?<![a-z])scan|cumsum|cumprod"),
+    ("index", r"index|gather|scatter|embedding|(?<![a-z])tril|triu|arange|range_kernel"),
+    ("reduction", r"reduce|reduction|(?<![a-z])argm(ax|in)"),
+    (
+        "elementwise",
+        r"elementwise|vectorized|pointwise|fill|activation|gelu|silu|relu|unrolled|foreach",
+    ),
+)
+_COMPILED = tuple((category, re.compile(pattern, re.IGNORECASE)) for category, pattern in _RULES)
+
+CATEGORIES: tuple[str, ...] = (*dict.fromkeys(category for category, _ in _RULES), OTHER)
+"""Every category, in the order of the rules; `other` is last."""
+
+
+@functools.lru_cache(maxsize=65536)
+def category(name: str) -> str:
+    """The category of a kernel by its demangled name; "other" where no rule matches."""
+    for label, pattern in _COMPILED:
+        if pattern.search(name):
+            return label
+    return OTHER
+
+
+@functools.lru_cache(maxsize=65536)
+def short_name(name: str) -> str:
+    """The function's own name: no return type, namespaces, template or call arguments.
+
+    As nsys's `:base` names: `void at::native::elementwise_kernel<128, …>(int, …)` becomes
+    `elementwise_kernel`. A name that is not C++ stays as it is.
+    """
+    depth = 0
+    end = len(name)
+    anonymous = "(anonymous namespace)"
+    text = name.replace(anonymous, "@" * len(anonymous))
+    for i, character in enumerate(text):
+        if character == "<":
+            if depth == 0:
+                end = min(end, i)
+            depth += 1
+        elif character == ">":
+            depth = max(0, depth - 1)
+            if depth == 0 and text[i + 1 : i + 3] == "::":
+                end = len(name)
+        elif character == "(" and depth == 0:
+            end = min(end, i)
+            break
+    head = text[:end].rstrip()
+    base = head.rsplit("::", 1)[-1] if depth == 0 or "<" not in head else head
+    base = base.rsplit(" ", 1)[-1] if not name.startswith("[") else name
+    return base.replace("@" * len(anonymous), anonymous) or name

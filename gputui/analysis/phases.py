@@ -1,0 +1,231 @@
+"""The range tree as rows: what each phase costs on the CPU and on the GPU.
+
+Three clocks, three columns: `cpu_*` is time inside the range on the launching thread (what
+nsys's nvtx_pushpop_sum shows), `gpu_busy_ns` the time the GPU ran something launched inside it,
+`gpu_projected_ns` first operation's start to last one's end, added up over instances.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gputui.distributions import Accumulator
+from gputui.session import Range, Run
+
+LAUNCH_CALLS = re.compile(
+    r"^(cudaLaunch(?!HostFunc)|cuLaunch(?!HostFunc)|cudaGraphLaunch|cuGraphLaunch)"
+)
+"""Calls that put kernels on the GPU. A graph launch is one call, however many nodes."""
+
+LIBRARY_DOMAINS = re.compile(r"^(nccl|cccl|cub|cublas|cudnn|cufft|cusolver|nvshmem|thrust)", re.I)
+"""Domains that libraries write for themselves: off the main tree unless asked for."""
+
+STEP_NAMES = re.compile(
+    r"^(step|iter|iteration|train_step|training_step|decode_step|batch"
+    r"|ProfilerStep)([ #_:]?\d+)?$",
+    re.IGNORECASE,
+)
+"""Range names that people give to one step, where the workload does not say its own."""
+
+
+PhaseKey = tuple[int, str, tuple[str, ...]]
+"""A path in one process: (process, domain, names from the top)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One path of the range tree in one rank; threads of a process are added up.
+
+    `share_percent` is of the GPU's busy time where the run used a GPU, otherwise of the time
+    in outermost ranges; `per_step_ns` is the CPU time a step of the nearest enclosing step.
+    `open_since_ns` is set while an instance is open. `exact` tells that medians are.
+    """
+
+    key: PhaseKey
+    path: str
+    name: str
+    depth: int
+    domain: str
+    style: str
+    rank: int | None
+    pid: int
+    color: int | None
+    instances: int
+    cpu: Accumulator
+    projected: Accumulator
+    cpu_total_ns: int
+    cpu_exclusive_ns: int
+    gpu_busy_ns: int
+    gpu_total_ns: int
+    per_step_ns: float | None
+    kernels: int
+    kernel_ns: int
+    launches: int
+    memcpy_bytes: int
+    share_percent: float | None
+    open_since_ns: int | None
+    has_children: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the program is in this phase now."""
+        return self.open_since_ns is not None
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What was launched in one node itself, and with its descendants."""
+
+    kernels: int = 0
+    kernel_ns: int = 0
+    launches: int = 0
+    memcpy_bytes: int = 0
+
+    def add(self, other: _Counts) -> None:
+        self.kernels += other.kernels
+        self.kernel_ns += other.kernel_ns
+        self.launches += other.launches
+        self.memcpy_bytes += other.memcpy_bytes
+
+
+def is_library_domain(domain: str) -> bool:
+    """Whether a library, not the user's program, writes this domain."""
+    return bool(LIBRARY_DOMAINS.match(domain))
+
+
+def is_launch(call: str) -> bool:
+    """Whether a CUDA call of this name puts kernels on the GPU."""
+    return bool(LAUNCH_CALLS.match(call))
+
+
+def phase_rows(
+    run: Run, *, inherited: bool = False, library_domains: bool = False
+) -> list[PhaseRow]:
+    """The run's range tree, parents before children, in order of first appearance.
+
+    With `inherited`, kernels launched by threads that have no range of their own (autograd)
+    count in the range open on the process's main thread; without it they count in none, as in
+    nsys. `library_domains` adds the ranges of NCCL, CUB and their like.
+    """
+    tree = _Tree(run, library_domains)
+    own = _own_counts(run, inherited)
+    return [tree.row(key, own) for key in tree.keys]
+
+
+class _Tree:
+    """The run's nodes grouped by path, threads of a process together."""
+
+    def __init__(self, run: Run, library_domains: bool) -> None:
+        self.run = run
+        self.nodes: dict[PhaseKey, list[Range]] = {}
+        self.children: dict[PhaseKey, list[PhaseKey]] = {}
+        roots: list[PhaseKey] = []
+        # An explicit stack: a program may nest deeper than Python recurses.
+        pending: list[tuple[int, PhaseKey | None]] = [
+            (number, None)
+            for number in reversed(run.roots)
+            if library_domains or not is_library_domain(run.ranges[number].definition.domain)
+        ]
+        while pending:
+            number, parent = pending.pop()
+            node = run.ranges[number]
+            names = (*(parent[2] if parent else ()), node.definition.name)
+            key = (node.definition.process, node.definition.domain, names)
+            if key not in self.nodes:
+                self.nodes[key] = []
+                self.children[key] = []
+                (self.children[parent] if parent else roots).append(key)
+            self.nodes[key].append(node)
+            pending.extend((child, key) for child in reversed(node.children))
+        self.keys: list[PhaseKey] = []
+        stack = roots[::-1]
+        while stack:
+            key = stack.pop()
+            self.keys.append(key)
+            stack.extend(reversed(self.children[key]))
+        self.gpu_ns = sum(device.busy_ns for device in run.devices.values())
+        self.cpu_ns = sum(node.cpu.total for key in roots for node in self.nodes[key])
+
+    def row(self, key: PhaseKey, own: dict[int, _Counts]) -> PhaseRow:
+        """The row of one path."""
+        process, domain, names = key
+        nodes = self.nodes[key]
+        attached = self.run.processes[process].attached
+        counts = self._inclusive(nodes, own)
+        cpu = _together([node.cpu for node in nodes])
+        gpu_busy = sum(node.gpu_busy_ns for node in nodes)
+        inside = sum(node.cpu.total for child in self.children[key] for node in self.nodes[child])
+        opened = [node.open_since_ns for node in nodes if node.open_since_ns is not None]
+        whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (self.cpu_ns, cpu.total)
+        steps = self._enclosing_steps(key)
+        return PhaseRow(
+            key=key,
+            path="/".join(names),
+            name=names[-1],
+            depth=len(names) - 1,
+            domain=domain,
+            style=nodes[0].definition.style,
+            rank=attached.rank,
+            pid=attached.pid,
+            color=nodes[0].definition.color,
+            instances=cpu.count,
+            cpu=cpu,
+            projected=_together([node.projected for node in nodes]),
+            cpu_total_ns=cpu.total,
+            cpu_exclusive_ns=max(0, cpu.total - inside),
+            gpu_busy_ns=gpu_busy,
+            gpu_total_ns=sum(node.gpu_total_ns for node in nodes),
+            per_step_ns=cpu.total / steps if steps else None,
+            kernels=counts.kernels,
+            kernel_ns=counts.kernel_ns,
+            launches=counts.launches,
+            memcpy_bytes=counts.memcpy_bytes,
+            share_percent=100.0 * part / whole if whole else None,
+            open_since_ns=min(opened) if opened else None,
+            has_children=bool(self.children[key]),
+        )
+
+    def _inclusive(self, nodes: list[Range], own: dict[int, _Counts]) -> _Counts:
+        total = _Counts()
+        stack = [node.definition.range for node in nodes]
+        while stack:
+            number = stack.pop()
+            if number in own:
+                total.add(own[number])
+            stack.extend(self.run.ranges[number].children)
+        return total
+
+    def _enclosing_steps(self, key: PhaseKey) -> int:
+        """Instances of the nearest step at or around `key`, 0 where there is none."""
+        process, domain, names = key
+        wanted = self.run.started.step_range
+        for length in range(len(names), 0, -1):
+            name = names[length - 1]
+            if name == wanted if wanted else STEP_NAMES.match(name):
+                return sum(node.cpu.count for node in self.nodes[process, domain, names[:length]])
+        return 0
+
+
+def _together(parts: list[Accumulator]) -> Accumulator:
+    """One accumulator for several threads; the usual single one is not copied."""
+    return parts[0] if len(parts) == 1 else Accumulator.of(parts)
+
+
+def _own_counts(run: Run, inherited: bool) -> dict[int, _Counts]:
+    own: dict[int, _Counts] = {}
+
+    def of(number: int) -> _Counts:
+        return own.setdefault(number, _Counts())
+
+    for kernel, times in run.kernels.items():
+        if inherited or not kernel.inherited:
+            of(kernel.range).kernels += times.count
+            of(kernel.range).kernel_ns += times.total
+    for call, times in run.api.items():
+        if (inherited or not call.inherited) and is_launch(call.name):
+            of(call.range).launches += times.count
+    for operation, both in run.memory_operations.items():
+        if (inherited or not operation.inherited) and "memcpy" in operation.operation:
+            of(operation.range).memcpy_bytes += both.size.total
+    return own

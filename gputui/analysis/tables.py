@@ -1,0 +1,133 @@
+"""Kernels, CUDA calls and memory operations as tables, with nsys's statistics.
+
+Time % is the share of the table's own total; rows are sorted by total time, longest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gputui.analysis.categories import category, short_name
+from gputui.distributions import Accumulator
+from gputui.session import Run, Session
+
+Key = tuple[str, str, str]
+"""(name, short name, category): what rows are summed by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One line of a statistics table. Times in ns, or bytes where the table is of sizes."""
+
+    name: str
+    short_name: str
+    category: str
+    instances: int
+    total: int
+    percent: float
+    average: float
+    median: float
+    minimum: int
+    maximum: int
+    deviation: float
+    exact: bool
+
+
+def kernel_rows(session: Session, run: Run, ranges: Iterable[int] | None = None) -> list[TableRow]:
+    """Kernels by name; with `ranges`, those launched in one of these range nodes."""
+    wanted = None if ranges is None else set(ranges)
+    sums: dict[int, Accumulator] = {}
+    for key, times in run.kernels.items():
+        if wanted is None or key.range in wanted:
+            sums.setdefault(key.kernel, Accumulator()).add(times.freeze())
+    named: dict[Key, Accumulator] = {}
+    for number, times in sums.items():
+        known = session.kernel_names.get(number)
+        name = known.name if known else f"(kernel {number})"
+        _merge(named, (name, short_name(name), category(name)), times)
+    return _rows(named)
+
+
+def api_rows(run: Run) -> list[TableRow]:
+    """CUDA calls by name."""
+    sums: dict[Key, Accumulator] = {}
+    for key, times in run.api.items():
+        _merge(sums, (key.name, key.name, "CUDA_API"), times)
+    return _rows(sums)
+
+
+def memory_time_rows(run: Run) -> list[TableRow]:
+    """Time of copies and memsets by operation."""
+    sums: dict[Key, Accumulator] = {}
+    for key, both in run.memory_operations.items():
+        _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.time)
+    return _rows(sums)
+
+
+def memory_size_rows(run: Run) -> list[TableRow]:
+    """Bytes of copies and memsets by operation; `total`, `average` … are bytes."""
+    sums: dict[Key, Accumulator] = {}
+    for key, both in run.memory_operations.items():
+        _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.size)
+    return _rows(sums)
+
+
+def all_rows(session: Session, run: Run) -> list[TableRow]:
+    """CUDA calls, kernels and memory operations in one table, as seed reports mix them."""
+    sums: dict[Key, Accumulator] = {}
+    for key, times in run.kernels.items():
+        known = session.kernel_names.get(key.kernel)
+        name = known.name if known else f"(kernel {key.kernel})"
+        _merge(sums, (name, short_name(name), "CUDA_KERNEL"), times)
+    for call, times in run.api.items():
+        _merge(sums, (call.name, call.name, "CUDA_API"), times)
+    for operation, both in run.memory_operations.items():
+        name = operation.operation
+        _merge(sums, (name, name, "MEMORY_OPER"), both.time)
+    return _rows(sums)
+
+
+def category_rows(kernels: Iterable[TableRow]) -> list[tuple[str, int, int, float]]:
+    """Kernel rows by category: (category, kernels, total ns, percent), longest first."""
+    sums: dict[str, list[int]] = {}
+    for row in kernels:
+        entry = sums.setdefault(row.category, [0, 0])
+        entry[0] += row.instances
+        entry[1] += row.total
+    whole = sum(total for _, total in sums.values())
+    return sorted(
+        (
+            (name, instances, total, 100.0 * total / whole if whole else 0.0)
+            for name, (instances, total) in sums.items()
+        ),
+        key=lambda entry: -entry[2],
+    )
+
+
+def _merge(sums: dict[Key, Accumulator], key: Key, times: Accumulator) -> None:
+    sums.setdefault(key, Accumulator()).add(times.freeze())
+
+
+def _rows(sums: dict[Key, Accumulator]) -> list[TableRow]:
+    whole = sum(times.total for times in sums.values())
+    rows = [
+        TableRow(
+            name=name,
+            short_name=short,
+            category=label,
+            instances=times.count,
+            total=times.total,
+            percent=100.0 * times.total / whole if whole else 0.0,
+            average=times.average or 0.0,
+            median=times.median or 0.0,
+            minimum=times.minimum or 0,
+            maximum=times.maximum or 0,
+            deviation=times.deviation or 0.0,
+            exact=times.exact,
+        )
+        for (name, short, label), times in sums.items()
+        if times.count
+    ]
+    rows.sort(key=lambda row: (-row.total, row.name))
+    return rows
