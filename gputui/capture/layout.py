@@ -27,11 +27,14 @@ class RecordKind(enum.IntEnum):
     the slots after it, 60 a slot, each still ending in its own publication word."""
     RANGE_PUSH = 2
     """`thread`, `start`, `name`, `a` domain (string id, 0 default), `b` category (string id),
-    `c` colour (0xRRGGBB) where flag bit 0 is set, `value` payload where bit 1 is set."""
+    `c` colour (0xRRGGBB) where flag bit 0 is set, `end` the payload's 8 bytes where bit 1 is
+    set and `source_kind` its type (see PayloadType), `d` the level: how many ranges of this
+    thread and domain were open before it."""
     RANGE_POP = 3
-    """`thread`, `start` (the moment), `a` domain."""
+    """`thread`, `start` (the moment), `a` domain, `d` the level of the range that it ends: a
+    reader whose stack is deeper or shallower knows that records between were dropped."""
     RANGE_START = 4
-    """As RANGE_PUSH, with `value` the range's id."""
+    """As RANGE_PUSH without level, with `value` the range's id."""
     RANGE_END = 5
     """`thread`, `start` (the moment), `value` the range's id."""
     MARK = 6
@@ -43,9 +46,9 @@ class RecordKind(enum.IntEnum):
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""
     MEMCPY = 17
     """As KERNEL with `value` bytes, `sub` CUPTI copy kind, `source_kind`, `destination_kind`
-    CUPTI memory kinds; `c` the peer device for peer copies."""
+    CUPTI memory kinds; `c` the peer device where `sub` is 10 (peer to peer); no `d`."""
     MEMSET = 18
-    """As MEMCPY with `destination_kind` alone."""
+    """As MEMCPY with `destination_kind` alone, and no `sub`."""
     API = 19
     """`start`, `end`, `correlation`, `thread`, `name` (of the call), `sub` 0 runtime 1 driver,
     `a` return value."""
@@ -58,8 +61,9 @@ class RecordKind(enum.IntEnum):
     blockX << 32, `value` = blockY | blockZ << 32, `a` registers a thread, `b` static shared
     bytes, `c` dynamic shared bytes."""
     FLUSH = 32
-    """All activity that had finished by `start` has been delivered; `value` is the number of
-    records CUPTI dropped so far."""
+    """CUPTI was asked at `start` for all activity that had finished, and delivered it (a buffer
+    that holds an unfinished operation comes later); `value` is the number of records CUPTI
+    dropped so far."""
     EXIT = 33
     """The process said goodbye at `start`; nothing follows."""
 
@@ -82,3 +86,58 @@ SLOT = np.dtype(
 
 FLAG_COLORED = 1
 FLAG_PAYLOAD = 2
+
+STRING_BYTES_MAX = 32768
+"""Longest string in a ring: names of ranges are cut at 4096 bytes, names of kernels here."""
+
+
+class PayloadType(enum.IntEnum):
+    """How the 8 bytes of a payload read; narrower NVTX numbers are widened to these."""
+
+    UINT64 = 1
+    INT64 = 2
+    DOUBLE = 3
+
+
+class CudaState(enum.IntEnum):
+    """How far CUDA capture is in a process; the header's `cuda_text` says it in words."""
+
+    NONE = 0
+    """The process has not initialised CUDA."""
+    TRACING = 1
+    OFF = 2
+    """Kernels were not asked for."""
+    FAILED = 3
+    STARTING = 4
+
+
+HEADER = np.dtype(
+    {
+        "names": [
+            "magic", "layout_version", "header_bytes", "slot_bytes", "pid", "parent_pid",
+            "rank", "local_rank", "cupti_version", "capacity", "start_ns", "start_ticks",
+            "cuda_state", "exited", "heartbeat_ns", "dropped", "callback_ns", "cupti_dropped",
+            "head", "tail", "cuda_text", "command",
+        ],
+        "formats": [
+            "<u8", "<u4", "<u4", "<u4", "<u4", "<u4",
+            "<i4", "<i4", "<u4", "<u8", "<u8", "<u8",
+            "<u4", "<u4", "<u8", "<u8", "<u8", "<u8",
+            "<u8", "<u8", "S512", "S3072",
+        ],
+        "offsets": [
+            0, 8, 12, 16, 20, 24,
+            28, 32, 36, 40, 48, 56,
+            64, 68, 72, 80, 88, 96,
+            128, 256, 512, 1024,
+        ],
+        "itemsize": HEADER_BYTES,
+    }
+)  # fmt: skip
+"""The first page of a ring. `capacity` counts slots and is a power of two; `head` (next slot to
+reserve, so also the slots written) and `tail` (next slot to read) never wrap. `start_ns` is
+when capture began, `start_ticks` the process's start in clock ticks since boot (field 22 of
+/proc/PID/stat, which tells a reused pid). `rank` and `local_rank` are -1 where absent.
+`dropped` counts records, `cupti_dropped` what CUPTI itself lost, `callback_ns` the time spent
+in the library (ranges by sampling), `heartbeat_ns` the last flush, 0 where CUDA is not traced.
+"""
