@@ -10,12 +10,20 @@ What is missing is `None`, never 0; why it is missing travels in `GpuUnavailable
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 SCHEMA_VERSION = 1
 """Of the journal and of every JSON document the program prints. Raised when a shape changes."""
+
+
+Moment = Annotated[int, Meta(ge=0, le=4_102_444_800_000_000_000)]
+"""Nanoseconds since the epoch, before the year 2100: what a calendar can show."""
+
+Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""A count, a duration or a size that fits the arrays it is computed in."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Event(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """Something a source saw. `time_ns` is when."""
 
-    time_ns: int
+    time_ns: Moment
 
 
 # --- the machine ---------------------------------------------------------------------------
@@ -201,7 +209,7 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
     run: int
     stream: Literal["stdout", "stderr"]
     lines: tuple[str, ...]
-    dropped_lines: int = 0
+    dropped_lines: Amount = 0
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
@@ -276,12 +284,12 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
     themselves while `exact`, otherwise bucket midpoints no further than 1 % from each value.
     """
 
-    count: int
-    total: int
+    count: Amount
+    total: Amount
     squares: float
-    minimum: int
-    maximum: int
-    values: tuple[tuple[int, int], ...]
+    minimum: Amount
+    maximum: Amount
+    values: tuple[tuple[Amount, Amount], ...]
     exact: bool = True
 
 
@@ -296,8 +304,8 @@ class RangeDelta(Record, frozen=True, kw_only=True):
 
     range: int
     cpu: Distribution | None = None
-    gpu_busy_ns: int = 0
-    gpu_total_ns: int = 0
+    gpu_busy_ns: Amount = 0
+    gpu_total_ns: Amount = 0
     projected: Distribution | None = None
 
 
@@ -349,17 +357,17 @@ class DeviceDelta(Record, frozen=True, kw_only=True):
 
     process: int
     device: int
-    busy_ns: int
-    operations: int
-    first_start_ns: int
-    last_end_ns: int
+    busy_ns: Amount
+    operations: Amount
+    first_start_ns: Moment
+    last_end_ns: Moment
 
 
 class OpenRange(msgspec.Struct, frozen=True, array_like=True):
     """A range that is open now, and since when."""
 
     range: int
-    since_ns: int
+    since_ns: Moment
 
 
 class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
@@ -377,11 +385,11 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     api: tuple[ApiDelta, ...] = ()
     devices: tuple[DeviceDelta, ...] = ()
     open_ranges: tuple[OpenRange, ...] = ()
-    records: int = 0
-    dropped: int = 0
-    unattributed: int = 0
-    callback_ns: int = 0
-    reader_cpu_ns: int = 0
+    records: Amount = 0
+    dropped: Amount = 0
+    unattributed: Amount = 0
+    callback_ns: Amount = 0
+    reader_cpu_ns: Amount = 0
 
 
 class Mark(Event, frozen=True, kw_only=True, tag="mark"):
@@ -401,8 +409,8 @@ class StepSpan(msgspec.Struct, frozen=True, array_like=True):
 
     lane: Literal["cpu", "gpu"]
     range: int
-    start_ns: int
-    duration_ns: int
+    start_ns: Amount
+    duration_ns: Amount
 
 
 class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
@@ -413,10 +421,10 @@ class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
 
     process: int
     range: int
-    start_ns: int
-    duration_ns: int
+    start_ns: Moment
+    duration_ns: Amount
     spans: tuple[StepSpan, ...] = ()
-    spans_left_out: int = 0
+    spans_left_out: Amount = 0
 
 
 AnyEvent = (

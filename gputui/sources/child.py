@@ -1,0 +1,285 @@
+"""One child process: started under a supervisor, read in batches, ended with all its children."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from gputui.text import clean_output
+
+GRACE_S = 5.0
+"""How long a child may take to end after SIGTERM before it is killed."""
+
+LINES_PER_BATCH = 2000
+"""More lines than this in one batch are counted and left out."""
+
+_BATCH_S = 0.1
+_READ_BYTES = 1 << 16
+_LONGEST_LINE = 1 << 16
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+Stream = Literal["stdout", "stderr", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the child ended. Exactly one of `exit_code` and `signal` is set."""
+
+    exit_code: int | None
+    signal: int | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Lines:
+    """Whole lines of one stream since the last batch."""
+
+    stream: Stream
+    lines: list[str]
+    dropped: int = 0
+
+
+class _LineBuffer:
+    """Bytes → whole lines, without ever holding more than a line and a batch."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream: Stream = stream
+        self._partial = b""
+        self._lines: list[str] = []
+        self._dropped = 0
+
+    def feed(self, data: bytes) -> None:
+        pieces = (self._partial + data).split(b"\n")
+        self._partial = pieces.pop()
+        if len(self._partial) > _LONGEST_LINE:
+            pieces.append(self._partial)
+            self._partial = b""
+        room = LINES_PER_BATCH - len(self._lines)
+        self._dropped += max(0, len(pieces) - room)
+        self._lines += [self._text(piece) for piece in pieces[: max(0, room)]]
+
+    def _text(self, piece: bytes) -> str:
+        text = piece.decode("utf-8", "replace")
+        return text if self.stream == "report" else clean_output(text)
+
+    def take(self, final: bool = False) -> Lines | None:
+        if final and self._partial:
+            self.feed(b"\n")
+        if not self._lines and not self._dropped:
+            return None
+        lines = Lines(self.stream, self._lines, self._dropped)
+        self._lines, self._dropped = [], 0
+        return lines
+
+
+class Child:
+    """A command running under the supervisor. One thread calls `run`; any may call `stop`."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        pass_through: bool = False,
+    ) -> None:
+        """`command` is argv; nothing is given to a shell.
+
+        With `pass_through` the child's standard input, output and errors are also gputui's own,
+        byte for byte.
+        """
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._pass_through = pass_through
+        self._control_read, self._control_write = os.pipe()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ask for the end of the child and all its children. Returns at once."""
+        if not self._stopping:
+            self._stopping = True
+            try:
+                os.write(self._control_write, b"x")
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.EBADF):
+                    raise
+
+    def run(
+        self,
+        started: Callable[[int], None],
+        output: Callable[[list[Lines]], None],
+    ) -> Ending:
+        """Start the child, hand its lines over in batches, and give how it ended.
+
+        `started` gets the pid once; it is not called when the command cannot be started.
+        """
+        executable = shutil.which(self._command[0], path=self._environment.get("PATH"))
+        if executable is None:
+            self._close_control()
+            return Ending(127, None, f"cannot start {self._command[0]}: command not found")
+        oom_kills = _oom_kills()
+        report_read, report_write = os.pipe()
+        status_read, status_write = os.pipe()
+        inherited = (self._control_read, status_write, report_write)
+        try:
+            supervisor = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(_SUPERVISOR),
+                    str(self._control_read),
+                    str(status_write),
+                    str(GRACE_S),
+                    *self._command,
+                ],
+                env=self._environment | {"GPUTUI_REPORT_FD": str(report_write)},
+                stdin=None if self._pass_through else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=inherited,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(report_read)
+            os.close(status_read)
+            self._close_control()
+            return Ending(126, None, f"cannot start {self._command[0]}: {error.strerror}")
+        finally:
+            for descriptor in inherited[1:]:
+                os.close(descriptor)
+        os.close(self._control_read)
+        try:
+            words = self._read_all(supervisor, report_read, status_read, started, output)
+        finally:
+            supervisor.wait()
+            os.close(self._control_write)
+            self._control_write = -1
+        return self._ending(words, _oom_kills() > oom_kills)
+
+    def _close_control(self) -> None:
+        os.close(self._control_read)
+        os.close(self._control_write)
+        self._control_write = -1
+
+    def _read_all(
+        self,
+        supervisor: subprocess.Popen[bytes],
+        report: int,
+        status: int,
+        started: Callable[[int], None],
+        output: Callable[[list[Lines]], None],
+    ) -> dict[str, int]:
+        """Pump every stream until the supervisor has said its last word and gone."""
+        assert supervisor.stdout is not None
+        assert supervisor.stderr is not None
+        words: dict[str, int] = {}
+        buffers = {
+            supervisor.stdout.fileno(): _LineBuffer("stdout"),
+            supervisor.stderr.fileno(): _LineBuffer("stderr"),
+            report: _LineBuffer("report"),
+        }
+        through: dict[int, BinaryIO] = {}
+        if self._pass_through:
+            through = {
+                supervisor.stdout.fileno(): sys.stdout.buffer,
+                supervisor.stderr.fileno(): sys.stderr.buffer,
+            }
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (*buffers, status):
+                os.set_blocking(descriptor, False)
+                selector.register(descriptor, selectors.EVENT_READ)
+            due: float | None = None
+            while selector.get_map():
+                timeout = None if due is None else max(0.0, due - time.monotonic())
+                for key, _ in selector.select(timeout):
+                    data = _read(key.fd)
+                    if data is None:
+                        continue
+                    if not data:
+                        selector.unregister(key.fd)
+                    elif key.fd == status:
+                        _hear(data, words, started)
+                    else:
+                        buffers[key.fd].feed(data)
+                        due = due or time.monotonic() + _BATCH_S
+                        if key.fd in through:
+                            _write_through(through, key.fd, data)
+                if due is not None and time.monotonic() >= due:
+                    due = None
+                    output([lines for buffer in buffers.values() if (lines := buffer.take())])
+        output([lines for buffer in buffers.values() if (lines := buffer.take(final=True))])
+        supervisor.stdout.close()
+        supervisor.stderr.close()
+        os.close(report)
+        os.close(status)
+        return words
+
+    def _ending(self, words: Mapping[str, int], oom_killed: bool) -> Ending:
+        name = self._command[0]
+        if "failed" in words:
+            return Ending(126, None, f"cannot start {name}: {os.strerror(words['failed']).lower()}")
+        if "ended" not in words:
+            return Ending(None, signal.SIGKILL, f"{name}: its supervisor was killed")
+        code = os.waitstatus_to_exitcode(words["ended"])
+        left = words.get("leftover", 0)
+        more = f"; {left} of its processes were still there and were ended" if left else ""
+        if code >= 0:
+            return Ending(code, None, f"{name} ended with status {code}{more}")
+        number = -code
+        try:
+            text = f"{name} was killed by {signal.Signals(number).name}"
+        except ValueError:
+            text = f"{name} was killed by signal {number}"
+        if number == signal.SIGKILL and oom_killed and not self._stopping:
+            text += ": the machine ran out of memory"
+        return Ending(None, number, text + more)
+
+
+def _read(descriptor: int) -> bytes | None:
+    """What is there now; b"" at the end, None when there is nothing yet."""
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _write_through(through: dict[int, BinaryIO], descriptor: int, data: bytes) -> None:
+    try:
+        through[descriptor].write(data)
+        through[descriptor].flush()
+    except (OSError, ValueError):
+        # Whoever read our output is gone; the child runs on and is still recorded.
+        del through[descriptor]
+
+
+def _hear(data: bytes, words: dict[str, int], started: Callable[[int], None]) -> None:
+    for line in data.decode("ascii", "replace").splitlines():
+        word, _, number = line.partition(" ")
+        if number.lstrip("-").isdigit():
+            words[word] = int(number)
+            if word == "started":
+                started(words[word])
+
+
+def _oom_kills() -> int:
+    """How often the kernel's out-of-memory killer struck on this host; 0 where it does not say."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return 0
