@@ -1,0 +1,122 @@
+"""`python -m workloads`: the catalogue, or one workload run by itself.
+
+stdout carries the JSON document alone, stderr everything for people. Exit status: 0 fine, 1 it
+failed, 2 wrong usage, 128 + N ended by signal N.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from workloads.catalogue import SCHEMA_VERSION, catalogue
+from workloads.command_line import overview, read_arguments
+from workloads.declaration import Outcome, Value, Workload
+from workloads.errors import CannotRun, MonitorGone, Refusal
+from workloads.registry import all_workloads, find
+from workloads.report import Report, finite, report_fd
+from workloads.stopping import die_quietly_on_signals
+
+_FAILED = 1
+_SIGNALLED = 128
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Does what `arguments` say and gives the exit status."""
+    die_quietly_on_signals()
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview(*all_workloads()))
+        return 0
+    if list(arguments) == ["--catalogue"]:
+        stdout = _reserve_stdout()
+        _print_json(catalogue(*all_workloads()), stdout)
+        return 0
+    try:
+        report = Report(report_fd(os.environ), sys.stderr)
+    except Refusal as error:
+        return _complain(str(error), error.exit_status)
+    try:
+        return _run_by_name(arguments[0], arguments[1:], report)
+    except MonitorGone:
+        return _FAILED
+
+
+def _run_by_name(name: str, arguments: Sequence[str], report: Report) -> int:
+    """Runs a workload. Whatever goes wrong becomes one line on stderr and one on the pipe."""
+    try:
+        workload = find(name)
+        given = read_arguments(workload, arguments)
+        stdout = _reserve_stdout()
+        outcome = _run(workload, given, report)
+        document = _document(workload, outcome)
+        report.result(document)
+        _print_json(document, stdout)
+    except Refusal as error:
+        report.error(error.kind, str(error))
+        return _complain(f"{name}: {error.kind}: {error}", error.exit_status)
+    except (MonitorGone, BrokenPipeError):
+        raise
+    except Exception as error:
+        # No workload means to raise this: the traceback is for whoever mends it.
+        traceback.print_exc()
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        report.error("failed", line)
+        return _complain(f"{name}: failed: {line}", _FAILED)
+    return 0 if outcome.stopped_by is None else _SIGNALLED + outcome.stopped_by
+
+
+def _run(workload: Workload, given: Mapping[str, Value], report: Report) -> Outcome:
+    try:
+        implementation = workload.implementation()
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise CannotRun("torch is not installed; pip install 'gputui[workloads]'") from error
+    return implementation(given, report)
+
+
+def _document(workload: Workload, outcome: Outcome) -> dict[str, object]:
+    """The result as it is printed and reported. `complete` is False when a signal cut it."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "workload": workload.name,
+        "complete": outcome.stopped_by is None,
+        "parameters": dict(outcome.parameters),
+        "results": {name: finite(value) for name, value in outcome.results.items()},
+        "unavailable": dict(outcome.unavailable),
+    }
+
+
+def _reserve_stdout() -> TextIO:
+    """The process's stdout for the JSON document; what anything else prints goes to stderr."""
+    reserved = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return reserved
+
+
+def _print_json(document: Mapping[str, object], stdout: TextIO) -> None:
+    json.dump(document, stdout, indent=2, allow_nan=False)
+    stdout.write("\n")
+    stdout.flush()
+
+
+def _complain(line: str, status: int) -> int:
+    print(f"workloads: {line}", file=sys.stderr)
+    return status
+
+
+def _program() -> int:
+    try:
+        return main(sys.argv[1:])
+    except BrokenPipeError:
+        # Whoever read stdout is gone; the interpreter must not fail again when it closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(_program())

@@ -1,0 +1,58 @@
+"""The catalogue as one JSON document: what a menu, a form and a script need of each workload."""
+
+from __future__ import annotations
+
+from workloads.declaration import Figure, Parameter, Preset, Workload
+from workloads.registry import Broken, Entry
+
+SCHEMA_VERSION = 1
+"""Of every JSON document `python -m workloads` prints. Raised when a shape changes."""
+
+Json = dict[str, object]
+
+
+def catalogue(entries: list[Entry], broken: list[Broken]) -> Json:
+    """`{schema, workloads: [...], broken: [{name, error}]}`, in the order of the registry."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "workloads": [_workload(entry.workload, entry.source) for entry in entries],
+        "broken": [{"name": failed.name, "error": failed.error} for failed in broken],
+    }
+
+
+def _workload(workload: Workload, source: str) -> Json:
+    return {
+        "name": workload.name,
+        "source": source,
+        "summary": workload.summary,
+        "description": workload.description,
+        "parameters": [_parameter(parameter) for parameter in workload.parameters],
+        "presets": [_preset(preset) for preset in workload.presets],
+        "phases": list(workload.phases),
+        "step_range": workload.step_range,
+        "results": [_figure(figure) for figure in workload.results],
+    }
+
+
+def _parameter(parameter: Parameter) -> Json:
+    return {
+        "name": parameter.name,
+        "kind": parameter.kind,
+        "default": parameter.default,
+        "cpu_default": parameter.cpu_default,
+        "help": parameter.help,
+        "unit": parameter.unit,
+        "min": parameter.minimum,
+        "max": parameter.maximum,
+        "choices": list(parameter.choices),
+        "pattern": parameter.pattern,
+        "allowed": parameter.allowed,
+    }
+
+
+def _preset(preset: Preset) -> Json:
+    return {"name": preset.name, "help": preset.help, "values": dict(preset.values)}
+
+
+def _figure(figure: Figure) -> Json:
+    return {"name": figure.name, "unit": figure.unit, "help": figure.help}

@@ -1,0 +1,83 @@
+"""Words typed after `python -m workloads` → what to do. Built from the declarations."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from workloads.declaration import Parameter, Value, Workload
+from workloads.errors import WrongUsage
+from workloads.registry import Broken, Entry
+
+USAGE = """\
+usage: python -m workloads NAME [--KEY VALUE ...]   run one; its result is JSON on stdout
+       python -m workloads NAME --help              its parameters
+       python -m workloads --catalogue              all of them, as JSON
+"""
+
+
+def overview(entries: list[Entry], broken: list[Broken]) -> str:
+    """What can be typed, and a line for every workload."""
+    lines = [USAGE]
+    lines += [f"  {entry.workload.name:<16}{entry.workload.summary}" for entry in entries]
+    lines += [f"  {failed.name:<16}does not load: {failed.error}" for failed in broken]
+    return "\n".join(lines)
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise WrongUsage(" ".join(message.split()))
+
+
+def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Value]:
+    """The values typed for `workload`, a preset's included, checked.
+
+    Prints help and raises SystemExit(0) for `--help`. Raises WrongUsage.
+    """
+    parser = _Parser(
+        prog=f"python -m workloads {workload.name}",
+        description=workload.description,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    if workload.presets:
+        presets = "; ".join(f"{preset.name}: {preset.help}" for preset in workload.presets)
+        parser.add_argument(
+            "--preset",
+            metavar="NAME",
+            default=None,
+            help=_literal(f"values to start from; {presets}"),
+        )
+    for parameter in workload.parameters:
+        parser.add_argument(
+            f"--{parameter.name}",
+            dest=parameter.name,
+            metavar=(parameter.unit or parameter.kind).upper(),
+            help=_literal(_help(parameter)),
+            # A bool's name alone switches it on.
+            nargs="?" if parameter.kind == "bool" else None,
+            const="true" if parameter.kind == "bool" else None,
+        )
+    known, unknown = parser.parse_known_args(arguments)
+    given = vars(known)
+    preset = given.pop("preset", None)
+    for word in unknown:
+        if not word.startswith("--"):
+            raise WrongUsage(f"{word[:64]!r} belongs to no parameter; write --NAME VALUE")
+        # No parameter has this name, or the parser would know it: the workload says so.
+        given[word.removeprefix("--").partition("=")[0]] = ""
+    return workload.read(given, preset)
+
+
+def _help(parameter: Parameter) -> str:
+    default = f"default {parameter.default}"
+    if parameter.cpu_default is not None:
+        default += f", on the CPU {parameter.cpu_default}"
+    return f"{parameter.help} ({parameter.allowed}; {default})"
+
+
+def _literal(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,110 @@
+"""Where a workload computes: the device that was asked for, its memory, its precision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from workloads.errors import CannotRun, OutOfMemory
+
+_TF32_CAPABILITY = (8, 0)
+"""Ampere: the first compute capability with TF32 tensor cores (CUDA C++ Programming Guide)."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The type tensors have, and what the matrix units really compute in."""
+
+    dtype: torch.dtype
+    effective: str
+
+
+def find_device(asked: str) -> torch.device:
+    """The device for "auto", "cpu", "cuda" or "cuda:N"; "auto" is CUDA where there is any.
+
+    Raises CannotRun when CUDA is asked for and cannot be had.
+    """
+    if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        why = "the driver shows it no GPU" if torch.version.cuda else "it was built without CUDA"
+        raise CannotRun(
+            f"device: {asked} cannot be had: torch {torch.__version__} sees no CUDA device "
+            f"({why}); use --device cpu"
+        )
+    index = int(asked.removeprefix("cuda:")) if ":" in asked else 0
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise CannotRun(f"device: {asked} cannot be had: torch sees cuda:0 to cuda:{count - 1}")
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    """What people call the device: "NVIDIA H200", "CPU"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory an allocation can have now: free on the GPU, or available on the host."""
+    if device.type == "cuda":
+        free, _total = torch.cuda.mem_get_info(device)
+        return free
+    return int(psutil.virtual_memory().available)
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for all work given to the device. The CPU's is done when it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def set_precision(name: str, device: torch.device) -> Precision:
+    """Makes `name` (fp32, tf32, bf16, fp16) the process's precision and says what that means.
+
+    fp32 is IEEE single precision: torch may otherwise run fp32 matrix products in TF32, which
+    keeps 10 bits of the 23. Raises CannotRun for tf32 where the device has none.
+    """
+    if name == "tf32":
+        if device.type == "cpu" or torch.cuda.get_device_capability(device) < _TF32_CAPABILITY:
+            raise CannotRun(
+                f"precision: tf32 needs a GPU of compute capability 8.0 or later; {device} "
+                "has no TF32; use fp32"
+            )
+        torch.set_float32_matmul_precision("high")
+        return Precision(torch.float32, "fp32 (tf32)")
+    torch.set_float32_matmul_precision("highest")
+    match name:
+        case "bf16":
+            return Precision(torch.bfloat16, "bf16")
+        case "fp16":
+            return Precision(torch.float16, "fp16")
+        case _:
+            return Precision(torch.float32, "fp32 (ieee)")
+
+
+@contextmanager
+def out_of_memory_explained() -> Iterator[None]:
+    """Turns a failed allocation, on the GPU or on the host, into OutOfMemory with one line."""
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfMemory(_first_sentences(str(error) or "the host has no more")) from error
+    except RuntimeError as error:
+        is_host = "DefaultCPUAllocator" in str(error)
+        if not is_host and not isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise OutOfMemory(_first_sentences(str(error))) from error
+
+
+def _first_sentences(text: str) -> str:
+    """What was tried and what was free; torch's advice after it is left out."""
+    line = " ".join(text.split())
+    found = re.match(r"(?:.*?[.:](?= |$)){1,3}", line)
+    return (found.group() if found else line)[:400]

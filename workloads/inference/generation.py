@@ -1,0 +1,66 @@
+"""Tokens out of the model, and when each arrived on the host."""
+
+from __future__ import annotations
+
+import time
+
+import nvtx
+import torch
+from torch import Tensor
+
+from workloads.inference.model import KVCache, Model
+
+STEP = nvtx.annotate("step")
+SAMPLE = nvtx.annotate("sample")
+COPY_BACK = nvtx.annotate("copy_back")
+
+
+class Generator:
+    """Writes up to `tokens` tokens for each sequence of `prompt` [batch, length], greedily.
+
+    All its memory is allocated here: cache, the next token on the device, and the text on the
+    host, which is pinned where the device is a GPU so that the copy needs no staging.
+
+    `started_ns` is when the prompt was given and `arrived_ns` when each token was on the host,
+    by the performance counter. The copy waits for the GPU, so the host's clock is honest.
+    """
+
+    def __init__(self, model: Model, prompt: Tensor, tokens: int) -> None:
+        batch, length = prompt.shape
+        table = model.token_table
+        self._model = model
+        self._prompt = prompt
+        self._cache = KVCache(model.shape, batch, length + tokens, table.dtype, table.device)
+        self._next = torch.empty((batch, 1), dtype=torch.int64, device=table.device)
+        self._text = torch.empty(
+            (tokens, batch, 1), dtype=torch.int64, pin_memory=table.device.type == "cuda"
+        )
+        self.started_ns = 0
+        self.arrived_ns: list[int] = []
+
+    @property
+    def text(self) -> Tensor:
+        """The tokens written so far, [batch, tokens], on the host."""
+        return self._text[: len(self.arrived_ns), :, 0].T
+
+    def prefill(self) -> None:
+        """Reads the prompt in one pass, which gives the first token. Forgets an earlier text."""
+        self._cache.length = 0
+        self.arrived_ns = []
+        self.started_ns = time.perf_counter_ns()
+        self._step(self._prompt)
+
+    def decode_step(self) -> None:
+        """The token after the newest one."""
+        self._step(self._next)
+
+    def _step(self, tokens: Tensor) -> None:
+        with STEP:
+            logits = self._model.forward(tokens, self._cache)
+            with SAMPLE:
+                # Padding has weights too, but stands for no word.
+                words = logits[:, : self._model.shape.vocabulary]
+                torch.argmax(words, dim=-1, keepdim=True, out=self._next)
+            with COPY_BACK:
+                self._text[len(self.arrived_ns)].copy_(self._next)
+        self.arrived_ns.append(time.perf_counter_ns())

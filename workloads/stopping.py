@@ -1,0 +1,52 @@
+"""Ending on request: the first SIGINT or SIGTERM asks, the second one ends the process."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def die_quietly_on_signals() -> None:
+    """Gives the signals their plain meaning: the process ends, without a traceback.
+
+    Importing torch and creating tensors cannot be interrupted half way and leave anything of
+    use, so outside a `StopRequest` that is what a signal does. A signal that the parent chose
+    to have ignored stays ignored.
+    """
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+class StopRequest:
+    """Inside `with StopRequest() as stop:` a signal sets `stop.signal` instead of killing.
+
+    The loop looks at it between steps, breaks, and what was measured so far is reported. Main
+    thread only, as Python's signal handlers are.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._asked)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.signal = number
+        signal.signal(number, signal.SIG_DFL)
