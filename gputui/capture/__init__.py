@@ -1,0 +1,1 @@
+"""What lives inside a traced process, the ring it writes, and how a child is given it."""

@@ -1,0 +1,196 @@
+"""How a child process is given the capture library: its environment and a private folder."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from gputui.capture.build import LIBRARY_NAME
+from gputui.text import clean
+
+SHARED_MEMORY = Path("/dev/shm")
+FOLDER_PREFIX = "gputui-"
+LOCK_NAME = ".gputui-lock"
+ROOM_BYTES = 128 << 20
+"""Shared memory that must be free for it to be chosen: a few processes' rings of 16 MiB."""
+
+_CUDA = "CUDA_INJECTION64_PATH"
+_NVTX = "NVTX_INJECTION64_PATH"
+_KNOWN_TOOLS = (
+    ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute")),
+    ("Nsight Systems (nsys)", ("nsight-systems", "nsight_systems", "libtoolsinjection")),
+    ("CUPTI", ("libcupti",)),
+)
+
+
+def library_path() -> Path | None:
+    """The compiled capture library beside this file, or None where it was not built."""
+    path = Path(__file__).with_name(LIBRARY_NAME)
+    return path if path.is_file() else None
+
+
+def missing_library_reason() -> str:
+    """One line for people: why `library_path` gives None and what to do."""
+    if not sys.platform.startswith("linux"):
+        return f"the capture library needs Linux, this is {sys.platform}"
+    return (
+        "the capture library is not built: install gcc or clang and run "
+        f"{sys.executable} -m gputui.capture.build"
+    )
+
+
+def capture_environment(
+    folder: Path,
+    kernels: bool,
+    base_environment: Mapping[str, str],
+    graph_trace: Literal["node", "graph"] = "node",
+) -> tuple[dict[str, str], str | None]:
+    """The environment for a child that is to be captured, and what stands in the way, if anything.
+
+    `base_environment` with what makes the driver and NVTX load the capture library, in the child and in
+    all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone (ranges only).
+    A variable that another tool has taken stays as it is, and the second value says in one
+    line who has it and what will be missing.
+    """
+    environment = dict(base_environment)
+    library = library_path()
+    if library is None:
+        return environment, missing_library_reason()
+    problems: list[str] = []
+    wanted = [(_NVTX, "ranges"), (_CUDA, "kernels")] if kernels else [(_NVTX, "ranges")]
+    for variable, what in wanted:
+        holder = base_environment.get(variable, "")
+        if holder and Path(holder).name != LIBRARY_NAME:
+            problems.append(f"{variable} is held by {_tool(holder)}: no {what}")
+        else:
+            environment[variable] = str(library)
+    if not kernels and Path(base_environment.get(_CUDA, "")).name == LIBRARY_NAME:
+        del environment[_CUDA]
+    if base_environment.get("NVTX_DISABLE"):
+        problems.append("NVTX_DISABLE is set: the nvtx package makes no ranges")
+    environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
+    environment["GPUTUI_CAPTURE_KERNELS"] = "1" if kernels else "0"
+    environment["GPUTUI_GRAPH_TRACE"] = graph_trace
+    if (
+        kernels
+        and "GPUTUI_CUPTI_PATH" not in base_environment
+        and (cupti := _cupti_of_this_python())
+    ):
+        environment["GPUTUI_CUPTI_PATH"] = str(cupti)
+    return environment, "; ".join(problems) or None
+
+
+def _tool(path: str) -> str:
+    if path == "./.":
+        return "a wish for no tool at all (./.)"
+    lowered = path.lower()
+    for name, signs in _KNOWN_TOOLS:
+        if any(sign in lowered for sign in signs):
+            return name
+    return f"another tool ({clean(Path(path).name, 100)})"
+
+
+def _cupti_of_this_python() -> Path | None:
+    """A libcupti that pip installed beside gputui: for programs that load none themselves."""
+    packages = Path(sysconfig.get_path("purelib"), "nvidia")
+    for folder in ("cu13/lib", "cuda_cupti/lib"):
+        for library in sorted((packages / folder).glob("libcupti.so.1?"), reverse=True):
+            return library
+    return None
+
+
+_locks: dict[Path, int] = {}
+"""Folders that this process made, and the descriptor that holds each one's lock."""
+
+
+def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Path:
+    """A new private folder (0700), in shared memory where that has room, else among temporaries.
+
+    Its lock is held for as long as this process lives; `remove_capture_folder` ends it, at the
+    latest the interpreter's end does. First removes the folders that dead gputui processes of
+    this user left. Raises OSError when neither place can be written.
+    """
+    for gone in [path for path in _locks if not path.exists()]:
+        remove_capture_folder(gone)
+    roots = [Path(tempfile.gettempdir())]
+    with contextlib.suppress(OSError):
+        free = os.statvfs(SHARED_MEMORY)
+        if free.f_bavail * free.f_frsize >= room_bytes and os.access(SHARED_MEMORY, os.W_OK):
+            roots.insert(0, SHARED_MEMORY)
+    for root in {SHARED_MEMORY, *roots}:
+        _remove_stale(root)
+    for root in roots[:-1]:
+        with contextlib.suppress(OSError):
+            return _create_in(root)
+    return _create_in(roots[-1])
+
+
+def remove_capture_folder(path: Path) -> None:
+    """Removes a folder of `create_capture_folder` with all rings in it, and lets go of its lock.
+
+    Processes that still write there keep their memory and notice nothing.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    lock_fd = _locks.pop(path, None)
+    if lock_fd is not None:
+        os.close(lock_fd)
+
+
+@atexit.register
+def _remove_all() -> None:
+    for path in list(_locks):
+        remove_capture_folder(path)
+
+
+# A forked child must not remove what is still its parent's.
+os.register_at_fork(after_in_child=_locks.clear)
+
+
+def _create_in(root: Path) -> Path:
+    path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=root))
+    try:
+        lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    _locks[path] = lock_fd
+    return path
+
+
+def _remove_stale(root: Path) -> None:
+    """Removes our folders in `root` whose lock nobody holds any more.
+
+    A folder counts as ours by its prefix, owner and mode and the lock file in it; a folder that
+    is just being made has no lock file yet and is left alone.
+    """
+    for path in _own_folders(root):
+        with contextlib.suppress(OSError):
+            lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock_fd)
+
+
+def _own_folders(root: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(root)):
+            if not entry.name.startswith(FOLDER_PREFIX):
+                continue
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+                if private and status.st_uid == os.getuid():
+                    yield Path(entry.path)

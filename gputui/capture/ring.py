@@ -1,0 +1,332 @@
+"""Reading rings: what the capture library writes in one process, as NumPy records and strings."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gputui.capture.environment import library_path, missing_library_reason
+from gputui.capture.layout import (
+    HEADER,
+    HEADER_BYTES,
+    LAYOUT_VERSION,
+    MAGIC,
+    SLOT,
+    SLOT_BYTES,
+    STRING_BYTES_MAX,
+    STRING_BYTES_PER_SLOT,
+    CudaState,
+    RecordKind,
+)
+from gputui.text import clean
+
+Records = npt.NDArray[np.void]
+"""An array of `layout.SLOT`."""
+
+SLOTS_MAX = 1 << 26
+"""Largest ring accepted (4 GiB): more than the library ever makes."""
+
+RINGS_MAX = 4096
+"""Rings opened in one folder: each is a process that loaded CUDA or NVTX."""
+
+_RING_NAME = re.compile(r"[0-9]{1,10}-[0-9]{1,20}\.ring")
+
+
+class RingError(ValueError):
+    """A file is not a ring that this version can read; the message is one line for people."""
+
+
+class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a ring's header says of its process.
+
+    `start_ns` is when capture began (CLOCK_REALTIME). `cuda_text` says `cuda_state` in words, as
+    `ProcessAttached.cuda_status` wants it. `cupti_version` is CUPTI's own number.
+    """
+
+    pid: int
+    parent_pid: int
+    rank: int | None
+    local_rank: int | None
+    command: str
+    start_ns: int
+    cuda_state: CudaState
+    cuda_text: str
+    cupti_version: int | None
+
+
+class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a ring is doing: totals since the process began.
+
+    `written` counts slots (a string takes several), `dropped` records that found the ring full,
+    `cupti_dropped` activity that CUPTI itself lost, `callback_ns` time spent in the library, and
+    `heartbeat_ns` the moment of the last flush (None where CUDA is not traced).
+    """
+
+    written: int
+    dropped: int
+    cupti_dropped: int
+    callback_ns: int
+    heartbeat_ns: int | None
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    path = library_path()
+    if path is None:
+        raise RingError(missing_library_reason())
+    library = ctypes.CDLL(str(path))
+    library.gputui_ring_read.restype = ctypes.c_uint64
+    library.gputui_ring_read.argtypes = [
+        ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64),
+        ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int,
+    ]  # fmt: skip
+    return library
+
+
+class RingReader:
+    """One process's ring, opened for reading; the only reader it may have.
+
+    Opening raises RingError when the file is missing, cut, of another version or not a ring.
+    Nothing the process writes afterwards leads outside the mapping; only cutting the file itself
+    while it is mapped could hurt, as with every mapped file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        library = _library()
+        self._map = _map_file(path)
+        try:
+            self._header: Any = np.frombuffer(self._map, HEADER, 1)
+            self._capacity = _checked_capacity(path, self._header[0], len(self._map))
+        except RingError:
+            self.close()
+            raise
+        self._address = self._header.ctypes.data
+        self._cursor = ctypes.c_uint64(int(self._header["tail"][0]))
+        self._read = library.gputui_ring_read
+
+    def read(self, max_records: int, process_gone: bool = False) -> Records:
+        """The next published records, in order, at most `max_records` of them; maybe none.
+
+        With `process_gone`, for a process that is known to be dead, also passes over slots that
+        it had reserved and never filled. Needs `StringDefinitions.split` afterwards.
+        """
+        head = int(self._header["head"][0])
+        waiting = (head - self._cursor.value) & (2**64 - 1)
+        records = np.empty(min(max_records, waiting, self._capacity), SLOT)
+        count = self._read(
+            self._address,
+            self._capacity,
+            ctypes.byref(self._cursor),
+            records.ctypes.data,
+            len(records),
+            process_gone,
+        )
+        return records[:count]
+
+    @property
+    def facts(self) -> RingFacts:
+        """Read anew each time: CUDA's state changes when the process initialises CUDA."""
+        header = self._header[0]
+        try:
+            state = CudaState(int(header["cuda_state"]))
+        except ValueError:
+            state = CudaState.FAILED
+        return RingFacts(
+            pid=int(header["pid"]),
+            parent_pid=int(header["parent_pid"]),
+            rank=_present(int(header["rank"])),
+            local_rank=_present(int(header["local_rank"])),
+            command=_text(header["command"]),
+            start_ns=int(header["start_ns"]),
+            cuda_state=state,
+            cuda_text=_text(header["cuda_text"]),
+            cupti_version=int(header["cupti_version"]) or None,
+        )
+
+    def health(self) -> RingHealth:
+        header = self._header[0]
+        return RingHealth(
+            written=int(header["head"]),
+            dropped=int(header["dropped"]),
+            cupti_dropped=int(header["cupti_dropped"]),
+            callback_ns=int(header["callback_ns"]),
+            heartbeat_ns=int(header["heartbeat_ns"]) or None,
+        )
+
+    @property
+    def exited(self) -> bool:
+        """The process said goodbye: what is in the ring now is all there will be."""
+        return bool(self._header["exited"][0])
+
+    @property
+    def gone(self) -> bool:
+        """The process is dead (or a zombie, or its pid is someone else's by now)."""
+        pid, ticks = int(self._header["pid"][0]), int(self._header["start_ticks"][0])
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            return fields[0] in {b"Z", b"X"} or int(fields[19]) != ticks
+        except (OSError, IndexError, ValueError):
+            return True
+
+    def close(self) -> None:
+        """Unmaps the ring. Nothing else may be called afterwards."""
+        self._header = None
+        self._map.close()
+
+
+class RingFolder:
+    """The folder in which the processes of one run make their rings."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._refused: set[str] = set()
+
+    def discover(self) -> tuple[list[RingReader], list[str]]:
+        """Rings that appeared since the last call, and a line for each that cannot be read.
+
+        A ring's name is removed as it is opened: its memory lives as long as the process and
+        the reader do, and never longer, however either of them ends.
+        """
+        readers: list[RingReader] = []
+        problems: list[str] = []
+        try:
+            names = sorted(os.listdir(self.path))
+        except OSError as error:
+            return [], [f"{self.path}: {error.strerror}"]
+        for name in names[:RINGS_MAX]:
+            if name in self._refused or not _RING_NAME.fullmatch(name):
+                continue
+            path = self.path / name
+            try:
+                readers.append(RingReader(path))
+                path.unlink(missing_ok=True)
+            except RingError as error:
+                self._refused.add(name)
+                problems.append(str(error))
+        return readers, problems
+
+
+class StringDefinitions:
+    """Takes the definitions of strings out of batches of records.
+
+    Holds back a definition whose end is in the next batch. `cleaner` makes each text safe to
+    draw and store.
+    """
+
+    def __init__(self, cleaner: Callable[[str, int], str] = clean) -> None:
+        self._clean = cleaner
+        self._carried: Records = np.empty(0, SLOT)
+
+    def split(self, records: Records) -> tuple[Records, dict[int, str]]:
+        """The other records, and string id → text of the definitions among them.
+
+        Batches must come in the order in which they were read. A definition is there before the
+        first record that uses its id, except while records were dropped: then it may come later.
+        """
+        if len(self._carried):
+            records = np.concatenate((self._carried, records))
+            self._carried = self._carried[:0]
+        candidates = np.flatnonzero(records["kind"] == RecordKind.STRING)
+        if not len(candidates):
+            return records, {}
+        strings: dict[int, str] = {}
+        keep = np.ones(len(records), np.bool_)
+        numbers = records["published"]
+        position = 0
+        for start in candidates.tolist():
+            if start < position:  # the text of a string may look like anything
+                continue
+            length = int(records["value"][start])
+            keep[start] = False
+            position = start + 1
+            if length > STRING_BYTES_MAX:
+                continue
+            parts = -(-length // STRING_BYTES_PER_SLOT)
+            position, whole = _end_of_string(numbers, start, parts)
+            if not whole and position == len(records):
+                self._carried = records[start:].copy()
+                records, keep = records[:start], keep[:start]
+                break
+            keep[start:position] = False
+            if whole:
+                slots = records[start + 1 : position].view(np.uint8).reshape(parts, SLOT_BYTES)
+                text = slots[:, :STRING_BYTES_PER_SLOT].tobytes()[:length]
+                strings[int(records["name"][start])] = self._clean(
+                    text.decode("utf-8", "replace"), STRING_BYTES_MAX
+                )
+        return records[keep], strings
+
+
+def _end_of_string(numbers: npt.NDArray[np.uint32], start: int, parts: int) -> tuple[int, bool]:
+    """Where the slots of the string at `start` end, and whether all of them are there.
+
+    Slots number themselves, so a string whose writer was killed half-way swallows nothing else.
+    """
+    end = start + 1 + parts
+    first = int(numbers[start])
+    if end <= len(numbers) and int(numbers[end - 1]) == (first + parts) & 0xFFFFFFFF:
+        return end, True
+    behind = numbers[start + 1 : end] - np.uint32(first)  # wraps, as the numbers do
+    return start + 1 + int(np.count_nonzero(behind <= parts)), False
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise RingError(f"{path}: {error.strerror}") from None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise RingError(f"{path}: not a regular file")
+        if status.st_size < HEADER_BYTES + SLOT_BYTES:
+            raise RingError(f"{path}: {status.st_size} bytes are too few for a ring")
+        if status.st_size > HEADER_BYTES + SLOTS_MAX * SLOT_BYTES:
+            raise RingError(f"{path}: {status.st_size} bytes are too many for a ring")
+        return mmap.mmap(fd, status.st_size)
+    except (OSError, ValueError) as error:
+        if isinstance(error, RingError):
+            raise
+        raise RingError(f"{path}: cannot be mapped: {error}") from None
+    finally:
+        os.close(fd)
+
+
+def _checked_capacity(path: Path, header: np.void, size: int) -> int:
+    if int(header["magic"]) != MAGIC:
+        raise RingError(f"{path}: not a ring of gputui's")
+    if int(header["layout_version"]) != LAYOUT_VERSION:
+        raise RingError(
+            f"{path}: layout {int(header['layout_version'])}, this gputui reads "
+            f"{LAYOUT_VERSION}: rebuild the library with python -m gputui.capture.build"
+        )
+    capacity = int(header["capacity"])
+    if (
+        int(header["header_bytes"]) != HEADER_BYTES
+        or int(header["slot_bytes"]) != SLOT_BYTES
+        or capacity < 1
+        or capacity & (capacity - 1)
+        or HEADER_BYTES + capacity * SLOT_BYTES > size
+    ):
+        raise RingError(f"{path}: the header's sizes do not fit the file")
+    return capacity
+
+
+def _present(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _text(raw: bytes) -> str:
+    return clean(bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace"))
