@@ -1,0 +1,1 @@
+"""Sources: each turns something outside the program into events."""

@@ -1,0 +1,121 @@
+"""The whole machine as events: what the sampler's thread does at its start and at each tick."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+
+import gputui
+from gputui.events import (
+    SCHEMA_VERSION,
+    AnyEvent,
+    GpuUnavailable,
+    Header,
+    HostUnavailable,
+    MachineSample,
+)
+from gputui.sources.host import Host, host_facts
+from gputui.sources.nvml import Nvml
+from gputui.sources.processes import ProcessTable
+
+PROCESSES_EVERY_NS = 2_000_000_000
+"""Listing processes costs a hundred times what a tick's cheap figures do."""
+
+
+class Machine:
+    """GPUs, host and processes of this machine. Used from one thread. Close it.
+
+    Opening takes a first reading that only starts the counters; figures that are rates are
+    right from 100 ms later on.
+    """
+
+    def __init__(
+        self, only: Sequence[int] | None, arguments: Sequence[str], interval_s: float
+    ) -> None:
+        self._host = Host()
+        self._processes = ProcessTable()
+        facts = host_facts()
+        self._nvml = Nvml(only, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self.header = Header(
+            time_ns=time.time_ns(),
+            schema=SCHEMA_VERSION,
+            gputui_version=gputui.__version__,
+            python_version=platform.python_version(),
+            monotonic_ns=time.monotonic_ns(),
+            arguments=tuple(arguments),
+            interval_s=interval_s,
+            host=facts,
+            driver_version=self._nvml.driver_version,
+            cuda_driver_version=self._nvml.cuda_driver_version,
+            gpus=self._nvml.facts,
+            gpu_unavailable_reason=self._nvml.unavailable_reason,
+        )
+        self._said_gpu: dict[int, dict[str, str]] = {}
+        self._said_host: dict[str, str] = {}
+        self._process_reasons: dict[str, str] = {}
+        self._processes_ns: int | None = None
+        self._cpu_ns = time.process_time_ns()
+        self._cpu_since_ns = time.monotonic_ns()
+        self._start_counters()
+        self.opened_ns = time.monotonic_ns()
+        """When the first reading ended, by the monotonic clock."""
+
+    def tick(self) -> list[AnyEvent]:
+        """The reasons that changed, then the sample."""
+        processes_due = self._processes_due()
+        readings = self._nvml.poll(processes=processes_due)
+        processes = None
+        if processes_due:
+            processes, self._process_reasons = self._processes.update(
+                (reading.sample.index, reading) for reading in readings
+            )
+        host, host_reasons = self._host.sample()
+        now_ns = time.time_ns()
+        events: list[AnyEvent] = []
+        for reading in readings:
+            index = reading.sample.index
+            if reading.reasons != self._said_gpu.get(index, {}):
+                self._said_gpu[index] = reading.reasons
+                events.append(GpuUnavailable(time_ns=now_ns, gpu=index, reasons=reading.reasons))
+        reasons = host_reasons | self._process_reasons
+        if not self._nvml.facts:
+            reasons["processes"] = self._nvml.unavailable_reason or "there is no GPU to ask"
+        if reasons != self._said_host:
+            self._said_host = reasons
+            events.append(HostUnavailable(time_ns=now_ns, reasons=reasons))
+        events.append(
+            MachineSample(
+                time_ns=now_ns,
+                host=host,
+                gpus=tuple(reading.sample for reading in readings),
+                processes=processes,
+                own_cpu_percent=self._own_cpu_percent(),
+            )
+        )
+        return events
+
+    def close(self) -> None:
+        """Gives the driver back. Takes at most about a second."""
+        self._nvml.close()
+
+    def _start_counters(self) -> None:
+        readings = self._nvml.poll(processes=True)
+        self._processes.update((reading.sample.index, reading) for reading in readings)
+        self._host.sample()
+
+    def _processes_due(self) -> bool:
+        if not self._nvml.facts:
+            return False
+        now_ns = time.monotonic_ns()
+        if self._processes_ns is not None and now_ns - self._processes_ns < PROCESSES_EVERY_NS:
+            return False
+        self._processes_ns = now_ns
+        return True
+
+    def _own_cpu_percent(self) -> float:
+        cpu_ns, now_ns = time.process_time_ns(), time.monotonic_ns()
+        spent, passed = cpu_ns - self._cpu_ns, max(1, now_ns - self._cpu_since_ns)
+        self._cpu_ns, self._cpu_since_ns = cpu_ns, now_ns
+        return 100 * spent / passed

@@ -1,0 +1,176 @@
+"""The processes on the GPUs: what the driver says of them, joined with what the host says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from gputui.events import ProcessSample
+from gputui.sources.library import GpuProcess
+from gputui.sources.nvml import DeviceReading
+from gputui.text import clean
+
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode of the host's own pid namespace (linux/proc_ns.h, PROC_PID_INIT_INO)."""
+
+_FOREIGN = (
+    "some processes are outside this container or hidden from this user; to see them, start the "
+    "container with --pid=host, or run as root"
+)
+_DENIED = "this user may not look into some processes"
+_NO_MEMORY = "the driver does not tell it for some processes (containers, MIG)"
+
+
+def in_container() -> bool:
+    """Whether this process has a pid namespace of its own: the driver may speak of other pids."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+@dataclass(slots=True)
+class _Known:
+    """A process seen before: what is read once, and whether its CPU time has a start."""
+
+    process: psutil.Process
+    user: str | None
+    command: str | None
+    counted: bool = False
+
+
+class ProcessTable:
+    """Joins driver and host. Remembers processes between calls, so a pid used again is noticed."""
+
+    def __init__(self, *, verify: bool | None = None) -> None:
+        """`verify`: believe that a pid is ours only if that process has an NVIDIA device open.
+
+        The driver of a container's host may list the host's pids, which inside mean other
+        processes. Default: only in a pid namespace of our own.
+        """
+        self._verify = in_container() if verify is None else verify
+        self._known: dict[int, _Known] = {}
+
+    def update(
+        self, readings: Iterable[tuple[int, DeviceReading]]
+    ) -> tuple[tuple[ProcessSample, ...] | None, dict[str, str]]:
+        """The processes of all GPUs by GPU and pid, and why figures are missing.
+
+        None when no GPU could list any. Reason keys are `processes` and `processes.FIELD`.
+        """
+        by_gpu = list(readings)
+        reasons = _merged({gpu: reading.process_reasons for gpu, reading in by_gpu})
+        listed = [
+            (gpu, process, reading.process_sm_percent)
+            for gpu, reading in by_gpu
+            for process in sorted(reading.processes or (), key=lambda process: process.pid)
+        ]
+        present = {process.pid for _, process, _ in listed}
+        self._known = {pid: known for pid, known in self._known.items() if pid in present}
+        details = {pid: self._details(pid, reasons) for pid in sorted(present)}
+        if all(reading.processes is None for _, reading in by_gpu):
+            return None, reasons or {"processes": "there is no GPU to ask"}
+        return tuple(
+            self._sample(gpu, process, busy, details[process.pid], reasons)
+            for gpu, process, busy in listed
+        ), reasons
+
+    def _sample(
+        self,
+        gpu: int,
+        process: GpuProcess,
+        busy: dict[int, float] | None,
+        details: _Details,
+        reasons: dict[str, str],
+    ) -> ProcessSample:
+        if process.memory_bytes is None:
+            reasons["processes.gpu_memory_bytes"] = _NO_MEMORY
+        return ProcessSample(
+            pid=process.pid,
+            gpu=gpu,
+            user=details.user,
+            command=details.command,
+            gpu_memory_bytes=process.memory_bytes,
+            sm_percent=None if busy is None else busy.get(process.pid, 0.0),
+            cpu_percent=details.cpu_percent,
+            host_memory_bytes=details.host_memory_bytes,
+        )
+
+    def _details(self, pid: int, reasons: dict[str, str]) -> _Details:
+        known = self._known.get(pid)
+        try:
+            if known is not None and not known.process.is_running():
+                known = None
+            if known is None:
+                known = self._meet(pid)
+                self._known[pid] = known
+            with known.process.oneshot():
+                cpu = float(known.process.cpu_percent(interval=None))
+                memory = int(known.process.memory_info().rss)
+        except psutil.AccessDenied:
+            reasons["processes.command"] = _DENIED
+            return _Details()
+        except (psutil.Error, OSError):
+            self._known.pop(pid, None)
+            reasons["processes.command"] = _FOREIGN
+            return _Details()
+        if not known.counted:
+            known.counted = True
+            return _Details(known.user, known.command, None, memory)
+        return _Details(known.user, known.command, cpu, memory)
+
+    def _meet(self, pid: int) -> _Known:
+        process = psutil.Process(pid)
+        if self._verify and not _has_nvidia_device(pid):
+            raise psutil.NoSuchProcess(pid)
+        try:
+            user = clean(str(process.username()), 64)
+        except (psutil.AccessDenied, KeyError):
+            user = None
+        try:
+            command = " ".join(process.cmdline()) or process.name()
+        except psutil.AccessDenied:
+            command = process.name()
+        return _Known(process, user, clean(str(command)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    user: str | None = None
+    command: str | None = None
+    cpu_percent: float | None = None
+    host_memory_bytes: int | None = None
+
+
+def _has_nvidia_device(pid: int) -> bool:
+    """Whether the process has a device file of the driver open, as every CUDA process has."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return any(
+            os.readlink(f"{folder}/{number}").startswith("/dev/nvidia")
+            for number in os.listdir(folder)
+        )
+    except OSError:
+        return False
+
+
+def _merged(by_gpu: dict[int, dict[str, str]]) -> dict[str, str]:
+    """One reason a key: said plainly when it holds for every GPU, else with the GPUs named."""
+    merged: dict[str, str] = {}
+    for key in sorted({key for reasons in by_gpu.values() for key in reasons}):
+        groups: dict[str, list[int]] = {}
+        for gpu, reasons in by_gpu.items():
+            if key in reasons:
+                groups.setdefault(reasons[key], []).append(gpu)
+        if len(groups) == 1 and len(next(iter(groups.values()))) == len(by_gpu):
+            merged[key] = next(iter(groups))
+        else:
+            merged[key] = "; ".join(f"{_gpus(gpus)}: {reason}" for reason, gpus in groups.items())
+    return merged
+
+
+def _gpus(indexes: Sequence[int]) -> str:
+    return f"GPU {', '.join(str(index) for index in indexes)}"

@@ -1,0 +1,66 @@
+"""A thread for calls that may hang, so that who asks never waits longer than it wants to."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Worker(Generic[T]):
+    """Runs one call at a time in a daemon thread of its own. Used from one thread.
+
+    A call that hangs keeps this worker busy and nothing else; a program that ends does not
+    wait for it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], T] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+        self._asked_at: float | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    @property
+    def waiting_s(self) -> float:
+        """How long the call under way has been waited for; 0 when there is none."""
+        return 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
+
+    def ask(self, call: Callable[[], T]) -> bool:
+        """Starts `call`; False when the one before has not ended. A late answer is dropped."""
+        if self._asked_at is not None:
+            try:
+                self._answers.get_nowait()
+            except queue.Empty:
+                return False
+        self._asked_at = time.monotonic()
+        self._calls.put(call)
+        return True
+
+    def answer(self, until: float) -> T:
+        """The answer, waited for until the monotonic time `until`.
+
+        Raises `TimeoutError` when there is none by then, and whatever the call raised.
+        """
+        try:
+            value, error = self._answers.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError from None
+        self._asked_at = None
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]  # None here is T's own None
+
+    def stop(self) -> None:
+        """Lets the thread end after the call under way."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                self._answers.put((call(), None))
+            except Exception as error:
+                self._answers.put((None, error))
