@@ -151,14 +151,21 @@ class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
 
 
 class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
-    """Why fields of one GPU are None: field name → reason. Replaces what was said before."""
+    """Why fields of one GPU are None: field name → reason. Replaces what was said before.
+
+    The names are those of `GpuSample` and of `GpuFacts`; `device` is there too when one reason
+    holds for the whole card (lost, or no answer).
+    """
 
     gpu: int
     reasons: dict[str, str]
 
 
 class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
-    """Why host fields, or whole kinds of readings (`processes`), are None."""
+    """Why host fields, or whole kinds of readings (`processes`), are None. Replaces as above.
+
+    `processes.FIELD` tells why that field is None for some process; `sampler` that sampling ended.
+    """
 
     reasons: dict[str, str]
 

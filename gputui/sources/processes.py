@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import psutil
 
 from gputui.events import ProcessSample
+from gputui.sources.device import DeviceReading
 from gputui.sources.library import GpuProcess
-from gputui.sources.nvml import DeviceReading
 from gputui.text import clean
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC

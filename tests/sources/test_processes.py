@@ -1,0 +1,141 @@
+"""Processes: the driver's list joined with real processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+from fake_machine import NO_PERMISSION, NOT_AVAILABLE_BYTES, NOT_SUPPORTED, FakeMachine, Probe
+
+from gputui.events import GpuSample
+from gputui.sources.device import DeviceReading
+from gputui.sources.library import GpuProcess
+from gputui.sources.processes import ProcessTable
+
+NO_SUCH_PID = 2**22 + 5
+"""Above the largest pid that Linux gives (pid_max's own limit)."""
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits until its standard input closes, with a hostile command line."""
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "a\x1b[31mb\nc"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+def reading(*processes: GpuProcess, busy: dict[int, float] | None = None) -> DeviceReading:
+    return DeviceReading(GpuSample(index=0), {}, processes, {} if busy is None else busy)
+
+
+def test_a_process_is_described_by_the_host(child: subprocess.Popen[bytes]) -> None:
+    table = ProcessTable(verify=False)
+    both = [(gpu, reading(GpuProcess(child.pid, 7), busy={child.pid: 42.0})) for gpu in (0, 1)]
+    first, _ = table.update(both)
+    second, reasons = table.update(both)
+    assert first is not None
+    assert second is not None
+    assert [process.gpu for process in second] == [0, 1]
+    process = second[0]
+    assert (process.pid, process.gpu_memory_bytes, process.sm_percent) == (child.pid, 7, 42.0)
+    assert process.user == psutil.Process().username()
+    assert (process.command or "").endswith("a\ufffd[31mb\ufffdc")
+    assert process.host_memory_bytes
+    assert first[0].cpu_percent is None  # a rate needs two readings
+    assert process.cpu_percent is not None
+    assert reasons == {}
+
+
+def test_a_pid_of_another_namespace_keeps_its_pid_and_says_why() -> None:
+    processes, reasons = ProcessTable(verify=False).update(
+        [(0, reading(GpuProcess(NO_SUCH_PID, None)))]
+    )
+    assert processes is not None
+    (process,) = processes
+    assert (process.pid, process.command, process.host_memory_bytes) == (NO_SUCH_PID, None, None)
+    assert "--pid=host" in reasons["processes.command"]
+    assert "does not tell it" in reasons["processes.gpu_memory_bytes"]
+
+
+def test_in_a_container_a_pid_that_uses_no_gpu_is_not_taken_for_ours(
+    child: subprocess.Popen[bytes],
+) -> None:
+    processes, reasons = ProcessTable(verify=True).update([(0, reading(GpuProcess(child.pid, 7)))])
+    assert processes is not None
+    assert processes[0].command is None
+    assert "outside this container" in reasons["processes.command"]
+
+
+def test_a_process_that_ended_is_described_no_more(child: subprocess.Popen[bytes]) -> None:
+    table = ProcessTable(verify=False)
+    listed = [(0, reading(GpuProcess(child.pid, 7)))]
+    table.update(listed)
+    assert child.stdin is not None
+    child.stdin.close()
+    child.wait()
+    processes, _ = table.update(listed)
+    assert processes is not None
+    assert processes[0].command is None
+
+
+def test_reasons_name_the_gpus_they_hold_for() -> None:
+    fine = reading()
+    broken = DeviceReading(GpuSample(index=1), {}, None, None, {"processes": "not supported"})
+    _, reasons = ProcessTable(verify=False).update([(0, fine), (1, broken)])
+    assert reasons == {"processes": "GPU 1: not supported"}
+    processes, reasons = ProcessTable(verify=False).update([(0, broken), (1, broken)])
+    assert processes is None
+    assert reasons == {"processes": "not supported"}
+
+
+def test_processes_come_and_go(machine: FakeMachine, own_probe: Callable[[], Probe]) -> None:
+    machine.gpus[0]["nvmlDeviceGetComputeRunningProcesses_v3"] = f"{os.getpid()} 1000"
+    machine.gpus[0]["nvmlDeviceGetProcessUtilization"] = f"{os.getpid()} 0 33"
+    machine.write()
+    probe = own_probe()
+    probe.send(do="start", interval_s=0.1)
+    seen = probe.events()
+    (one,) = probe.until(seen, lambda r: r.sample.processes is not None).sample.processes or ()
+    assert (one.pid, one.gpu, one.gpu_memory_bytes, one.sm_percent) == (os.getpid(), 0, 1000, 33.0)
+    machine.gpus[0]["nvmlDeviceGetComputeRunningProcesses_v3"] = ""
+    machine.write()
+    probe.until(seen, lambda r: r.sample.processes == ())
+
+
+def test_what_the_driver_lists_is_merged(machine: FakeMachine, probe: Probe) -> None:
+    """Compute and graphics once; memory that is not told; a process that did nothing; garbage."""
+    machine.gpus[0] |= {
+        "nvmlDeviceGetComputeRunningProcesses_v3": f"50 1000 51 {NOT_AVAILABLE_BYTES}",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3": "50 1000 52 30",
+        "nvmlDeviceGetProcessUtilization": "50 0 20 51 0 4000000000",
+    }
+    machine.write()
+    reading = probe.once()
+    assert [
+        (process.pid, process.gpu_memory_bytes, process.sm_percent)
+        for process in reading.sample.processes or ()
+    ] == [(50, 1000, 20.0), (51, None, 0.0), (52, 30, 0.0)]
+
+
+def test_a_driver_that_will_not_list(machine: FakeMachine, probe: Probe) -> None:
+    machine.gpus[0] |= {
+        "nvmlDeviceGetComputeRunningProcesses_v3": NO_PERMISSION,
+        "nvmlDeviceGetGraphicsRunningProcesses_v3": NOT_SUPPORTED,
+        "nvmlDeviceGetProcessUtilization": NOT_SUPPORTED,
+    }
+    machine.write()
+    reading = probe.once()
+    assert reading.sample.processes is None
+    assert reading.host_reasons["processes"].startswith("no permission")
+    assert reading.host_reasons["processes.sm_percent"] == "not supported by this GPU"
+    assert reading.gpu().utilization_percent == 97.0
