@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from typing import TextIO
 
 from workloads.catalogue import SCHEMA_VERSION, catalogue
@@ -28,11 +29,11 @@ _SIGNALLED = 128
 def main(arguments: Sequence[str]) -> int:
     """Does what `arguments` say and gives the exit status."""
     die_quietly_on_signals()
+    stdout = _reserve_stdout()
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview(*all_workloads()))
+        print(overview(*all_workloads()), file=stdout, flush=True)
         return 0
     if list(arguments) == ["--catalogue"]:
-        stdout = _reserve_stdout()
         _print_json(catalogue(*all_workloads()), stdout)
         return 0
     try:
@@ -40,25 +41,24 @@ def main(arguments: Sequence[str]) -> int:
     except Refusal as error:
         return _complain(str(error), error.exit_status)
     try:
-        return _run_by_name(arguments[0], arguments[1:], report)
+        return _run_by_name(arguments[0], arguments[1:], report, stdout)
     except MonitorGone:
         return _FAILED
 
 
-def _run_by_name(name: str, arguments: Sequence[str], report: Report) -> int:
+def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: TextIO) -> int:
     """Runs a workload. Whatever goes wrong becomes one line on stderr and one on the pipe."""
     try:
         workload = find(name)
-        given = read_arguments(workload, arguments)
-        stdout = _reserve_stdout()
+        with redirect_stdout(stdout):
+            given = read_arguments(workload, arguments)
         outcome = _run(workload, given, report)
         document = _document(workload, outcome)
         report.result(document)
-        _print_json(document, stdout)
     except Refusal as error:
         report.error(error.kind, str(error))
         return _complain(f"{name}: {error.kind}: {error}", error.exit_status)
-    except (MonitorGone, BrokenPipeError):
+    except MonitorGone:
         raise
     except Exception as error:
         # No workload means to raise this: the traceback is for whoever mends it.
@@ -66,6 +66,7 @@ def _run_by_name(name: str, arguments: Sequence[str], report: Report) -> int:
         line = " ".join(f"{type(error).__name__}: {error}".split())
         report.error("failed", line)
         return _complain(f"{name}: failed: {line}", _FAILED)
+    _print_json(document, stdout)
     return 0 if outcome.stopped_by is None else _SIGNALLED + outcome.stopped_by
 
 
@@ -92,7 +93,7 @@ def _document(workload: Workload, outcome: Outcome) -> dict[str, object]:
 
 
 def _reserve_stdout() -> TextIO:
-    """The process's stdout for the JSON document; what anything else prints goes to stderr."""
+    """The process's stdout, for us alone: what any other code prints goes to stderr."""
     reserved = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return reserved
@@ -113,9 +114,10 @@ def _program() -> int:
     try:
         return main(sys.argv[1:])
     except BrokenPipeError:
-        # Whoever read stdout is gone; the interpreter must not fail again when it closes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # Whoever read stdout is gone, and there is nobody to tell.
         return _FAILED
+    except OSError as error:
+        return _complain(f"stdout cannot be written: {error.strerror}", _FAILED)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
     known, unknown = parser.parse_known_args(arguments)
     given = vars(known)
     preset = given.pop("preset", None)
-    for word in unknown:
+    if unknown:
+        word = unknown[0]
         if not word.startswith("--"):
             raise WrongUsage(f"{word[:64]!r} belongs to no parameter; write --NAME VALUE")
         # No parameter has this name, or the parser would know it: the workload says so.

@@ -95,16 +95,18 @@ def out_of_memory_explained() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise OutOfMemory(_first_sentences(str(error) or "the host has no more")) from error
+        raise OutOfMemory(_what_was_tried(str(error) or "the host has no more")) from error
     except RuntimeError as error:
         is_host = "DefaultCPUAllocator" in str(error)
         if not is_host and not isinstance(error, torch.OutOfMemoryError):
             raise
-        raise OutOfMemory(_first_sentences(str(error))) from error
+        raise OutOfMemory(_what_was_tried(str(error))) from error
 
 
-def _first_sentences(text: str) -> str:
-    """What was tried and what was free; torch's advice after it is left out."""
-    line = " ".join(text.split())
-    found = re.match(r"(?:.*?[.:](?= |$)){1,3}", line)
-    return (found.group() if found else line)[:400]
+def _what_was_tried(message: str) -> str:
+    """What was asked for and what was free; torch's own advice after it is left out."""
+    line = " ".join(message.split())
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", line)
+    told = [number for number, text in enumerate(sentences) if "ried to allocate" in text]
+    first = told[0] if told else 0
+    return " ".join(sentences[first : first + 2])[:400]

@@ -1,0 +1,57 @@
+"""Arithmetic of the shapes, against figures published elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from workloads.errors import CannotRun
+from workloads.inference.memory import (
+    Footprint,
+    decode_step_bytes,
+    kv_cache_bytes,
+    parameter_count,
+)
+from workloads.inference.shapes import SHAPES
+
+SMALL = SHAPES["small"]
+
+
+def test_gpt2_with_a_padded_vocabulary_is_497_903_616_bytes_in_fp32() -> None:
+    assert SMALL.padded_vocabulary == 50304
+    assert parameter_count(SMALL) == 124_475_904
+    assert Footprint.of(SMALL, 1, 128, 128, 4).weight_bytes == 497_903_616
+
+
+@pytest.mark.parametrize(
+    ("size", "millions"), [("small", 124), ("medium", 355), ("large", 774), ("xl", 1558)]
+)
+def test_the_sizes_are_those_of_gpt2(size: str, millions: int) -> None:
+    shape = SHAPES[size]
+    unpadded = parameter_count(shape) - (shape.padded_vocabulary - 50257) * shape.width
+    assert round(unpadded / 1e6) == millions
+    if size != "tiny":
+        assert shape.head_width == 64
+
+
+def test_the_kv_cache_of_a_whole_context_is_36_mib_in_bf16_and_72_in_fp32() -> None:
+    assert kv_cache_bytes(SMALL, 1, 1024, 2) == 36 * 2**20
+    assert kv_cache_bytes(SMALL, 1, 1024, 4) == 72 * 2**20
+    assert Footprint.of(SMALL, 8, 1000, 24, 2).kv_cache_bytes == 8 * 36 * 2**20
+
+
+def test_a_decode_step_reads_the_weights_once_and_the_cache_of_every_sequence() -> None:
+    weights = 2 * (124_475_904 - 1023 * 768)
+    assert decode_step_bytes(SMALL, 1, 0, 2) == weights
+    assert decode_step_bytes(SMALL, 4, 512, 2) == weights + 4 * 18 * 2**20
+
+
+def test_what_fits_is_let_through_and_what_does_not_is_refused_with_the_sum() -> None:
+    footprint = Footprint(
+        weight_bytes=3 * 2**30, kv_cache_bytes=2**30 // 2, activation_bytes=2**30 // 4
+    )
+    footprint.refuse_unless_fits(footprint.total_bytes, "cuda:0")
+    with pytest.raises(CannotRun) as refusal:
+        footprint.refuse_unless_fits(2**30, "cuda:0")
+    assert str(refusal.value).startswith(
+        "needs 3.8 GiB = weights 3.0 + KV cache 0.5 + activations 0.2; cuda:0 has 1.0 GiB free"
+    )

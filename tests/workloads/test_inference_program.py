@@ -1,0 +1,95 @@
+"""`python -m workloads inference` from outside, on the CPU."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from conftest import Child, Finished
+
+from workloads.inference import INFERENCE
+
+
+@pytest.fixture(scope="module")
+def answered() -> Finished:
+    return Child(
+        "inference", "--device", "cpu", "--batch", "2", "--prompt", "8", "--tokens", "6"
+    ).finish()
+
+
+def test_the_result_has_every_declared_figure(answered: Finished) -> None:
+    assert answered.status == 0, answered.stderr
+    document = answered.document()
+    assert document["complete"] is True
+    assert document["parameters"] == {
+        "size": "tiny", "batch": 2, "prompt": 8, "tokens": 6, "precision": "fp32",
+        "device": "cpu", "seed": 0, "warmup": 3,
+    }  # fmt: skip
+    results = document["results"]
+    assert set(results) == {figure.name for figure in INFERENCE.results}
+    assert results["effective_precision"] == "fp32 (ieee)"
+    assert results["parameter_count"] == 658_944
+    assert results["weight_bytes"] == 4 * 658_944
+    assert results["kv_cache_bytes"] == 2 * 2 * 128 * (8 + 6) * 2 * 4
+    assert results["output_tokens"] == 6
+    assert 0 < results["ttft_ms"] < results["latency_ms"]
+    missing = {name for name, value in results.items() if value is None}
+    assert missing == {"peak_memory_allocated_bytes", "peak_memory_reserved_bytes"}
+    assert set(document["unavailable"]) == missing
+
+
+def test_the_pipe_tells_every_stage_and_the_figures_as_they_are_known(answered: Finished) -> None:
+    progress = answered.reported("progress")
+    stages = list(dict.fromkeys(message["stage"] for message in progress))
+    assert stages == ["load", "warmup", "prefill", "decode"]
+    assert progress[-1] == {
+        "type": "progress", "stage": "decode", "done": 6, "total": 6, "unit": "tokens",
+    }  # fmt: skip
+    first = answered.reported("metrics")[0]["metrics"]
+    assert first["parameter_count"] == 658_944
+    assert first["effective_precision"] == "fp32 (ieee)"
+    assert answered.reports[-1] == {"type": "result", "result": answered.document()}
+
+
+def test_narration_is_for_people_on_stderr(answered: Finished) -> None:
+    assert "tiny (2 layers, 128 wide, 4 heads), 658,944 parameters" in answered.stderr
+
+
+def test_what_cannot_fit_is_refused_with_the_sum_before_anything_is_allocated() -> None:
+    finished = Child(
+        "inference", "--device=cpu", "--size=xl", "--batch=65536", "--prompt=512", "--tokens=512"
+    ).finish()
+    assert finished.status == 1
+    (line,) = finished.stderr.splitlines()
+    assert "inference: cannot run: needs 40418.1 GiB = weights 5.8 + KV cache 38400.0" in line
+    assert finished.reported("progress") == []
+    assert finished.reports[-1]["error"] == "cannot run"
+
+
+def test_a_text_longer_than_the_context_is_refused() -> None:
+    finished = Child("inference", "--device=cpu", "--prompt=1000", "--tokens=25").finish()
+    assert finished.status == 2
+    (line,) = finished.stderr.splitlines()
+    assert "prompt + tokens = 1000 + 25 = 1025 is more than the context of 1024" in line
+
+
+def test_a_run_that_is_stopped_reports_the_tokens_it_wrote() -> None:
+    child = Child("inference", "--device=cpu", "--size=small", "--tokens=900", "--warmup=0")
+    child.wait_for("progress", "decode")
+    child.process.send_signal(signal.SIGTERM)
+    finished = child.finish()
+    assert finished.status == 128 + signal.SIGTERM, finished.stderr
+    document = finished.document()
+    assert document["complete"] is False
+    assert 1 <= document["results"]["output_tokens"] < 900
+    assert finished.reports[-1] == {"type": "result", "result": document}
+
+
+def test_a_run_that_is_stopped_before_its_first_token_ends_at_once() -> None:
+    child = Child("inference", "--device=cpu", "--size=small")
+    child.wait_for("progress", "load")
+    child.process.send_signal(signal.SIGINT)
+    finished = child.finish()
+    assert finished.status == -signal.SIGINT
+    assert finished.stdout == ""
+    assert "Traceback" not in finished.stderr
