@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gputui.events import AnyEvent
+from gputui.events import AnyEvent, Header
 
 
 class Recorder(Protocol):
@@ -21,7 +21,7 @@ class Hub:
 
     `notify` is called, from the emitting thread, when there is something new to take and the
     last notice has been answered; a slow reader thus gets one larger batch, not a queue of
-    notices.
+    notices. A session starts with its header: what comes before it waits for it.
     """
 
     def __init__(self, notify: Callable[[], None], recorder: Recorder | None = None) -> None:
@@ -31,6 +31,7 @@ class Hub:
         self._recording = threading.Lock()
         self._events: list[AnyEvent] = []
         self._noticed = False
+        self._before_header: list[AnyEvent] | None = []
 
     def emit(self, events: Sequence[AnyEvent]) -> None:
         """Hand `events` over. Called by sources, from their own threads."""
@@ -38,6 +39,12 @@ class Hub:
             return
         with self._recording:
             # One lock over both keeps the journal's order the order of the fold.
+            if self._before_header is not None:
+                if not isinstance(events[0], Header):
+                    self._before_header += events
+                    return
+                events = [*events, *self._before_header]
+                self._before_header = None
             if self._recorder is not None:
                 self._recorder.write(events)
             with self._lock:

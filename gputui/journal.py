@@ -8,14 +8,23 @@ where, what is unknown is skipped and counted.
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
-from gputui.events import SCHEMA_VERSION, AnyEvent, Header
+from gputui.events import (
+    SCHEMA_VERSION,
+    AnyEvent,
+    GpuUnavailable,
+    Header,
+    HostUnavailable,
+    RunStarted,
+)
 from gputui.text import clean
 
 LINE_LIMIT = 32 * 1024 * 1024
@@ -70,6 +79,76 @@ class JournalWriter:
             self._file.close()
         except OSError as error:
             self.failure = self.failure or f"the recording {self.path}: {_reason(error)}"
+
+
+class RunRecorder:
+    """Records from the first run on: a screen that only watches leaves no file behind.
+
+    `path_of` gives the file's path for the run's name. The journal starts, as every journal,
+    with the header, and with why readings are missing.
+    """
+
+    def __init__(self, path_of: Callable[[str], Path]) -> None:
+        self._path_of = path_of
+        self._preamble: dict[tuple[type, int], AnyEvent] = {}
+        self._writer: JournalWriter | None = None
+        self._refused: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """Where the recording is, None before the first run."""
+        return self._writer.path if self._writer else None
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is recorded, None while all is well."""
+        return self._refused or (self._writer.failure if self._writer else None)
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append `events` once a run has started."""
+        if self._writer is None and self._refused is None:
+            for i, event in enumerate(events):
+                if isinstance(event, RunStarted):
+                    self._open(event.name)
+                    events = [*self._preamble.values(), *events[i:]]
+                    break
+                if isinstance(event, Header | GpuUnavailable | HostUnavailable):
+                    gpu = event.gpu if isinstance(event, GpuUnavailable) else -1
+                    self._preamble[type(event), gpu] = event
+        if self._writer is not None:
+            self._writer.write(events)
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _open(self, name: str) -> None:
+        try:
+            path = self._path_of(name)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._writer = JournalWriter(path)
+        except JournalError as error:
+            self._refused = str(error)
+        except OSError as error:
+            self._refused = f"cannot record to {error.filename}: {_reason(error)}"
+
+
+def default_path(name: str, moment: float) -> Path:
+    """`<data folder>/gputui/sessions/<UTC time>-<name>.gputui`; `moment` in seconds.
+
+    The data folder is XDG_DATA_HOME, ~/.local/share without it.
+    """
+    base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local/share")
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment))
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "session"
+    folder = Path(base, "gputui", "sessions")
+    path = folder / f"{stamp}-{plain}.gputui"
+    number = 2
+    while path.exists():
+        path = folder / f"{stamp}-{plain}-{number}.gputui"
+        number += 1
+    return path
 
 
 def _open_new(path: Path) -> BinaryIO:

@@ -49,6 +49,20 @@ LOG_LINES = 5000
 
 MARKS = 1000
 
+SPREAD_FIELDS = (
+    "utilization_percent",
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "memory_bandwidth_percent",
+    "memory_bandwidth_bytes_per_s",
+    "memory_used_bytes",
+    "power_watts",
+    "temperature_celsius",
+    "sm_clock_mhz",
+)
+"""Fields of a GPU whose least, most and mean over a run are kept."""
+
 
 @dataclass(slots=True)
 class Gpu:
@@ -139,6 +153,28 @@ class Device:
 
 
 @dataclass(slots=True)
+class Spread:
+    """Least, most and mean of one field over samples."""
+
+    count: int = 0
+    total: float = 0.0
+    minimum: float = 0.0
+    maximum: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one more value."""
+        self.minimum = min(self.minimum, value) if self.count else value
+        self.maximum = max(self.maximum, value) if self.count else value
+        self.count += 1
+        self.total += value
+
+    @property
+    def average(self) -> float | None:
+        """The mean, None without values."""
+        return self.total / self.count if self.count else None
+
+
+@dataclass(slots=True)
 class Process:
     """A traced process of a run."""
 
@@ -169,6 +205,8 @@ class Run:
     memory_operations: dict[MemoryOperationKey, TimeAndSize] = field(default_factory=dict)
     api: dict[ApiKey, Accumulator] = field(default_factory=dict)
     devices: dict[int, Device] = field(default_factory=dict)
+    gpu_spreads: dict[tuple[int, str], Spread] = field(default_factory=dict)
+    throttle_samples: dict[tuple[int, str], int] = field(default_factory=dict)
     steps: dict[int, StepTimeline] = field(default_factory=dict)
     marks: deque[Mark] = field(default_factory=lambda: deque(maxlen=MARKS))
     updated_ns: int = 0
@@ -260,6 +298,18 @@ class Session:
                 continue
             gpu.sample = sample
             gpu.history.append((event.time_ns, sample))
+            if (run := self.run) and run.is_active:
+                self._spread(run, sample)
+
+    @staticmethod
+    def _spread(run: Run, sample: GpuSample) -> None:
+        for name in SPREAD_FIELDS:
+            value = getattr(sample, name)
+            if value is not None:
+                run.gpu_spreads.setdefault((sample.index, name), Spread()).add(value)
+        for reason in sample.throttle_reasons or ():
+            key = (sample.index, reason)
+            run.throttle_samples[key] = run.throttle_samples.get(key, 0) + 1
 
     def _gpu_unavailable(self, event: GpuUnavailable) -> None:
         gpu = self.gpus.get(event.gpu)

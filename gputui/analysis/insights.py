@@ -1,0 +1,161 @@
+"""Why is it slow: rules that compare one figure of a run with a threshold that has a source.
+
+A rule speaks only where its figure exists; each says what it read, what it compares with, where
+that comes from, and what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gputui.analysis.phases import is_launch
+from gputui.analysis.tables import category_rows, kernel_rows
+from gputui.session import Run, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Insight:
+    """One verdict. `value` and `threshold` share a unit, which the verdict names."""
+
+    rule: str
+    value: float
+    threshold: float
+    source: str
+    verdict: str
+    advice: str
+
+
+def insights(session: Session, run: Run) -> list[Insight]:
+    """What the rules find, in the order of what to look at first."""
+    return [found for rule in _RULES for found in rule(session, run)]
+
+
+def _lost_records(_session: Session, run: Run) -> Iterator[Insight]:
+    dropped = sum(process.dropped for process in run.processes.values())
+    if dropped:
+        yield Insight(
+            "lost_records",
+            dropped,
+            0,
+            "gputui",
+            f"{dropped} records were lost: counts and sums are too low",
+            "the program launches faster than can be read; set GPUTUI_RING_BYTES higher",
+        )
+
+
+def _gpu_idle(_session: Session, run: Run) -> Iterator[Insight]:
+    for index, device in sorted(run.devices.items()):
+        if device.first_start_ns is None or device.last_end_ns is None:
+            continue
+        span = device.last_end_ns - device.first_start_ns
+        if span <= 0:
+            continue
+        busy = 100.0 * device.busy_ns / span
+        if busy < 50:
+            yield Insight(
+                "gpu_idle",
+                busy,
+                50,
+                "PyTorch profiler's recommendation for low GPU utilization",
+                f"GPU {index} ran something only {busy:.0f} % of the time between its first and "
+                "last operation: the host holds it back",
+                "CUDA graphs, larger batches, torch.compile, fewer synchronizations",
+            )
+
+
+def _short_kernels(session: Session, run: Run) -> Iterator[Insight]:
+    launches = [times for key, times in run.api.items() if is_launch(key.name)]
+    calls = sum(times.count for times in launches)
+    kernels = kernel_rows(session, run)
+    instances = sum(row.instances for row in kernels)
+    if not calls or not instances:
+        return
+    launch_ns = sum(times.total for times in launches) / calls
+    short = 100.0 * sum(row.instances for row in kernels if row.median < launch_ns) / instances
+    if short > 30:
+        yield Insight(
+            "short_kernels",
+            short,
+            30,
+            "Holistic Trace Analysis's short kernels; the 30 % are ours",
+            f"{short:.0f} % of kernels typically end sooner than their launch call takes "
+            f"({launch_ns / 1e3:.1f} µs): the run is launch-bound",
+            "CUDA graphs or torch.compile (fewer, longer kernels), a larger batch",
+        )
+
+
+def _launch_time(_session: Session, run: Run) -> Iterator[Insight]:
+    launches = [times for key, times in run.api.items() if is_launch(key.name)]
+    calls = sum(times.count for times in launches)
+    if not calls:
+        return
+    mean_us = sum(times.total for times in launches) / calls / 1e3
+    if mean_us > 10:
+        yield Insight(
+            "slow_launches",
+            mean_us,
+            10,
+            "the usual target for launch latency; 5 to 20 µs are common",
+            f"a launch call takes {mean_us:.1f} µs on average",
+            "look for a full launch queue (synchronize less often) or a busy CPU",
+        )
+
+
+def _no_tensor_cores(session: Session, run: Run) -> Iterator[Insight]:
+    shares = {name: share for name, _, _, share in category_rows(kernel_rows(session, run))}
+    matmul = shares.get("matmul", 0.0)
+    for (index, name), spread in sorted(run.gpu_spreads.items()):
+        if name == "tensor_active_percent" and matmul > 50 and spread.maximum < 1:
+            yield Insight(
+                "no_tensor_cores",
+                spread.maximum,
+                1,
+                "PyTorch profiler's tensor core recommendation",
+                f"matrix products are {matmul:.0f} % of kernel time and GPU {index}'s tensor "
+                "cores never worked",
+                "bf16, fp16 or TF32; dimensions in multiples of 8",
+            )
+
+
+def _memory_full(session: Session, run: Run) -> Iterator[Insight]:
+    for (index, name), spread in sorted(run.gpu_spreads.items()):
+        gpu = session.gpus.get(index)
+        total = gpu.facts.memory_total_bytes if gpu else None
+        if name == "memory_used_bytes" and total:
+            used = 100.0 * spread.maximum / total
+            if used > 90:
+                yield Insight(
+                    "memory_full",
+                    used,
+                    90,
+                    "PyTorch profiler's memory recommendation",
+                    f"GPU {index}'s memory was {used:.0f} % full",
+                    "a smaller batch, a shorter context, lower precision, checkpointing",
+                )
+
+
+def _throttled(_session: Session, run: Run) -> Iterator[Insight]:
+    for (index, reason), count in sorted(run.throttle_samples.items()):
+        spread = run.gpu_spreads.get((index, "temperature_celsius"))
+        samples = max(count, spread.count if spread else 0)
+        share = 100.0 * count / samples
+        yield Insight(
+            "throttled",
+            share,
+            0,
+            "NVML clocks event reasons",
+            f"GPU {index}'s clocks were held back in {share:.0f} % of the samples: {reason}",
+            "power: expected at full load; thermal or hardware: look at cooling and supply",
+        )
+
+
+_RULES: tuple[Callable[[Session, Run], Iterator[Insight]], ...] = (
+    _lost_records,
+    _gpu_idle,
+    _short_kernels,
+    _launch_time,
+    _no_tensor_cores,
+    _memory_full,
+    _throttled,
+)

@@ -1,0 +1,224 @@
+"""The summary of one run as a document for programs: the names of `summary --format json`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gputui.analysis.categories import category, short_name
+from gputui.analysis.insights import insights
+from gputui.analysis.phases import phase_rows
+from gputui.analysis.tables import (
+    TableRow,
+    all_rows,
+    api_rows,
+    kernel_rows,
+    memory_size_rows,
+    memory_time_rows,
+)
+from gputui.events import SCHEMA_VERSION
+from gputui.session import Run, Session
+
+Document = dict[str, Any]
+
+
+def summary_document(session: Session, run: Run) -> Document:
+    """Everything the summary says of `run`. Times in ns, sizes in bytes, missing is None."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "run": _run(session, run),
+        "phases": _phases(run),
+        "kernels": [
+            _statistics(row)
+            | {
+                "name": row.name,
+                "short_name": short_name(row.name),
+                "category": category(row.name),
+                "instances": row.instances,
+            }
+            for row in kernel_rows(session, run)
+        ],
+        "api": [
+            _statistics(row) | {"name": row.name, "num_calls": row.instances}
+            for row in api_rows(run)
+        ],
+        "memops_time": [
+            _statistics(row) | {"operation": row.name, "count": row.instances}
+            for row in memory_time_rows(run)
+        ],
+        "memops_size": [
+            {
+                "operation": row.name,
+                "count": row.instances,
+                "total_bytes": row.total,
+                "avg_bytes": row.average,
+                "med_bytes": row.median,
+                "min_bytes": row.minimum,
+                "max_bytes": row.maximum,
+                "stddev_bytes": row.deviation,
+            }
+            for row in memory_size_rows(run)
+        ],
+        "all": [
+            _statistics(row)
+            | {"category": row.category, "operation": row.name, "instances": row.instances}
+            for row in all_rows(session, run)
+        ],
+        "metrics": dict(run.metrics),
+        "memory": _memory(run),
+        "devices": _devices(session, run),
+        "insights": [
+            {
+                "rule": found.rule,
+                "value": found.value,
+                "threshold": found.threshold,
+                "source": found.source,
+                "verdict": found.verdict,
+                "advice": found.advice,
+            }
+            for found in insights(session, run)
+        ],
+        "dropped_events": sum(process.dropped for process in run.processes.values()),
+        "overhead": overhead(session, run),
+    }
+
+
+def overhead(session: Session, run: Run) -> Document:
+    """What watching cost: the library in the traced processes, the reader here."""
+    processes = run.processes.values()
+    return {
+        "records": sum(process.records for process in processes),
+        "dropped": sum(process.dropped for process in processes),
+        "unattributed": sum(process.unattributed for process in processes),
+        "callback_ns": sum(process.callback_ns for process in processes),
+        "reader_cpu_ns": sum(process.reader_cpu_ns for process in processes),
+        "monitor_cpu_percent": session.own_cpu_percent,
+    }
+
+
+def moment(time_ns: int) -> str:
+    """A moment as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def _run(session: Session, run: Run) -> Document:
+    started, ended, header = run.started, run.ended, session.header
+    return {
+        "number": started.run,
+        "kind": started.kind,
+        "name": started.name,
+        "arguments": list(started.arguments),
+        "parameters": dict(started.parameters),
+        "pid": started.pid,
+        "started": moment(started.time_ns),
+        "duration_ns": run.duration_ns,
+        "exit_code": ended.exit_code if ended else None,
+        "signal": ended.signal if ended else None,
+        "stopped": ended.stopped if ended else None,
+        "reason": ended.reason if ended else "the recording ends before the run does",
+        "hostname": header.host.hostname if header else None,
+        "system": header.host.system if header else None,
+        "driver_version": header.driver_version if header else None,
+        "cuda_driver_version": header.cuda_driver_version if header else None,
+        "gputui_version": header.gputui_version if header else None,
+        "gpu_unavailable_reason": header.gpu_unavailable_reason if header else None,
+        "capture_unavailable_reason": started.capture_unavailable_reason,
+        "processes": [
+            {
+                "pid": process.attached.pid,
+                "parent_pid": process.attached.parent_pid,
+                "rank": process.attached.rank,
+                "command": process.attached.command,
+                "cuda_status": process.attached.cuda_status,
+                "ended_cleanly": process.detached.clean if process.detached else None,
+            }
+            for process in run.processes.values()
+        ],
+    }
+
+
+def _phases(run: Run) -> list[Document]:
+    on_gpu = bool(run.devices)
+    return [
+        {
+            "path": row.path,
+            "domain": row.domain,
+            "style": row.style,
+            "rank": row.rank,
+            "pid": row.pid,
+            "depth": row.depth,
+            "instances": row.instances,
+            "cpu_total_ns": row.cpu_total_ns,
+            "cpu_exclusive_ns": row.cpu_exclusive_ns,
+            "cpu_avg_ns": row.cpu.average,
+            "cpu_med_ns": row.cpu.median,
+            "cpu_min_ns": row.cpu.minimum,
+            "cpu_max_ns": row.cpu.maximum,
+            "cpu_stddev_ns": row.cpu.deviation,
+            "cpu_per_step_ns": row.per_step_ns,
+            "gpu_busy_ns": row.gpu_busy_ns if on_gpu else None,
+            "gpu_total_ns": row.gpu_total_ns if on_gpu else None,
+            "gpu_projected_ns": row.projected.total if row.projected.count else None,
+            "kernels": row.kernels if on_gpu else None,
+            "kernel_total_ns": row.kernel_ns if on_gpu else None,
+            "launches": row.launches if on_gpu else None,
+            "memcpy_bytes": row.memcpy_bytes if on_gpu else None,
+            "share_percent": row.share_percent,
+            "share_of": "gpu_busy" if on_gpu else "cpu",
+        }
+        for row in phase_rows(run)
+    ]
+
+
+def _statistics(row: TableRow) -> Document:
+    return {
+        "total_ns": row.total,
+        "time_percent": row.percent,
+        "avg_ns": row.average,
+        "med_ns": row.median,
+        "min_ns": row.minimum,
+        "max_ns": row.maximum,
+        "stddev_ns": row.deviation,
+        "median_exact": row.exact,
+    }
+
+
+def _memory(run: Run) -> Document:
+    used = {
+        f"gpu{index}": int(spread.maximum)
+        for (index, name), spread in sorted(run.gpu_spreads.items())
+        if name == "memory_used_bytes"
+    }
+    reported = {name: value for name, value in run.metrics.items() if "memory" in name}
+    return {"peak_used_bytes": used, **reported}
+
+
+def _devices(session: Session, run: Run) -> list[Document]:
+    documents = []
+    for index, gpu in sorted(session.gpus.items()):
+        captured = run.devices.get(index)
+        documents.append(
+            {
+                "index": index,
+                "uuid": gpu.facts.uuid,
+                "name": gpu.facts.name,
+                "gpu_busy_ns": captured.busy_ns if captured else None,
+                "operations": captured.operations if captured else None,
+                "figures": {
+                    name: {
+                        "mean": spread.average,
+                        "min": spread.minimum,
+                        "max": spread.maximum,
+                        "samples": spread.count,
+                    }
+                    for (where, name), spread in sorted(run.gpu_spreads.items())
+                    if where == index
+                },
+                "throttle_samples": {
+                    reason: count
+                    for (where, reason), count in sorted(run.throttle_samples.items())
+                    if where == index
+                },
+            }
+        )
+    return documents

@@ -1,0 +1,144 @@
+"""A run's whole summary in one format, and the file it goes to."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gputui.analysis import formats
+from gputui.analysis.insights import insights
+from gputui.analysis.report import SUMMARY, TABLES, Table
+from gputui.analysis.summary import moment, overhead, summary_document
+from gputui.export.tables import to_csv, to_markdown, to_text
+from gputui.session import Run, Session
+
+
+class ExportError(Exception):
+    """The export could not be made. One line for people."""
+
+
+def write(session: Session, run: Run, format_name: str, path: Path) -> None:
+    """Write the summary of `run` to `path`, whole or not at all. Raises ExportError."""
+    text = export_text(session, run, format_name)
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise ExportError(
+            f"cannot write {path}: {(error.strerror or str(error)).lower()}"
+        ) from None
+
+
+def export_text(session: Session, run: Run, format_name: str) -> str:
+    """The summary of `run` as text in `format_name`, one of FORMATS. Raises ExportError."""
+    try:
+        return FORMATS[format_name](session, run)
+    except KeyError:
+        known = ", ".join(FORMATS)
+        raise ExportError(f"there is no format {format_name!r}; known: {known}") from None
+
+
+def table_text(session: Session, run: Run, name: str, format_name: str) -> str:
+    """One table of TABLES in one of TABLE_FORMATS. Raises ExportError."""
+    if name not in TABLES:
+        raise ExportError(f"there is no table {name!r}; known: {', '.join(TABLES)}")
+    if format_name not in TABLE_FORMATS:
+        known = ", ".join(TABLE_FORMATS)
+        raise ExportError(f"there is no format {format_name!r}; known: {known}")
+    return TABLE_FORMATS[format_name](TABLES[name](session, run))
+
+
+def _tables(session: Session, run: Run) -> list[Table]:
+    tables = [TABLES[name](session, run) for name in SUMMARY]
+    return [table for table in tables if table.rows]
+
+
+def _csv(session: Session, run: Run) -> str:
+    sections = [
+        f"# {table.name}: {table.title}\n{to_csv(table)}" for table in _tables(session, run)
+    ]
+    return "\n".join(sections)
+
+
+def _json(session: Session, run: Run) -> str:
+    document = msgspec.json.encode(summary_document(session, run))
+    return msgspec.json.format(document, indent=2).decode() + "\n"
+
+
+def _markdown(session: Session, run: Run) -> str:
+    sections = [to_markdown(table) for table in _tables(session, run)]
+    facts = "".join(f"- {line}\n" for line in facts_lines(session, run))
+    return f"## gputui summary: {run.started.name}\n\n{facts}\n" + "\n".join(sections)
+
+
+def _text(session: Session, run: Run) -> str:
+    return summary_text(session, run)
+
+
+def summary_text(session: Session, run: Run, width: int | None = None) -> str:
+    """The summary for a terminal of `width` columns, unlimited when None."""
+    parts = ["\n".join(facts_lines(session, run)) + "\n"]
+    parts += [to_text(table, width) for table in _tables(session, run)]
+    found = insights(session, run)
+    if found:
+        lines = [f"• {insight.verdict}\n  try: {insight.advice}" for insight in found]
+        parts.append("What stands out\n───────────────\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def facts_lines(session: Session, run: Run) -> list[str]:
+    """What was run, where, how it ended, and what watching it cost, a line each."""
+    started, header = run.started, session.header
+    parameters = " ".join(f"{name}={value}" for name, value in started.parameters.items())
+    lines = [f"{started.kind} {started.name} {parameters}".rstrip()]
+    if header:
+        gpus = [gpu.facts.name for gpu in session.gpus.values()]
+        names = [
+            f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name
+            for name in dict.fromkeys(gpus)
+        ]
+        where = ", ".join(names) or f"no GPU ({header.gpu_unavailable_reason or 'none found'})"
+        lines.append(f"on {header.host.hostname}: {where}; {header.host.system}")
+    ended = run.ended.reason if run.ended else "the recording ends before the run does"
+    lines.append(f"{moment(started.time_ns)}, {formats.duration(run.duration_ns)}: {ended}")
+    if started.capture_unavailable_reason:
+        lines.append(f"not captured: {started.capture_unavailable_reason}")
+    lines += [
+        f"pid {process.attached.pid}: kernels not seen: {process.attached.cuda_status}"
+        for process in run.processes.values()
+        if process.attached.cuda_status not in ("tracing", "no CUDA")
+    ]
+    cost = overhead(session, run)
+    seen = f"{formats.count(cost['records'])} records, {cost['dropped']} dropped"
+    if run.duration_ns and cost["callback_ns"]:
+        seen += f"; library {100 * cost['callback_ns'] / run.duration_ns:.2f} % of the run's time"
+    if run.duration_ns:
+        seen += f"; reader {100 * cost['reader_cpu_ns'] / run.duration_ns:.1f} % of a core"
+    lines.append(f"capture: {seen}")
+    return lines
+
+
+FORMATS: dict[str, Callable[[Session, Run], str]] = {
+    "csv": _csv,
+    "json": _json,
+    "md": _markdown,
+    "table": _text,
+}
+"""Whole summaries, by name."""
+
+TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
+    "csv": to_csv,
+    "md": to_markdown,
+    "table": to_text,
+}
+"""Single tables, by name."""

@@ -1,0 +1,129 @@
+"""The live source: this machine's sampler and the runs of one session, behind one hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gputui.events import AnyEvent
+from gputui.hub import Hub
+from gputui.sources.capture import Numbering
+from gputui.sources.catalogue import Catalogue, Value, load_catalogue
+from gputui.sources.child import GRACE_S
+from gputui.sources.run import Run, RunRequest
+from gputui.sources.sampler import Sampler
+
+
+class Recording(Protocol):
+    """A journal as the live source and its users see it."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None where there is none."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing more is recorded, None while all is well."""
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append events."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """What the command line says about watching and tracing."""
+
+    interval_s: float = 1.0
+    only: tuple[int, ...] | None = None
+    arguments: tuple[str, ...] = ()
+    kernels: bool = True
+    pass_through: bool = False
+
+
+class Live:
+    """Watches the machine and runs children, one at a time. `notify` as in Hub."""
+
+    def __init__(
+        self, notify: Callable[[], None], recording: Recording, options: LiveOptions
+    ) -> None:
+        self.recording = recording
+        self.hub = Hub(notify, recording)
+        self._options = options
+        self._interval_s = options.interval_s
+        self._sampler = Sampler(options.interval_s, options.only, options.arguments)
+        self._numbering = Numbering()
+        self._runs = 0
+        self._run: Run | None = None
+
+    def start(self) -> None:
+        """Start sampling."""
+        self._sampler.start(self.hub.emit)
+
+    def close(self) -> bool:
+        """End the run and its children, stop sampling, finish the recording.
+
+        Waits for the children, at most a little longer than they are given to end; whether
+        they are all gone.
+        """
+        self.stop_run()
+        gone = self._run is None or self._run.join(GRACE_S + 5.0)
+        self._sampler.stop()
+        self.recording.close()
+        return gone
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between samples. Setting it raises ValueError for an impossible one."""
+        return self._interval_s
+
+    @interval_s.setter
+    def interval_s(self, seconds: float) -> None:
+        self._sampler.set_interval(seconds)
+        self._interval_s = seconds
+
+    @property
+    def has_active_run(self) -> bool:
+        """Whether a child is there or being ended."""
+        return self._run is not None and self._run.is_active
+
+    def catalogue(self) -> Catalogue:
+        """The workloads there are. Takes a tenth of a second; raises CatalogueError."""
+        return load_catalogue()
+
+    def start_workload(
+        self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
+    ) -> None:
+        """Start a workload of the catalogue; a run that is active is ended first."""
+        self.start_run(RunRequest.of_workload(name, parameters, step_range))
+
+    def start_command(self, command: Sequence[str]) -> None:
+        """Start the user's own command; a run that is active is ended first."""
+        self.start_run(RunRequest.of_command(command))
+
+    def start_run(self, request: RunRequest) -> None:
+        """Start what `request` says. Returns at once; the run's events tell how it goes."""
+        previous = self._run
+        if previous is not None:
+            previous.stop()
+        self._runs += 1
+        self._run = Run(
+            self._runs,
+            request,
+            self.hub.emit,
+            interval_s=self._interval_s,
+            numbering=self._numbering,
+            kernels=self._options.kernels,
+            pass_through=self._options.pass_through,
+            after=previous,
+        )
+        self._run.start()
+
+    def stop_run(self) -> None:
+        """Ask the run to end. Returns at once."""
+        if self._run is not None:
+            self._run.stop()

@@ -1,0 +1,261 @@
+"""A run: a child, what it prints and reports, and what is captured of it, as events."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from gputui.capture.environment import capture_environment, create_capture_folder
+from gputui.events import (
+    AnyEvent,
+    RunEnded,
+    RunMetrics,
+    RunOutput,
+    RunProgress,
+    RunStarted,
+)
+from gputui.sources.capture import CaptureReader, Numbering
+from gputui.sources.child import Child, Ending, Lines
+from gputui.text import clean
+
+Emit = Callable[[Sequence[AnyEvent]], None]
+
+METRICS_LIMIT = 500
+"""Different metric names kept from one child."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to run: a workload by name with its parameters, or a command."""
+
+    kind: Literal["workload", "command"]
+    name: str
+    command: tuple[str, ...]
+    parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    step_range: str | None = None
+
+    @classmethod
+    def of_workload(
+        cls,
+        name: str,
+        parameters: Mapping[str, str | int | float | bool],
+        step_range: str | None,
+    ) -> RunRequest:
+        """A workload of the catalogue, its parameters already parsed."""
+        words = [word for key, value in parameters.items() for word in (f"--{key}", _typed(value))]
+        command = (sys.executable, "-m", "workloads", name, *words)
+        return cls("workload", name, command, dict(parameters), step_range)
+
+    @classmethod
+    def of_command(cls, command: Sequence[str]) -> RunRequest:
+        """The user's own command."""
+        return cls("command", os.path.basename(command[0]) or command[0], tuple(command))
+
+
+def _typed(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class _Progress(msgspec.Struct, tag_field="type", tag="progress"):
+    stage: str
+    done: float
+    total: float | None = None
+    unit: str = ""
+
+
+class _Metrics(msgspec.Struct, tag_field="type", tag="metrics"):
+    metrics: dict[str, Any]
+
+
+class _Result(msgspec.Struct, tag_field="type", tag="result"):
+    result: dict[str, Any]
+
+
+class _Error(msgspec.Struct, tag_field="type", tag="error"):
+    error: str
+    detail: str = ""
+
+
+_report = msgspec.json.Decoder(_Progress | _Metrics | _Result | _Error)
+
+
+class Run:
+    """One run in a thread of its own, from start to RunEnded."""
+
+    def __init__(
+        self,
+        number: int,
+        request: RunRequest,
+        emit: Emit,
+        *,
+        interval_s: float,
+        numbering: Numbering,
+        kernels: bool = True,
+        pass_through: bool = False,
+        after: Run | None = None,
+    ) -> None:
+        """`emit` is called from the run's threads; RunEnded is its last event.
+
+        The child starts once the run `after` has ended.
+        """
+        self.number = number
+        self.request = request
+        self._emit = emit
+        self._interval_s = interval_s
+        self._numbering = numbering
+        self._kernels = kernels
+        self._pass_through = pass_through
+        self._after = after
+        self._child: Child | None = None
+        self._stop_wanted = False
+        self._lock = threading.Lock()
+        self._metric_names: set[str] = set()
+        self._error: str | None = None
+        self._thread = threading.Thread(target=self._main, name=f"run-{number}")
+
+    def start(self) -> None:
+        """Start the thread; the child follows."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask for the end. Returns at once."""
+        with self._lock:
+            self._stop_wanted = True
+            if self._child is not None:
+                self._child.stop()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; whether it came."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether RunEnded is still to come."""
+        return self._thread.is_alive()
+
+    def _main(self) -> None:
+        if self._after is not None:
+            self._after.join()
+            self._after = None
+        with create_capture_folder() as folder:
+            environment, unavailable = capture_environment(folder, self._kernels, os.environ)
+            reader = CaptureReader(
+                folder, self.number, self.request.step_range, self._numbering
+            )
+            with self._lock:
+                child = self._child = Child(
+                    self.request.command, environment, pass_through=self._pass_through
+                )
+                if self._stop_wanted:
+                    child.stop()
+            started = False
+
+            def on_start(pid: int | None) -> None:
+                nonlocal started
+                started = True
+                self._emit([self._started(pid, unavailable)])
+                reader.start(self._emit, self._interval_s)
+
+            ending = child.run(on_start, self._output)
+            if not started:
+                on_start(None)
+            reader.stop()
+            self._emit([self._ended(ending)])
+
+    def _ended(self, ending: Ending) -> RunEnded:
+        reason = ending.reason
+        if self._error and ending.exit_code != 0:
+            reason = f"{self._error} ({reason})"
+        return RunEnded(
+            time_ns=time.time_ns(),
+            run=self.number,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            reason=f"stopped: {reason}" if self._stop_wanted else reason,
+            stopped=self._stop_wanted,
+        )
+
+    def _started(self, pid: int | None, unavailable: str | None) -> RunStarted:
+        return RunStarted(
+            time_ns=time.time_ns(),
+            run=self.number,
+            kind=self.request.kind,
+            name=clean(self.request.name, 200),
+            arguments=tuple(clean(word) for word in self.request.command),
+            parameters=dict(self.request.parameters),
+            pid=pid,
+            step_range=self.request.step_range,
+            capture_unavailable_reason=unavailable,
+        )
+
+    def _output(self, batches: list[Lines]) -> None:
+        events: list[AnyEvent] = []
+        for batch in batches:
+            if batch.stream == "report":
+                events += self._reports(batch.lines)
+            else:
+                events.append(
+                    RunOutput(
+                        time_ns=time.time_ns(),
+                        run=self.number,
+                        stream=batch.stream,
+                        lines=tuple(batch.lines),
+                        dropped_lines=batch.dropped,
+                    )
+                )
+        self._emit(events)
+
+    def _reports(self, lines: list[str]) -> list[AnyEvent]:
+        """What the child said on its pipe; the newest progress of a batch stands for all."""
+        progress: RunProgress | None = None
+        metrics: dict[str, float | int | str | bool | None] = {}
+        unreadable = 0
+        for line in lines:
+            try:
+                report = _report.decode(line)
+            except (msgspec.MsgspecError, RecursionError, UnicodeError):
+                unreadable += 1
+                continue
+            if isinstance(report, _Progress):
+                progress = RunProgress(
+                    time_ns=time.time_ns(),
+                    run=self.number,
+                    stage=clean(report.stage, 100),
+                    done=report.done,
+                    total=report.total,
+                    unit=clean(report.unit, 40),
+                )
+            elif isinstance(report, _Error):
+                self._error = clean(": ".join(filter(None, (report.error, report.detail))), 500)
+            else:
+                found = report.metrics if isinstance(report, _Metrics) else report.result
+                metrics.update(self._scalars(found))
+        events: list[AnyEvent] = [progress] if progress else []
+        now = time.time_ns()
+        if metrics:
+            events.append(RunMetrics(time_ns=now, run=self.number, metrics=metrics))
+        if unreadable:
+            text = f"{unreadable} lines on the report pipe are no reports and were left out"
+            events.append(RunOutput(time_ns=now, run=self.number, stream="stderr", lines=(text,)))
+        return events
+
+    def _scalars(self, found: Mapping[str, Any]) -> dict[str, float | int | str | bool | None]:
+        kept: dict[str, float | int | str | bool | None] = {}
+        for name, value in found.items():
+            name = clean(name, 100)
+            if name not in self._metric_names and len(self._metric_names) >= METRICS_LIMIT:
+                continue
+            if isinstance(value, str):
+                value = clean(value, 500)
+            if value is None or isinstance(value, str | int | float):
+                self._metric_names.add(name)
+                kept[name] = value
+        return kept
