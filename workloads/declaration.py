@@ -63,10 +63,12 @@ class Parameter:
         if (self.kind == "choice") != bool(self.choices):
             raise DeclarationError(f"{self.name}: a choice, and only a choice, has choices")
         for default in (self.default, self.cpu_default):
-            if default is not None and not self._is_of_kind(default):
-                raise DeclarationError(f"{self.name}: the default {default!r} is no {self.kind}")
-            if default is not None:
-                self.read(default)
+            if default is None:
+                continue
+            if not (self._is_of_kind(default) and self._is_in_bounds(default)):
+                raise DeclarationError(
+                    f"{self.name}: the default {default!r} is not {self.allowed}"
+                )
 
     @property
     def allowed(self) -> str:

@@ -1,22 +1,12 @@
-"""Running `python -m workloads` as a child, the way a monitor does."""
+"""A package that adds workloads through the entry point, installed in a folder of its own."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import workloads
-
-ROOT = Path(workloads.__file__).resolve().parent.parent
-
-# Two workloads that need no torch, and four ways to be broken.
+# Workloads that need no torch: good ones, failing ones, and entry points that are broken.
 PLUGIN = """
 import os, signal, time
 from workloads.declaration import Figure, Outcome, Parameter, Workload
@@ -88,57 +78,3 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
     return folder
-
-
-@dataclass
-class Finished:
-    """A child that ended: its status, what it wrote, and the lines on its report pipe."""
-
-    status: int
-    stdout: str
-    stderr: str
-    reports: list[dict[str, Any]]
-
-    def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.stdout)
-        return document
-
-    def reported(self, kind: str) -> list[dict[str, Any]]:
-        return [message for message in self.reports if message["type"] == kind]
-
-
-class Child:
-    """`python -m workloads ARGUMENTS` with a report pipe, running."""
-
-    def __init__(self, *arguments: str, path: Path | None = None) -> None:
-        reader, writer = os.pipe()
-        environment = {**os.environ, "GPUTUI_REPORT_FD": str(writer)}
-        if path is not None:
-            environment["PYTHONPATH"] = str(path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "workloads", *arguments],
-            cwd=ROOT,
-            env=environment,
-            pass_fds=[writer],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        os.close(writer)
-        self.pipe = os.fdopen(reader)
-        self.reports: list[dict[str, Any]] = []
-
-    def wait_for(self, kind: str, stage: str | None = None) -> dict[str, Any]:
-        """Reads reports up to the first of `kind` (in `stage`)."""
-        for line in self.pipe:
-            message: dict[str, Any] = json.loads(line)
-            self.reports.append(message)
-            if message["type"] == kind and stage in (None, message.get("stage")):
-                return message
-        raise AssertionError(f"no {kind} came; stderr: {self.process.communicate()[1]}")
-
-    def finish(self) -> Finished:
-        self.reports += [json.loads(line) for line in self.pipe if not self.pipe.closed]
-        self.pipe.close()
-        stdout, stderr = self.process.communicate()
-        return Finished(self.process.returncode, stdout, stderr, self.reports)

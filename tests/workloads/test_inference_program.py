@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import signal
 
 import pytest
-from conftest import Child, Finished
+from workload_child import Child, Finished
 
 from workloads.inference import INFERENCE
+from workloads.inference.run import run
+from workloads.report import Report
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,21 @@ def test_the_pipe_tells_every_stage_and_the_figures_as_they_are_known(answered: 
 
 def test_narration_is_for_people_on_stderr(answered: Finished) -> None:
     assert "tiny (2 layers, 128 wide, 4 heads), 658,944 parameters" in answered.stderr
+
+
+def test_one_token_has_no_pace_and_says_so() -> None:
+    outcome = run({"device": "cpu", "prompt": 4, "tokens": 1}, Report(None, io.StringIO()))
+    assert outcome.results["output_tokens"] == 1
+    for name in ("tpot_ms", "itl_p50_ms", "itl_p99_ms", "model_bandwidth_bytes_per_s"):
+        assert outcome.results[name] is None
+        assert "only one token" in outcome.unavailable[name]
+
+
+def test_a_whole_context_can_be_used() -> None:
+    outcome = run(
+        {"device": "cpu", "prompt": 1022, "tokens": 2, "warmup": 1}, Report(None, io.StringIO())
+    )
+    assert outcome.results["output_tokens"] == 2
 
 
 def test_what_cannot_fit_is_refused_with_the_sum_before_anything_is_allocated() -> None:

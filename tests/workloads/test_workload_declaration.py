@@ -126,6 +126,8 @@ def test_a_workload_that_contradicts_itself_cannot_be_declared(mistake: dict[str
         {"name": "preset", "kind": "int", "default": 1},
         {"name": "x", "kind": "int", "default": "1"},
         {"name": "x", "kind": "bool", "default": 1},
+        {"name": "x", "kind": "int", "default": 5, "maximum": 4},
+        {"name": "x", "kind": "int", "default": 5, "cpu_default": -1, "minimum": 0},
         {"name": "x", "kind": "choice", "default": "a"},
         {"name": "x", "kind": "int", "default": 1, "choices": ("1",)},
     ],
@@ -133,8 +135,3 @@ def test_a_workload_that_contradicts_itself_cannot_be_declared(mistake: dict[str
 def test_a_parameter_that_contradicts_itself_cannot_be_declared(mistake: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError):
         Parameter(help="", **mistake)
-
-
-def test_a_default_out_of_its_own_bounds_cannot_be_declared() -> None:
-    with pytest.raises((DeclarationError, WrongUsage)):
-        Parameter(name="x", kind="int", default=5, maximum=4, help="")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Child
+from workload_child import ROOT, Child
 
 
 def run(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:

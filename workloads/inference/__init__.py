@@ -8,7 +8,8 @@ Ranges, and how often each is met with L layers, T tokens asked for and W warm-u
 
     load                            1
     warmup                          1 (none when W is 0)
-      step                          2 W: each round is a prompt pass and a decode step
+      step                          2 W: each round is a prompt pass and a decode step (W of
+                                    them, prompt passes alone, when T is 1)
     prefill                         1
       step                          1: the prompt pass, which makes the first token
     decode                          1 (none when T is 1)

@@ -106,7 +106,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         started_ns = time.perf_counter_ns()
         generator = _load(settings, precision.dtype, device, report)
         known["load_ms"] = (time.perf_counter_ns() - started_ns) / 1e6
-        _warm_up(generator, settings.warmup, report)
+        _warm_up(generator, settings, report)
         _prefill(generator, report)
         stopped_by = _decode(generator, settings, report)
 
@@ -137,15 +137,17 @@ def _load(
     return generator
 
 
-def _warm_up(generator: Generator, rounds: int, report: Report) -> None:
+def _warm_up(generator: Generator, settings: Settings, report: Report) -> None:
     """Lets libraries load their kernels and torch its memory before anything is timed."""
+    rounds = settings.warmup
     if not rounds:
         return
     report.progress("warmup", 0, rounds, "rounds")
     with WARMUP:
         for done in range(1, rounds + 1):
             generator.prefill()
-            generator.decode_step()
+            if settings.tokens > 1:
+                generator.decode_step()
             report.progress("warmup", done, rounds, "rounds")
 
 
@@ -162,8 +164,8 @@ def _decode(generator: Generator, settings: Settings, report: Report) -> int | N
     if total == 1:
         return None
     reported = 1
-    report.progress("decode", 1, total, "tokens")
     with DECODE, StopRequest() as stop:
+        report.progress("decode", 1, total, "tokens")
         while len(arrived_ns) < total and stop.signal is None:
             generator.decode_step()
             done = len(arrived_ns)
