@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -113,7 +112,6 @@ class Device:
         self._facts_reasons: dict[str, str] = {}
         self._gpm: GpmReader | None = None
         self._gpm_reason = ""
-        self._processes_since_us = 0
 
     def open(self) -> GpuFacts:
         """The static facts. Raises `DriverError` when the GPU cannot be reached."""
@@ -245,7 +243,7 @@ class Device:
         if self._gpm is None:
             return GpmReading.without(self._gpm_reason)
         try:
-            return self._gpm.read(time.monotonic_ns())
+            return self._gpm.read()
         except DriverError as error:
             if error.code == GPU_IS_LOST:
                 raise
@@ -254,19 +252,12 @@ class Device:
     def _with_processes(
         self, handle: Handle, sample: GpuSample, fields: _Fields, process_fields: _Fields
     ) -> DeviceReading:
-        since = self._processes_since_us or time.time_ns() // 1000 - 2_000_000
         listed = process_fields.read("processes", self._library.processes, handle)
-        busy = process_fields.read(
-            "processes.sm_percent",
-            lambda handle: self._library.process_sm_percent(handle, since),
-            handle,
-        )
-        if busy is not None:
-            self._processes_since_us = busy[1]
+        busy = process_fields.read("processes.sm_percent", self._library.process_sm_percent, handle)
         return DeviceReading(
             sample,
             fields.reasons,
             processes=None if listed is None else tuple(listed),
-            process_sm_percent=None if busy is None else busy[0],
+            process_sm_percent=busy,
             process_reasons=process_fields.reasons,
         )

@@ -7,11 +7,14 @@ faster caller gets the last figures again.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from gputui.sources.library import INVALID_ARGUMENT, DriverError, GpmSample, Handle, Library
 
 MINIMUM_WINDOW_NS = 100_000_000
+_JITTER_NS = 15_000_000
+"""A tick this much too early is waited out: at 100 ms a tick, every second one comes early."""
 
 _MIB = 1024 * 1024
 
@@ -59,14 +62,20 @@ class GpmReader:
         if self.supported:
             self._request = library.gpm_request([metric for metric, _ in _METRICS.values()])
 
-    def read(self, now_ns: int) -> GpmReading:
-        """The figures since the sample before. `now_ns` is a monotonic clock's."""
+    def read(self) -> GpmReading:
+        """The figures since the sample before. May wait some milliseconds, for a whole window.
+
+        Raises `DriverError`; the next call then starts anew.
+        """
         if not self.supported:
             return GpmReading.without("needs the counters (GPM) of a Hopper or later GPU")
-        if self._sampled_ns is not None and now_ns - self._sampled_ns < MINIMUM_WINDOW_NS:
-            return self._last
+        if self._sampled_ns is not None:
+            early_ns = MINIMUM_WINDOW_NS - (time.monotonic_ns() - self._sampled_ns)
+            if early_ns > _JITTER_NS:
+                return self._last
+            time.sleep(max(0, early_ns) / 1e9)
         try:
-            self._last = self._sample(now_ns)
+            self._last = self._sample()
         except DriverError as error:
             self._sampled_ns = None
             self._last = GpmReading.without(error.reason)
@@ -78,18 +87,17 @@ class GpmReader:
         while self._samples:
             self._library.gpm_free(self._samples.pop())
 
-    def _sample(self, now_ns: int) -> GpmReading:
+    def _sample(self) -> GpmReading:
         while len(self._samples) < 2:
             self._samples.append(self._library.gpm_allocate())
         older, newer = self._samples
         if self._sampled_ns is None:
             self._library.gpm_sample(self._handle, older)
-            self._sampled_ns = now_ns
+            self._sampled_ns = time.monotonic_ns()
             return GpmReading.without("measured from the second reading on")
         self._library.gpm_sample(self._handle, newer)
+        self._samples, self._sampled_ns = [newer, older], time.monotonic_ns()
         answers = self._metrics(older, newer)
-        self._samples = [newer, older]
-        self._sampled_ns = now_ns
         reading = GpmReading()
         for name, (metric, factor) in _METRICS.items():
             answer = answers.get(metric, "unknown to this driver: a newer one is needed")

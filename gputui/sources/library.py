@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NewType
@@ -24,6 +25,8 @@ NOT_FOUND = 6
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 ARGUMENT_VERSION_MISMATCH = 25
+
+_PROCESS_WINDOW_US = 2_000_000
 
 _REASONS = {
     NOT_SUPPORTED: "not supported by this GPU",
@@ -234,26 +237,26 @@ class Library:
             raise failure
         return list(found.values())
 
-    def process_sm_percent(self, handle: Handle, since_us: int) -> tuple[dict[int, float], int]:
-        """SM utilization by pid from samples newer than `since_us` (µs since the epoch).
+    def process_sm_percent(self, handle: Handle) -> dict[int, float]:
+        """SM utilization by pid: the newest sample of each of the last two seconds.
 
-        Gives the newest sample of each pid, and the time to ask from next. The driver keeps a
-        sample only of a process that did something, so a pid that is not there did nothing.
+        The driver samples at most a second apart, and only processes that did something (nvml.h,
+        nvmlDeviceGetProcessUtilization), so a pid that is not there did nothing.
         """
+        since_us = time.time_ns() // 1000 - _PROCESS_WINDOW_US
         try:
             samples = self._call("nvmlDeviceGetProcessUtilization", handle, since_us)
         except DriverError as error:
             # NOT_FOUND, and success with nothing in it (raised as code 0), mean no sample.
             if error.code in (NOT_FOUND, 0):
-                return {}, since_us
+                return {}
             raise
         newest: dict[int, tuple[int, float]] = {}
         for sample in samples:
             pid, stamp, percent = int(sample.pid), int(sample.timeStamp), float(sample.smUtil)
             if percent <= 100 and stamp > newest.get(pid, (0, 0.0))[0]:
                 newest[pid] = (stamp, percent)
-        last = max((stamp for stamp, _ in newest.values()), default=since_us)
-        return {pid: percent for pid, (_, percent) in newest.items()}, last
+        return {pid: percent for pid, (_, percent) in newest.items()}
 
     # GPM: hardware counters, Hopper and later.
 

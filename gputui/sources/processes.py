@@ -134,7 +134,8 @@ class ProcessTable:
             command = " ".join(process.cmdline()) or process.name()
         except psutil.AccessDenied:
             command = process.name()
-        return _Known(process, user, clean(str(command)))
+        # A script given with -c has line ends; they are no more than spaces in one line.
+        return _Known(process, user, clean(" ".join(str(command).splitlines())))
 
 
 @dataclass(frozen=True, slots=True)

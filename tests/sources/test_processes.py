@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import psutil
@@ -49,7 +50,7 @@ def test_a_process_is_described_by_the_host(child: subprocess.Popen[bytes]) -> N
     process = second[0]
     assert (process.pid, process.gpu_memory_bytes, process.sm_percent) == (child.pid, 7, 42.0)
     assert process.user == psutil.Process().username()
-    assert (process.command or "").endswith("a\ufffd[31mb\ufffdc")
+    assert (process.command or "").endswith("a\ufffd[31mb c")
     assert process.host_memory_bytes
     assert first[0].cpu_percent is None  # a rate needs two readings
     assert process.cpu_percent is not None
@@ -110,6 +111,20 @@ def test_processes_come_and_go(machine: FakeMachine, own_probe: Callable[[], Pro
     machine.gpus[0]["nvmlDeviceGetComputeRunningProcesses_v3"] = ""
     machine.write()
     probe.until(seen, lambda r: r.sample.processes == ())
+
+
+def test_a_sample_stays_true_until_the_next_and_an_old_one_does_not(
+    machine: FakeMachine, probe: Probe
+) -> None:
+    """The driver samples seldom: a reading that follows another at once must not say 0."""
+    stamp_us = time.time_ns() // 1000 - 100_000
+    machine.gpus[0] |= {
+        "nvmlDeviceGetComputeRunningProcesses_v3": "50 1000 51 1000",
+        "nvmlDeviceGetProcessUtilization": f"50 {stamp_us} 20 51 {stamp_us - 10_000_000} 90",
+    }
+    machine.write()
+    busy = {process.pid: process.sm_percent for process in probe.once().sample.processes or ()}
+    assert busy == {50: 20.0, 51: 0.0}
 
 
 def test_what_the_driver_lists_is_merged(machine: FakeMachine, probe: Probe) -> None:

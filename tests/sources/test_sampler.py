@@ -14,7 +14,14 @@ from fake_machine import GUARD_S, LOST, NOT_SUPPORTED, FakeMachine, Probe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.events import AnyEvent, GpuSample, GpuUnavailable, Header, HostUnavailable
+from gputui.events import (
+    AnyEvent,
+    GpuSample,
+    GpuUnavailable,
+    Header,
+    HostUnavailable,
+    MachineSample,
+)
 from gputui.sources.sampler import Sampler, Schedule
 from gputui.sources.worker import Worker
 
@@ -60,6 +67,9 @@ def test_the_first_emission_is_the_header_and_stop_is_the_end(
     first = probe.until(seen, lambda _: True)
     assert first.gpu().sm_active_percent == 97.0
     probe.until(seen, lambda reading: len(reading.events) >= 6)
+    # Also at the shortest interval every window is long enough for the counters.
+    samples = [event for event in seen if isinstance(event, MachineSample)]
+    assert {sample.gpus[0].sm_active_percent for sample in samples} == {97.0}
     # Nothing was missing, so no reason was ever said.
     assert not [e for e in seen if isinstance(e, GpuUnavailable | HostUnavailable)]
     probe.send(do="stop")
