@@ -57,8 +57,8 @@ def capture_environment(
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a child that is to be captured, and what stands in the way, if anything.
 
-    `base_environment` with what makes the driver and NVTX load the capture library, in the child and in
-    all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone (ranges only).
+    `base_environment` with what makes the driver and NVTX load the capture library, in the child
+    and in all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone.
     A variable that another tool has taken stays as it is, and the second value says in one
     line who has it and what will be missing.
     """

@@ -1,0 +1,143 @@
+"""A traced process without a GPU: initialises capture as the driver would, queues activity.
+
+Started by path with the folder of the fake libcupti and a part's name; imports nothing of gputui.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+
+KEPT: list[object] = []
+
+
+def record(size: int, *fields: tuple[int, str, int]) -> bytes:
+    """A record of `size` bytes with values packed at documented offsets, the rest filled with 0xEE
+    so that a field read from a wrong place shows."""
+    data = bytearray(b"\xee" * size)
+    for offset, form, value in fields:
+        struct.pack_into("<" + form, data, offset, value)
+    return bytes(data)
+
+
+def text(value: bytes) -> int:
+    pointer = ctypes.c_char_p(value)
+    KEPT.append(pointer)
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+def kernel(size: int, name: bytes, correlation: int, **changes: int) -> bytes:
+    grid = changes.get("grid", 7)
+    return record(
+        size,
+        (0, "I", 10), (6, "H", 96), (16, "Q", changes.get("start", 1000)),
+        (24, "Q", changes.get("end", 2500)), (40, "I", 1), (44, "I", 2), (48, "I", 13),
+        (52, "I", grid), (56, "I", 8), (60, "I", 9), (64, "I", 128), (68, "I", 2), (72, "I", 3),
+        (76, "I", 1024), (80, "I", 2048), (92, "I", correlation), (104, "Q", text(name)),
+        (144, "Q", 77), (156, "I", 5),
+    )  # fmt: skip
+
+
+def memcpy(size: int) -> bytes:
+    return record(
+        size,
+        (0, "I", 1), (4, "B", 1), (5, "B", 2), (6, "B", 3), (8, "Q", 4096), (16, "Q", 11),
+        (24, "Q", 22), (32, "I", 1), (36, "I", 2), (40, "I", 13), (44, "I", 40), (72, "I", 6),
+    )  # fmt: skip
+
+
+def peer(source: int, destination: int) -> bytes:
+    return record(
+        96,
+        (0, "I", 22), (4, "B", 8), (5, "B", 3), (6, "B", 3), (8, "Q", 1 << 33), (16, "Q", 11),
+        (24, "Q", 22), (32, "I", 0), (36, "I", 2), (40, "I", 13), (44, "I", source),
+        (52, "I", destination), (60, "I", 41), (80, "I", 0),
+    )  # fmt: skip
+
+
+def memset(size: int) -> bytes:
+    return record(
+        size,
+        (0, "I", 2), (4, "I", 255), (8, "Q", 512), (16, "Q", 11), (24, "Q", 22), (32, "I", 1),
+        (36, "I", 2), (40, "I", 13), (44, "I", 42), (50, "H", 3), (72, "I", 0),
+    )  # fmt: skip
+
+
+def call(kind: int, cbid: int, correlation: int, result: int = 0) -> bytes:
+    return record(
+        40,
+        (0, "I", kind), (4, "I", cbid), (8, "Q", 900), (16, "Q", 990), (24, "I", os.getpid()),
+        (28, "I", 4321), (32, "I", correlation), (36, "I", result),
+    )  # fmt: skip
+
+
+def synchronization(size: int) -> bytes:
+    return record(
+        size,
+        (0, "I", 38), (4, "I", 3), (8, "Q", 11), (16, "Q", 22), (24, "I", 43), (28, "I", 2),
+        (32, "I", 13),
+    )  # fmt: skip
+
+
+def graph(size: int) -> bytes:
+    return record(
+        size,
+        (0, "I", 51), (4, "I", 44), (8, "Q", 11), (16, "Q", 22), (24, "I", 1), (28, "I", 6),
+        (32, "I", 2), (36, "I", 13),
+    )  # fmt: skip
+
+
+def every_kind(old: bool) -> list[bytes]:
+    sizes = (208, 88, 88, 40, 48) if old else (248, 112, 104, 56, 56)
+    return [
+        kernel(sizes[0], b"_Z4gemmPf", 39),
+        kernel(216, b"_Z4gemmPf", 45),
+        kernel(224, b"_Z4gemmPf", 46, grid=70000),
+        memcpy(sizes[1]),
+        peer(0, 1),
+        peer(3, 0),
+        memset(sizes[2]),
+        call(5, 505, 39),
+        call(5, 506, 45, 700),
+        call(4, 307, 46),
+        call(5, 999, 47),
+        synchronization(sizes[3]),
+        graph(sizes[4]),
+        record(64, (0, "I", 17)),
+    ]
+
+
+def main() -> None:
+    folder, part = sys.argv[1:3]
+    library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+    assert library.InitializeInjection() == 1
+    assert library.InitializeInjection() == 1
+    fake = ctypes.CDLL(os.path.join(folder, "libcupti.so.13"))
+    fake.fake_calls.restype = ctypes.c_char_p
+    fake.fake_queue.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+    if part in {"old", "new"}:
+        for each in every_kind(part == "old"):
+            fake.fake_queue(each, len(each))
+        fake.fake_drop(5)
+    elif part == "many":
+        for number in range(20_000):
+            name = b"_Z%d" % (number % 50) + b"k" * 2000
+            each = kernel(216, name if number < 50 else b"short%d" % (number % 50), number)
+            fake.fake_queue(each, len(each))
+            if number % 10_000 == 9_999:
+                fake.cuptiActivityFlushAll(0)
+    elif part == "fork":
+        child = os.fork()
+        each = kernel(216, b"child" if child == 0 else b"parent", 1)
+        fake.fake_queue(each, len(each))
+        fake.cuptiActivityFlushAll(0)
+        if child == 0:
+            sys.exit(0)  # runs the handlers of exit, which must leave the ring alone
+        os.waitpid(child, 0)
+    print(fake.fake_calls().decode())
+
+
+if __name__ == "__main__":
+    main()

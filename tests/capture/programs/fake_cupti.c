@@ -1,0 +1,141 @@
+/* A stand-in for libcupti: hands over the activity records that a test queued, as CUPTI would.
+ * FAKE_CUPTI_FAILS="function=status" makes one function fail. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { QUEUE_BYTES = 1 << 22 };
+static uint8_t queue[QUEUE_BYTES];
+static size_t queued;
+static char calls[1 << 16];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*requested)(uint8_t **, size_t *, size_t *);
+static void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t);
+static size_t dropped;
+
+/* For the test: queue a record, say how many were lost, and ask what was called. */
+void fake_queue(const void *record, uint64_t size)
+{
+    pthread_mutex_lock(&lock);
+    memcpy(queue + queued, &size, 8);
+    memcpy(queue + queued + 8, record, size);
+    queued += 8 + (size + 7) / 8 * 8;
+    pthread_mutex_unlock(&lock);
+}
+void fake_drop(size_t count) { dropped = count; }
+const char *fake_calls(void) { return calls; }
+
+static int answer(const char *name, long argument)
+{
+    const char *fails = getenv("FAKE_CUPTI_FAILS");
+    size_t used = strlen(calls), length = strlen(name);
+    snprintf(calls + used, sizeof calls - used, "%s(%ld) ", name, argument);
+    if (fails != NULL && strncmp(fails, name, length) == 0 && fails[length] == '=')
+        return atoi(fails + length + 1);
+    return 0;
+}
+
+int cuptiGetVersion(uint32_t *version)
+{
+    *version = 130001;
+    return 0;
+}
+int cuptiGetResultString(int result, const char **text)
+{
+    *text = result == 39   ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
+            : result == 15 ? "CUPTI_ERROR_NOT_INITIALIZED"
+                           : NULL;
+    return *text == NULL;
+}
+int cuptiSubscribe(void **subscriber, void *callback, void *data)
+{
+    (void)callback, (void)data;
+    *subscriber = &lock;
+    return answer("Subscribe", 0);
+}
+int cuptiUnsubscribe(void *subscriber) { return answer("Unsubscribe", subscriber == &lock); }
+int cuptiGetCallbackName(int domain, uint32_t call, const char **name)
+{
+    static const struct { int domain; uint32_t call; const char *name; } known[] = {
+        {2, 1, "cudaDriverGetVersion_v3020"}, {2, 20, "cudaMalloc_v3020"},
+        {2, 41, "cudaMemcpyAsync_v3020"}, {2, 131, "cudaStreamSynchronize_v3020"},
+        {2, 211, "cudaLaunchKernel_v7000"}, {2, 214, "cudaLaunchKernel_ptsz_v7000"},
+        {2, 311, "cudaGraphLaunch_v10000"}, {2, 505, "__cudaLaunchKernel_v13000"},
+        {2, 506, "__cudaLaunchKernel_ptsz_v13000"}, {1, 307, "cuLaunchKernel"},
+        {1, 2, "cuDriverGetVersion"}, {1, 276, "cuMemcpyHtoD_v2"},
+    };
+    for (size_t at = 0; at < sizeof known / sizeof *known; at++)
+        if (known[at].domain == domain && known[at].call == call) {
+            *name = known[at].name;
+            return 0;
+        }
+    return 1;
+}
+int cuptiSetThreadIdType(int type) { return answer("SetThreadIdType", type); }
+int cuptiActivityRegisterCallbacks(void *request, void *complete)
+{
+    *(void **)&requested = request;
+    *(void **)&completed = complete;
+    return answer("ActivityRegisterCallbacks", 0);
+}
+int cuptiActivityEnable(int kind) { return answer("ActivityEnable", kind); }
+int cuptiActivityEnableRuntimeApi(uint32_t call, uint8_t on)
+{
+    return answer("ActivityEnableRuntimeApi", on ? call : -1);
+}
+int cuptiActivityEnableDriverApi(uint32_t call, uint8_t on)
+{
+    return answer("ActivityEnableDriverApi", on ? call : -1);
+}
+/* Records stand in a buffer with their sizes before them. */
+int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record)
+{
+    uint64_t size = 0;
+    uint8_t *at = *record;
+    if (at != NULL) {
+        memcpy(&size, at - 8, 8);
+        at += (size + 7) / 8 * 8;
+    } else {
+        at = buffer;
+    }
+    if (at + 8 > buffer + valid)
+        return 12;
+    *record = at + 8;
+    return 0;
+}
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count)
+{
+    (void)context, (void)stream;
+    *count = dropped;
+    dropped = 0;
+    return 0;
+}
+int cuptiActivityFlushAll(uint32_t how)
+{
+    (void)how;
+    pthread_mutex_lock(&lock);
+    size_t at = 0;
+    while (at < queued) {
+        uint8_t *buffer = NULL;
+        size_t size = 0, records = 1, used = 0;
+        requested(&buffer, &size, &records);
+        if (buffer == NULL || (uintptr_t)buffer % 8 != 0 || records != 0)
+            abort();
+        while (at < queued) {
+            uint64_t length;
+            memcpy(&length, queue + at, 8);
+            length = 8 + (length + 7) / 8 * 8;
+            if (used + length > size)
+                break;
+            memcpy(buffer + used, queue + at, length);
+            used += length;
+            at += length;
+        }
+        completed(NULL, 0, buffer, size, used);
+    }
+    queued = 0;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}

@@ -1,0 +1,274 @@
+/* A program with NVTX ranges: `nvtx_program PART [COUNT]`. Prints what the calls returned. */
+#define _GNU_SOURCE
+#include "nvtx_loader.h"
+#include <locale.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static Attributes ascii(const char *text)
+{
+    return (Attributes){.version = 3, .size = 48, .message_type = 1, .message = text};
+}
+
+static void show(long long value) { printf("%lld ", value); }
+
+static void nesting(void)
+{
+    Attributes inner = ascii("inner");
+    void *domain = domain_create_a("library");
+    show(pop());
+    show(push_a("outer"));
+    show(domain_push(NULL, &inner));
+    show(domain_push(domain, &inner));
+    show(pop());
+    show(domain_pop(NULL));
+    show(pop());
+    show(domain_pop(domain));
+    show(domain_pop(domain));
+    show(push_a("again"));
+    show(pop());
+}
+
+static void strings(void)
+{
+    char longest[10000];
+    Attributes wide = {.version = 3, .size = 48, .message_type = 2, .message = L"wide é 日本 😀"};
+    Attributes registered = {.version = 2, .size = 48, .message_type = 3};
+    Attributes none = {.version = 3, .size = 48};
+    Attributes null_text = {.version = 3, .size = 48, .message_type = 1};
+    Attributes cut = ascii("must not be read");
+    push_w(L"wide é 日本 😀"), pop();
+    push_ex(&wide), pop();
+    registered.message = register_w(NULL, L"registered ü");
+    push_ex(&registered), pop();
+    push_ex(&none), pop();
+    push_ex(&null_text), pop();
+    push_a(NULL), pop();
+    push_a(""), pop();
+    cut.size = 40;
+    push_ex(&cut), pop();
+    push_ex(NULL), pop();
+    memset(longest, 'x', 4095);
+    strcpy(longest + 4095, "é and more");
+    push_a(longest), pop();
+    push_a("\x1b[31mred\n"), pop();
+    show(domain_create_a("same") == domain_create_w(L"same"));
+    show(domain_create_a("same") != domain_create_a("other"));
+}
+
+static void attributes(void)
+{
+    void *domain = domain_create_a("library");
+    Attributes a = ascii("a");
+    category_a(5, "loading");
+    domain_category_w(domain, 5, L"wïde");
+    a.category = 5;
+    a.color_type = 1;
+    a.color = 0xFF00FF7F;
+    a.payload_type = 1, a.payload.u64 = 1ull << 63;
+    push_ex(&a), pop();
+    a.payload_type = 2, a.payload.i64 = -5;
+    domain_push(domain, &a), domain_pop(domain);
+    a.payload_type = 3, a.payload.f64 = 0.5;
+    mark_ex(&a);
+    a.payload_type = 4, a.payload.u64 = ~0ull, a.payload.u32 = 7;
+    mark_ex(&a);
+    a.payload_type = 5, a.payload.i32 = -7;
+    a.category = 6;
+    mark_ex(&a);
+    a.payload_type = 6, a.payload.f32 = 1.25f;
+    a.color_type = 0;
+    domain_mark(domain, &a);
+    a.payload_type = 0x7fff;
+    mark_ex(&a);
+}
+
+static void *finish(void *id)
+{
+    end_range((uint64_t)(uintptr_t)id);
+    return NULL;
+}
+
+static void start_end(void)
+{
+    pthread_t thread;
+    Attributes a = ascii("in a domain");
+    void *domain = domain_create_a("library");
+    uint64_t one = start_a("one"), two = domain_start(domain, &a), three = start_w(L"three");
+    show(one != 0 && two != 0 && one != two && two != three);
+    end_range(one);
+    pthread_create(&thread, NULL, finish, (void *)(uintptr_t)two);
+    pthread_join(thread, NULL);
+    domain_end(domain, three);
+    end_range(0);
+    thread_a((uint32_t)syscall(SYS_gettid), "the main thread");
+    thread_w(12345, L"änother");
+    mark_a("done");
+}
+
+static long count;
+
+static void *worker(void *name)
+{
+    for (long at = 0; at < count; at++) {
+        Attributes a = ascii(name);
+        a.payload_type = 2;
+        a.payload.i64 = at;
+        push_ex(&a);
+        pop();
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t threads[8];
+    static char names[8][16];
+    for (int at = 0; at < 8; at++) {
+        snprintf(names[at], sizeof names[at], "worker %d", at);
+        pthread_create(&threads[at], NULL, worker, names[at]);
+    }
+    for (int at = 0; at < 8; at++)
+        pthread_join(threads[at], NULL);
+}
+
+static double since(const struct timespec *began)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - began->tv_sec) * 1e9 + (double)(now.tv_nsec - began->tv_nsec);
+}
+
+/* `count` pairs with payloads that number them; prints nanoseconds a pair. */
+static void many(void)
+{
+    struct timespec began;
+    Attributes a = {.version = 3, .size = 48, .message_type = 3, .payload_type = 2};
+    a.message = register_a(NULL, "many");
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    for (long at = 0; at < count; at++) {
+        a.payload.i64 = at;
+        domain_push(NULL, &a);
+        domain_pop(NULL);
+    }
+    printf("registered %.1f ", since(&began) / (double)count);
+}
+
+static void many_ascii(void)
+{
+    struct timespec began;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    for (long at = 0; at < count; at++) {
+        push_a("a name of ordinary length");
+        pop();
+    }
+    printf("ascii %.1f ", since(&began) / (double)count);
+}
+
+/* Distinct names, twice each: more than fit in a small ring. */
+static void names(void)
+{
+    char name[32];
+    for (long at = 0; at < count; at++) {
+        snprintf(name, sizeof name, "name %ld", at % (count / 2));
+        push_a(name);
+        pop();
+    }
+}
+
+/* The child tries everything, also what would take a lock or make a string. */
+static void forks(void)
+{
+    int status;
+    push_a("parent");
+    pid_t child = fork();
+    if (child == 0) {
+        show(push_a("never seen"));
+        show(start_a("never seen either"));
+        show((long long)(uintptr_t)domain_create_a("nor this"));
+        mark_w(L"nor this");
+        pop();
+        fflush(stdout);
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    pop();
+}
+
+static void *once(void *name)
+{
+    push_a(name), pop();
+    return NULL;
+}
+
+/* A stack's worth of domains open at once in one thread; the surplus is counted, not mixed up. */
+static void domains(void)
+{
+    char name[32];
+    Attributes a = ascii("a");
+    void *handles[40];
+    for (int at = 0; at < 40; at++) {
+        snprintf(name, sizeof name, "domain %d", at);
+        handles[at] = domain_create_a(name);
+        show(domain_push(handles[at], &a));
+    }
+    for (int at = 39; at >= 0; at--)
+        show(domain_pop(handles[at]));
+    show(domain_push(handles[39], &a));
+    show(domain_pop(handles[39]));
+    domain_destroy(handles[0]);
+}
+
+int main(int arguments, char **words)
+{
+    const char *part = words[1];
+    pthread_t thread;
+    count = arguments > 2 ? atol(words[2]) : 0;
+    if (!nvtx_load()) {
+        puts("no tool");
+        return 0;
+    }
+    if (strcmp(part, "nesting") == 0) nesting();
+    if (strcmp(part, "strings") == 0) strings();
+    if (strcmp(part, "attributes") == 0) attributes();
+    if (strcmp(part, "start-end") == 0) start_end();
+    if (strcmp(part, "threads") == 0) threads();
+    if (strcmp(part, "many") == 0) many();
+    if (strcmp(part, "many-ascii") == 0) many_ascii();
+    if (strcmp(part, "names") == 0) names();
+    if (strcmp(part, "forks") == 0) forks();
+    if (strcmp(part, "domains") == 0) domains();
+    if (strcmp(part, "two-units") == 0) {
+        show(nvtx_load());
+        once("both");
+    }
+    if (strcmp(part, "short-threads") == 0)
+        for (long at = 0; at < count; at++) {
+            pthread_create(&thread, NULL, once, "short");
+            pthread_join(thread, NULL);
+        }
+    if (strcmp(part, "_exit") == 0 || strcmp(part, "kill") == 0) {
+        push_a("unfinished");
+        if (part[0] == '_')
+            _exit(3);
+        raise(SIGKILL);
+    }
+    if (strcmp(part, "wait") == 0) {
+        push_a("waiting");
+        puts("ready");
+        fflush(stdout);
+        getchar();
+        pop();
+    }
+    if (strcmp(part, "exec") == 0) {
+        push_a("before exec");
+        execl(words[0], words[0], "nesting", (char *)NULL);
+    }
+    return 0;
+}

@@ -1,0 +1,165 @@
+"""CUDA activity through the real library, from a stand-in for libcupti that a test scripts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from traced import run
+
+from gputui.capture.layout import CudaState, RecordKind
+
+CHILD = Path(__file__).with_name("cuda_child.py")
+
+
+@pytest.fixture(scope="module")
+def cupti(compile_program) -> Path:
+    return compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC").parent
+
+
+def run_cuda(cupti, folder, part="none", **extra):
+    environment = {"GPUTUI_CUPTI_PATH": str(cupti)} | extra
+    outcome = run([sys.executable, str(CHILD), str(cupti), part], folder, environment, kernels=True)
+    assert outcome.status == 0, outcome.output
+    return outcome
+
+
+def fields(record, *names):
+    return tuple(int(record[name]) for name in names)
+
+
+@pytest.mark.parametrize("generation", ["old", "new"])
+def test_every_kind_of_activity_arrives_whatever_its_size(cupti, tmp_path, generation):
+    trace = run_cuda(cupti, tmp_path, generation).trace
+    kernels = trace.of(RecordKind.KERNEL)
+    assert [trace.name(kernel["name"]) for kernel in kernels] == ["_Z4gemmPf"] * 3
+    assert kernels["correlation"].tolist() == [39, 45, 46]
+    kernel = fields(kernels[0], "start", "end", "a", "b", "c", "value", "e")
+    assert kernel == (1000, 2500, 1, 13, 2, 77, 5)
+
+    shapes = {int(shape["d"]): shape for shape in trace.of(RecordKind.LAUNCH_SHAPE)}
+    assert len(shapes) == 2
+    assert kernels["d"][0] == kernels["d"][1] != kernels["d"][2]
+    shape = shapes[int(kernels["d"][0])]
+    assert trace.name(shape["name"]) == "_Z4gemmPf"
+    assert fields(shape, "start", "end", "value") == (7 | 8 << 32, 9 | 128 << 32, 2 | 3 << 32)
+    assert fields(shape, "a", "b", "c") == (96, 1024, 2048)
+    assert int(shapes[int(kernels["d"][2])]["start"]) == 70000 | 8 << 32
+
+    copy, there, back = trace.of(RecordKind.MEMCPY)
+    assert fields(copy, "value", "start", "end", "correlation") == (4096, 11, 22, 40)
+    assert fields(copy, "sub", "source_kind", "destination_kind") == (1, 2, 3)
+    assert fields(copy, "a", "b", "c", "e") == (1, 13, 2, 6)
+    assert fields(there, "value", "sub", "a", "c", "correlation") == (1 << 33, 10, 0, 1, 41)
+    assert fields(back, "sub", "a", "c") == (10, 0, 3)
+
+    (memset,) = trace.of(RecordKind.MEMSET)
+    assert fields(memset, "value", "correlation", "destination_kind") == (512, 42, 3)
+    assert fields(memset, "start", "end", "a", "b", "c", "e") == (11, 22, 1, 13, 2, 0)
+
+    calls = trace.of(RecordKind.API)
+    assert [trace.name(call["name"]) for call in calls] == [
+        "cudaLaunchKernel_v7000",
+        "cudaLaunchKernel_ptsz_v7000",
+        "cuLaunchKernel",
+        "",
+    ]
+    call = fields(calls[1], "start", "end", "thread", "correlation", "sub", "a")
+    assert call == (900, 990, 4321, 45, 0, 700)
+    assert calls["sub"].tolist() == [0, 0, 1, 0]
+
+    (wait,) = trace.of(RecordKind.SYNCHRONIZATION)
+    assert fields(wait, "sub", "start", "end", "correlation", "b", "c") == (3, 11, 22, 43, 13, 2)
+    (graph,) = trace.of(RecordKind.GRAPH)
+    assert fields(graph, "correlation", "start", "end") == (44, 11, 22)
+    assert fields(graph, "a", "b", "c", "e") == (1, 13, 2, 6)
+
+
+def test_the_end_of_the_process_flushes_and_says_goodbye(cupti, tmp_path):
+    trace = run_cuda(cupti, tmp_path, "new").trace
+    flush, goodbye = trace.records[-2:]
+    assert (flush["kind"], goodbye["kind"]) == (RecordKind.FLUSH, RecordKind.EXIT)
+    assert int(flush["value"]) == trace.health.cupti_dropped == 5
+    assert trace.exited
+    assert trace.health.heartbeat_ns > 0
+    assert trace.health.callback_ns > 0
+    assert trace.facts.cuda_state == CudaState.TRACING
+    assert trace.facts.cuda_text == "tracing"
+    assert trace.facts.cupti_version == 130001
+
+
+def test_only_what_is_wanted_is_enabled_and_in_this_order(cupti, tmp_path):
+    calls = run_cuda(cupti, tmp_path).words
+    assert calls[:3] == ["Subscribe(0)", "SetThreadIdType(1)", "ActivityRegisterCallbacks(0)"]
+    kinds = [call for call in calls if call.startswith("ActivityEnable(")]
+    # Never KERNEL (3), which serialises; DRIVER (4) or RUNTIME (5) whole; MARKER (12).
+    assert kinds == [f"ActivityEnable({kind})" for kind in (10, 1, 2, 22, 38)]
+    runtime = [call for call in calls if "RuntimeApi" in call]
+    wanted = (20, 41, 131, 211, 214, 311, 505, 506)
+    assert runtime == [f"ActivityEnableRuntimeApi({call})" for call in wanted]
+    assert [call for call in calls if "DriverApi" in call] == [
+        "ActivityEnableDriverApi(276)",
+        "ActivityEnableDriverApi(307)",
+    ]
+
+
+def test_whole_graphs_on_request(cupti, tmp_path):
+    assert "ActivityEnable(51)" in run_cuda(cupti, tmp_path, GPUTUI_GRAPH_TRACE="graph").words
+
+
+def test_many_kernels_in_many_buffers_stay_in_order(cupti, tmp_path):
+    trace = run_cuda(cupti, tmp_path, "many").trace
+    kernels = trace.of(RecordKind.KERNEL)
+    assert trace.health.dropped == 0
+    assert kernels["correlation"].tolist() == list(range(20_000))
+    names = [trace.name(kernel["name"]) for kernel in kernels[:51]]
+    assert names[:50] == [f"_Z{number}" + "k" * 2000 for number in range(50)]
+    assert names[50] == "short0"
+
+
+def test_a_forked_child_delivers_nothing(cupti, tmp_path):
+    trace = run_cuda(cupti, tmp_path, "fork").trace
+    assert [trace.name(kernel["name"]) for kernel in trace.of(RecordKind.KERNEL)] == ["parent"]
+    assert len(trace.of(RecordKind.EXIT)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fails", "text"),
+    [
+        (
+            "Subscribe=39",
+            "cuptiSubscribe: CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39), "
+            "another profiler is at work in this process",
+        ),
+        ("SetThreadIdType=15", "cuptiSetThreadIdType: CUPTI_ERROR_NOT_INITIALIZED (15)"),
+        ("ActivityRegisterCallbacks=7", "cuptiActivityRegisterCallbacks: unknown (7)"),
+        ("ActivityEnable=15", "cuptiActivityEnable(CONCURRENT_KERNEL): "),
+    ],
+)
+def test_a_failure_is_named_and_the_program_goes_on(cupti, tmp_path, fails, text):
+    trace = run_cuda(cupti, tmp_path, FAKE_CUPTI_FAILS=fails).trace
+    assert trace.facts.cuda_state == CudaState.FAILED
+    assert trace.facts.cuda_text.startswith(text)
+    assert trace.exited
+
+
+def test_calls_that_cannot_be_enabled_are_said(cupti, tmp_path):
+    library = run_cuda(cupti, tmp_path, FAKE_CUPTI_FAILS="ActivityEnableRuntimeApi=15").trace
+    assert library.facts.cuda_state == CudaState.TRACING
+
+
+def test_no_libcupti_is_said(cupti, tmp_path, compile_program):
+    stub = compile_program("nvtx_program.c", "not_cupti.so", "-shared", "-fPIC")
+    outcome = run_cuda(cupti, tmp_path, GPUTUI_CUPTI_PATH=str(stub))
+    facts = outcome.trace.facts
+    if facts.cuda_state == CudaState.TRACING:
+        pytest.skip("this machine has a libcupti of its own")
+    assert facts.cuda_state == CudaState.FAILED
+    assert facts.cuda_text.startswith((f"{stub} lacks cuptiGetVersion", "cuptiSubscribe"))
+
+
+def test_kernels_that_were_not_asked_for_leave_cupti_alone(cupti, tmp_path):
+    outcome = run_cuda(cupti, tmp_path, GPUTUI_CAPTURE_KERNELS="0")
+    assert outcome.words == []
+    assert outcome.trace.facts.cuda_state == CudaState.OFF
