@@ -107,11 +107,12 @@ class RingReader:
         library = _library()
         self._map = _map_file(path)
         try:
-            self._header: Any = np.frombuffer(self._map, HEADER, 1)
-            self._capacity = _checked_capacity(path, self._header[0], len(self._map))
+            copied = np.frombuffer(self._map[:HEADER_BYTES], HEADER)[0]
+            self._capacity = _checked_capacity(path, copied, len(self._map))
         except RingError:
-            self.close()
+            self._map.close()
             raise
+        self._header: Any = np.frombuffer(self._map, HEADER, 1)
         self._address = self._header.ctypes.data
         self._cursor = ctypes.c_uint64(int(self._header["tail"][0]))
         self._read = library.gputui_ring_read

@@ -1,0 +1,134 @@
+"""How a child is given the library, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gputui.capture import environment
+from gputui.capture.environment import (
+    LOCK_NAME,
+    capture_environment,
+    create_capture_folder,
+    remove_capture_folder,
+)
+
+NSYS = "/opt/nvidia/nsight-systems/2025.5.1/target-linux-x64/libToolsInjection64.so"
+NCU = "/opt/nvidia/nsight-compute/2025.3/target/libInjection.so"
+
+
+def test_both_variables_name_the_library(library, tmp_path):
+    made, problem = capture_environment(tmp_path, True, {"HOME": "/h"})
+    assert problem is None
+    assert made["CUDA_INJECTION64_PATH"] == made["NVTX_INJECTION64_PATH"] == str(library)
+    assert made["GPUTUI_CAPTURE_DIR"] == str(tmp_path)
+    assert made["GPUTUI_CAPTURE_KERNELS"] == "1"
+    assert made["HOME"] == "/h"
+
+
+def test_without_kernels_cuda_is_left_alone(library, tmp_path):
+    made, problem = capture_environment(tmp_path, False, {"CUDA_INJECTION64_PATH": str(library)})
+    assert problem is None
+    assert "CUDA_INJECTION64_PATH" not in made
+    assert made["NVTX_INJECTION64_PATH"] == str(library)
+    made, problem = capture_environment(tmp_path, False, {"CUDA_INJECTION64_PATH": NSYS})
+    assert problem is None
+    assert made["CUDA_INJECTION64_PATH"] == NSYS
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("taken", "parts"),
+    [
+        ({"CUDA_INJECTION64_PATH": NSYS}, ["CUDA_INJECTION64_PATH", "nsys", "no kernels"]),
+        ({"NVTX_INJECTION64_PATH": NCU}, ["NVTX_INJECTION64_PATH", "ncu", "no ranges"]),
+        ({"NVTX_INJECTION64_PATH": "/lib/libcupti.so.13"}, ["CUPTI", "no ranges"]),
+        ({"NVTX_INJECTION64_PATH": "./."}, ["no tool at all"]),
+        ({"CUDA_INJECTION64_PATH": "/x/lib\x1bodd.so"}, ["another tool (lib\ufffdodd.so)"]),
+        (
+            {"CUDA_INJECTION64_PATH": NSYS, "NVTX_INJECTION64_PATH": NSYS},
+            ["no kernels", "no ranges"],
+        ),
+        ({"NVTX_DISABLE": "1"}, ["NVTX_DISABLE"]),
+    ],
+)
+def test_what_another_tool_holds_stays_and_is_named(tmp_path, taken, parts):
+    made, problem = capture_environment(tmp_path, True, taken)
+    assert made.items() >= taken.items()
+    assert "\n" not in problem
+    for part in parts:
+        assert part in problem
+
+
+def test_a_library_that_is_missing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "LIBRARY_NAME", "absent.so")
+    made, problem = capture_environment(tmp_path, True, {"A": "b"})
+    assert made == {"A": "b"}
+    assert "-m gputui.capture.build" in problem
+
+
+def test_a_folder_is_private_and_goes_away():
+    folder = create_capture_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "1-1.ring").write_bytes(b"x")
+    remove_capture_folder(folder)
+    assert not folder.exists()
+    remove_capture_folder(folder)
+
+
+def test_without_room_in_shared_memory_the_temporary_folder_serves(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = create_capture_folder(room_bytes=1 << 62)
+    assert folder.parent == tmp_path
+    remove_capture_folder(folder)
+
+
+LEAVES_A_FOLDER = """
+import os
+from gputui.capture.environment import create_capture_folder
+print(create_capture_folder(1 << 62), flush=True)
+{ending}
+"""
+
+
+def leave_folder(tmp_path, ending: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_A_FOLDER.format(ending=ending)],
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_the_end_of_the_interpreter_removes_the_folder_and_a_fork_does_not(tmp_path):
+    left = leave_folder(tmp_path, "pid = os.fork()\nif pid: os.waitpid(pid, 0); os._exit(0)")
+    assert os.path.isdir(left)
+    gone = leave_folder(tmp_path, "")
+    assert not os.path.exists(gone)
+
+
+def test_folders_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path, monkeypatch):
+    dead = leave_folder(tmp_path, "os._exit(0)")
+    assert os.path.isdir(dead)
+    monkeypatch.setattr(environment.tempfile, "gettempdir", lambda: str(tmp_path))
+    alive = create_capture_folder(room_bytes=1 << 62)
+    assert not os.path.exists(dead)
+    foreign = tmp_path / "gputui-notes"
+    foreign.mkdir(mode=0o700)
+    shared = tmp_path / "gputui-shared"
+    shared.mkdir(mode=0o755)
+    (shared / LOCK_NAME).touch()
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    (target / LOCK_NAME).touch()
+    (tmp_path / "gputui-link").symlink_to(target)
+    second = create_capture_folder(room_bytes=1 << 62)
+    for path in (alive, foreign, shared, target, second):
+        assert path.is_dir()
+    remove_capture_folder(alive)
+    remove_capture_folder(second)
