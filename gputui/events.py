@@ -207,6 +207,17 @@ class RunMetrics(Event, frozen=True, kw_only=True, tag="run_metrics"):
     metrics: dict[str, float | int | str | bool | None]
 
 
+class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
+    """What the workload came to. `results` are metrics too; `parameters` are those that held,
+    defaults filled in; `complete` is False for what it had when it was stopped."""
+
+    run: int
+    complete: bool
+    parameters: dict[str, str | int | float | bool | None]
+    results: dict[str, float | int | str | bool | None]
+    unavailable: dict[str, str] = {}
+
+
 class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
     """Whole lines the child wrote, cleaned of control characters.
 
@@ -442,6 +453,7 @@ AnyEvent = (
     | RunStarted
     | RunProgress
     | RunMetrics
+    | RunResult
     | RunOutput
     | RunEnded
     | ProcessAttached

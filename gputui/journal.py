@@ -126,12 +126,10 @@ class RunRecorder:
     def _open(self, name: str) -> None:
         try:
             path = self._path_of(name)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path.parent)
             self._writer = JournalWriter(path)
         except JournalError as error:
             self._refused = str(error)
-        except OSError as error:
-            self._refused = f"cannot record to {error.filename}: {_reason(error)}"
 
 
 def default_path(name: str, moment: float) -> Path:
@@ -149,6 +147,14 @@ def default_path(name: str, moment: float) -> Path:
         path = folder / f"{stamp}-{plain}-{number}.gputui"
         number += 1
     return path
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder of recordings, private to the user. Raises JournalError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise JournalError(f"cannot make {path}: {_reason(error)}") from None
 
 
 def _open_new(path: Path) -> BinaryIO:
@@ -175,7 +181,7 @@ class JournalReader:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         """Raises JournalError when `stream` does not start with a session's header."""
         self._stream = stream
-        self._name = name
+        self.name = name
         self._line = 0
         self.skipped = 0
         self.damage: str | None = None
@@ -217,7 +223,7 @@ class JournalReader:
             self._line += 1
             if not line.endswith(b"\n"):
                 what = "is cut" if len(line) < LINE_LIMIT else "is too long"
-                self.damage = f"{self._name}: line {self._line} {what}; read until there"
+                self.damage = f"{self.name}: line {self._line} {what}; read until there"
                 return None
             try:
                 return _decode(line)
@@ -226,15 +232,15 @@ class JournalReader:
                     self.skipped += 1
                     continue
                 self.damage = (
-                    f"{self._name}: line {self._line} is damaged ({clean(str(error), 120)}); "
+                    f"{self.name}: line {self._line} is damaged ({clean(str(error), 120)}); "
                     "read until there"
                 )
                 return None
 
     def _refusal(self, first: AnyEvent | None) -> str:
         if first is None and self._line == 0:
-            return f"{self._name} is empty: it holds no gputui session"
-        return f"{self._name} is not a gputui session: its first line is no session header"
+            return f"{self.name} is empty: it holds no gputui session"
+        return f"{self.name} is not a gputui session: its first line is no session header"
 
 
 def _decode(line: bytes) -> AnyEvent:

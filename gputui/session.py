@@ -37,6 +37,7 @@ from gputui.events import (
     RunMetrics,
     RunOutput,
     RunProgress,
+    RunResult,
     RunStarted,
     StepTimeline,
 )
@@ -196,6 +197,7 @@ class Run:
     progress: RunProgress | None = None
     stage_started_ns: int = 0
     metrics: dict[str, float | int | str | bool | None] = field(default_factory=dict)
+    result: RunResult | None = None
     log: deque[LogLine] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     log_lines: int = 0
     processes: dict[int, Process] = field(default_factory=dict)
@@ -210,6 +212,12 @@ class Run:
     steps: dict[int, StepTimeline] = field(default_factory=dict)
     marks: deque[Mark] = field(default_factory=lambda: deque(maxlen=MARKS))
     updated_ns: int = 0
+
+    @property
+    def parameters(self) -> dict[str, str | int | float | bool | None]:
+        """What was asked for, with the workload's defaults once it has told them."""
+        asked: dict[str, str | int | float | bool | None] = dict(self.started.parameters)
+        return self.result.parameters if self.result else asked
 
     @property
     def is_active(self) -> bool:
@@ -251,6 +259,7 @@ class Session:
             RunStarted: self._run_started,
             RunProgress: self._run_progress,
             RunMetrics: self._run_metrics,
+            RunResult: self._run_result,
             RunOutput: self._run_output,
             RunEnded: self._run_ended,
             ProcessAttached: self._process_attached,
@@ -346,6 +355,11 @@ class Session:
     def _run_metrics(self, event: RunMetrics) -> None:
         if run := self._known_run(event.run, event.time_ns):
             run.metrics.update(event.metrics)
+
+    def _run_result(self, event: RunResult) -> None:
+        if run := self._known_run(event.run, event.time_ns):
+            run.result = event
+            run.metrics.update(event.results)
 
     def _run_output(self, event: RunOutput) -> None:
         if run := self._known_run(event.run, event.time_ns):

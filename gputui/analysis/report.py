@@ -112,7 +112,7 @@ def phases_table(_session: Session, run: Run) -> Table:
             "  " * row.depth + row.name,
             *((row.rank,) if ranks else ()),
             *((row.pid,) if processes else ()),
-            None if row.share_percent is None else round(row.share_percent, 1),
+            None if row.share_percent is None else round(row.share_percent, 3),
             row.instances,
             row.cpu_total_ns,
             row.cpu_exclusive_ns,

@@ -1,4 +1,4 @@
-"""One table as CSV, Markdown, or aligned text."""
+"""One table as CSV, JSON, Markdown, or aligned text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import csv
 import io
 from collections.abc import Sequence
 
+import msgspec
+
 from gputui.analysis.formats import MISSING
 from gputui.analysis.report import Cell, Column, Table
+from gputui.events import SCHEMA_VERSION
 from gputui.text import cell_width
 
 
@@ -19,6 +22,17 @@ def to_csv(table: Table) -> str:
     for row in table.rows:
         writer.writerow(["" if cell is None else _unformula(cell) for cell in row])
     return out.getvalue()
+
+
+def to_json(table: Table) -> str:
+    """A list of objects, a row each, keyed by column header; missing is null."""
+    headers = [column.header for column in table.columns]
+    document = {
+        "schema": SCHEMA_VERSION,
+        "table": table.name,
+        "rows": [dict(zip(headers, row, strict=True)) for row in table.rows],
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def _unformula(cell: Cell) -> Cell:

@@ -13,7 +13,7 @@ from gputui.analysis import formats
 from gputui.analysis.insights import insights
 from gputui.analysis.report import SUMMARY, TABLES, Table
 from gputui.analysis.summary import moment, overhead, summary_document
-from gputui.export.tables import to_csv, to_markdown, to_text
+from gputui.export.tables import to_csv, to_json, to_markdown, to_text
 from gputui.session import Run, Session
 
 
@@ -48,14 +48,19 @@ def export_text(session: Session, run: Run, format_name: str) -> str:
         raise ExportError(f"there is no format {format_name!r}; known: {known}") from None
 
 
-def table_text(session: Session, run: Run, name: str, format_name: str) -> str:
-    """One table of TABLES in one of TABLE_FORMATS. Raises ExportError."""
+def table_text(
+    session: Session, run: Run, name: str, format_name: str, width: int | None = None
+) -> str:
+    """One table of TABLES in one of TABLE_FORMATS; `width` bounds the text one's lines.
+
+    Raises ExportError.
+    """
     if name not in TABLES:
         raise ExportError(f"there is no table {name!r}; known: {', '.join(TABLES)}")
     if format_name not in TABLE_FORMATS:
         known = ", ".join(TABLE_FORMATS)
         raise ExportError(f"there is no format {format_name!r}; known: {known}")
-    return TABLE_FORMATS[format_name](TABLES[name](session, run))
+    return TABLE_FORMATS[format_name](TABLES[name](session, run), width)
 
 
 def _tables(session: Session, run: Run) -> list[Table]:
@@ -81,10 +86,6 @@ def _markdown(session: Session, run: Run) -> str:
     return f"## gputui summary: {run.started.name}\n\n{facts}\n" + "\n".join(sections)
 
 
-def _text(session: Session, run: Run) -> str:
-    return summary_text(session, run)
-
-
 def summary_text(session: Session, run: Run, width: int | None = None) -> str:
     """The summary for a terminal of `width` columns, unlimited when None."""
     parts = ["\n".join(facts_lines(session, run)) + "\n"]
@@ -99,7 +100,7 @@ def summary_text(session: Session, run: Run, width: int | None = None) -> str:
 def facts_lines(session: Session, run: Run) -> list[str]:
     """What was run, where, how it ended, and what watching it cost, a line each."""
     started, header = run.started, session.header
-    parameters = " ".join(f"{name}={value}" for name, value in started.parameters.items())
+    parameters = " ".join(f"{name}={value}" for name, value in run.parameters.items())
     lines = [f"{started.kind} {started.name} {parameters}".rstrip()]
     if header:
         gpus = [gpu.facts.name for gpu in session.gpus.values()]
@@ -132,13 +133,14 @@ FORMATS: dict[str, Callable[[Session, Run], str]] = {
     "csv": _csv,
     "json": _json,
     "md": _markdown,
-    "table": _text,
+    "table": summary_text,
 }
 """Whole summaries, by name."""
 
-TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
-    "csv": to_csv,
-    "md": to_markdown,
+TABLE_FORMATS: dict[str, Callable[[Table, int | None], str]] = {
+    "csv": lambda table, _: to_csv(table),
+    "json": lambda table, _: to_json(table),
+    "md": lambda table, _: to_markdown(table),
     "table": to_text,
 }
 """Single tables, by name."""

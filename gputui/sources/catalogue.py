@@ -167,3 +167,22 @@ def _parsed(parameter: Parameter, text: str) -> Value | None:
 def _nearest(name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def workload_text(workload: Workload) -> str:
+    """One workload for people: what it does, its parameters and presets."""
+    lines = [f"{workload.name}: {workload.summary}", ""]
+    if workload.description:
+        lines += [workload.description, ""]
+    names = max((len(parameter.name) for parameter in workload.parameters), default=0)
+    for parameter in workload.parameters:
+        default = "" if parameter.default is None else f"default {parameter.default}"
+        if parameter.cpu_default is not None:
+            default += f", on the CPU {parameter.cpu_default}"
+        lines.append(f"  {parameter.name:<{names}}  {parameter.help}")
+        facts = "; ".join(filter(None, (parameter.allowed, default)))
+        lines.append(f"  {'':<{names}}  ({facts})")
+    for preset in workload.presets:
+        values = " ".join(f"{name}={value}" for name, value in preset.values.items())
+        lines.append(f"  preset {preset.name}: {preset.help} ({values})")
+    return "\n".join(lines) + "\n"

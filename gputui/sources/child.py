@@ -90,14 +90,16 @@ class Child:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
+        name: str,
         pass_through: bool = False,
     ) -> None:
-        """`command` is argv; nothing is given to a shell.
+        """`command` is argv; nothing is given to a shell. `name` is what people call it.
 
         With `pass_through` the child's standard input, output and errors are also gputui's own,
         byte for byte.
         """
         self._command = list(command)
+        self._name = name
         self._environment = dict(environment)
         self._pass_through = pass_through
         self._control_read, self._control_write = os.pipe()
@@ -107,11 +109,19 @@ class Child:
         """Ask for the end of the child and all its children. Returns at once."""
         if not self._stopping:
             self._stopping = True
-            try:
-                os.write(self._control_write, b"x")
-            except OSError as error:
-                if error.errno not in (errno.EPIPE, errno.EBADF):
-                    raise
+            self._tell(b"x")
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the child and its children, as Ctrl-C in a terminal does."""
+        self._tell(b"i")
+
+    def _tell(self, word: bytes) -> None:
+        try:
+            os.write(self._control_write, word)
+        except OSError as error:
+            # The child ended meanwhile.
+            if error.errno not in (errno.EPIPE, errno.EBADF):
+                raise
 
     def run(
         self,
@@ -225,7 +235,7 @@ class Child:
         return words
 
     def _ending(self, words: Mapping[str, int], oom_killed: bool) -> Ending:
-        name = self._command[0]
+        name = self._name
         if "failed" in words:
             return Ending(126, None, f"cannot start {name}: {os.strerror(words['failed']).lower()}")
         if "ended" not in words:

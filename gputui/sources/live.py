@@ -127,3 +127,8 @@ class Live:
         """Ask the run to end. Returns at once."""
         if self._run is not None:
             self._run.stop()
+
+    def interrupt_run(self) -> None:
+        """Hand a Ctrl-C on to the run's processes."""
+        if self._run is not None:
+            self._run.interrupt()

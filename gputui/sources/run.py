@@ -19,6 +19,7 @@ from gputui.events import (
     RunMetrics,
     RunOutput,
     RunProgress,
+    RunResult,
     RunStarted,
 )
 from gputui.sources.capture import CaptureReader, Numbering
@@ -74,8 +75,15 @@ class _Metrics(msgspec.Struct, tag_field="type", tag="metrics"):
     metrics: dict[str, Any]
 
 
+class _Document(msgspec.Struct):
+    results: dict[str, Any]
+    parameters: dict[str, Any] = {}
+    unavailable: dict[str, str] = {}
+    complete: bool = True
+
+
 class _Result(msgspec.Struct, tag_field="type", tag="result"):
-    result: dict[str, Any]
+    result: _Document
 
 
 class _Error(msgspec.Struct, tag_field="type", tag="error"):
@@ -131,6 +139,12 @@ class Run:
             if self._child is not None:
                 self._child.stop()
 
+    def interrupt(self) -> None:
+        """Hand a Ctrl-C on to the child and its children."""
+        with self._lock:
+            if self._child is not None:
+                self._child.interrupt()
+
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; whether it came."""
         self._thread.join(timeout_s)
@@ -147,12 +161,13 @@ class Run:
             self._after = None
         with create_capture_folder() as folder:
             environment, unavailable = capture_environment(folder, self._kernels, os.environ)
-            reader = CaptureReader(
-                folder, self.number, self.request.step_range, self._numbering
-            )
+            reader = CaptureReader(folder, self.number, self.request.step_range, self._numbering)
             with self._lock:
                 child = self._child = Child(
-                    self.request.command, environment, pass_through=self._pass_through
+                    self.request.command,
+                    environment,
+                    name=self.request.name,
+                    pass_through=self._pass_through,
                 )
                 if self._stop_wanted:
                     child.stop()
@@ -216,6 +231,7 @@ class Run:
     def _reports(self, lines: list[str]) -> list[AnyEvent]:
         """What the child said on its pipe; the newest progress of a batch stands for all."""
         progress: RunProgress | None = None
+        result: RunResult | None = None
         metrics: dict[str, float | int | str | bool | None] = {}
         unreadable = 0
         for line in lines:
@@ -235,17 +251,33 @@ class Run:
                 )
             elif isinstance(report, _Error):
                 self._error = clean(": ".join(filter(None, (report.error, report.detail))), 500)
+            elif isinstance(report, _Metrics):
+                metrics.update(self._scalars(report.metrics))
             else:
-                found = report.metrics if isinstance(report, _Metrics) else report.result
-                metrics.update(self._scalars(found))
+                result = self._result(report.result)
         events: list[AnyEvent] = [progress] if progress else []
         now = time.time_ns()
         if metrics:
             events.append(RunMetrics(time_ns=now, run=self.number, metrics=metrics))
+        if result:
+            events.append(result)
         if unreadable:
             text = f"{unreadable} lines on the report pipe are no reports and were left out"
             events.append(RunOutput(time_ns=now, run=self.number, stream="stderr", lines=(text,)))
         return events
+
+    def _result(self, document: _Document) -> RunResult:
+        return RunResult(
+            time_ns=time.time_ns(),
+            run=self.number,
+            complete=document.complete,
+            parameters=self._scalars(document.parameters),
+            results=self._scalars(document.results),
+            unavailable={
+                clean(name, 100): clean(reason, 500)
+                for name, reason in document.unavailable.items()
+            },
+        )
 
     def _scalars(self, found: Mapping[str, Any]) -> dict[str, float | int | str | bool | None]:
         kept: dict[str, float | int | str | bool | None] = {}

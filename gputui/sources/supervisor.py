@@ -4,7 +4,8 @@
 
 It starts CMD in a session of its own, adopts every orphan below it, and ends them all (SIGTERM,
 then SIGKILL after the grace time) when CMD has ended, when a byte or the end arrives on
-CONTROL_FD, so also when gputui itself was killed. On STATUS_FD it writes lines of words:
+CONTROL_FD, so also when gputui itself was killed. The byte "i" on CONTROL_FD is handed on as
+SIGINT instead. On STATUS_FD it writes lines of words:
 
     started PID | failed ERRNO | leftover COUNT | ended WAITSTATUS
 
@@ -76,8 +77,11 @@ def _supervise(child: int, control: int, status: int, wake: int, grace_s: float)
         if wake in ready:
             os.read(wake, 4096)
         if control in ready:
-            stopping = True
-            watched = [wake]
+            if os.read(control, 1) == b"i":
+                _signal(alive, signal.SIGINT)
+            else:
+                stopping = True
+                watched = [wake]
     _say(status, f"ended {ended}")
     return 0
 

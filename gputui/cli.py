@@ -1,0 +1,430 @@
+"""Words typed → one of the modes. Each imports what it needs, so that none pays for another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from gputui import __version__
+
+if TYPE_CHECKING:
+    from gputui.session import Run, Session
+    from gputui.settings import Settings
+    from gputui.sources.live import LiveOptions
+    from gputui.sources.run import RunRequest
+
+USAGE_ERROR = 2
+
+_USAGE = """\
+gputui [--workload NAME [-p KEY=VALUE ...] | -- CMD ARG ...]
+       gputui --record [-o FILE|-] [--duration 30s] [--workload NAME ... | -- CMD ...]
+       gputui --replay FILE|- [--speed X] [--start T]   |   gputui --demo
+       gputui --once [--json]
+       gputui workloads [NAME] [--json]   |   gputui doctor [--json]
+       gputui summary FILE [--table NAME] [--format table|json|csv|md]
+       gputui export FILE --format FORMAT [-o OUT]"""
+
+
+class _UsageError(Exception):
+    """What was typed is wrong. One line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that answers a mistake with one line and status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(f"{message}; see gputui --help")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what `arguments` say; the exit status."""
+    try:
+        return _dispatch(list(arguments))
+    except BrokenPipeError:
+        # The reader of our output has seen enough.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except _UsageError as error:
+        return _fail(error, USAGE_ERROR)
+    except Exception as error:
+        if type(error).__name__ in _ONE_LINE_USAGE:
+            return _fail(error, USAGE_ERROR)
+        if type(error).__name__ in _ONE_LINE:
+            return _fail(error, 1)
+        raise
+
+
+_ONE_LINE_USAGE = ("SettingsError", "CatalogueError")
+_ONE_LINE = ("JournalError", "ExportError")
+
+
+def _fail(error: Exception, status: int) -> int:
+    print(f"gputui: {error}", file=sys.stderr)
+    return status
+
+
+def _dispatch(arguments: list[str]) -> int:
+    command: list[str] | None = None
+    if "--" in arguments:
+        at = arguments.index("--")
+        arguments, command = arguments[:at], arguments[at + 1 :]
+        if not command:
+            raise _UsageError("nothing to run after --; see gputui --help")
+    if arguments and arguments[0] in _SUBCOMMANDS and command is None:
+        return _SUBCOMMANDS[arguments[0]](arguments[1:])
+    return _main_mode(arguments, command)
+
+
+# --- the screen, recording, replay, one reading ------------------------------------------------
+
+
+def _main_parser() -> _Parser:
+    parser = _Parser(prog="gputui", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
+    add = parser.add_argument
+    add("--workload", metavar="NAME", help="start this workload (see: gputui workloads)")
+    add("-p", dest="parameters", metavar="KEY=VALUE", action="append", default=[],
+        help="a parameter of the workload; may be repeated")  # fmt: skip
+    add("--record", action="store_true", help="record without a screen")
+    add("--replay", metavar="FILE", help="show a recording; - reads standard input")
+    add("--demo", action="store_true", help="replay a short session of a real H200")
+    add("--once", action="store_true", help="print one reading of the machine")
+    add("--json", action="store_true", help="with --once: as JSON")
+    add("-o", "--output", metavar="FILE", help="record to this file; - is standard output")
+    add("--duration", metavar="TIME", help="with --record: stop after 30s, 5m, 1h")
+    add("--speed", type=float, metavar="X", help="with --replay: 0.25 to 64 times")
+    add("--start", metavar="TIME", help="with --replay: begin at 30s, 5m, 1h")
+    add("-i", "--interval", type=float, metavar="SEC",
+        help="seconds between samples (default 1, least 0.1)")  # fmt: skip
+    add("--only", type=int, nargs="+", metavar="INDEX", help="show these GPUs alone")
+    add("--no-kernels", action="store_true", help="leave CUDA alone: ranges without kernels")
+    add("--readonly", action="store_true", default=None,
+        help="offer nothing that starts or stops a process")  # fmt: skip
+    add("--theme", metavar="NAME", help="colours of the screen")
+    add("--config", type=Path, metavar="FILE", help="read settings from this file")
+    add("--no-color", action="store_true", default=None, help="draw without colours")
+    add("--ascii", action="store_true", default=None, help="draw with ASCII characters alone")
+    add("-V", "--version", action="version", version=f"gputui {__version__}")
+    return parser
+
+
+_DESCRIPTION = (
+    "See inside an LLM workload on NVIDIA GPUs, live: its phases (NVTX ranges), the kernels each "
+    "launches and what they cost, beside the machine."
+)
+
+
+def _main_mode(arguments: list[str], command: list[str] | None) -> int:
+    parser = _main_parser()
+    options = parser.parse_args(arguments)
+    _check_combination(options, command)
+    from gputui.settings import load_settings
+
+    names = ("interval", "theme", "readonly", "no_color", "ascii")
+    flags = {name: getattr(options, name) for name in names}
+    settings = load_settings(flags, os.environ, options.config)
+    if options.once:
+        return _once(options)
+    if options.replay or options.demo:
+        return _replay(options, settings)
+    request = _request(options, command)
+    if options.record:
+        return _record(options, settings, request, arguments, command)
+    return _screen(options, settings, request, arguments, command)
+
+
+def _check_combination(options: argparse.Namespace, command: list[str] | None) -> None:
+    modes = [
+        name
+        for name, on in (
+            ("--record", options.record),
+            ("--replay", options.replay),
+            ("--demo", options.demo),
+            ("--once", options.once),
+        )
+        if on
+    ]
+    if len(modes) > 1:
+        raise _UsageError(f"{modes[0]} and {modes[1]} exclude each other")
+    if options.workload and command:
+        raise _UsageError("give --workload or a command after --, not both")
+    runs = options.workload or command
+    if runs and modes and modes != ["--record"]:
+        raise _UsageError(f"{modes[0]} does not run anything")
+    for flag, needs, fits in (
+        ("-p", "--workload", not options.parameters or options.workload),
+        ("--json", "--once", not options.json or options.once),
+        ("--duration", "--record", not options.duration or options.record),
+        ("--speed", "--replay or --demo", not options.speed or options.replay or options.demo),
+        ("--start", "--replay or --demo", not options.start or options.replay or options.demo),
+        ("-o", "a recording", not options.output or not modes or options.record),
+    ):
+        if not fits:
+            raise _UsageError(f"{flag} needs {needs}")
+    if options.readonly and runs:
+        raise _UsageError("--readonly starts nothing: leave out the workload or the command")
+
+
+def _seconds(text: str, flag: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
+    if not match or not float(match[1]) > 0:
+        raise _UsageError(f"{flag} {text}: give a time like 30s, 5m or 1h")
+    return float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _request(options: argparse.Namespace, command: list[str] | None) -> RunRequest | None:
+    if command:
+        from gputui.sources.run import RunRequest
+
+        return RunRequest.of_command(command)
+    if not options.workload:
+        return None
+    from gputui.sources.catalogue import load_catalogue, parse_parameters
+    from gputui.sources.run import RunRequest
+
+    words: dict[str, str] = {}
+    for word in options.parameters:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise _UsageError(f"-p {word}: give KEY=VALUE")
+        words[name] = value
+    workload = load_catalogue().find(options.workload)
+    values = parse_parameters(workload, words)
+    return RunRequest.of_workload(workload.name, values, workload.step_range)
+
+
+def _live_options(
+    options: argparse.Namespace, settings: Settings, typed: Sequence[str], pass_through: bool
+) -> LiveOptions:
+    from gputui.sources.live import LiveOptions
+
+    return LiveOptions(
+        interval_s=settings.interval,
+        only=tuple(options.only) if options.only else None,
+        arguments=("gputui", *typed),
+        kernels=not options.no_kernels,
+        pass_through=pass_through,
+    )
+
+
+def _typed(arguments: list[str], command: list[str] | None) -> list[str]:
+    return [*arguments, "--", *command] if command else arguments
+
+
+def _record(
+    options: argparse.Namespace,
+    settings: Settings,
+    request: RunRequest | None,
+    arguments: list[str],
+    command: list[str] | None,
+) -> int:
+    import time
+
+    from gputui.journal import default_path, make_folder
+    from gputui.record import RecordOptions, record
+
+    path: Path | None
+    if options.output == "-":
+        path = None
+    elif options.output:
+        path = Path(options.output)
+    else:
+        path = default_path(request.name if request else "machine", time.time())
+        make_folder(path.parent)
+    pass_through = command is not None and path is not None
+    live = _live_options(options, settings, _typed(arguments, command), pass_through)
+    duration = _seconds(options.duration, "--duration") if options.duration else None
+    return record(RecordOptions(path, live, request, duration))
+
+
+def _screen(
+    options: argparse.Namespace,
+    settings: Settings,
+    request: RunRequest | None,
+    arguments: list[str],
+    command: list[str] | None,
+) -> int:
+    _need_terminal()
+    from gputui.ui import run_live
+
+    live = _live_options(options, settings, _typed(arguments, command), False)
+    output = Path(options.output) if options.output else None
+    return run_live(settings, live, request, output)
+
+
+def _replay(options: argparse.Namespace, settings: Settings) -> int:
+    start_s = _seconds(options.start, "--start") if options.start else 0.0
+    path = str(Path(__file__).with_name("demo.gputui")) if options.demo else options.replay
+    from gputui.sources.replay import MAXIMUM_SPEED, MINIMUM_SPEED
+
+    speed = options.speed if options.speed is not None else 1.0
+    if not MINIMUM_SPEED <= speed <= MAXIMUM_SPEED:
+        raise _UsageError(f"--speed {speed:g}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
+    _need_terminal()
+    from gputui.ui import run_replay
+
+    return run_replay(settings, path, speed, start_s)
+
+
+def _need_terminal() -> None:
+    if not sys.stdout.isatty():
+        raise _UsageError("the screen needs a terminal; use --record or --once without one")
+
+
+def _once(options: argparse.Namespace) -> int:
+    from gputui.analysis.machine import gpu_table, machine_document, machine_lines, process_table
+    from gputui.session import Session
+    from gputui.sources.sampler import read_once
+
+    session = Session()
+    session.apply(read_once(options.only))
+    if options.json:
+        _print_json(machine_document(session))
+        return 0
+    from gputui.export.tables import to_text
+
+    print("\n".join(machine_lines(session)))
+    for table in (gpu_table(session), process_table(session)):
+        if table.rows:
+            print(f"\n{to_text(table, _columns())}", end="")
+    return 0
+
+
+def _columns() -> int | None:
+    """The terminal's width; None where output goes to a file or a pipe."""
+    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
+
+
+def _print_json(document: object) -> None:
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    sys.stdout.write(text.decode() + "\n")
+    sys.stdout.flush()
+
+
+# --- subcommands -------------------------------------------------------------------------------
+
+
+def _workloads(arguments: list[str]) -> int:
+    parser = _Parser(prog="gputui workloads", description="The workloads there are.")
+    parser.add_argument("name", nargs="?", help="show this one's parameters")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    options = parser.parse_args(arguments)
+    import msgspec
+
+    from gputui.sources.catalogue import load_catalogue, workload_text
+
+    catalogue = load_catalogue()
+    if options.name:
+        workload = catalogue.find(options.name)
+        if options.json:
+            _print_json({"schema": catalogue.schema, **msgspec.to_builtins(workload)})
+        else:
+            print(workload_text(workload), end="")
+        return 0
+    if options.json:
+        _print_json(catalogue)
+        return 0
+    width = max((len(workload.name) for workload in catalogue.workloads), default=0)
+    for workload in catalogue.workloads:
+        print(f"{workload.name:<{width}}  {workload.summary}")
+    for broken in catalogue.broken:
+        print(f"gputui: {broken.name} cannot be run: {broken.error}", file=sys.stderr)
+    return 0
+
+
+def _load_run(name: str) -> tuple[Session, Run]:
+    """The folded session of a recording and its newest run; damage is told on stderr."""
+    from gputui.journal import JournalError, JournalReader
+    from gputui.session import Session
+
+    if name == "-":
+        reader = JournalReader(sys.stdin.buffer, "standard input")
+    else:
+        reader = JournalReader.open(Path(name))
+    session = Session()
+    session.apply(reader)
+    if reader.damage:
+        print(f"gputui: {reader.damage}", file=sys.stderr)
+    if reader.skipped:
+        print(
+            f"gputui: {name}: {reader.skipped} events of kinds this version does not know "
+            "were left out",
+            file=sys.stderr,
+        )
+    if session.run is None:
+        raise JournalError(f"{name}: no run was recorded, so there is nothing to sum up")
+    return session, session.run
+
+
+def _summary(arguments: list[str]) -> int:
+    parser = _Parser(prog="gputui summary", description="What a recorded run did.")
+    parser.add_argument("file", help="a recording; - reads standard input")
+    parser.add_argument("--table", metavar="NAME", help="one table alone")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
+    )
+    options = parser.parse_args(arguments)
+    from gputui.export.write import ExportError, export_text, summary_text, table_text
+
+    session, run = _load_run(options.file)
+    try:
+        if options.table:
+            text = table_text(session, run, options.table, options.format, _columns())
+        elif options.format == "table":
+            text = summary_text(session, run, _columns())
+        else:
+            text = export_text(session, run, options.format)
+    except ExportError as error:
+        raise _UsageError(str(error)) from None
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def _export(arguments: list[str]) -> int:
+    parser = _Parser(prog="gputui export", description="Write a recorded run for another tool.")
+    parser.add_argument("file", help="a recording; - reads standard input")
+    parser.add_argument("--format", required=True, choices=("csv", "json", "md"))
+    parser.add_argument("-o", "--output", metavar="OUT", default="-", help="default: stdout")
+    options = parser.parse_args(arguments)
+    from gputui.export.write import export_text, write
+
+    session, run = _load_run(options.file)
+    if options.output == "-":
+        sys.stdout.write(export_text(session, run, options.format))
+        sys.stdout.flush()
+    else:
+        write(session, run, options.format, Path(options.output))
+        print(f"gputui: wrote {options.output}", file=sys.stderr)
+    return 0
+
+
+def _doctor(arguments: list[str]) -> int:
+    parser = _Parser(prog="gputui doctor", description="What works on this machine, and the mend.")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    options = parser.parse_args(arguments)
+    from gputui.doctor import document, examine, text
+
+    checks = examine()
+    if options.json:
+        _print_json(document(checks))
+    else:
+        sys.stdout.write(text(checks))
+        sys.stdout.flush()
+    return 0
+
+
+_SUBCOMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "workloads": _workloads,
+    "summary": _summary,
+    "export": _export,
+    "doctor": _doctor,
+}

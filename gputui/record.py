@@ -1,0 +1,230 @@
+"""Recording with no screen: the same sources, the same fold, one line of progress."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from gputui.analysis import formats
+from gputui.export.write import summary_text
+from gputui.journal import JournalWriter
+from gputui.session import Run, Session
+from gputui.sources.live import Live, LiveOptions
+from gputui.sources.run import RunRequest
+
+_LAST_LINES = 5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What `--record` was asked for. `path` None writes the journal to standard output."""
+
+    path: Path | None
+    live: LiveOptions
+    request: RunRequest | None = None
+    duration_s: float | None = None
+
+
+class _Recorder:
+    """One headless recording, driven from the main thread."""
+
+    def __init__(self, options: RecordOptions) -> None:
+        self._options = options
+        self._wake = threading.Event()
+        self._journal = JournalWriter(options.path)
+        self._live = Live(self._wake.set, self._journal, options.live)
+        self._session = Session()
+        self._signals: list[int] = []
+        self._progress = _ProgressLine(sys.stderr)
+
+    def run(self) -> int:
+        """Record until the run, the duration or the user ends it; the exit status."""
+        previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            self._live.start()
+            if self._options.request is not None:
+                self._live.start_run(self._options.request)
+            self._loop()
+            gone = self._live.close()
+            self._take()
+        finally:
+            self._progress.clear()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        return self._finish(gone)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._signals.append(number)
+        self._wake.set()
+
+    def _loop(self) -> None:
+        duration = self._options.duration_s
+        deadline = None if duration is None else time.monotonic() + duration
+        handled = 0
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            self._wake.wait(left)
+            self._wake.clear()
+            self._take()
+            self._progress.show(self._session)
+            while handled < len(self._signals):
+                handled += 1
+                if not self._handle(self._signals[handled - 1], handled):
+                    return
+            run = self._session.run
+            if self._options.request is not None and run is not None and run.ended:
+                return
+            if self._journal.failure and self._options.path is None:
+                return
+
+    def _handle(self, number: int, times: int) -> bool:
+        """Act on a signal; whether to go on. The first Ctrl-C goes to the command alone."""
+        is_first_interrupt = number == signal.SIGINT and times == 1
+        if is_first_interrupt and self._options.request is not None:
+            self._live.interrupt_run()
+            return True
+        return False
+
+    def _take(self) -> None:
+        self._session.apply(self._live.hub.take())
+
+    def _finish(self, gone: bool) -> int:
+        run = self._session.run
+        ok = True
+        if self._journal.failure:
+            _say(self._journal.failure)
+            ok = False
+        elif self._options.path is not None:
+            _say(f"recorded {self._options.path} ({formats.size(self._journal.bytes_written)})")
+        if not gone:
+            _say("some processes of the run did not end and were left behind")
+            ok = False
+        if run is None:
+            return 0 if ok else 1
+        self._report(run)
+        status = exit_status(run)
+        return status if status or ok else 1
+
+    def _report(self, run: Run) -> None:
+        """The summary: on stdout, unless that carries the command's output or the journal."""
+        status = exit_status(run)
+        if run.ended and status and run.started.kind == "workload":
+            for line in [entry.text for entry in run.log if entry.stream == "stderr"][
+                -_LAST_LINES:
+            ]:
+                _say(line)
+            _say(run.ended.reason)
+        if not (run.ranges or run.kernels or run.metrics):
+            return
+        is_data = self._options.path is None or self._options.live.pass_through
+        out = sys.stderr if is_data else sys.stdout
+        try:
+            print(summary_text(self._session, run), file=out, end="")
+            out.flush()
+        except OSError:
+            # Whoever read the summary is gone; the recording has it.
+            return
+
+
+def exit_status(run: Run) -> int:
+    """What the program's own exit status says of a run.
+
+    Around a user's command it is that command's own, 128 + n where signal n ended it, as in a
+    shell; a workload gives 0, 2 where its parameters were refused, otherwise 1.
+    """
+    if run.ended is None:
+        return 1
+    if run.started.kind == "command":
+        number = run.ended.signal
+        return 128 + number if number is not None else run.ended.exit_code or 0
+    if run.ended.exit_code in (0, 2):
+        return run.ended.exit_code
+    return 1
+
+
+def record(options: RecordOptions) -> int:
+    """Record as `options` say; the exit status. Raises JournalError where it cannot write."""
+    return _Recorder(options).run()
+
+
+def _say(text: str) -> None:
+    print(f"gputui: {text}", file=sys.stderr)
+
+
+class _ProgressLine:
+    """One line on a terminal, rewritten only when it changed; nothing anywhere else."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._active = out.isatty()
+        self._shown = ""
+
+    def show(self, session: Session) -> None:
+        """Show where the session is."""
+        if self._active:
+            text = progress_text(session)
+            if text != self._shown:
+                self._shown = text
+                self._write(f"\r\x1b[K{text}")
+
+    def clear(self) -> None:
+        """Leave an empty line behind."""
+        if self._shown:
+            self._shown = ""
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError:
+            # The terminal is gone; the recording goes on.
+            self._active = False
+
+
+def progress_text(session: Session) -> str:
+    """Stage, share done, time left, and the newest figures of the run, on one line."""
+    run = session.run
+    parts: Sequence[str]
+    if run is None:
+        gpus = [
+            f"GPU {index} {formats.percent(gpu.sample.utilization_percent)}"
+            for index, gpu in sorted(session.gpus.items())
+            if gpu.sample
+        ]
+        parts = [f"{session.samples} samples", *gpus[:8]]
+        return "recording: " + ", ".join(parts)
+    parts = [run.started.name, formats.duration(run.duration_ns)]
+    if run.progress:
+        parts = [*parts, progress_words(run)]
+    for name in ("tokens_per_s", "itl_ms"):
+        value = run.metrics.get(name)
+        if isinstance(value, int | float):
+            parts = [*parts, f"{name} {formats.quantity(value)}"]
+    return ", ".join(parts)
+
+
+def progress_words(run: Run) -> str:
+    """The run's progress as "decode 45/128 tokens 35 % ETA 3.20 s"."""
+    progress = run.progress
+    if progress is None:
+        return ""
+    unit = f" {progress.unit}" if progress.unit else ""
+    if not progress.total:
+        return f"{progress.stage} {progress.done:g}{unit}"
+    share = min(1.0, max(0.0, progress.done / progress.total))
+    words = f"{progress.stage} {progress.done:g}/{progress.total:g}{unit} {100 * share:.0f} %"
+    spent_ns = run.updated_ns - run.stage_started_ns
+    if 0 < share < 1 and run.is_active and spent_ns > 0:
+        words += f" ETA {formats.duration(spent_ns * (1 - share) / share)}"
+    return words
