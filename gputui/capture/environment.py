@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import os
@@ -109,19 +108,14 @@ def _cupti_of_this_python() -> Path | None:
     return None
 
 
-_locks: dict[Path, int] = {}
-"""Folders that this process made, and the descriptor that holds each one's lock."""
-
-
-def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Path:
+@contextlib.contextmanager
+def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
     """A new private folder (0700), in shared memory where that has room, else among temporaries.
 
-    Its lock is held for as long as this process lives; `remove_capture_folder` ends it, at the
-    latest the interpreter's end does. First removes the folders that dead gputui processes of
-    this user left. Raises OSError when neither place can be written.
+    Removed, with all rings in it, when the `with` is left: processes that still write there keep
+    their memory and notice nothing. First removes the folders that dead gputui processes of this
+    user left. Raises OSError when neither place can be written.
     """
-    for gone in [path for path in _locks if not path.exists()]:
-        remove_capture_folder(gone)
     roots = [Path(tempfile.gettempdir())]
     with contextlib.suppress(OSError):
         free = os.statvfs(SHARED_MEMORY)
@@ -129,43 +123,31 @@ def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Path:
             roots.insert(0, SHARED_MEMORY)
     for root in {SHARED_MEMORY, *roots}:
         _remove_stale(root)
-    for root in roots[:-1]:
-        with contextlib.suppress(OSError):
-            return _create_in(root)
-    return _create_in(roots[-1])
-
-
-def remove_capture_folder(path: Path) -> None:
-    """Removes a folder of `create_capture_folder` with all rings in it, and lets go of its lock.
-
-    Processes that still write there keep their memory and notice nothing.
-    """
-    shutil.rmtree(path, ignore_errors=True)
-    lock_fd = _locks.pop(path, None)
-    if lock_fd is not None:
+    path, lock_fd = _create_in(roots)
+    owner_pid = os.getpid()
+    try:
+        yield path
+    finally:
+        if os.getpid() == owner_pid:  # a forked child may come through here too
+            shutil.rmtree(path, ignore_errors=True)
         os.close(lock_fd)
 
 
-@atexit.register
-def _remove_all() -> None:
-    for path in list(_locks):
-        remove_capture_folder(path)
-
-
-# A forked child must not remove what is still its parent's.
-os.register_at_fork(after_in_child=_locks.clear)
-
-
-def _create_in(root: Path) -> Path:
-    path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=root))
+def _create_in(roots: list[Path]) -> tuple[Path, int]:
+    """A folder in the first of `roots` that takes one, and the descriptor that locks it."""
+    try:
+        path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=roots[0]))
+    except OSError:
+        if len(roots) > 1:
+            return _create_in(roots[1:])
+        raise
     try:
         lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         shutil.rmtree(path, ignore_errors=True)
         raise
-    _locks[path] = lock_fd
-    return path
+    return path, lock_fd
 
 
 def _remove_stale(root: Path) -> None:

@@ -13,7 +13,6 @@ from gputui.capture.environment import (
     LOCK_NAME,
     capture_environment,
     create_capture_folder,
-    remove_capture_folder,
 )
 
 NSYS = "/opt/nvidia/nsight-systems/2025.5.1/target-linux-x64/libToolsInjection64.so"
@@ -71,26 +70,24 @@ def test_a_library_that_is_missing_is_said(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_private_and_goes_away():
-    folder = create_capture_folder()
-    assert folder.stat().st_mode & 0o777 == 0o700
-    (folder / "1-1.ring").write_bytes(b"x")
-    remove_capture_folder(folder)
+    with create_capture_folder() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "1-1.ring").write_bytes(b"x")
     assert not folder.exists()
-    remove_capture_folder(folder)
 
 
 def test_without_room_in_shared_memory_the_temporary_folder_serves(tmp_path, monkeypatch):
     monkeypatch.setattr(environment.tempfile, "gettempdir", lambda: str(tmp_path))
-    folder = create_capture_folder(room_bytes=1 << 62)
-    assert folder.parent == tmp_path
-    remove_capture_folder(folder)
+    with create_capture_folder(room_bytes=1 << 62) as folder:
+        assert folder.parent == tmp_path
 
 
 LEAVES_A_FOLDER = """
 import os
 from gputui.capture.environment import create_capture_folder
-print(create_capture_folder(1 << 62), flush=True)
-{ending}
+with create_capture_folder(1 << 62) as folder:
+    print(folder, flush=True)
+    {ending}
 """
 
 
@@ -102,22 +99,19 @@ def leave_folder(tmp_path, ending: str) -> str:
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return done.stdout.splitlines()[0]
 
 
 def test_the_end_of_the_interpreter_removes_the_folder_and_a_fork_does_not(tmp_path):
-    left = leave_folder(tmp_path, "pid = os.fork()\nif pid: os.waitpid(pid, 0); os._exit(0)")
+    left = leave_folder(tmp_path, "pid = os.fork()\n    if pid: os.waitpid(pid, 0); os._exit(0)")
     assert os.path.isdir(left)
-    gone = leave_folder(tmp_path, "")
-    assert not os.path.exists(gone)
+    assert not os.path.exists(leave_folder(tmp_path, "raise SystemExit"))
 
 
 def test_folders_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path, monkeypatch):
     dead = leave_folder(tmp_path, "os._exit(0)")
     assert os.path.isdir(dead)
     monkeypatch.setattr(environment.tempfile, "gettempdir", lambda: str(tmp_path))
-    alive = create_capture_folder(room_bytes=1 << 62)
-    assert not os.path.exists(dead)
     foreign = tmp_path / "gputui-notes"
     foreign.mkdir(mode=0o700)
     shared = tmp_path / "gputui-shared"
@@ -127,8 +121,10 @@ def test_folders_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_pat
     target.mkdir(mode=0o700)
     (target / LOCK_NAME).touch()
     (tmp_path / "gputui-link").symlink_to(target)
-    second = create_capture_folder(room_bytes=1 << 62)
-    for path in (alive, foreign, shared, target, second):
-        assert path.is_dir()
-    remove_capture_folder(alive)
-    remove_capture_folder(second)
+    with (
+        create_capture_folder(room_bytes=1 << 62) as first,
+        create_capture_folder(room_bytes=1 << 62) as second,
+    ):
+        assert not os.path.exists(dead)
+        for path in (first, second, foreign, shared, target):
+            assert path.is_dir()
