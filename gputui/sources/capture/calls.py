@@ -1,0 +1,176 @@
+"""CUDA calls: where they were made, how long they took, and what they launched."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.events import ApiDelta
+from gputui.sources.capture.arrays import (
+    Bools,
+    Int64s,
+    KeyTable,
+    Slots,
+    UInt32s,
+    durations_ns,
+    grouped,
+    join,
+    times_ns,
+)
+from gputui.sources.capture.attribution import Placement, place
+from gputui.sources.capture.correlation import CALL, CallWindow
+from gputui.sources.capture.instances import Instances
+from gputui.sources.capture.names import api_name, is_launch
+from gputui.sources.capture.nodes import Nodes
+from gputui.sources.capture.ranges import Ranges
+from gputui.sources.capture.strings import Strings
+
+NESTED_NS = 2_000_000_000
+"""How long a driver call waits for the runtime call around it, which returns later."""
+
+MAX_NAMES = 4096
+MAX_OTHERS = 500_000
+"""Ranges of further domains around calls that are kept for the operations to come."""
+
+OTHER = np.dtype([("sequence", "i8"), ("instance", "i8"), ("node", "i8")])
+"""A further domain's innermost range around a call."""
+
+_NESTED = np.dtype([("correlation", "u4"), ("key", "i8"), ("duration", "i8"), ("read", "i8")])
+"""A driver call of which it is not known yet whether a runtime call made it."""
+
+_NAME_BITS = 16
+_RUNTIME = 0
+
+
+class Calls:
+    """The API records of one process."""
+
+    def __init__(
+        self, main_thread: int, ranges: Ranges, instances: Instances, strings: Strings
+    ) -> None:
+        self._main_thread = main_thread
+        self._ranges = ranges
+        self._instances = instances
+        self._strings = strings
+        self._table = KeyTable(MAX_NAMES)
+        self._names: list[str] = ["(other calls)"]
+        self._numbers: dict[str, int] = {}
+        self._launches = np.zeros(1, np.bool_)
+        self._sequence = 0
+        self.window = CallWindow()
+        self.others = np.empty(0, OTHER)
+        self._done: list[tuple[Int64s, Int64s]] = []
+        self._nested = np.empty(0, _NESTED)
+
+    def feed(self, records: Slots, now_ns: int) -> Slots:
+        """Take in the API records of a batch, in ring order.
+
+        Gives the calls that are new in the window, for operations that came before their call.
+        """
+        self._release_driver_calls(now_ns - NESTED_NS)
+        if not len(records):
+            return np.empty(0, CALL)
+        is_runtime = records["sub"] == _RUNTIME
+        correlations = np.ascontiguousarray(records["correlation"])
+        runtime_ids = np.unique(correlations[is_runtime])
+        # A driver call inside a runtime call has the same id; nsys does not list it.
+        nested = ~is_runtime & np.isin(correlations, runtime_ids)
+        nested[~is_runtime] |= self.window.match_runtime(correlations[~is_runtime], promote=False)
+        known = np.zeros(len(records), np.bool_)
+        known[is_runtime] = self.window.match_runtime(correlations[is_runtime], promote=True)
+        if len(self._nested):
+            self._nested = self._nested[~np.isin(self._nested["correlation"], runtime_ids)]
+        if nested.any():
+            records, is_runtime, known = records[~nested], is_runtime[~nested], known[~nested]
+        return self._add(records, is_runtime, known, now_ns)
+
+    def _add(self, records: Slots, is_runtime: Bools, known: Bools, now_ns: int) -> Slots:
+        if not len(records):
+            return np.empty(0, CALL)
+        starts = times_ns(records["start"])
+        threads = records["thread"].astype(np.int64)
+        placement = place(self._ranges, self._main_thread, threads, starts)
+        names = self._number_names(records["name"])
+        keys = (
+            (placement.nodes << (_NAME_BITS + 1))
+            | (placement.inherited.astype(np.int64) << _NAME_BITS)
+            | names
+        )
+        durations = durations_ns(starts, times_ns(records["end"]))
+        self._done.append((keys[is_runtime], durations[is_runtime]))
+        self._hold(records[~is_runtime], keys[~is_runtime], durations[~is_runtime], now_ns)
+
+        calls = np.zeros(len(records), CALL)
+        calls["correlation"] = records["correlation"]
+        calls["node"] = placement.nodes
+        calls["instance"] = placement.instances
+        calls["sequence"] = np.arange(self._sequence, self._sequence + len(records))
+        calls["inherited"] = placement.inherited
+        calls["runtime"] = is_runtime
+        calls["awaits"] = self._launches[names] & (records["a"] == 0) & (placement.instances >= 0)
+        self._sequence += len(records)
+        self._keep_others(placement, calls["sequence"])
+        # The driver call that is in the window already stands for its runtime call.
+        calls = calls[~known]
+        awaited = calls["awaits"] & ~calls["inherited"]
+        self._instances.await_operations(calls["instance"][awaited], 1)
+        self.window.add(calls, now_ns)
+        return calls
+
+    def collect(self, process: int, nodes: Nodes, everything: bool) -> tuple[ApiDelta, ...]:
+        """What returned since the last call. `everything` waits for no enclosing call."""
+        if everything:
+            self._release_driver_calls(None)
+        keys = join([keys for keys, _ in self._done], np.int64)
+        durations = join([durations for _, durations in self._done], np.int64)
+        self._done = []
+        mask = (1 << _NAME_BITS) - 1
+        return tuple(
+            ApiDelta(
+                process=process,
+                range=int(nodes.number[key >> (_NAME_BITS + 1)]),
+                name=self._names[key & mask],
+                inherited=bool(key >> _NAME_BITS & 1),
+                time=time,
+            )
+            for key, time in grouped(keys, durations)
+        )
+
+    def _number_names(self, names: UInt32s) -> Int64s:
+        def define(key: int, _first: int) -> int:
+            name = api_name(self._strings.raw(key))
+            number = self._numbers.setdefault(name, len(self._names))
+            if number == len(self._names):
+                self._names.append(name)
+                self._launches = np.append(self._launches, is_launch(name))
+            return number
+
+        return self._table.lookup(names.astype(np.int64), define, lambda: 0)
+
+    def _hold(self, records: Slots, keys: Int64s, durations: Int64s, now_ns: int) -> None:
+        if len(records):
+            held = np.empty(len(records), _NESTED)
+            held["correlation"] = records["correlation"]
+            held["key"] = keys
+            held["duration"] = durations
+            held["read"] = now_ns
+            self._nested = np.concatenate((self._nested, held))
+
+    def _release_driver_calls(self, before_ns: int | None) -> None:
+        if not len(self._nested):
+            return
+        alone = self._nested["read"] < before_ns if before_ns is not None else slice(None)
+        done = self._nested[alone]
+        if len(done):
+            self._done.append((done["key"].copy(), done["duration"].copy()))
+            self._nested = self._nested[len(done) :]
+
+    def _keep_others(self, placement: Placement, sequences: Int64s) -> None:
+        if not len(placement.others):
+            return
+        others = np.empty(len(placement.others), OTHER)
+        others["sequence"] = sequences[placement.others]
+        others["instance"] = placement.other_instances
+        others["node"] = placement.other_nodes
+        others = others[np.argsort(others["sequence"], kind="stable")]
+        kept = self.others[self.others["sequence"] >= self.window.oldest_sequence]
+        self.others = np.concatenate((kept, others))[-MAX_OTHERS:]

@@ -1,0 +1,126 @@
+"""The window of CUDA calls in which a GPU operation finds its launch, by correlation id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputui.sources.capture.arrays import Bools, Int64s, Slots, UInt32s
+from gputui.sources.capture.instances import NO_INSTANCE
+from gputui.sources.capture.timeline import NO_NODE
+
+WINDOW_NS = 60_000_000_000
+WINDOW_CALLS = 1 << 20
+"""Calls are kept this long, or this many. A graph launch can be followed by kernels for long."""
+
+_RUN_CALLS = WINDOW_CALLS // 8
+"""Runs longer than this are not merged, so that old calls leave in small portions."""
+
+CALL = np.dtype(
+    [
+        ("correlation", "u4"),
+        ("node", "u4"),
+        ("instance", "i8"),
+        ("sequence", "i8"),
+        ("inherited", "?"),
+        ("awaits", "?"),
+        ("runtime", "?"),
+    ]
+)
+"""A call: the range around it; whether its first operation is still to come; its number."""
+
+NO_CALL = np.array([(0, NO_NODE, NO_INSTANCE, -1, False, False, False)], CALL)
+"""What an operation gets whose call never came."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Calls sorted by correlation id, of equal ids the newest last."""
+
+    calls: Slots
+    correlations: UInt32s
+    newest_ns: int
+
+
+class CallWindow:
+    """Sorted runs, merged as they grow: most operations find their call in the newest run.
+
+    Ids wrap at 2³², so an id can stand in the window more than once: the newest call counts.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+
+    @property
+    def oldest_sequence(self) -> int:
+        """Calls with a lower number are gone."""
+        return min((int(run.calls["sequence"].min()) for run in self._runs[:1]), default=0)
+
+    def add(self, calls: Slots, now_ns: int) -> None:
+        """Take in calls, in the order they came."""
+        if not len(calls):
+            return
+        self._push(calls, now_ns)
+        while len(self._runs) > 1:
+            older, newer = self._runs[-2], self._runs[-1]
+            total = len(older.calls) + len(newer.calls)
+            if len(older.calls) > 2 * len(newer.calls) or total > _RUN_CALLS:
+                break
+            del self._runs[-2:]
+            self._push(np.concatenate((older.calls, newer.calls)), newer.newest_ns)
+        total = sum(len(run.calls) for run in self._runs)
+        while self._runs and (total > WINDOW_CALLS or self._runs[0].newest_ns < now_ns - WINDOW_NS):
+            total -= len(self._runs.pop(0).calls)
+
+    def find(self, correlations: UInt32s) -> tuple[Bools, Slots, Int64s]:
+        """The newest call of each id.
+
+        Gives whether there is one, the call (zeros where not), and the instances whose call got
+        its first operation by this: such a call awaits no more.
+        """
+        found = np.zeros(len(correlations), np.bool_)
+        calls = np.zeros(len(correlations), CALL)
+        answered = [np.empty(0, np.int64)]
+        rest = np.arange(len(correlations))
+        for run in reversed(self._runs):
+            if not len(rest):
+                break
+            hit, places = _search(run, correlations[rest])
+            at = rest[hit]
+            found[at] = True
+            calls[at] = run.calls[places]
+            rest = rest[~hit]
+            first = np.unique(places[run.calls["awaits"][places]])
+            run.calls["awaits"][first] = False
+            direct = first[~run.calls["inherited"][first]]
+            answered.append(run.calls["instance"][direct])
+        return found, calls, np.concatenate(answered)
+
+    def match_runtime(self, correlations: UInt32s, promote: bool) -> Bools:
+        """Which ids have a call here; with `promote` all of them become runtime calls, without
+        only those count that are.
+        """
+        matched = np.zeros(len(correlations), np.bool_)
+        rest = np.arange(len(correlations))
+        for run in reversed(self._runs):
+            if not len(rest):
+                break
+            hit, places = _search(run, correlations[rest])
+            if promote:
+                matched[rest[hit]] = ~run.calls["runtime"][places]
+                run.calls["runtime"][places] = True
+            else:
+                matched[rest[hit]] = run.calls["runtime"][places]
+            rest = rest[~hit]
+        return matched
+
+    def _push(self, calls: Slots, now_ns: int) -> None:
+        calls = calls[np.argsort(calls["correlation"], kind="stable")]
+        self._runs.append(_Run(calls, calls["correlation"].copy(), now_ns))
+
+
+def _search(run: _Run, correlations: UInt32s) -> tuple[Bools, Int64s]:
+    places = np.searchsorted(run.correlations, correlations, side="right") - 1
+    hit = (places >= 0) & (run.correlations[places] == correlations)
+    return hit, places[hit]

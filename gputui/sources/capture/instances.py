@@ -1,0 +1,190 @@
+"""Instances: one row for each time a range was entered, until all it launched has arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputui.sources.capture.arrays import LATEST_NS, Bools, Int64s, join
+
+NO_INSTANCE = -1
+
+CLOSED_LIMIT = 1_000_000
+"""Closed instances that wait for their operations; when more wait, none wait any longer."""
+
+HORIZON_NS = 10_000_000_000
+"""How long a closed instance waits for operations that its calls announced."""
+
+HOST_SETTLE_NS = 1_000_000_000
+"""How long it waits in a process that shows no sign of CUDA: its first CUDA calls may be on
+their way, no longer than the library's flushes are apart."""
+
+SETTLED_FLUSHES = 2
+"""The first flush after an event may have begun before it; the second cannot have."""
+
+_SLOT_BITS = 24
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
+
+
+@dataclass(slots=True)
+class Finalised:
+    """Instances that are complete: closed, with all operations known. Arrays beside each other.
+
+    `first_ns` is over `last_ns` where nothing ran.
+    """
+
+    ids: Int64s
+    nodes: Int64s
+    starts_ns: Int64s
+    ends_ns: Int64s
+    first_ns: Int64s
+    last_ns: Int64s
+
+
+class Instances:
+    """A pool of rows that are used again. An id holds a row and how often it had been used
+    before, so that an id kept too long finds nothing rather than another instance.
+    """
+
+    def __init__(self) -> None:
+        self._used = 0
+        self._free = np.empty(0, np.int64)
+        self.flushes = 0
+        self._closed: list[Int64s] = []
+        self._closed_count = 0
+        self.generation = np.empty(0, np.int64)
+        self.node = np.empty(0, np.int64)
+        self.level = np.empty(0, np.int64)
+        self.parent = np.empty(0, np.int64)
+        self.start_ns = np.empty(0, np.int64)
+        self.end_ns = np.empty(0, np.int64)
+        self.first_ns = np.empty(0, np.int64)
+        self.last_ns = np.empty(0, np.int64)
+        self.awaited = np.empty(0, np.int64)
+        self.children = np.empty(0, np.int64)
+        self.touched = np.empty(0, np.int64)
+        self.closed_ns = np.empty(0, np.int64)
+
+    @staticmethod
+    def rows(ids: Int64s) -> Int64s:
+        """The row of each id."""
+        return ids & _SLOT_MASK
+
+    def open(self, starts_ns: Int64s, levels: Int64s) -> Int64s:
+        """The ids of new instances. Their node and parent are still to be set."""
+        count = len(starts_ns)
+        taken = self._free[len(self._free) - min(count, len(self._free)) :]
+        self._free = self._free[: len(self._free) - len(taken)]
+        fresh = count - len(taken)
+        if self._used + fresh > len(self.node):
+            self._grow(self._used + fresh)
+        rows = np.concatenate((taken, np.arange(self._used, self._used + fresh)))
+        self._used += fresh
+        self.start_ns[rows] = starts_ns
+        self.end_ns[rows] = LATEST_NS
+        self.level[rows] = levels
+        self.first_ns[rows] = LATEST_NS
+        self.last_ns[rows] = -1
+        self.awaited[rows] = 0
+        self.children[rows] = 0
+        self.touched[rows] = self.flushes
+        return (self.generation[rows] << _SLOT_BITS) | rows
+
+    def set_parents(self, ids: Int64s, parents: Int64s) -> None:
+        """Say in which instance each new one was opened (NO_INSTANCE for the outermost)."""
+        self.parent[self.rows(ids)] = parents
+        np.add.at(self.children, self.rows(parents[parents >= 0]), 1)
+
+    def close(self, ids: Int64s, ends_ns: Int64s, now_ns: int) -> None:
+        """They ended. `now_ns` is when that was read."""
+        rows = self.rows(ids)
+        self.end_ns[rows] = ends_ns
+        self.closed_ns[rows] = now_ns
+        self.touched[rows] = self.flushes
+        self._closed.append(ids)
+        self._closed_count += len(ids)
+
+    def alive(self, ids: Int64s) -> Bools:
+        """Which ids still name an instance."""
+        rows = self.rows(ids)
+        known = (ids >= 0) & (rows < self._used)
+        rows = np.where(known, rows, 0)
+        return known & (self.generation[rows] == ids >> _SLOT_BITS) if self._used else known
+
+    def await_operations(self, ids: Int64s, change: int) -> None:
+        """`change` is 1 where a call announced operations, −1 where the first of them came."""
+        np.add.at(self.awaited, self.rows(ids[self.alive(ids)]), change)
+
+    def add_operations(self, ids: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
+        """Operations that ran, each launched in the instance beside it."""
+        mask = self.alive(ids)
+        rows = self.rows(ids[mask])
+        np.minimum.at(self.first_ns, rows, starts_ns[mask])
+        np.maximum.at(self.last_ns, rows, ends_ns[mask])
+        self.touched[rows] = self.flushes
+
+    def finalise(self, now_ns: int, sees_gpu: bool, everything: bool) -> Finalised:
+        """Take out the instances that are complete, or all closed ones.
+
+        Each gives its span of GPU work to its parent first: the innermost go first.
+        """
+        closed = join(self._closed, np.int64)
+        everything = everything or self._closed_count > CLOSED_LIMIT
+        done: list[Int64s] = []
+        kept: list[Int64s] = []
+        levels = self.level[self.rows(closed)]
+        for level in np.unique(levels)[::-1]:
+            ids = closed[levels == level]
+            rows = self.rows(ids)
+            waited_ns = now_ns - self.closed_ns[rows]
+            if everything:
+                ready = np.ones(len(ids), np.bool_)
+            elif sees_gpu:
+                ready = (
+                    (self.awaited[rows] <= 0)
+                    & (self.children[rows] <= 0)
+                    & (self.flushes - self.touched[rows] >= SETTLED_FLUSHES)
+                ) | (waited_ns >= HORIZON_NS)
+            else:
+                ready = waited_ns >= HOST_SETTLE_NS
+            kept.append(ids[~ready])
+            done.append(ids[ready])
+            self._give_to_parents(rows[ready])
+        self._closed = [ids for ids in kept if len(ids)]
+        self._closed_count = sum(map(len, self._closed))
+        return self._release(join(done, np.int64))
+
+    def _give_to_parents(self, rows: Int64s) -> None:
+        parents = self.parent[rows]
+        mask = self.alive(parents)
+        rows = rows[mask]
+        parents = self.rows(parents[mask])
+        np.minimum.at(self.first_ns, parents, self.first_ns[rows])
+        np.maximum.at(self.last_ns, parents, self.last_ns[rows])
+        np.maximum.at(self.touched, parents, self.touched[rows])
+        np.subtract.at(self.children, parents, 1)
+
+    def _release(self, ids: Int64s) -> Finalised:
+        rows = self.rows(ids)
+        self.generation[rows] += 1
+        self._free = np.concatenate((self._free, rows))
+        return Finalised(
+            ids=ids,
+            nodes=self.node[rows],
+            starts_ns=self.start_ns[rows],
+            ends_ns=self.end_ns[rows],
+            first_ns=self.first_ns[rows],
+            last_ns=self.last_ns[rows],
+        )
+
+    def _grow(self, least: int) -> None:
+        size = max(1024, least, 2 * len(self.node))
+        for name in (
+            "generation", "node", "level", "parent", "start_ns", "end_ns", "first_ns", "last_ns",
+            "awaited", "children", "touched", "closed_ns",
+        ):  # fmt: skip
+            old = getattr(self, name)
+            new = np.zeros(size, np.int64)
+            new[: len(old)] = old
+            setattr(self, name, new)

@@ -1,0 +1,44 @@
+"""Numbers of processes, ranges and kernels: one set a session, whatever runs come and go."""
+
+from __future__ import annotations
+
+import threading
+
+MAX_KERNELS = 100_000
+"""Different kernel names a session; what comes after shares the name "(other kernels)"."""
+
+OTHER_KERNELS = "(other kernels)"
+
+
+class Numbering:
+    """Hands out numbers from 1. Shared by the readers of a session, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes = 0
+        self._ranges = 0
+        self._kernels: dict[str, int] = {}
+
+    def process(self) -> int:
+        """A number that no process had."""
+        with self._lock:
+            self._processes += 1
+            return self._processes
+
+    def range(self) -> int:
+        """A number that no range had."""
+        with self._lock:
+            self._ranges += 1
+            return self._ranges
+
+    def kernel(self, mangled: str) -> tuple[int, str, bool]:
+        """The number of a kernel name, the name it is kept under, and whether that is new."""
+        with self._lock:
+            if mangled not in self._kernels and len(self._kernels) >= MAX_KERNELS:
+                mangled = OTHER_KERNELS
+            known = self._kernels.get(mangled)
+            if known is not None:
+                return known, mangled, False
+            number = len(self._kernels) + 1
+            self._kernels[mangled] = number
+            return number, mangled, True

@@ -1,0 +1,330 @@
+"""GPU operations: which call launched them, in which range, and what they add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputui.capture.layout import SLOT, RecordKind
+from gputui.events import (
+    DeviceDelta,
+    Distribution,
+    KernelDefined,
+    KernelDelta,
+    MemoryOperationDelta,
+)
+from gputui.sources.capture.arrays import (
+    Bools,
+    Int64s,
+    KeyTable,
+    Slots,
+    durations_ns,
+    grouped,
+    join,
+    times_ns,
+)
+from gputui.sources.capture.calls import Calls
+from gputui.sources.capture.correlation import NO_CALL
+from gputui.sources.capture.instances import Instances
+from gputui.sources.capture.names import MEMORY_KINDS, MEMSET, copy_name, demangle
+from gputui.sources.capture.nodes import Nodes
+from gputui.sources.capture.numbering import OTHER_KERNELS, Numbering
+from gputui.sources.capture.strings import Strings
+from gputui.sources.capture.timeline import NO_NODE
+from gputui.sources.capture.unions import Unions
+
+ORPHAN_NS = 30_000_000_000
+MAX_ORPHANS = 500_000
+"""Operations whose call has not arrived wait this long, or until this many others wait."""
+
+MAX_KERNEL_NAMES = 20_000
+MAX_DEVICE = 255
+"""Device numbers over this are taken for it."""
+
+_MEMSET_CODE = 255
+_GRAPH_KEY = 1 << 33
+
+
+@dataclass(slots=True)
+class Launched:
+    """Operations with the range that launched each, sorted by start.
+
+    `nodes` and `instances` are those of the row an operation counts in; `inherited` tells that
+    they are the main thread's.
+    """
+
+    starts_ns: Int64s
+    ends_ns: Int64s
+    devices: Int64s
+    nodes: Int64s
+    instances: Int64s
+    inherited: Bools
+
+    def __len__(self) -> int:
+        return len(self.starts_ns)
+
+
+class Operations:
+    """The kernels, copies, memsets and graph launches of one process."""
+
+    def __init__(
+        self,
+        process: int,
+        nodes: Nodes,
+        instances: Instances,
+        calls: Calls,
+        strings: Strings,
+        numbering: Numbering,
+    ) -> None:
+        self._process = process
+        self._nodes = nodes
+        self._instances = instances
+        self._calls = calls
+        self._strings = strings
+        self._numbering = numbering
+        self._kernels = KeyTable(MAX_KERNEL_NAMES)
+        self._orphans = np.empty(0, SLOT)
+        self._orphaned_ns = np.empty(0, np.int64)
+        self._kernel_rows: list[tuple[Int64s, Int64s]] = []
+        self._memory_rows: list[tuple[Int64s, Int64s, Int64s]] = []
+        self._launched: list[Launched] = []
+        self._beside: list[tuple[Int64s, Int64s, Int64s]] = []
+        self._device_unions = Unions()
+        self._range_unions = Unions()
+        self.defined: list[KernelDefined] = []
+        self.unattributed = 0
+        self.pending = 0
+        """Operations not yet collected."""
+
+    def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
+        """Take in the operations of a batch, after its calls."""
+        expired = np.empty(0, SLOT)
+        if len(self._orphans):
+            answered = np.isin(self._orphans["correlation"], new_calls["correlation"])
+            records = np.concatenate((self._orphans[answered], records))
+            late = ~answered & (self._orphaned_ns < now_ns - ORPHAN_NS)
+            late[: max(0, len(late) - MAX_ORPHANS)] |= ~answered[: max(0, len(late) - MAX_ORPHANS)]
+            expired = self._orphans[late]
+            kept = ~answered & ~late
+            self._orphans, self._orphaned_ns = self._orphans[kept], self._orphaned_ns[kept]
+        if len(records):
+            correlations = np.ascontiguousarray(records["correlation"])
+            found, calls, answered_instances = self._calls.window.find(correlations)
+            self._instances.await_operations(answered_instances, -1)
+            if not found.all():
+                lost = records[~found]
+                self._orphans = np.concatenate((self._orphans, lost))
+                self._orphaned_ns = np.append(self._orphaned_ns, np.full(len(lost), now_ns))
+                records, calls = records[found], calls[found]
+            self._keep(records, calls, now_ns)
+        self._give_up(expired, now_ns)
+
+    def give_up_orphans(self, now_ns: int) -> None:
+        """Nothing more will come: count what still waits for its call."""
+        self._give_up(self._orphans, now_ns)
+        self._orphans, self._orphaned_ns = np.empty(0, SLOT), np.empty(0, np.int64)
+
+    def _give_up(self, records: Slots, now_ns: int) -> None:
+        if len(records):
+            self.unattributed += len(records)
+            self._keep(records, np.repeat(NO_CALL, len(records)), now_ns)
+
+    def _keep(self, records: Slots, calls: Slots, now_ns: int) -> None:
+        if not len(records):
+            return
+        self.pending += len(records)
+        kinds = records["kind"]
+        starts = times_ns(records["start"])
+        ends = np.maximum(starts, times_ns(records["end"]))
+        durations = durations_ns(starts, ends)
+        devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
+        nodes = calls["node"].astype(np.int64)
+        inherited = calls["inherited"]
+        rows = (((nodes << 1) | inherited) << 8 | devices) << 24
+        is_kernel = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
+        if is_kernel.all():
+            kernels = self._kernel_numbers(records, now_ns)
+            self._kernel_rows.append((rows | kernels, durations))
+        else:
+            kernels = self._kernel_numbers(records[is_kernel], now_ns)
+            self._kernel_rows.append((rows[is_kernel] | kernels, durations[is_kernel]))
+            memory = ~is_kernel
+            self._memory_rows.append(
+                (
+                    rows[memory] | _memory_code(records[memory]),
+                    durations[memory],
+                    np.minimum(records["value"][memory], np.uint64(1 << 50)).astype(np.int64),
+                )
+            )
+        # CUPTI gives 0 for a time it could not take: such an operation is counted, not placed.
+        timed = starts > 0
+        if not timed.all():
+            starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
+            inherited, calls = inherited[timed], calls[timed]
+        instances = calls["instance"].copy()
+        self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited))
+        direct = ~inherited & (instances >= 0)
+        self._instances.add_operations(instances[direct], starts[direct], ends[direct])
+        self._keep_beside(calls["sequence"], starts, ends)
+
+    def _keep_beside(self, sequences: Int64s, starts: Int64s, ends: Int64s) -> None:
+        others = self._calls.others
+        if not len(others):
+            return
+        left = np.searchsorted(others["sequence"], sequences, side="left")
+        counts = np.searchsorted(others["sequence"], sequences, side="right") - left
+        total = int(counts.sum())
+        if not total:
+            return
+        rows = np.repeat(np.arange(len(sequences)), counts)
+        offsets = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+        beside = others[np.repeat(left, counts) + offsets]
+        self._instances.add_operations(beside["instance"], starts[rows], ends[rows])
+        self._beside.append((beside["node"].copy(), starts[rows], ends[rows]))
+
+    # --- what it adds up to
+
+    def take_launched(self) -> Launched:
+        """All operations since the last call, sorted by start."""
+        parts, self._launched = self._launched, []
+        self.pending = 0
+        columns = [
+            join([getattr(part, name) for part in parts], kind)
+            for name, kind in (
+                ("starts_ns", np.int64), ("ends_ns", np.int64), ("devices", np.int64),
+                ("nodes", np.int64), ("instances", np.int64), ("inherited", np.bool_),
+            )
+        ]  # fmt: skip
+        order = np.argsort(columns[0], kind="stable")
+        return Launched(*(column[order] for column in columns))
+
+    def devices(self, launched: Launched) -> tuple[DeviceDelta, ...]:
+        """Busy time a device."""
+        if not len(launched):
+            return ()
+        covered = self._device_unions.add(launched.devices, launched.starts_ns, launched.ends_ns)
+        return tuple(
+            DeviceDelta(
+                process=self._process,
+                device=device,
+                busy_ns=busy_ns,
+                operations=count,
+                first_start_ns=first_ns,
+                last_end_ns=last_ns,
+            )
+            for device, busy_ns, count, first_ns, last_ns in zip(
+                covered.keys.tolist(),
+                covered.busy_ns.tolist(),
+                covered.counts.tolist(),
+                covered.first_ns.tolist(),
+                covered.last_ns.tolist(),
+                strict=True,
+            )
+        )
+
+    def ranges(self, launched: Launched) -> tuple[Int64s, Int64s]:
+        """Busy time and sum of durations for each node, operations of its children included.
+
+        Both are indexed by node. What is inherited does not count, as in nsys.
+        """
+        busy_ns = np.zeros(len(self._nodes), np.int64)
+        total_ns = np.zeros(len(self._nodes), np.int64)
+        direct = ~launched.inherited & (launched.nodes != NO_NODE)
+        nodes = launched.nodes[direct]
+        starts, ends = launched.starts_ns[direct], launched.ends_ns[direct]
+        beside, self._beside = self._beside, []
+        if beside:
+            nodes = np.concatenate((nodes, *(part[0] for part in beside)))
+            starts = np.concatenate((starts, *(part[1] for part in beside)))
+            ends = np.concatenate((ends, *(part[2] for part in beside)))
+            order = np.argsort(starts, kind="stable")
+            nodes, starts, ends = nodes[order], starts[order], ends[order]
+        levels = self._nodes.level
+        deepest = int(levels[nodes].max()) if len(nodes) else 0
+        # From the innermost level outwards, so that all operations of a node come together.
+        for level in range(deepest, 0, -1):
+            here = levels[nodes] == level
+            at = slice(None) if here.all() else here
+            covered = self._range_unions.add(nodes[at], starts[at], ends[at])
+            busy_ns[covered.keys] = covered.busy_ns
+            total_ns[covered.keys] = covered.total_ns
+            nodes[at] = self._nodes.parent[nodes[at]]
+        return busy_ns, total_ns
+
+    def kernels(self) -> tuple[KernelDelta, ...]:
+        """Kernels since the last call."""
+        keys = join([keys for keys, _ in self._kernel_rows], np.int64)
+        durations = join([durations for _, durations in self._kernel_rows], np.int64)
+        self._kernel_rows = []
+        return tuple(
+            KernelDelta(
+                process=self._process,
+                range=int(self._nodes.number[key >> 33]),
+                kernel=key & 0xFFFFFF,
+                device=key >> 24 & 0xFF,
+                inherited=bool(key >> 32 & 1),
+                time=time,
+            )
+            for key, time in grouped(keys, durations)
+        )
+
+    def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
+        """Copies and memsets since the last call."""
+        rows, self._memory_rows = self._memory_rows, []
+        keys = join([row[0] for row in rows], np.int64)
+        times = grouped(keys, join([row[1] for row in rows], np.int64))
+        sizes = grouped(keys, join([row[2] for row in rows], np.int64))
+        return tuple(
+            self._memory_delta(key, time, size)
+            for (key, time), (_, size) in zip(times, sizes, strict=True)
+        )
+
+    def _memory_delta(
+        self, key: int, time: Distribution, size: Distribution
+    ) -> MemoryOperationDelta:
+        code = key >> 16 & 0xFF
+        return MemoryOperationDelta(
+            process=self._process,
+            range=int(self._nodes.number[key >> 33]),
+            operation=MEMSET if code == _MEMSET_CODE else copy_name(code),
+            device=key >> 24 & 0xFF,
+            source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
+            destination_kind=MEMORY_KINDS.get(key & 0xFF),
+            inherited=bool(key >> 32 & 1),
+            time=time,
+            size=size,
+        )
+
+    def _kernel_numbers(self, records: Slots, now_ns: int) -> Int64s:
+        keys = np.where(
+            records["kind"] == RecordKind.GRAPH,
+            records["e"].astype(np.int64) | _GRAPH_KEY,
+            records["name"].astype(np.int64),
+        )
+
+        def define(key: int, _first: int) -> int:
+            if key & _GRAPH_KEY:
+                return self._define(f"[CUDA graph {key & 0xFFFFFFFF}]", now_ns)
+            return self._define(self._strings.raw(key), now_ns)
+
+        return self._kernels.lookup(keys, define, lambda: self._define(OTHER_KERNELS, now_ns))
+
+    def _define(self, mangled: str, now_ns: int) -> int:
+        number, mangled, is_new = self._numbering.kernel(mangled)
+        if is_new:
+            self.defined.append(
+                KernelDefined(
+                    time_ns=now_ns, kernel=number, name=demangle(mangled), mangled=mangled
+                )
+            )
+        return number
+
+
+def _memory_code(records: Slots) -> Int64s:
+    is_copy = records["kind"] == RecordKind.MEMCPY
+    kind = np.where(records["sub"] <= 10, records["sub"], 0)
+    source = np.where(is_copy & (records["source_kind"] <= 7), records["source_kind"], 0)
+    destination = np.where(records["destination_kind"] <= 7, records["destination_kind"], 0)
+    code = np.where(is_copy, kind, _MEMSET_CODE).astype(np.int64)
+    return code << 16 | source.astype(np.int64) << 8 | destination

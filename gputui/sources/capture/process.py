@@ -1,0 +1,218 @@
+"""One traced process: batches of ring records in, events out."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from gputui.capture.layout import RecordKind
+from gputui.events import AnyEvent, CaptureDelta, Distribution, Mark, OpenRange, RangeDelta
+from gputui.sources.capture.arrays import Int64s, Slots, grouped, join
+from gputui.sources.capture.calls import Calls
+from gputui.sources.capture.instances import Finalised, Instances
+from gputui.sources.capture.nodes import Nodes
+from gputui.sources.capture.numbering import Numbering
+from gputui.sources.capture.operations import Launched, Operations
+from gputui.sources.capture.ranges import Ranges
+from gputui.sources.capture.startend import StartEndRanges
+from gputui.sources.capture.steps import Steps
+from gputui.sources.capture.strings import Strings
+
+BATCH_RECORDS = 1 << 15
+"""Records worked on at once: 2 MiB, what a core's own cache holds."""
+
+MARKS_KEPT = 1000
+"""Marks a tick; of more the newest stay."""
+
+_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _OTHER = range(7)
+
+_CLASSES = np.full(256, _OTHER, np.uint8)
+for _kind, _class in {
+    RecordKind.RANGE_PUSH: _RANGE,
+    RecordKind.RANGE_POP: _RANGE,
+    RecordKind.RANGE_START: _START_END,
+    RecordKind.RANGE_END: _START_END,
+    RecordKind.MARK: _MARK,
+    RecordKind.KERNEL: _OPERATION,
+    RecordKind.MEMCPY: _OPERATION,
+    RecordKind.MEMSET: _OPERATION,
+    RecordKind.GRAPH: _OPERATION,
+    RecordKind.API: _CALL,
+    RecordKind.FLUSH: _FLUSH,
+}.items():
+    _CLASSES[_kind] = _class
+
+
+class TracedProcess:
+    """Attribution and statistics of one process.
+
+    Batches come in ring order. Times in records are CLOCK_REALTIME; `now_ns` is when the batch
+    was read, on the same clock.
+    """
+
+    def __init__(
+        self, number: int, pid: int, numbering: Numbering, step_range: str | None = None
+    ) -> None:
+        self.number = number
+        self._strings = Strings()
+        self._nodes = Nodes(number, pid, numbering, step_range)
+        self._instances = Instances()
+        self._ranges = Ranges(self._nodes, self._instances, self._strings)
+        self._start_end = StartEndRanges(self._nodes, self._strings)
+        self._calls = Calls(pid, self._ranges, self._instances, self._strings)
+        self._operations = Operations(
+            number, self._nodes, self._instances, self._calls, self._strings, numbering
+        )
+        self._steps = Steps(number, self._nodes)
+        self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
+        self._records = 0
+        self._unattributed = 0
+        self._sees_gpu = False
+        self._open: tuple[OpenRange, ...] = ()
+
+    @property
+    def ignored(self) -> int:
+        """Range records that made no sense: pops and ends of ranges that were never opened."""
+        return self._ranges.ignored + self._start_end.ignored
+
+    @property
+    def uncollected(self) -> int:
+        """Records taken in since the last `collect`."""
+        return self._records
+
+    def feed(self, records: Slots, strings: dict[int, str], now_ns: int) -> None:
+        """Take in a batch, without its STRING slots, and the strings they defined."""
+        self._strings.add(strings)
+        for start in range(0, len(records), BATCH_RECORDS):
+            self._feed(records[start : start + BATCH_RECORDS], now_ns)
+
+    def _feed(self, records: Slots, now_ns: int) -> None:
+        self._records += len(records)
+        classes = _CLASSES[records["kind"]]
+        records = records[np.argsort(classes, kind="stable")]
+        ends = np.cumsum(np.bincount(classes, minlength=_OTHER + 1))
+        parts = np.split(records, ends[:-1])
+        flushes = len(parts[_FLUSH])
+        if flushes or len(parts[_CALL]) or len(parts[_OPERATION]):
+            self._sees_gpu = True
+        self._instances.flushes += flushes
+        self._ranges.feed(parts[_RANGE], now_ns)
+        self._start_end.feed(parts[_START_END], now_ns)
+        new_calls = self._calls.feed(parts[_CALL], now_ns)
+        self._operations.feed(parts[_OPERATION], new_calls, now_ns)
+        for record in parts[_MARK][-MARKS_KEPT:]:
+            self._mark(record, now_ns)
+
+    def _mark(self, record: np.void, now_ns: int) -> None:
+        name, _, _ = self._strings.range_attributes(record)
+        time_ns = int(record["start"])
+        self._marks.append(
+            Mark(
+                time_ns=min(time_ns, now_ns),
+                process=self.number,
+                thread=int(record["thread"]),
+                domain=self._strings.domain(int(record["a"])),
+                name=name,
+            )
+        )
+
+    def collect(
+        self,
+        now_ns: int,
+        *,
+        dropped: int = 0,
+        callback_ns: int = 0,
+        reader_cpu_ns: int = 0,
+        ended: bool = False,
+    ) -> list[AnyEvent]:
+        """The events since the last call: definitions first, then what happened.
+
+        `ended` says that nothing will come any more, so that nothing is waited for. The other
+        arguments are handed on in the CaptureDelta.
+        """
+        if ended:
+            self._operations.give_up_orphans(now_ns)
+        launched = self._operations.take_launched()
+        finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
+        self._steps.remember(finalised, launched)
+        step = self._steps.timeline(finalised, now_ns)
+        delta = CaptureDelta(
+            time_ns=now_ns,
+            process=self.number,
+            ranges=self._range_deltas(finalised, launched),
+            kernels=self._operations.kernels(),
+            memory_operations=self._operations.memory_operations(),
+            api=self._calls.collect(self.number, self._nodes, ended),
+            devices=self._operations.devices(launched),
+            open_ranges=self._open_ranges(),
+            records=self._records,
+            dropped=dropped,
+            unattributed=self._operations.unattributed - self._unattributed,
+            callback_ns=callback_ns,
+            reader_cpu_ns=reader_cpu_ns,
+        )
+        self._ranges.forget()
+        self._records = 0
+        self._unattributed = self._operations.unattributed
+        events: list[AnyEvent] = [*self._nodes.defined, *self._operations.defined, *self._marks]
+        self._nodes.defined.clear()
+        self._operations.defined.clear()
+        self._marks.clear()
+        if _says_something(delta) or delta.open_ranges != self._open:
+            events.append(delta)
+        self._open = delta.open_ranges
+        if step is not None:
+            events.append(step)
+        return events
+
+    def _range_deltas(self, finalised: Finalised, launched: Launched) -> tuple[RangeDelta, ...]:
+        closed_nodes = join(self._ranges.closed_nodes + self._start_end.closed_nodes, np.int64)
+        closed_ns = join(self._ranges.closed_ns + self._start_end.closed_ns, np.int64)
+        for part in (self._ranges, self._start_end):
+            part.closed_nodes.clear()
+            part.closed_ns.clear()
+        host = _by_node(closed_nodes, closed_ns)
+        ran = finalised.last_ns >= finalised.first_ns
+        projected = _by_node(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran])
+        busy_ns, total_ns = self._operations.ranges(launched)
+        nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns).tolist()}
+        return tuple(
+            RangeDelta(
+                range=int(self._nodes.number[node]),
+                cpu=host.get(node),
+                gpu_busy_ns=int(busy_ns[node]),
+                gpu_total_ns=int(total_ns[node]),
+                projected=projected.get(node),
+            )
+            for node in sorted(nodes)
+        )
+
+    def _open_ranges(self) -> tuple[OpenRange, ...]:
+        rows = self._instances.rows(self._ranges.open())
+        nodes = np.concatenate((self._instances.node[rows], self._start_end.open_nodes))
+        since_ns = np.concatenate((self._instances.start_ns[rows], self._start_end.open_since_ns))
+        order = np.lexsort((since_ns, nodes))
+        nodes, first = np.unique(nodes[order], return_index=True)
+        return tuple(
+            OpenRange(number, since)
+            for number, since in zip(
+                self._nodes.number[nodes].tolist(), since_ns[order][first].tolist(), strict=True
+            )
+        )
+
+
+def _by_node(nodes: Int64s, values: Int64s) -> dict[int, Distribution]:
+    return dict(grouped(nodes, values))
+
+
+def _says_something(delta: CaptureDelta) -> bool:
+    return bool(
+        delta.records
+        or delta.ranges
+        or delta.kernels
+        or delta.memory_operations
+        or delta.api
+        or delta.dropped
+        or delta.unattributed
+    )

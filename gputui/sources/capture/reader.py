@@ -1,0 +1,201 @@
+"""The source over all rings of one run: finds them, drains them, and emits what was seen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from gputui.capture.layout import SLOT
+from gputui.capture.ring import RingFacts, RingFolder, RingReader, StringDefinitions
+from gputui.events import AnyEvent, ProcessAttached, ProcessDetached
+from gputui.sources.capture.arrays import Slots
+from gputui.sources.capture.numbering import Numbering
+from gputui.sources.capture.process import BATCH_RECORDS, TracedProcess
+
+POLL_S = 0.05
+IDLE_POLL_S = 0.25
+"""How often rings are drained: they hold some 100 ms of the busiest program."""
+
+UNCOLLECTED_RECORDS = 500_000
+"""Records after which a collection comes before its time, so that memory stays bounded."""
+
+_READS_A_POLL = 256
+
+Emit = Callable[[list[AnyEvent]], None]
+
+
+class _Attached:
+    """A ring and the process behind it."""
+
+    def __init__(self, ring: RingReader, process: TracedProcess) -> None:
+        self.ring = ring
+        self.process = process
+        self.facts: RingFacts | None = None
+        self._definitions = StringDefinitions()
+        self._waiting: list[Slots] = []
+        self._strings: dict[int, str] = {}
+        self._slots = 0
+        self._dropped = 0
+        self._callback_ns = 0
+        self._cpu_ns = 0
+        self.drained = False
+
+    def poll(self, now_ns: int) -> int:
+        """Empty the ring; small batches wait for more. Gives the number of slots read."""
+        began = time.thread_time_ns()
+        before = self._slots
+        gone = self.ring.exited or self.ring.gone
+        # Only of a process that is dead may slots be passed over that were never filled.
+        dead = gone and self.ring.gone
+        self.drained = False
+        for _ in range(_READS_A_POLL):
+            slots = self.ring.read(BATCH_RECORDS, dead)
+            if not len(slots):
+                self.drained = dead or (gone and self.ring.health().written <= self._slots)
+                break
+            self._slots += len(slots)
+            records, strings = self._definitions.split(slots)
+            self._strings.update(strings)
+            self._waiting.append(records)
+            if sum(map(len, self._waiting)) >= BATCH_RECORDS // 2:
+                self._feed(now_ns)
+        self._cpu_ns += time.thread_time_ns() - began
+        return self._slots - before
+
+    def collect(self, run: int, now_ns: int, ended: bool) -> list[AnyEvent]:
+        """What is new, the last time with `ended`."""
+        began = time.thread_time_ns()
+        self._feed(now_ns)
+        health = self.ring.health()
+        dropped = health.dropped + health.cupti_dropped
+        events: list[AnyEvent] = []
+        facts = self.ring.facts
+        if facts != self.facts:
+            self.facts = facts
+            events.append(_attachment(run, self.process.number, facts, now_ns))
+        self._cpu_ns += time.thread_time_ns() - began
+        cpu_ns, self._cpu_ns = self._cpu_ns, 0
+        began = time.thread_time_ns()
+        events += self.process.collect(
+            now_ns,
+            dropped=max(0, dropped - self._dropped),
+            callback_ns=max(0, health.callback_ns - self._callback_ns),
+            reader_cpu_ns=cpu_ns,
+            ended=ended,
+        )
+        self._cpu_ns = time.thread_time_ns() - began
+        self._dropped, self._callback_ns = dropped, health.callback_ns
+        if ended:
+            events.append(
+                ProcessDetached(time_ns=now_ns, process=self.process.number, clean=self.ring.exited)
+            )
+        return events
+
+    def _feed(self, now_ns: int) -> None:
+        records = np.concatenate(self._waiting) if self._waiting else np.empty(0, SLOT)
+        self._waiting = []
+        strings, self._strings = self._strings, {}
+        self.process.feed(records, strings, now_ns)
+
+
+class CaptureReader:
+    """Reads the rings in `folder`, where the processes of `run` make them.
+
+    `poll` and `collect` can be called by hand; `start` has a thread do so. `problems` are lines
+    about files that could not be read. `numbering` is shared by the runs of a session.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run: int,
+        step_range: str | None = None,
+        numbering: Numbering | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._folder = RingFolder(folder)
+        self._run = run
+        self._step_range = step_range
+        self._numbering = numbering or Numbering()
+        self._clock_ns = clock_ns
+        self._attached: list[_Attached] = []
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.problems: list[str] = []
+
+    def poll(self, now_ns: int) -> int:
+        """Drain all rings, new ones too. Gives the number of slots read."""
+        rings, problems = self._folder.discover()
+        self.problems += problems
+        for ring in rings:
+            process = TracedProcess(
+                self._numbering.process(), ring.facts.pid, self._numbering, self._step_range
+            )
+            self._attached.append(_Attached(ring, process))
+        return sum(attached.poll(now_ns) for attached in self._attached)
+
+    def collect(self, now_ns: int) -> list[AnyEvent]:
+        """The events since the last call. Processes that ended are detached."""
+        events: list[AnyEvent] = []
+        for attached in list(self._attached):
+            events += attached.collect(self._run, now_ns, attached.drained)
+            if attached.drained:
+                self._attached.remove(attached)
+                attached.ring.close()
+        return events
+
+    def finish(self, now_ns: int) -> list[AnyEvent]:
+        """Drain a last time, wait for nothing more, detach all."""
+        self.poll(now_ns)
+        events: list[AnyEvent] = []
+        for attached in self._attached:
+            events += attached.collect(self._run, now_ns, True)
+            attached.ring.close()
+        self._attached = []
+        return events
+
+    def start(self, emit: Emit, interval_s: float) -> None:
+        """Read in a thread of its own, handing events to `emit` each interval until `stop`."""
+        self._thread = threading.Thread(
+            target=self._read, args=(emit, interval_s), name="capture reader", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; it emits what is left first."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _read(self, emit: Emit, interval_s: float) -> None:
+        due = time.monotonic() + interval_s
+        wait = POLL_S
+        while not self._stopping.wait(min(wait, max(0.0, due - time.monotonic()))):
+            now_ns = self._clock_ns()
+            wait = POLL_S if self.poll(now_ns) else min(IDLE_POLL_S, wait * 1.5)
+            full = any(a.process.uncollected > UNCOLLECTED_RECORDS for a in self._attached)
+            if full or time.monotonic() >= due:
+                if events := self.collect(now_ns):
+                    emit(events)
+                due = time.monotonic() + interval_s
+        if events := self.finish(self._clock_ns()):
+            emit(events)
+
+
+def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> ProcessAttached:
+    return ProcessAttached(
+        time_ns=now_ns,
+        run=run,
+        process=process,
+        pid=facts.pid,
+        parent_pid=facts.parent_pid,
+        rank=facts.rank,
+        local_rank=facts.local_rank,
+        command=facts.command,
+        cuda_status=facts.cuda_text,
+        cupti_version=facts.cupti_version,
+    )

@@ -1,0 +1,146 @@
+"""How many records a second the capture reader takes in, and in how much memory.
+
+`python tests/bench/bench_reader.py [records]` feeds a launch-bound decode, token after token:
+53 nested ranges, 200 calls, 175 kernels and 3 copies a token, activity arriving in flushes of
+100 ms as CUPTI delivers it, and collects once a second of the program's time.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+
+import numpy as np
+
+from gputui.capture.layout import SLOT, RecordKind
+from gputui.sources.capture.numbering import Numbering
+from gputui.sources.capture.process import TracedProcess
+from gputui.session import Session
+from gputui.events import ProcessAttached, RunStarted
+
+TOKEN_NS = 3_000_000
+TOKENS_A_FLUSH = 33
+FLUSHES_A_TICK = 10
+LAYERS = 12
+KERNELS = 175
+CALLS = 200
+STEP, LAYER, PARTS, HEAD = 1, 2, (3, 4, 5), (6, 7, 8, 9)
+KERNEL_NAMES = 100
+API_NAMES = 200
+
+
+def strings() -> dict[int, str]:
+    """Id → text for all names of the stream."""
+    names = {1: "decode_step", 2: "layer", 3: "norm", 4: "attention", 5: "mlp"}
+    names |= {6: "embedding", 7: "lm_head", 8: "sample", 9: "copy_back"}
+    names |= {KERNEL_NAMES + i: f"_Z6kernelILi{i}EEvv" for i in range(40)}
+    calls = ("cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020", "cudaStreamSynchronize_v3020")
+    return names | {API_NAMES + i: name for i, name in enumerate(calls)}
+
+
+def token() -> tuple[np.ndarray, np.ndarray]:
+    """Ranges, then activity, of one token that starts at 0."""
+    events: list[tuple[int, int]] = [(RecordKind.RANGE_PUSH, STEP)]
+    for _ in range(LAYERS):
+        events.append((RecordKind.RANGE_PUSH, LAYER))
+        for part in PARTS:
+            events += [(RecordKind.RANGE_PUSH, part), (RecordKind.RANGE_POP, 0)]
+        events.append((RecordKind.RANGE_POP, 0))
+    for part in HEAD:
+        events += [(RecordKind.RANGE_PUSH, part), (RecordKind.RANGE_POP, 0)]
+    events.append((RecordKind.RANGE_POP, 0))
+    ranges = np.zeros(len(events), SLOT)
+    ranges["kind"] = [kind for kind, _ in events]
+    ranges["name"] = [name for _, name in events]
+    ranges["thread"] = 100
+    ranges["start"] = np.linspace(0, TOKEN_NS - 1000, len(events)).astype(np.uint64)
+
+    calls = np.zeros(CALLS, SLOT)
+    calls["kind"] = RecordKind.API
+    calls["thread"] = 100
+    calls["correlation"] = np.arange(CALLS)
+    calls["start"] = np.linspace(3000, TOKEN_NS - 9000, CALLS).astype(np.uint64)
+    calls["end"] = calls["start"] + 4000
+    calls["name"] = API_NAMES
+    calls["name"][KERNELS : KERNELS + 3] = API_NAMES + 1
+    calls["name"][KERNELS + 3 :] = API_NAMES + 2
+
+    operations = np.zeros(KERNELS + 3, SLOT)
+    operations["kind"] = RecordKind.KERNEL
+    operations["kind"][KERNELS:] = RecordKind.MEMCPY
+    operations["correlation"] = np.arange(KERNELS + 3)
+    operations["start"] = calls["start"][: KERNELS + 3] + 6000
+    operations["end"] = operations["start"] + 5000
+    operations["name"][:KERNELS] = KERNEL_NAMES + np.arange(KERNELS) % 40
+    operations["sub"][KERNELS:] = 2
+    operations["source_kind"][KERNELS:] = 3
+    operations["destination_kind"][KERNELS:] = 2
+    operations["value"][KERNELS:] = 8
+    return ranges, np.concatenate((calls, operations))
+
+
+def flush_of(number: int, noise: np.random.Generator) -> np.ndarray:
+    """All records between two flushes, in ring order."""
+    ranges, activity = token()
+    first = number * TOKENS_A_FLUSH
+
+    def shifted(one: np.ndarray) -> np.ndarray:
+        many = np.tile(one, TOKENS_A_FLUSH)
+        index = np.repeat(np.arange(first, first + TOKENS_A_FLUSH), len(one)).astype(np.uint64)
+        offset = index * np.uint64(TOKEN_NS) + np.uint64(1_700_000_000_000_000_000)
+        many["start"] += offset
+        many["end"] += offset
+        many["correlation"] += (index * np.uint64(CALLS)).astype(np.uint32)
+        return many
+
+    work = shifted(activity)
+    work["end"] += noise.integers(0, 900, len(work)).astype(np.uint64)
+    flush = np.zeros(1, SLOT)
+    flush["kind"] = RecordKind.FLUSH
+    return np.concatenate((shifted(ranges), work, flush))
+
+
+def main(total: int) -> None:
+    """Feed `total` records; print records a second and the memory they took."""
+    noise = np.random.default_rng(1)
+    process = TracedProcess(1, 100, Numbering())
+    session = Session()
+    session.apply(
+        [
+            RunStarted(time_ns=0, run=1, kind="command", name="bench", arguments=(), pid=100),
+            ProcessAttached(
+                time_ns=0, run=1, process=1, pid=100, parent_pid=1, command="", cuda_status=""
+            ),
+        ]
+    )
+    texts = strings()
+    done = number = 0
+    feeding_s = collecting_s = folding_s = 0.0
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    while done < total:
+        batch = flush_of(number, noise)
+        number += 1
+        now_ns = 1_700_000_000_000_000_000 + number * TOKENS_A_FLUSH * TOKEN_NS
+        began = time.thread_time()
+        process.feed(batch, texts, now_ns)
+        feeding_s += time.thread_time() - began
+        texts = {}
+        done += len(batch)
+        if number % FLUSHES_A_TICK == 0:
+            began = time.thread_time()
+            events = process.collect(now_ns)
+            collecting_s += time.thread_time() - began
+            began = time.thread_time()
+            session.apply(events)
+            folding_s += time.thread_time() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kernels = sum(part.count for part in session.run.kernels.values()) if session.run else 0
+    reading_s = feeding_s + collecting_s
+    print(f"{done:,} records: {done / reading_s:,.0f} records/s on one core")
+    print(f"feeding {feeding_s:.2f} s, collecting {collecting_s:.2f} s, folding {folding_s:.2f} s")
+    print(f"{kernels:,} kernels; peak memory {memory / 1024:.0f} MiB, {memory_before / 1024:.0f} before")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000)

@@ -1,0 +1,337 @@
+"""A program written down as ring records, and a slow and obvious account of what it did."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gputui.capture.layout import FLAG_COLORED, SLOT, RecordKind
+from gputui.events import AnyEvent, ProcessAttached, RunStarted
+from gputui.session import Run, Session
+from gputui.sources.capture.numbering import Numbering
+from gputui.sources.capture.process import TracedProcess
+
+MAIN = 100
+START_NS = 1_700_000_000_000_000_000
+
+Place = tuple[int, str, str]
+"""Thread, domain and path of a range; None stands for outside every range."""
+
+
+class Program:
+    """Makes slots; times are nanoseconds from START_NS."""
+
+    def __init__(self) -> None:
+        self.strings: dict[int, str] = {}
+        self._ids: dict[str, int] = {}
+
+    def id(self, text: str) -> int:
+        number = self._ids.setdefault(text, len(self._ids) + 1)
+        self.strings[number] = text
+        return number
+
+    def slot(self, kind: RecordKind, **fields: Any) -> np.void:
+        slot = np.zeros((), SLOT)
+        slot["kind"] = kind
+        for name, value in fields.items():
+            slot[name] = START_NS + value if name in {"start", "end"} else value
+        return slot[()]
+
+    def domain(self, name: str) -> int:
+        return self.id(name) if name else 0
+
+    def push(
+        self,
+        time: int,
+        name: str,
+        thread: int = MAIN,
+        domain: str = "",
+        color: int | None = None,
+        category: str | None = None,
+    ) -> np.void:
+        return self.slot(
+            RecordKind.RANGE_PUSH,
+            start=time,
+            name=self.id(name),
+            thread=thread,
+            a=self.domain(domain),
+            sub=FLAG_COLORED if color is not None else 0,
+            c=color or 0,
+            b=self.id(category) if category else 0,
+        )
+
+    def pop(self, time: int, thread: int = MAIN, domain: str = "") -> np.void:
+        return self.slot(RecordKind.RANGE_POP, start=time, thread=thread, a=self.domain(domain))
+
+    def call(
+        self,
+        start: int,
+        end: int,
+        correlation: int,
+        thread: int = MAIN,
+        name: str = "cudaLaunchKernel_v7000",
+        driver: bool = False,
+    ) -> np.void:
+        return self.slot(
+            RecordKind.API,
+            start=start,
+            end=end,
+            correlation=correlation,
+            thread=thread,
+            name=self.id(name),
+            sub=int(driver),
+        )
+
+    def kernel(
+        self, start: int, end: int, correlation: int, name: str = "gemm", device: int = 0
+    ) -> np.void:
+        return self.slot(
+            RecordKind.KERNEL,
+            start=start,
+            end=end,
+            correlation=correlation,
+            name=self.id(name),
+            a=device,
+        )
+
+    def copy(
+        self,
+        start: int,
+        end: int,
+        correlation: int,
+        size: int = 64,
+        kind: int = 1,
+        source: int = 2,
+        destination: int = 3,
+    ) -> np.void:
+        return self.slot(
+            RecordKind.MEMCPY,
+            start=start,
+            end=end,
+            correlation=correlation,
+            value=size,
+            sub=kind,
+            source_kind=source,
+            destination_kind=destination,
+        )
+
+    def flush(self, time: int) -> np.void:
+        return self.slot(RecordKind.FLUSH, start=time)
+
+
+class Traced:
+    """A process under test, folded into a session."""
+
+    def __init__(self, program: Program, step_range: str | None = None) -> None:
+        self.program = program
+        self.process = TracedProcess(1, MAIN, Numbering(), step_range)
+        self.session = Session()
+        self.events: list[AnyEvent] = []
+        self.session.apply(
+            [
+                RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=MAIN),
+                ProcessAttached(
+                    time_ns=0,
+                    run=1,
+                    process=1,
+                    pid=MAIN,
+                    parent_pid=1,
+                    command="p",
+                    cuda_status="tracing",
+                ),
+            ]
+        )
+
+    def feed(self, records: Iterable[np.void], seconds: float = 0) -> None:
+        batch = np.array(list(records), SLOT)
+        self.process.feed(batch, self.program.strings, START_NS + int(seconds * 1e9))
+
+    def collect(self, seconds: float = 0, ended: bool = False) -> list[AnyEvent]:
+        events = self.process.collect(START_NS + int(seconds * 1e9), ended=ended)
+        self.session.apply(events)
+        self.events += events
+        assert self.session.unknown_references == 0
+        return events
+
+    def finish(self, *records: np.void, seconds: float = 0) -> Run:
+        self.feed(records, seconds)
+        self.collect(seconds, ended=True)
+        return self.run
+
+    @property
+    def run(self) -> Run:
+        assert self.session.run is not None
+        return self.session.run
+
+    def place(self, number: int) -> Place | None:
+        if not number:
+            return None
+        node = self.run.ranges[number]
+        return node.definition.thread, node.definition.domain, node.path
+
+    def account(self) -> Account:
+        """The session's state in the terms of the reference."""
+        run, result = self.run, Account()
+        for key, part in run.kernels.items():
+            name = self.session.kernel_names[key.kernel].mangled
+            place = self.place(key.range)
+            result.kernels[place, key.inherited, name, key.device] = (part.count, part.total)
+        for copy, both in run.memory_operations.items():
+            result.copies[self.place(copy.range), copy.inherited, copy.operation] = (
+                both.time.count,
+                both.time.total,
+                both.size.total,
+            )
+        for call, part in run.api.items():
+            result.calls[self.place(call.range), call.inherited, call.name] = (
+                part.count,
+                part.total,
+            )
+        for number, node in run.ranges.items():
+            place = self.place(number)
+            assert place is not None
+            if node.cpu.count:
+                result.host[place] = (node.cpu.count, node.cpu.total)
+            if node.gpu_total_ns:
+                result.gpu_total[place] = node.gpu_total_ns
+                result.gpu_busy[place] = node.gpu_busy_ns
+            if node.projected.count:
+                result.projected[place] = (node.projected.count, node.projected.total)
+        result.devices = {number: d.busy_ns for number, d in run.devices.items()}
+        result.unattributed = run.processes[1].unattributed
+        return result
+
+
+@dataclass
+class Account:
+    """What a program did, by place."""
+
+    kernels: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    copies: dict[Any, tuple[int, int, int]] = field(default_factory=dict)
+    calls: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    host: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    gpu_total: dict[Place, int] = field(default_factory=dict)
+    gpu_busy: dict[Place, int] = field(default_factory=dict)
+    projected: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    devices: dict[int, int] = field(default_factory=dict)
+    unattributed: int = 0
+
+
+@dataclass(eq=False)
+class _Instance:
+    place: Place
+    start: int
+    parent: _Instance | None
+    end: int | None = None
+    operations: list[tuple[int, int]] = field(default_factory=list)
+
+    def chain(self) -> list[_Instance]:
+        return [self, *(self.parent.chain() if self.parent else [])]
+
+
+def reference(records: list[np.void], strings: dict[int, str]) -> Account:
+    """The account of a whole program, a record at a time."""
+    stacks: dict[tuple[int, str], list[_Instance]] = defaultdict(list)
+    moments: dict[tuple[int, str], list[tuple[int, _Instance | None]]] = defaultdict(list)
+    instances: list[_Instance] = []
+    for record in records:
+        if record["kind"] not in {RecordKind.RANGE_PUSH, RecordKind.RANGE_POP}:
+            continue
+        lane = int(record["thread"]), strings.get(int(record["a"]), "")
+        stack, time = stacks[lane], int(record["start"])
+        if record["kind"] == RecordKind.RANGE_PUSH:
+            parent = stack[-1] if stack else None
+            name = strings[int(record["name"])]
+            path = f"{parent.place[2]}/{name}" if parent else name
+            stack.append(_Instance((*lane, path), time, parent))
+            instances.append(stack[-1])
+        elif stack:
+            stack.pop().end = time
+        moments[lane].append((time, stack[-1] if stack else None))
+
+    def innermost(thread: int, domain: str, time: int) -> _Instance | None:
+        before = [instance for when, instance in moments[thread, domain] if when <= time]
+        return before[-1] if before else None
+
+    def row(thread: int, time: int) -> _Instance | None:
+        return innermost(thread, "", time) or innermost(thread, "app", time)
+
+    result = Account()
+    of_correlation = {}
+    sums: dict[Any, list[int]] = defaultdict(list)
+    runtime = {int(r["correlation"]) for r in records if r["kind"] == RecordKind.API and not r["sub"]}
+    for record in records:
+        correlation = int(record["correlation"])
+        if record["kind"] != RecordKind.API or (record["sub"] and correlation in runtime):
+            continue
+        thread, time = int(record["thread"]), int(record["start"])
+        own = row(thread, time)
+        main = row(MAIN, time) if own is None and thread != MAIN else None
+        beside = [innermost(thread, domain, time) for domain in ("", "app", "NCCL")]
+        direct = [instance for instance in beside if instance]
+        of_correlation[correlation] = own, main, direct
+        counted = own or main
+        name = strings[int(record["name"])].removesuffix("_v7000")
+        key = counted.place if counted else None, counted is not own, name
+        sums[key].append(int(record["end"]) - time)
+    result.calls = {key: (len(values), sum(values)) for key, values in sums.items()}
+
+    kernels: dict[Any, list[int]] = defaultdict(list)
+    copies: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    inside: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    devices: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for record in records:
+        if record["kind"] not in {RecordKind.KERNEL, RecordKind.MEMCPY}:
+            continue
+        found = of_correlation.get(int(record["correlation"]))
+        own, main, direct = found or (None, None, [])
+        result.unattributed += found is None
+        counted = own or main
+        place = counted.place if counted else None
+        interval = int(record["start"]), int(record["end"])
+        duration = interval[1] - interval[0]
+        if record["kind"] == RecordKind.KERNEL:
+            name = strings[int(record["name"])]
+            kernels[place, counted is not own, name, int(record["a"])].append(duration)
+        else:
+            name = "[CUDA memcpy Host-to-Device]"
+            copies[place, counted is not own, name].append((duration, int(record["value"])))
+        devices[int(record["a"])].append(interval)
+        for instance in direct:
+            for ancestor in instance.chain():
+                ancestor.operations.append(interval)
+                inside[ancestor.place].append(interval)
+    result.kernels = {key: (len(values), sum(values)) for key, values in kernels.items()}
+    result.copies = {
+        key: (len(values), sum(t for t, _ in values), sum(s for _, s in values))
+        for key, values in copies.items()
+    }
+    result.gpu_busy = {place: union(parts) for place, parts in inside.items()}
+    result.gpu_total = {place: sum(b - a for a, b in parts) for place, parts in inside.items()}
+    result.devices = {device: union(parts) for device, parts in devices.items()}
+    host: dict[Place, list[int]] = defaultdict(list)
+    projected: dict[Place, list[int]] = defaultdict(list)
+    for instance in instances:
+        if instance.end is None:
+            continue
+        host[instance.place].append(instance.end - instance.start)
+        if instance.operations:
+            projected[instance.place].append(
+                max(b for _, b in instance.operations) - min(a for a, _ in instance.operations)
+            )
+    result.host = {place: (len(values), sum(values)) for place, values in host.items()}
+    result.projected = {place: (len(values), sum(values)) for place, values in projected.items()}
+    return result
+
+
+def union(intervals: list[tuple[int, int]]) -> int:
+    """Time covered by at least one interval."""
+    covered = reach = 0
+    for start, end in sorted(intervals):
+        covered += max(0, end - max(start, reach))
+        reach = max(reach, end)
+    return covered
