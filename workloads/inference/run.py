@@ -85,6 +85,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     settings = Settings.of(INFERENCE.fill(given, on_cpu=device.type == "cpu"), device)
     settings.refuse_unless_in_context()
     precision = set_precision(settings.precision, device)
+    # cuDNN's attention plans anew for every length, 2 ms each on an H200, and a cache grows by
+    # one every step: decode spent 90 % of its time planning.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     footprint = Footprint.of(
         settings.shape, settings.batch, settings.prompt, settings.tokens, precision.dtype.itemsize
     )
