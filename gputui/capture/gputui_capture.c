@@ -707,6 +707,28 @@ static void open_ring(void)
     errno = saved_errno;
 }
 
+/* In a forked child that goes on to initialise CUDA itself (servers fork their workers before any
+ * CUDA call): from here on it is a process of its own, with a ring of its own. Only the forking
+ * thread is left, so nothing else runs in here; its locks and its notes are the parent's. */
+static void open_ring_after_fork(void)
+{
+    static const pthread_mutex_t unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    const char *folder = getenv("GPUTUI_CAPTURE_DIR");
+    if (header == NULL || header->pid == (uint32_t)getpid() || folder == NULL)
+        return;
+    string_lock = unlocked;
+    memset(&thread_state, 0, sizeof thread_state);
+    for (uint64_t at = 0; at <= strings->mask; at++)
+        if (strings->entries[at] != NULL)
+            strings->entries[at]->published = 0;
+    tail_seen = 0;
+    Header *own = create_ring(folder, wanted_slots(), now_ns());
+    if (own != NULL) {
+        header = own;
+        __atomic_store_n(armed, 1, __ATOMIC_RELEASE);
+    }
+}
+
 static int start_capture(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -1724,7 +1746,9 @@ static void start_cuda(void)
 {
     static Candidates candidates;
     int saved_errno = errno, another_may_do = 1, claimed = 0;
-    if (header->cuda_state != CUDA_OFF) {
+    if (!start_capture())
+        open_ring_after_fork();
+    if (is_armed() && header->cuda_state != CUDA_OFF) {
         set_cuda_state(CUDA_STARTING, "looking for libcupti");
         find_candidates(&candidates);
         for (int at = 0; at < candidates.count && another_may_do && !claimed; at++)
@@ -1742,7 +1766,6 @@ static void start_cuda(void)
 EXPORT int InitializeInjection(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (start_capture())
-        (void)pthread_once(&once, start_cuda);
+    (void)pthread_once(&once, start_cuda);
     return 1;
 }

@@ -109,8 +109,27 @@ def every_kind(old: bool) -> list[bytes]:
     ]
 
 
+def fork_before_cuda() -> None:
+    """As servers do: ranges in the parent, then a forked worker is first to initialise CUDA."""
+    import nvtx
+
+    nvtx.push_range("shared name")
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        nvtx.pop_range()
+        sys.exit(0)
+    nvtx.mark("before CUDA")
+    ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
+    nvtx.pop_range()
+    with nvtx.annotate("shared name"):
+        pass
+
+
 def main() -> None:
     folder, part = sys.argv[1:3]
+    if part == "worker":
+        fork_before_cuda()
     library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
     assert library.InitializeInjection() == 1
     assert library.InitializeInjection() == 1

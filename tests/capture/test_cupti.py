@@ -124,6 +124,18 @@ def test_a_forked_child_delivers_nothing(cupti, tmp_path):
     assert len(trace.of(RecordKind.EXIT)) == 1
 
 
+def test_a_forked_worker_that_initialises_cuda_has_a_ring_of_its_own(cupti, tmp_path):
+    parent, worker = run_cuda(cupti, tmp_path, "worker").traces
+    assert parent.ranges() == [("push", "shared name", "", "0"), ("pop", "", "0")]
+    assert parent.facts.cuda_state == CudaState.NONE
+    assert worker.facts.parent_pid == parent.facts.pid
+    assert worker.facts.cuda_state == CudaState.TRACING
+    assert worker.ranges() == [("push", "shared name", "", "0"), ("pop", "", "0")]
+    assert set(worker.of(RecordKind.RANGE_PUSH)["thread"]) == {worker.facts.pid}
+    assert parent.exited
+    assert worker.exited
+
+
 @pytest.mark.parametrize(
     ("fails", "text"),
     [

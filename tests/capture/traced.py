@@ -141,9 +141,14 @@ def run(
     drains: list[_Drain] = []
     problems: list[str] = []
     began = time.monotonic()
-    output = ""
+    output = None
     while True:
-        running = process.poll() is None
+        try:  # also what paces the loop
+            if output is None:
+                output = process.communicate(timeout=0.01)[0]
+        except subprocess.TimeoutExpired:
+            pass
+        running = output is None
         if drain or not running:
             found, refused = rings.discover()
             drains += [_Drain(reader) for reader in found]
@@ -156,11 +161,6 @@ def run(
         if time.monotonic() - began > LIMIT_S:
             process.kill()
             raise TimeoutError(f"{command} is still running")
-        if running:
-            try:
-                output = process.communicate(timeout=0.01)[0]
-            except subprocess.TimeoutExpired:
-                continue
     traces = sorted((each.finish() for each in drains), key=lambda trace: trace.facts.start_ns)
     return Outcome(traces, process.returncode, output, problems)
 
