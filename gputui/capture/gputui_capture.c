@@ -86,7 +86,7 @@ typedef struct {
     uint32_t cupti_version;
     uint64_t capacity, start_ns, start_ticks;
     uint32_t cuda_state, exited;
-    uint64_t heartbeat_ns, dropped, callback_ns, cupti_dropped;
+    uint64_t heartbeat_ns, dropped, callback_ns, cupti_dropped, pid_namespace;
     /* Producers and the reader each write a cache line of their own (and its prefetched twin). */
     uint64_t head __attribute__((aligned(128)));
     uint64_t tail __attribute__((aligned(128)));
@@ -119,7 +119,7 @@ EXPORT int gputui_layout(char *out, uint64_t size)
     PUT_HEADER(local_rank); PUT_HEADER(cupti_version); PUT_HEADER(capacity);
     PUT_HEADER(start_ns); PUT_HEADER(start_ticks); PUT_HEADER(cuda_state); PUT_HEADER(exited);
     PUT_HEADER(heartbeat_ns); PUT_HEADER(dropped); PUT_HEADER(callback_ns);
-    PUT_HEADER(cupti_dropped); PUT_HEADER(head); PUT_HEADER(tail); PUT_HEADER(cuda_text);
+    PUT_HEADER(cupti_dropped); PUT_HEADER(pid_namespace); PUT_HEADER(head); PUT_HEADER(tail); PUT_HEADER(cuda_text);
     PUT_HEADER(command);
     PUT_NUMBER(RING_MAGIC); PUT_NUMBER(LAYOUT_VERSION); PUT_NUMBER(HEADER_BYTES);
     PUT_NUMBER(SLOT_BYTES); PUT_NUMBER(STRING_BYTES_PER_SLOT); PUT_NUMBER(STRING_BYTES_MAX);
@@ -553,11 +553,14 @@ static void describe_process(Header *target)
     static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
     static const char *const local_ranks[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
                                               "SLURM_LOCALID", NULL};
+    struct stat status;
     target->pid = (uint32_t)getpid();
     target->parent_pid = (uint32_t)getppid();
     target->rank = number_from_environment(ranks);
     target->local_rank = number_from_environment(local_ranks);
     target->start_ticks = start_ticks();
+    if (stat("/proc/self/ns/pid", &status) == 0)
+        target->pid_namespace = status.st_ino;
     uint64_t length =
         read_small_file("/proc/self/cmdline", target->command, sizeof target->command - 1);
     while (length > 0 && target->command[length - 1] == '\0')

@@ -117,19 +117,19 @@ HEADER = np.dtype(
             "magic", "layout_version", "header_bytes", "slot_bytes", "pid", "parent_pid",
             "rank", "local_rank", "cupti_version", "capacity", "start_ns", "start_ticks",
             "cuda_state", "exited", "heartbeat_ns", "dropped", "callback_ns", "cupti_dropped",
-            "head", "tail", "cuda_text", "command",
+            "pid_namespace", "head", "tail", "cuda_text", "command",
         ],
         "formats": [
             "<u8", "<u4", "<u4", "<u4", "<u4", "<u4",
             "<i4", "<i4", "<u4", "<u8", "<u8", "<u8",
             "<u4", "<u4", "<u8", "<u8", "<u8", "<u8",
-            "<u8", "<u8", "S512", "S3072",
+            "<u8", "<u8", "<u8", "S512", "S3072",
         ],
         "offsets": [
             0, 8, 12, 16, 20, 24,
             28, 32, 36, 40, 48, 56,
             64, 68, 72, 80, 88, 96,
-            128, 256, 512, 1024,
+            104, 128, 256, 512, 1024,
         ],
         "itemsize": HEADER_BYTES,
     }
@@ -137,7 +137,8 @@ HEADER = np.dtype(
 """The first page of a ring. `capacity` counts slots and is a power of two; `head` (next slot to
 reserve, so also the slots written) and `tail` (next slot to read) never wrap. `start_ns` is
 when capture began, `start_ticks` the process's start in clock ticks since boot (field 22 of
-/proc/PID/stat, which tells a reused pid). `rank` and `local_rank` are -1 where absent.
+/proc/PID/stat, which tells a reused pid); `pid_namespace` is the namespace (inode of
+/proc/self/ns/pid) in which `pid` means something. `rank` and `local_rank` are -1 where absent.
 `dropped` counts records, `cupti_dropped` what CUPTI itself lost, `callback_ns` the time spent
 in the library (ranges by sampling), `heartbeat_ns` the last flush, 0 where CUDA is not traced.
 """

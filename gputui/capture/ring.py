@@ -173,7 +173,12 @@ class RingReader:
 
     @property
     def gone(self) -> bool:
-        """The process is dead (or a zombie, or its pid is someone else's by now)."""
+        """The process is dead (or a zombie, or its pid is someone else's by now).
+
+        Of a process in another pid namespace (a container) only its goodbye can be seen.
+        """
+        if int(self._header["pid_namespace"][0]) not in {0, _own_pid_namespace()}:
+            return self.exited
         pid, ticks = int(self._header["pid"][0]), int(self._header["start_ticks"][0])
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -323,6 +328,14 @@ def _checked_capacity(path: Path, header: np.void, size: int) -> int:
     ):
         raise RingError(f"{path}: the header's sizes do not fit the file")
     return capacity
+
+
+@functools.cache
+def _own_pid_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def _present(number: int) -> int | None:

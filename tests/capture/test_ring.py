@@ -259,3 +259,11 @@ def test_a_reused_pid_counts_as_gone(tmp_path):
     assert reader.gone
     reader.close()
     sleeper.communicate()
+
+
+@pytest.mark.parametrize("exited", [0, 1])
+def test_a_process_of_another_namespace_is_gone_when_it_says_so(tmp_path, exited):
+    ring = ring_bytes(published(1), head=1, pid_namespace=1, exited=exited)
+    reader = RingReader(write(tmp_path, ring))
+    assert reader.gone is bool(exited)
+    reader.close()
