@@ -1,0 +1,35 @@
+"""What tests of several folders share: sessions made of events, and one recorded on an H200."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gputui.journal import JournalReader
+from gputui.session import Session
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(autouse=True)
+def private_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test reads or writes the developer's own settings and recordings."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg-data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg-config"))
+    for name in ("NO_COLOR", "GPUTUI_INTERVAL", "GPUTUI_THEME", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def h200_path() -> Path:
+    """`gputui --record --workload inference -p tokens=64` on an NVIDIA H200."""
+    return DATA / "h200-inference.gputui"
+
+
+@pytest.fixture
+def h200(h200_path: Path) -> Session:
+    """That recording, folded."""
+    session = Session()
+    session.apply(JournalReader.open(h200_path))
+    return session

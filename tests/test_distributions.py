@@ -1,0 +1,88 @@
+"""Statistics that merge: exact where they say so, within 1 % where not, whatever the split."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.distributions import EXACT_VALUES, Accumulator, distribution, distributions
+
+durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
+
+
+def accumulate(parts: list[list[int]]) -> Accumulator:
+    return Accumulator.of(distribution(np.array(part, np.int64)) for part in parts)
+
+
+@given(durations)
+def test_one_array_gives_the_statistics_of_its_values(values: list[int]) -> None:
+    found = accumulate([values])
+    assert found.count == len(values)
+    assert found.total == sum(values)
+    assert (found.minimum, found.maximum) == (min(values), max(values))
+    assert found.average == pytest.approx(statistics.fmean(values))
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    assert found.deviation == pytest.approx(deviation, rel=1e-6, abs=1e-3)
+    median = statistics.median(values)
+    if found.exact:
+        assert found.median == median
+    else:
+        assert found.median == pytest.approx(median, rel=0.01)
+
+
+@given(st.lists(durations, min_size=1, max_size=6))
+def test_any_split_gives_the_same_sums(parts: list[list[int]]) -> None:
+    whole = [value for part in parts for value in part]
+    merged, single = accumulate(parts), accumulate([whole])
+    assert (merged.count, merged.total) == (single.count, single.total)
+    assert (merged.minimum, merged.maximum) == (single.minimum, single.maximum)
+    assert merged.deviation == pytest.approx(single.deviation, rel=1e-6, abs=1e-3)
+    assert merged.median == pytest.approx(single.median, rel=0.02)
+
+
+def test_the_deviation_is_the_sample_deviation_as_nsys_prints_it() -> None:
+    assert accumulate([[334351, 336623, 491302]]).deviation == pytest.approx(89967.0, abs=0.05)
+    assert accumulate([[31351], [118503]]).deviation == pytest.approx(61625.8, abs=0.05)
+    assert accumulate([[5]]).deviation == 0.0
+
+
+def test_the_median_of_an_even_count_is_the_mean_of_the_middle_two() -> None:
+    assert accumulate([[1, 2], [3, 10]]).median == 2.5
+
+
+def test_an_empty_accumulator_has_no_figures() -> None:
+    empty = Accumulator()
+    assert empty.average is None
+    assert empty.median is None
+    assert empty.deviation is None
+    assert empty.minimum is None
+
+
+def test_many_different_values_become_buckets_and_say_so() -> None:
+    values = np.arange(1, EXACT_VALUES * 2, dtype=np.int64) * 1009
+    parts = [distribution(part) for part in np.array_split(values, 60)]
+    assert all(part.exact for part in parts)
+    found = Accumulator.of(parts)
+    assert not found.exact
+    assert len(found.freeze().values) < EXACT_VALUES
+    assert found.median == pytest.approx(float(np.median(values)), rel=0.01)
+    assert found.percentile(99) == pytest.approx(float(np.percentile(values, 99)), rel=0.01)
+
+
+def test_groups_are_told_apart() -> None:
+    keys = np.array([7, 3, 7, 3, 7], np.int64)
+    values = np.array([10, 1, 30, 2, 20], np.int64)
+    names, found = distributions(keys, values)
+    assert names.tolist() == [3, 7]
+    assert [part.total for part in found] == [3, 60]
+    assert found[1].values == ((10, 1), (20, 1), (30, 1))
+
+
+def test_no_values_give_no_groups() -> None:
+    names, found = distributions(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert not len(names)
+    assert found == []
