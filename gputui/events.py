@@ -248,7 +248,10 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
 
 
 class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
-    """A process of the run loaded the capture library. `process` numbers them from 1."""
+    """A process of the run loaded the capture library. `process` numbers them from 1.
+
+    Comes again with the same number when what it says of CUDA changes.
+    """
 
     run: int
     process: int

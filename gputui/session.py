@@ -385,7 +385,11 @@ class Session:
 
     def _process_attached(self, event: ProcessAttached) -> None:
         if run := self._known_run(event.run, event.time_ns):
-            run.processes[event.process] = Process(event)
+            known = run.processes.get(event.process)
+            if known is None:
+                run.processes[event.process] = Process(event)
+            else:  # said again when the process initialises CUDA
+                known.attached = event
             self._runs_of_processes[event.process] = run
 
     def _run_of_process(self, process: int, time_ns: int) -> Run | None:

@@ -14,10 +14,10 @@ import time
 import numpy as np
 
 from gputui.capture.layout import SLOT, RecordKind
+from gputui.events import ProcessAttached, RunStarted
+from gputui.session import Session
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.process import TracedProcess
-from gputui.session import Session
-from gputui.events import ProcessAttached, RunStarted
 
 TOKEN_NS = 3_000_000
 TOKENS_A_FLUSH = 33
@@ -53,6 +53,8 @@ def token() -> tuple[np.ndarray, np.ndarray]:
     ranges = np.zeros(len(events), SLOT)
     ranges["kind"] = [kind for kind, _ in events]
     ranges["name"] = [name for _, name in events]
+    pushed = ranges["kind"] == RecordKind.RANGE_PUSH
+    ranges["d"] = np.cumsum(np.where(pushed, 1, -1)) - pushed
     ranges["thread"] = 100
     ranges["start"] = np.linspace(0, TOKEN_NS - 1000, len(events)).astype(np.uint64)
 
@@ -139,7 +141,7 @@ def main(total: int) -> None:
     reading_s = feeding_s + collecting_s
     print(f"{done:,} records: {done / reading_s:,.0f} records/s on one core")
     print(f"feeding {feeding_s:.2f} s, collecting {collecting_s:.2f} s, folding {folding_s:.2f} s")
-    print(f"{kernels:,} kernels; peak memory {memory / 1024:.0f} MiB, {memory_before / 1024:.0f} before")
+    print(f"{kernels:,} kernels; peak memory {memory >> 10} MiB, {memory_before >> 10} before")
 
 
 if __name__ == "__main__":

@@ -23,11 +23,15 @@ Place = tuple[int, str, str]
 
 
 class Program:
-    """Makes slots; times are nanoseconds from START_NS."""
+    """Makes slots; times are nanoseconds from START_NS.
+
+    Pushes and pops are numbered with their level as they are made, as the library does.
+    """
 
     def __init__(self) -> None:
         self.strings: dict[int, str] = {}
         self._ids: dict[str, int] = {}
+        self._depths: dict[tuple[int, str], int] = defaultdict(int)
 
     def id(self, text: str) -> int:
         number = self._ids.setdefault(text, len(self._ids) + 1)
@@ -53,9 +57,12 @@ class Program:
         color: int | None = None,
         category: str | None = None,
     ) -> np.void:
+        level = self._depths[thread, domain]
+        self._depths[thread, domain] += 1
         return self.slot(
             RecordKind.RANGE_PUSH,
             start=time,
+            d=level,
             name=self.id(name),
             thread=thread,
             a=self.domain(domain),
@@ -65,7 +72,11 @@ class Program:
         )
 
     def pop(self, time: int, thread: int = MAIN, domain: str = "") -> np.void:
-        return self.slot(RecordKind.RANGE_POP, start=time, thread=thread, a=self.domain(domain))
+        level = max(0, self._depths[thread, domain] - 1)
+        self._depths[thread, domain] = level
+        return self.slot(
+            RecordKind.RANGE_POP, start=time, thread=thread, a=self.domain(domain), d=level
+        )
 
     def call(
         self,
@@ -263,7 +274,9 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
     result = Account()
     of_correlation = {}
     sums: dict[Any, list[int]] = defaultdict(list)
-    runtime = {int(r["correlation"]) for r in records if r["kind"] == RecordKind.API and not r["sub"]}
+    runtime = {
+        int(r["correlation"]) for r in records if r["kind"] == RecordKind.API and not r["sub"]
+    }
     for record in records:
         correlation = int(record["correlation"])
         if record["kind"] != RecordKind.API or (record["sub"] and correlation in runtime):

@@ -65,6 +65,7 @@ class Instances:
         self.children = np.empty(0, np.int64)
         self.touched = np.empty(0, np.int64)
         self.closed_ns = np.empty(0, np.int64)
+        self.lost = np.empty(0, np.bool_)
 
     @staticmethod
     def rows(ids: Int64s) -> Int64s:
@@ -182,9 +183,9 @@ class Instances:
         size = max(1024, least, 2 * len(self.node))
         for name in (
             "generation", "node", "level", "parent", "start_ns", "end_ns", "first_ns", "last_ns",
-            "awaited", "children", "touched", "closed_ns",
+            "awaited", "children", "touched", "closed_ns", "lost",
         ):  # fmt: skip
             old = getattr(self, name)
-            new = np.zeros(size, np.int64)
+            new = np.zeros(size, old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)

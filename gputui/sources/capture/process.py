@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from gputui.capture.layout import RecordKind
+from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import AnyEvent, CaptureDelta, Distribution, Mark, OpenRange, RangeDelta
 from gputui.sources.capture.arrays import Int64s, Slots, grouped, join
 from gputui.sources.capture.calls import Calls
@@ -131,6 +131,7 @@ class TracedProcess:
         `ended` says that nothing will come any more, so that nothing is waited for. The other
         arguments are handed on in the CaptureDelta.
         """
+        self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
         if ended:
             self._operations.give_up_orphans(now_ns)
         launched = self._operations.take_launched()

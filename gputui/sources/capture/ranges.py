@@ -1,9 +1,11 @@
 """Pushes and pops → instances, nodes and timelines, a whole batch at a time.
 
-A stack machine without a loop over records. In ring order a thread's depth in a domain is the
-running sum of +1 and −1, held at zero from below. A push at level L opens inside the newest push
-at level L − 1 before it, a pop closes the newest push at its level: both are one binary search
-in the pushes sorted by (stack, level, position). What was open before the batch stands in front.
+A stack machine without a loop over records. A push at level L opens inside the newest push at
+level L − 1 before it, a pop closes the newest push at its level: both are one binary search in
+the pushes sorted by (stack, level, position). What was open before the batch stands in front.
+
+Records say at which level they are. Where that does not follow from the record before, records
+were dropped between: pops or pushes are put in so that all that comes after is right again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from gputui.sources.capture.arrays import (
 )
 from gputui.sources.capture.instances import NO_INSTANCE, Instances
 from gputui.sources.capture.names import is_library_domain
-from gputui.sources.capture.nodes import Describe, Nodes
+from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import NO_NODE, Timeline
 
@@ -39,6 +41,10 @@ WINDOW_NS = 60_000_000_000
 WINDOW_MOMENTS = 1_000_000
 """Timelines go back this far, or hold this many moments together."""
 
+LOST = "(dropped)"
+"""Name of a range whose push was dropped."""
+
+_LOST_NAME = 0xFFFF_FFFF
 _IGNORED = MAX_LANES
 _POSITION_BITS = 32
 _LEVEL_BITS = 8
@@ -72,7 +78,7 @@ class Ranges:
         self._places = 0
         self._made_room_ns = -WINDOW_NS
         self.ignored = 0
-        """Pops without a push, and records of stacks over the limit."""
+        """Pops without a push, records that were dropped, and those of stacks over the limit."""
         self.closed_nodes: list[Int64s] = []
         self.closed_ns: list[Int64s] = []
         """Node and duration of the instances that closed, until taken."""
@@ -104,55 +110,60 @@ class Ranges:
         self._replay(records[order], lanes[order], now_ns)
 
     def _replay(self, records: Slots, lane_of: Int64s, now_ns: int) -> None:
-        count = len(records)
         firsts = run_starts(lane_of)
-        sizes = np.diff(np.append(firsts, count))
         lanes = [self._lanes[int(index)] for index in lane_of[firsts]]
-        group = np.repeat(np.arange(len(lanes)), sizes)
-        times = times_ns(records["start"])
-        is_push = records["kind"] == RecordKind.RANGE_PUSH
+        steps = _Steps.of(records, np.repeat(np.arange(len(lanes)), _sizes(firsts, len(records))))
+        before = np.array([lane.depth for lane in lanes])
+        depths = steps.depths()
+        ends = np.append(firsts[1:], len(records)) - 1
+        for lane, end in zip(lanes, ends.tolist(), strict=True):
+            lane.depth = int(depths[end])
+        steps, mended = steps.mended(np.concatenate(([0], depths[:-1])), before, firsts)
+        self.ignored += mended
+        if not len(steps.level):
+            return
+        tracked = steps.level <= MAX_LEVEL
 
-        depth, matched = _depths(is_push, np.array([lane.depth for lane in lanes]), firsts, group)
-        self.ignored += count - int(np.count_nonzero(matched))
-        level = np.where(is_push, depth, depth + 1)
-        tracked = matched & (level <= MAX_LEVEL)
-
-        pushes = np.flatnonzero(is_push & tracked)
-        new = self._instances.open(times[pushes], level[pushes])
-        keys, holders = self._pushes(lanes, group, level, pushes, new)
+        pushes = np.flatnonzero(steps.is_push & tracked)
+        new = self._instances.open(steps.times_ns[pushes], steps.level[pushes])
+        keys, holders = self._pushes(lanes, steps, pushes, new)
         # A push looks for its parent a level up, a pop for the push that it closes; where the
-        # depth is over the limit both look for the instance at the limit.
-        wanted = np.where(is_push, level - 1, level)
+        # level is over the limit both look for the instance at the limit.
+        wanted = np.where(steps.is_push, steps.level - 1, steps.level)
         wanted = np.where(tracked, wanted, MAX_LEVEL)
-        position = np.arange(1, count + 1)
-        found = _latest(keys, holders, group, wanted, position)
-        found[~matched | (wanted == 0)] = NO_INSTANCE
+        position = np.arange(1, len(wanted) + 1)
+        found = _latest(keys, holders, steps.group, wanted, position)
+        found[wanted == 0] = NO_INSTANCE
 
         self._instances.set_parents(new, found[pushes])
-        self._set_nodes(records, lanes, group, level, pushes, new, found[pushes], now_ns)
+        self._set_nodes(records, lanes, steps, pushes, new, found[pushes], now_ns)
 
-        pops = np.flatnonzero(~is_push & tracked)
-        closed = found[pops]
-        rows = self._instances.rows(closed)
-        self._instances.close(closed, times[pops], now_ns)
-        self.closed_nodes.append(self._instances.node[rows])
-        self.closed_ns.append(durations_ns(self._instances.start_ns[rows], times[pops]))
-
-        innermost = found
+        pops = np.flatnonzero(~steps.is_push & tracked)
+        innermost = found.copy()
         innermost[pushes] = new
-        innermost[pops] = self._instances.parent[rows]
-        nodes = np.full(count, NO_NODE)
+        innermost[pops] = self._instances.parent[self._instances.rows(found[pops])]
+        nodes = np.full(len(innermost), NO_NODE)
         inside = innermost >= 0
         nodes[inside] = self._instances.node[self._instances.rows(innermost[inside])]
-        ends = np.append(firsts[1:], count)
+        self._close(found[pops], steps.times_ns[pops], steps.lost[pops], now_ns)
+
+        firsts = np.searchsorted(steps.group, np.arange(len(lanes) + 1))
         for index, lane in enumerate(lanes):
-            part = slice(firsts[index], ends[index])
-            lane.timeline.append(times[part], innermost[part], nodes[part])
-            lane.depth = int(depth[ends[index] - 1])
+            part = slice(firsts[index], firsts[index + 1])
+            lane.timeline.append(steps.times_ns[part], innermost[part], nodes[part])
         self._keep_stacks(lanes, keys, holders)
 
+    def _close(self, ids: Int64s, times_ns: Int64s, lost: Bools, now_ns: int) -> None:
+        rows = self._instances.rows(ids)
+        self._instances.close(ids, times_ns, now_ns)
+        nodes = self._instances.node[rows]
+        # When a range ended, or began, is not known where that record was dropped.
+        whole = ~lost & ~self._instances.lost[rows]
+        self.closed_nodes.append(nodes[whole])
+        self.closed_ns.append(durations_ns(self._instances.start_ns[rows][whole], times_ns[whole]))
+
     def _pushes(
-        self, lanes: list[Lane], group: Int64s, level: Int64s, pushes: Int64s, new: Int64s
+        self, lanes: list[Lane], steps: _Steps, pushes: Int64s, new: Int64s
     ) -> tuple[Int64s, Int64s]:
         heights = np.array([len(lane.stack) for lane in lanes])
         carried = join([lane.stack for lane in lanes], np.int64)
@@ -161,7 +172,7 @@ class Ranges:
         keys = np.concatenate(
             (
                 _key(carried_group, carried_level + 1, np.zeros(len(carried), np.int64)),
-                _key(group[pushes], level[pushes], pushes + 1),
+                _key(steps.group[pushes], steps.level[pushes], pushes + 1),
             )
         )
         order = np.argsort(keys)
@@ -180,39 +191,38 @@ class Ranges:
         self,
         records: Slots,
         lanes: list[Lane],
-        group: Int64s,
-        level: Int64s,
+        steps: _Steps,
         pushes: Int64s,
         new: Int64s,
         parents: Int64s,
         now_ns: int,
     ) -> None:
         instances = self._instances
-        names = records["name"][pushes].astype(np.int64)
-        levels = level[pushes]
+        source = steps.source[pushes]
+        lost = steps.lost[pushes]
+        group = steps.group[pushes]
+        names = np.where(lost, _LOST_NAME, records["name"][source].astype(np.int64))
+        levels = steps.level[pushes]
         rows = instances.rows(new)
+        instances.lost[rows] = lost
         parent_rows = instances.rows(parents)
         places = np.array([-lane.place for lane in lanes])
-        describe = self.describer(records)
 
         def place(index: int) -> tuple[int, str]:
             lane = lanes[int(group[index])]
             return lane.thread, lane.domain
 
+        def describe(index: int) -> tuple[str, int | None, str | None]:
+            if lost[index]:
+                return LOST, None, None
+            return self._strings.range_attributes(records[source[index]])
+
         for value in np.unique(levels):
             at = np.flatnonzero(levels == value)
-            above = places[group[pushes[at]]] if value == 1 else instances.node[parent_rows[at]]
+            above = places[group[at]] if value == 1 else instances.node[parent_rows[at]]
             instances.node[rows[at]] = self._nodes.resolve(
-                above, names[at], pushes[at], place, describe, now_ns
+                above, names[at], at, place, describe, now_ns
             )
-
-    def describer(self, records: Slots) -> Describe:
-        """Name, colour and category of a record of `records`."""
-
-        def describe(index: int) -> tuple[str, int | None, str | None]:
-            return self._strings.range_attributes(records[index])
-
-        return describe
 
     # --- stacks
 
@@ -276,18 +286,65 @@ class Ranges:
             window_ns //= 2
 
 
-def _depths(is_push: Bools, before: Int64s, firsts: Int64s, group: Int64s) -> tuple[Int64s, Bools]:
-    """The depth after each record, and whether it was matched (False: a pop without a push)."""
-    total = np.cumsum(np.where(is_push, 1, -1))
-    at_start = np.append(0, total)[firsts]
-    raw = total - at_start[group] + before[group]
-    # Each stack's lowest point so far: a stack's values lie under all those of the one before.
-    apart = (len(is_push) + int(before.max()) + 1) * 2
-    lowest = np.minimum.accumulate(raw - group * apart) + group * apart
-    lowest = np.minimum(lowest, 0)
-    previous = np.append(0, lowest[:-1])
-    previous[firsts] = 0
-    return raw - lowest, lowest == previous
+@dataclass(slots=True)
+class _Steps:
+    """Pushes and pops of several stacks, stack after stack. `source` is the record of each."""
+
+    group: Int64s
+    level: Int64s
+    is_push: Bools
+    lost: Bools
+    times_ns: Int64s
+    source: Int64s
+
+    @classmethod
+    def of(cls, records: Slots, group: Int64s) -> _Steps:
+        return cls(
+            group=group,
+            level=records["d"].astype(np.int64) + 1,
+            is_push=records["kind"] == RecordKind.RANGE_PUSH,
+            lost=np.zeros(len(records), np.bool_),
+            times_ns=times_ns(records["start"]),
+            source=np.arange(len(records)),
+        )
+
+    def depths(self) -> Int64s:
+        """How many ranges are open after each step."""
+        return np.where(self.is_push, self.level, self.level - 1)
+
+    def mended(self, previous: Int64s, before: Int64s, firsts: Int64s) -> tuple[_Steps, int]:
+        """With lost steps put in, and how many records were lost or made no sense.
+
+        `previous` is the depth after the step before, `before` that of each stack at its first.
+        """
+        previous[firsts] = before
+        needed = np.where(self.is_push, self.level - 1, self.level)
+        wrong = previous != needed
+        if not wrong.any():
+            return self, 0
+        # A pop of a range that was never seen open is left out; it asks for those around it.
+        unseen = ~self.is_push & (previous < needed)
+        at = np.minimum(previous, MAX_LEVEL)
+        to = np.minimum(needed - unseen, MAX_LEVEL)
+        counts = np.abs(to - at) + ~unseen
+        source = np.repeat(self.source, counts)
+        offset = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
+        lost = offset < np.abs(to - at)[source]
+        opens = (to > at)[source]
+        levels = np.where(opens, at[source] + 1 + offset, at[source] - offset)
+        steps = _Steps(
+            group=self.group[source],
+            level=np.where(lost, levels, self.level[source]),
+            is_push=np.where(lost, opens, self.is_push[source]),
+            lost=lost,
+            times_ns=self.times_ns[source],
+            source=source,
+        )
+        return steps, int(np.count_nonzero(lost)) + int(np.count_nonzero(unseen))
+
+
+def _sizes(firsts: Int64s, count: int) -> Int64s:
+    return np.diff(np.append(firsts, count))
 
 
 def _key(group: Int64s, level: Int64s, position: Int64s) -> Int64s:
