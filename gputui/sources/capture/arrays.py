@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,34 @@ def run_starts(values: Integers) -> Int64s:
     return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
 
 
+def distinct(values: Int64s) -> Int64s:
+    """The different values, sorted. `np.unique` hashes, which is slower on what is sorted."""
+    values = np.sort(values)
+    return values[run_starts(values)] if len(values) else values
+
+
 def join(parts: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """`parts` end to end; an empty array when there are none."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def pick(rows: Slots, where: Int64s | Bools) -> Slots:
+    """`rows[where]`, 20 times as fast: NumPy copies structured rows field by field."""
+    if where.dtype == np.bool_:
+        where = np.flatnonzero(where)
+    return whole(rows).take(where).view(rows.dtype)
+
+
+def stack(parts: Sequence[Slots]) -> Slots:
+    """Structured rows end to end, copied whole as in `pick`."""
+    return np.concatenate([whole(part) for part in parts]).view(parts[0].dtype)
+
+
+def whole(rows: Slots) -> Slots:
+    """Structured rows seen as opaque ones, which NumPy copies quickly."""
+    return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
 
 
 def grouped(keys: Int64s, values: Int64s) -> Iterator[tuple[int, Distribution]]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from gputui.events import ApiDelta
 from gputui.sources.capture.arrays import (
+    LATEST_NS,
     Bools,
     Int64s,
     KeyTable,
@@ -14,6 +15,7 @@ from gputui.sources.capture.arrays import (
     durations_ns,
     grouped,
     join,
+    pick,
     times_ns,
 )
 from gputui.sources.capture.attribution import Placement, place
@@ -71,16 +73,20 @@ class Calls:
             return np.empty(0, CALL)
         is_runtime = records["sub"] == _RUNTIME
         correlations = np.ascontiguousarray(records["correlation"])
-        runtime_ids = np.unique(correlations[is_runtime])
+        runtime_ids = correlations[is_runtime]
         # A driver call inside a runtime call has the same id; nsys does not list it.
-        nested = ~is_runtime & np.isin(correlations, runtime_ids)
-        nested[~is_runtime] |= self.window.match_runtime(correlations[~is_runtime], promote=False)
+        nested = np.zeros(len(records), np.bool_)
+        if not is_runtime.all():
+            driver_ids = correlations[~is_runtime]
+            nested[~is_runtime] = np.isin(driver_ids, runtime_ids)
+            nested[~is_runtime] |= self.window.match_runtime(driver_ids, promote=False)
         known = np.zeros(len(records), np.bool_)
-        known[is_runtime] = self.window.match_runtime(correlations[is_runtime], promote=True)
+        known[is_runtime] = self.window.match_runtime(runtime_ids, promote=True)
         if len(self._nested):
-            self._nested = self._nested[~np.isin(self._nested["correlation"], runtime_ids)]
+            self._nested = pick(self._nested, ~np.isin(self._nested["correlation"], runtime_ids))
         if nested.any():
-            records, is_runtime, known = records[~nested], is_runtime[~nested], known[~nested]
+            records = pick(records, ~nested)
+            is_runtime, known = is_runtime[~nested], known[~nested]
         return self._add(records, is_runtime, known, now_ns)
 
     def _add(self, records: Slots, is_runtime: Bools, known: Bools, now_ns: int) -> Slots:
@@ -97,7 +103,9 @@ class Calls:
         )
         durations = durations_ns(starts, times_ns(records["end"]))
         self._done.append((keys[is_runtime], durations[is_runtime]))
-        self._hold(records[~is_runtime], keys[~is_runtime], durations[~is_runtime], now_ns)
+        self._hold(
+            records["correlation"][~is_runtime], keys[~is_runtime], durations[~is_runtime], now_ns
+        )
 
         calls = np.zeros(len(records), CALL)
         calls["correlation"] = records["correlation"]
@@ -110,7 +118,7 @@ class Calls:
         self._sequence += len(records)
         self._keep_others(placement, calls["sequence"])
         # The driver call that is in the window already stands for its runtime call.
-        calls = calls[~known]
+        calls = pick(calls, ~known)
         awaited = calls["awaits"] & ~calls["inherited"]
         self._instances.await_operations(calls["instance"][awaited], 1)
         self.window.add(calls, now_ns)
@@ -146,10 +154,10 @@ class Calls:
 
         return self._table.lookup(names.astype(np.int64), define, lambda: 0)
 
-    def _hold(self, records: Slots, keys: Int64s, durations: Int64s, now_ns: int) -> None:
-        if len(records):
-            held = np.empty(len(records), _NESTED)
-            held["correlation"] = records["correlation"]
+    def _hold(self, ids: UInt32s, keys: Int64s, durations: Int64s, now_ns: int) -> None:
+        if len(ids):
+            held = np.empty(len(ids), _NESTED)
+            held["correlation"] = ids
             held["key"] = keys
             held["duration"] = durations
             held["read"] = now_ns
@@ -158,8 +166,9 @@ class Calls:
     def _release_driver_calls(self, before_ns: int | None) -> None:
         if not len(self._nested):
             return
-        alone = self._nested["read"] < before_ns if before_ns is not None else slice(None)
-        done = self._nested[alone]
+        limit_ns = before_ns if before_ns is not None else LATEST_NS
+        alone = self._nested["read"] <= limit_ns
+        done = pick(self._nested, np.flatnonzero(alone))
         if len(done):
             self._done.append((done["key"].copy(), done["duration"].copy()))
             self._nested = self._nested[len(done) :]

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.sources.capture.arrays import Bools, Int64s, Slots, UInt32s
+from gputui.sources.capture.arrays import (
+    Bools,
+    Int64s,
+    Slots,
+    UInt32s,
+    distinct,
+    pick,
+    stack,
+    whole,
+)
 from gputui.sources.capture.instances import NO_INSTANCE
 from gputui.sources.capture.timeline import NO_NODE
 
@@ -41,6 +50,7 @@ class _Run:
     calls: Slots
     correlations: UInt32s
     newest_ns: int
+    has_driver_calls: bool
 
 
 class CallWindow:
@@ -68,7 +78,7 @@ class CallWindow:
             if len(older.calls) > 2 * len(newer.calls) or total > _RUN_CALLS:
                 break
             del self._runs[-2:]
-            self._push(np.concatenate((older.calls, newer.calls)), newer.newest_ns)
+            self._push(stack((older.calls, newer.calls)), newer.newest_ns)
         total = sum(len(run.calls) for run in self._runs)
         while self._runs and (total > WINDOW_CALLS or self._runs[0].newest_ns < now_ns - WINDOW_NS):
             total -= len(self._runs.pop(0).calls)
@@ -89,9 +99,9 @@ class CallWindow:
             hit, places = _search(run, correlations[rest])
             at = rest[hit]
             found[at] = True
-            calls[at] = run.calls[places]
+            whole(calls)[at] = whole(run.calls).take(places)
             rest = rest[~hit]
-            first = np.unique(places[run.calls["awaits"][places]])
+            first = distinct(places[run.calls["awaits"][places]])
             run.calls["awaits"][first] = False
             direct = first[~run.calls["inherited"][first]]
             answered.append(run.calls["instance"][direct])
@@ -106,6 +116,8 @@ class CallWindow:
         for run in reversed(self._runs):
             if not len(rest):
                 break
+            if promote and not run.has_driver_calls:
+                continue
             hit, places = _search(run, correlations[rest])
             if promote:
                 matched[rest[hit]] = ~run.calls["runtime"][places]
@@ -116,8 +128,9 @@ class CallWindow:
         return matched
 
     def _push(self, calls: Slots, now_ns: int) -> None:
-        calls = calls[np.argsort(calls["correlation"], kind="stable")]
-        self._runs.append(_Run(calls, calls["correlation"].copy(), now_ns))
+        calls = pick(calls, np.argsort(calls["correlation"], kind="stable"))
+        has_driver_calls = not calls["runtime"].all()
+        self._runs.append(_Run(calls, calls["correlation"].copy(), now_ns, has_driver_calls))
 
 
 def _search(run: _Run, correlations: UInt32s) -> tuple[Bools, Int64s]:

@@ -22,6 +22,8 @@ from gputui.sources.capture.arrays import (
     durations_ns,
     grouped,
     join,
+    pick,
+    stack,
     times_ns,
 )
 from gputui.sources.capture.calls import Calls
@@ -102,21 +104,22 @@ class Operations:
         expired = np.empty(0, SLOT)
         if len(self._orphans):
             answered = np.isin(self._orphans["correlation"], new_calls["correlation"])
-            records = np.concatenate((self._orphans[answered], records))
+            records = stack((pick(self._orphans, answered), records))
             late = ~answered & (self._orphaned_ns < now_ns - ORPHAN_NS)
             late[: max(0, len(late) - MAX_ORPHANS)] |= ~answered[: max(0, len(late) - MAX_ORPHANS)]
-            expired = self._orphans[late]
+            expired = pick(self._orphans, late)
             kept = ~answered & ~late
-            self._orphans, self._orphaned_ns = self._orphans[kept], self._orphaned_ns[kept]
+            self._orphans = pick(self._orphans, kept)
+            self._orphaned_ns = self._orphaned_ns[kept]
         if len(records):
             correlations = np.ascontiguousarray(records["correlation"])
             found, calls, answered_instances = self._calls.window.find(correlations)
             self._instances.await_operations(answered_instances, -1)
             if not found.all():
-                lost = records[~found]
-                self._orphans = np.concatenate((self._orphans, lost))
+                lost = pick(records, ~found)
+                self._orphans = stack((self._orphans, lost))
                 self._orphaned_ns = np.append(self._orphaned_ns, np.full(len(lost), now_ns))
-                records, calls = records[found], calls[found]
+                records, calls = pick(records, found), pick(calls, found)
             self._keep(records, calls, now_ns)
         self._give_up(expired, now_ns)
 
@@ -147,12 +150,12 @@ class Operations:
             kernels = self._kernel_numbers(records, now_ns)
             self._kernel_rows.append((rows | kernels, durations))
         else:
-            kernels = self._kernel_numbers(records[is_kernel], now_ns)
+            kernels = self._kernel_numbers(pick(records, is_kernel), now_ns)
             self._kernel_rows.append((rows[is_kernel] | kernels, durations[is_kernel]))
             memory = ~is_kernel
             self._memory_rows.append(
                 (
-                    rows[memory] | _memory_code(records[memory]),
+                    rows[memory] | _memory_code(pick(records, memory)),
                     durations[memory],
                     np.minimum(records["value"][memory], np.uint64(1 << 50)).astype(np.int64),
                 )
@@ -161,7 +164,7 @@ class Operations:
         timed = starts > 0
         if not timed.all():
             starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
-            inherited, calls = inherited[timed], calls[timed]
+            inherited, calls = inherited[timed], pick(calls, timed)
         instances = calls["instance"].copy()
         self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited))
         direct = ~inherited & (instances >= 0)
@@ -179,7 +182,7 @@ class Operations:
             return
         rows = np.repeat(np.arange(len(sequences)), counts)
         offsets = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-        beside = others[np.repeat(left, counts) + offsets]
+        beside = pick(others, np.repeat(left, counts) + offsets)
         self._instances.add_operations(beside["instance"], starts[rows], ends[rows])
         self._beside.append((beside["node"].copy(), starts[rows], ends[rows]))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import AnyEvent, CaptureDelta, Distribution, Mark, OpenRange, RangeDelta
-from gputui.sources.capture.arrays import Int64s, Slots, grouped, join
+from gputui.sources.capture.arrays import Int64s, Slots, grouped, join, pick
 from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.instances import Finalised, Instances
 from gputui.sources.capture.nodes import Nodes
@@ -90,7 +90,7 @@ class TracedProcess:
     def _feed(self, records: Slots, now_ns: int) -> None:
         self._records += len(records)
         classes = _CLASSES[records["kind"]]
-        records = records[np.argsort(classes, kind="stable")]
+        records = pick(records, np.argsort(classes, kind="stable"))
         ends = np.cumsum(np.bincount(classes, minlength=_OTHER + 1))
         parts = np.split(records, ends[:-1])
         flushes = len(parts[_FLUSH])

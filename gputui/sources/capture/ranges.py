@@ -22,6 +22,7 @@ from gputui.sources.capture.arrays import (
     Slots,
     durations_ns,
     join,
+    pick,
     run_starts,
     times_ns,
 )
@@ -103,11 +104,11 @@ class Ranges:
         known = lanes != _IGNORED
         if not known.all():
             self.ignored += int(np.count_nonzero(~known))
-            records, lanes = records[known], lanes[known]
+            records, lanes = pick(records, known), lanes[known]
             if not len(records):
                 return
         order = np.argsort(lanes.astype(np.uint16), kind="stable")
-        self._replay(records[order], lanes[order], now_ns)
+        self._replay(pick(records, order), lanes[order], now_ns)
 
     def _replay(self, records: Slots, lane_of: Int64s, now_ns: int) -> None:
         firsts = run_starts(lane_of)

@@ -12,7 +12,7 @@ import numpy as np
 from gputui.capture.layout import SLOT
 from gputui.capture.ring import RingFacts, RingFolder, RingReader, StringDefinitions
 from gputui.events import AnyEvent, ProcessAttached, ProcessDetached
-from gputui.sources.capture.arrays import Slots
+from gputui.sources.capture.arrays import Slots, stack
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.process import BATCH_RECORDS, TracedProcess
 
@@ -96,7 +96,7 @@ class _Attached:
         return events
 
     def _feed(self, now_ns: int) -> None:
-        records = np.concatenate(self._waiting) if self._waiting else np.empty(0, SLOT)
+        records = stack(self._waiting) if self._waiting else np.empty(0, SLOT)
         self._waiting = []
         strings, self._strings = self._strings, {}
         self.process.feed(records, strings, now_ns)

@@ -8,6 +8,9 @@ from gputui.capture.layout import FLAG_COLORED
 from gputui.text import clean
 
 MAX_STRINGS = 500_000
+MAX_CHARACTERS = 64_000_000
+"""Strings kept a process, and their length together."""
+
 MAX_LABEL = 256
 
 NO_STRING = 0
@@ -18,11 +21,14 @@ class Strings:
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
+        self._room = MAX_CHARACTERS
 
     def add(self, texts: dict[int, str]) -> None:
         """Take in what a batch defined."""
-        if len(self._texts) < MAX_STRINGS:
-            self._texts.update(texts)
+        for number, text in texts.items():
+            if len(self._texts) < MAX_STRINGS and len(text) <= self._room:
+                self._room -= len(text)
+                self._texts[number] = text
 
     def raw(self, number: int) -> str:
         """As the process wrote it."""
