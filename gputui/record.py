@@ -117,12 +117,12 @@ class _Recorder:
 
     def _report(self, run: Run) -> None:
         """The summary: on stdout, unless that carries the command's output or the journal."""
-        status = exit_status(run)
-        if run.ended and status and run.started.kind == "workload":
-            for line in [entry.text for entry in run.log if entry.stream == "stderr"][
-                -_LAST_LINES:
-            ]:
+        is_workload = run.started.kind == "workload"
+        if is_workload and exit_status(run):
+            complaints = [entry.text for entry in run.log if entry.stream == "stderr"]
+            for line in complaints[-_LAST_LINES:]:
                 _say(line)
+        if run.ended and (is_workload or run.started.pid is None) and exit_status(run):
             _say(run.ended.reason)
         if not (run.ranges or run.kernels or run.metrics):
             return

@@ -1,0 +1,317 @@
+"""What a person types, through the real program in a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputui.journal import JournalReader
+from gputui.session import Session
+
+PROGRAM = [sys.executable, "-m", "gputui"]
+TINY = ["--workload", "inference", "-p", "size=tiny", "-p", "tokens=4", "-p", "device=cpu"]
+
+
+def gputui(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    given = {"stdin": subprocess.DEVNULL} if "input" not in options else {}
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        [*PROGRAM, *words], capture_output=True, text=True, check=False, **given, **options
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str], status: int, words: str) -> None:
+    assert done.returncode == status, done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("gputui: ")
+    assert done.stdout == ""
+
+
+def folded(path: Path) -> Session:
+    session = Session()
+    session.apply(JournalReader.open(path))
+    return session
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recording") / "x.gputui"
+    done = gputui("--record", *TINY, "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "Phases (NVTX ranges)" in done.stdout
+    assert str(path) in done.stderr
+    return path
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(flag: str) -> None:
+    assert gputui(flag).stdout.startswith("gputui ")
+
+
+def test_help_names_every_mode() -> None:
+    text = gputui("--help").stdout
+    for word in ("--record", "--replay", "--once", "workloads", "summary", "export", "doctor"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--recrod"], "--recrod"),
+        (["--record", "--once"], "--record and --once exclude each other"),
+        (["--record", "--workload", "inference", "--", "true"], "not both"),
+        (["--once", "--workload", "inference"], "--once does not run anything"),
+        (["--"], "nothing to run after --"),
+        (["-p", "size=tiny"], "-p needs --workload"),
+        (["--json"], "--json needs --once"),
+        (["--duration", "5s"], "--duration needs --record"),
+        (["--record", "--duration", "soon"], "--duration soon: give a time like 30s"),
+        (["--record", "--duration", "0"], "--duration 0: give a time"),
+        (["--record", "-i", "0.01"], "the interval must be from 0.1"),
+        (["--record", "-i", "nan"], "the interval must be from 0.1"),
+        (["--record", "--workload", "inferense"], "did you mean inference"),
+        (["--record", "--workload", "inference", "-p", "size"], "give KEY=VALUE"),
+        (["--record", "--workload", "inference", "-p", "sise=1"], "did you mean size"),
+        (["--record", "--workload", "inference", "-p", "batch=x"], "batch=x: expected"),
+        (["--replay", "x", "--speed", "1000"], "--speed 1000: give 0.25 to 64"),
+        (["summary"], "required: file"),
+        (["export", "x"], "required: --format"),
+        (["--config", "/no/such/file", "--once"], "there is no such file"),
+        (["--readonly", "--workload", "inference"], "--readonly starts nothing"),
+        ([], "the screen needs a terminal"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(words: list[str], message: str) -> None:
+    one_line(gputui(*words), 2, message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["summary", "/no/such/file"], "no such file or directory"),
+        (["summary", "/etc/passwd"], "is not a gputui session"),
+        (["summary", "/"], "is not a file"),
+        (["export", "/dev/null", "--format", "csv"], "not a file"),
+        (["--record", "-o", "/no/such/folder/x.gputui"], "no such file or directory"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_one_line_and_status_1(
+    words: list[str], message: str
+) -> None:
+    one_line(gputui(*words), 1, message)
+
+
+def test_once_as_json_has_the_names_of_the_document() -> None:
+    done = gputui("--once", "--json")
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1
+    assert document["host"]["cpu_count"] >= 1
+    assert isinstance(document["gpus"], list)
+    assert document["gpus"] or document["gpu_unavailable_reason"]
+
+
+def test_once_for_people_fits_eighty_columns_and_says_why_there_is_no_gpu() -> None:
+    done = gputui("--once")
+    assert done.returncode == 0
+    assert "CPU" in done.stdout
+
+
+def test_workloads_lists_and_describes() -> None:
+    assert "inference" in gputui("workloads").stdout
+    assert "tokens" in gputui("workloads", "inference").stdout
+    document = json.loads(gputui("workloads", "inference", "--json").stdout)
+    assert document["name"] == "inference"
+    one_line(gputui("workloads", "nope"), 2, "there is no workload")
+
+
+def test_a_recorded_workload_sums_up_with_the_counts_its_shape_implies(recording: Path) -> None:
+    document = json.loads(gputui("summary", str(recording), "--format", "json").stdout)
+    instances = {row["path"]: row["instances"] for row in document["phases"]}
+    # 4 tokens: one from the prompt pass, 3 decode steps; size tiny has 2 layers.
+    assert instances["decode/step"] == 3
+    assert instances["decode/step/attention"] == 3 * 2
+    assert instances["decode/step/norm"] == 3 * (2 * 2 + 1)
+    assert instances["prefill/step/mlp"] == 2
+    assert document["run"]["exit_code"] == 0
+    assert document["run"]["parameters"]["batch"] == 1
+    assert document["metrics"]["output_tokens"] == 4
+    assert document["dropped_events"] == 0
+    assert document["kernels"] == []
+    decode = next(row for row in document["phases"] if row["path"] == "decode")
+    assert decode["kernels"] is None
+    assert decode["gpu_busy_ns"] is None
+
+
+def test_one_table_as_csv(recording: Path) -> None:
+    done = gputui("summary", str(recording), "--table", "nvtx_pushpop_sum", "--format", "csv")
+    rows = list(csv.reader(io.StringIO(done.stdout)))
+    assert rows[0] == [
+        "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)",
+        "Max (ns)", "StdDev (ns)", "Range",
+    ]  # fmt: skip
+    assert ":attention" in {row[-1] for row in rows[1:]}
+    one_line(gputui("summary", str(recording), "--table", "nope"), 2, "there is no table 'nope'")
+
+
+@pytest.mark.parametrize("name", ["csv", "json", "md"])
+def test_export_writes_a_file_whole(recording: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / f"out.{name}"
+    done = gputui("export", str(recording), "--format", name, "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "attention" in out.read_text()
+    assert list(tmp_path.iterdir()) == [out]
+    done = gputui("export", str(recording), "--format", name, "-o", "/no/such/x")
+    one_line(done, 1, "cannot write /no/such/x")
+
+
+def test_a_cut_recording_sums_up_and_says_where_it_ends(recording: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gputui"
+    cut.write_bytes(recording.read_bytes()[:-20])
+    done = gputui("summary", str(cut))
+    assert done.returncode == 0
+    assert "is cut; read until there" in done.stderr
+    assert "attention" in done.stdout
+
+
+def test_a_journal_on_stdout_can_be_read_from_a_pipe() -> None:
+    done = gputui("--record", *TINY, "-o", "-")
+    assert done.returncode == 0, done.stderr
+    again = gputui("summary", "-", "--format", "json", input=done.stdout)
+    assert json.loads(again.stdout)["run"]["name"] == "inference"
+
+
+def test_a_command_keeps_its_streams_and_its_status(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    script = "echo out; echo err >&2; exit 7"
+    done = gputui("--record", "-o", str(path), "--", "sh", "-c", script)
+    assert done.returncode == 7
+    assert done.stdout == "out\n"
+    assert done.stderr.startswith("err\n")
+    run = folded(path).run
+    assert run is not None
+    assert {(line.stream, line.text) for line in run.log} >= {("stdout", "out"), ("stderr", "err")}
+
+
+def test_a_command_killed_by_a_signal_gives_128_and_the_signal(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    done = gputui("--record", "-o", str(path), "--", "sh", "-c", "kill -9 $$")
+    assert done.returncode == 128 + 9
+
+
+def test_a_command_that_is_not_there_gives_127(tmp_path: Path) -> None:
+    done = gputui("--record", "-o", str(tmp_path / "x.gputui"), "--", "no-such-command")
+    assert done.returncode == 127
+    assert "command not found" in done.stderr
+
+
+def test_a_workload_that_refuses_gives_its_reason_and_status_2(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    words = ["--workload", "inference", "-p", "prompt=1000", "-p", "tokens=1000"]
+    done = gputui("--record", "-o", str(path), *words)
+    assert done.returncode == 2
+    assert "1000 + 1000 = 2000 is more than the context of 1024" in done.stderr
+    assert folded(path).run is not None
+
+
+def test_recording_the_machine_ends_after_its_duration(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    done = gputui("--record", "--duration", "300ms", "-i", "0.1", "-o", str(path))
+    assert done.returncode == 0
+    assert folded(path).samples >= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_recording_whole_with_no_orphan(tmp_path: Path, number: int) -> None:
+    path, marker = tmp_path / "x.gputui", tmp_path / "pid"
+    script = f"echo $$ > {marker}.tmp; mv {marker}.tmp {marker}; echo up; exec sleep 300"
+    words = [*PROGRAM, "--record", "-o", str(path), "--", "sh", "-c", script]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as monitor:
+        assert monitor.stdout is not None
+        assert monitor.stdout.readline() == "up\n"
+        child = int(marker.read_text())
+        monitor.send_signal(number)
+        monitor.wait(timeout=30)
+        assert monitor.returncode != 0
+    assert not Path(f"/proc/{child}").exists()
+    reader = JournalReader.open(path)
+    session = Session()
+    session.apply(reader)
+    assert reader.damage is None
+    assert session.run is not None
+    assert session.run.ended is not None
+    assert session.run.ended.signal is not None
+
+
+def test_settings_come_from_flag_then_environment_then_file(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("interval = 30\n")
+
+    def interval(*words: str, **environment: str) -> float:
+        path = tmp_path / f"{time.time_ns()}.gputui"
+        done = gputui(
+            "--record", "--duration", "200ms", "--config", str(config), "-o", str(path), *words,
+            env={**os.environ, **environment},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return JournalReader.open(path).header.interval_s
+
+    assert interval() == 30
+    assert interval(GPUTUI_INTERVAL="20") == 20
+    assert interval("-i", "10", GPUTUI_INTERVAL="20") == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("intervall = 1", "did you mean interval"),
+        ("interval = 'x'", "interval must be a number"),
+        ("readonly = 3", "readonly must be true or false"),
+        ("interval = ", "not readable as TOML"),
+    ],
+)
+def test_a_wrong_settings_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(text)
+    done = gputui("--config", str(config), "--once")
+    one_line(done, 2, message)
+    assert str(config) in done.stderr
+
+
+def test_doctor_says_what_works_and_what_does_not() -> None:
+    document = json.loads(gputui("doctor", "--json").stdout)
+    status = {check["name"]: check["status"] for check in document["checks"]}
+    assert status["python"] == "ok"
+    assert "driver" in status
+    assert "capture library" in status
+    assert "capture library" in gputui("doctor").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--version"], ["--help"], ["--once"], ["workloads"], ["doctor"]],
+)
+def test_without_a_screen_textual_is_never_imported(words: list[str]) -> None:
+    program = (
+        "import sys, runpy\n"
+        f"sys.argv = ['gputui', *{words!r}]\n"
+        "try: runpy.run_module('gputui', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(loaded & {'textual', 'rich', 'torch', 'workloads'}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
