@@ -207,6 +207,23 @@ class RunMetrics(Event, frozen=True, kw_only=True, tag="run_metrics"):
     metrics: dict[str, float | int | str | bool | None]
 
 
+class ResultColumn(Record, frozen=True, kw_only=True):
+    """A column of a workload's table. The unit is also the suffix of the name."""
+
+    name: str
+    unit: str | None = None
+    help: str = ""
+
+
+class ResultTable(Record, frozen=True, kw_only=True):
+    """A table the workload made; every row has a cell for each column, None where missing."""
+
+    name: str
+    title: str
+    columns: tuple[ResultColumn, ...]
+    rows: tuple[tuple[str | int | float | bool | None, ...], ...] = ()
+
+
 class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
     """What the workload came to. `results` are metrics too; `parameters` are those that held,
     defaults filled in; `complete` is False for what it had when it was stopped."""
@@ -216,6 +233,7 @@ class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
     parameters: dict[str, str | int | float | bool | None]
     results: dict[str, float | int | str | bool | None]
     unavailable: dict[str, str] = {}
+    tables: tuple[ResultTable, ...] = ()
 
 
 class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):

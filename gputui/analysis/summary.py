@@ -16,7 +16,7 @@ from gputui.analysis.tables import (
     memory_size_rows,
     memory_time_rows,
 )
-from gputui.events import SCHEMA_VERSION
+from gputui.events import SCHEMA_VERSION, ResultTable
 from gputui.session import Run, Session
 
 Document = dict[str, Any]
@@ -65,6 +65,7 @@ def summary_document(session: Session, run: Run) -> Document:
             for row in all_rows(session, run)
         ],
         "metrics": dict(run.metrics),
+        "tables": [_result_table(table) for table in (run.result.tables if run.result else ())],
         "memory": _memory(run),
         "devices": _devices(session, run),
         "insights": [
@@ -80,6 +81,18 @@ def summary_document(session: Session, run: Run) -> Document:
         ],
         "dropped_events": sum(process.dropped for process in run.processes.values()),
         "overhead": overhead(session, run),
+    }
+
+
+def _result_table(table: ResultTable) -> Document:
+    return {
+        "name": table.name,
+        "title": table.title,
+        "columns": [
+            {"name": column.name, "unit": column.unit, "help": column.help}
+            for column in table.columns
+        ],
+        "rows": [list(row) for row in table.rows],
     }
 
 

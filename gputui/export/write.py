@@ -11,7 +11,8 @@ import msgspec
 
 from gputui.analysis import formats
 from gputui.analysis.insights import insights
-from gputui.analysis.report import SUMMARY, TABLES, Table
+from gputui.analysis.report import Table
+from gputui.analysis.result_tables import named_tables, summary_tables
 from gputui.analysis.summary import moment, overhead, summary_document
 from gputui.export.tables import to_csv, to_json, to_markdown, to_text
 from gputui.session import Run, Session
@@ -51,21 +52,21 @@ def export_text(session: Session, run: Run, format_name: str) -> str:
 def table_text(
     session: Session, run: Run, name: str, format_name: str, width: int | None = None
 ) -> str:
-    """One table of TABLES in one of TABLE_FORMATS; `width` bounds the text one's lines.
+    """One table by name in one of TABLE_FORMATS; `width` bounds the text one's lines.
 
     Raises ExportError.
     """
-    if name not in TABLES:
-        raise ExportError(f"there is no table {name!r}; known: {', '.join(TABLES)}")
+    tables = named_tables(run)
+    if name not in tables:
+        raise ExportError(f"there is no table {name!r}; known: {', '.join(tables)}")
     if format_name not in TABLE_FORMATS:
         known = ", ".join(TABLE_FORMATS)
         raise ExportError(f"there is no format {format_name!r}; known: {known}")
-    return TABLE_FORMATS[format_name](TABLES[name](session, run), width)
+    return TABLE_FORMATS[format_name](tables[name](session, run), width)
 
 
 def _tables(session: Session, run: Run) -> list[Table]:
-    tables = [TABLES[name](session, run) for name in SUMMARY]
-    return [table for table in tables if table.rows]
+    return [table for table in summary_tables(session, run) if table.rows]
 
 
 def _csv(session: Session, run: Run) -> str:

@@ -24,6 +24,7 @@ from gputui.events import (
 )
 from gputui.sources.capture import CaptureReader, Numbering
 from gputui.sources.child import Child, Ending, Lines
+from gputui.sources.result_tables import ResultTables, TableReport
 from gputui.text import clean
 
 Emit = Callable[[Sequence[AnyEvent]], None]
@@ -91,7 +92,7 @@ class _Error(msgspec.Struct, tag_field="type", tag="error"):
     detail: str = ""
 
 
-_report = msgspec.json.Decoder(_Progress | _Metrics | _Result | _Error)
+_report = msgspec.json.Decoder(_Progress | _Metrics | TableReport | _Result | _Error)
 
 
 class Run:
@@ -125,6 +126,7 @@ class Run:
         self._stop_wanted = False
         self._lock = threading.Lock()
         self._metric_names: set[str] = set()
+        self._tables = ResultTables()
         self._error: str | None = None
         self._thread = threading.Thread(target=self._main, name=f"run-{number}")
 
@@ -253,6 +255,8 @@ class Run:
                 self._error = clean(": ".join(filter(None, (report.error, report.detail))), 500)
             elif isinstance(report, _Metrics):
                 metrics.update(self._scalars(report.metrics))
+            elif isinstance(report, TableReport):
+                unreadable += not self._tables.add(report)
             else:
                 result = self._result(report.result)
         events: list[AnyEvent] = [progress] if progress else []
@@ -277,6 +281,7 @@ class Run:
                 clean(name, 100): clean(reason, 500)
                 for name, reason in document.unavailable.items()
             },
+            tables=self._tables.freeze(),
         )
 
     def _scalars(self, found: Mapping[str, Any]) -> dict[str, float | int | str | bool | None]:

@@ -1,0 +1,56 @@
+"""A run's own tables between ours: the whole summary in order, and every table by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from gputui.analysis import formats
+from gputui.analysis.report import SUMMARY, TABLES, Column, Table
+from gputui.events import ResultTable
+from gputui.session import Run, Session
+
+_SHOWN_BY_UNIT: dict[str, Callable[[float | None], str]] = {
+    "bytes": formats.size,
+    "bytes/s": formats.rate,
+    "percent": formats.percent,
+}
+
+
+def summary_tables(session: Session, run: Run) -> list[Table]:
+    """The tables of the summary, the workload's own after its metrics; some may have no rows."""
+    first, *others = (TABLES[name](session, run) for name in SUMMARY)
+    return [first, *_own_tables(run), *others]
+
+
+def named_tables(run: Run) -> dict[str, Callable[[Session, Run], Table]]:
+    """Every table that can be asked for by name. Ours stand before a workload's of that name."""
+    own = {table.name: partial(_given, table) for table in _own_tables(run)}
+    return own | TABLES
+
+
+def _given(table: Table, _session: Session, _run: Run) -> Table:
+    return table
+
+
+def _own_tables(run: Run) -> list[Table]:
+    return [] if run.result is None else [_table(table) for table in run.result.tables]
+
+
+def _table(reported: ResultTable) -> Table:
+    columns = []
+    for i, column in enumerate(reported.columns):
+        cells = [row[i] for row in reported.rows]
+        is_text = any(isinstance(cell, str | bool) for cell in cells)
+        show = None if is_text else _SHOWN_BY_UNIT.get(column.unit or "", _number)
+        columns.append(Column(column.name, show))
+    return Table(reported.name, reported.title, tuple(columns), reported.rows)
+
+
+def _number(value: float | None) -> str:
+    """A figure whose unit its column names: whole ones in full, others to four digits or more."""
+    if value is None:
+        return formats.MISSING
+    if isinstance(value, int) or abs(value) >= 10_000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.1f}"
