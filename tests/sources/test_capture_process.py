@@ -14,7 +14,8 @@ from gputui.sources.capture.names import api_name, demangle, is_library_domain, 
 from gputui.sources.capture.nodes import MAX_NODES, TOO_MANY
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.process import TracedProcess
-from gputui.sources.capture.ranges import LOST, MAX_LEVEL
+from gputui.sources.capture.ranges import LOST
+from gputui.sources.capture.transitions import MAX_LEVEL
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 
 from gputui.sources.capture.arrays import Bools, Int64s, join, run_starts
 from gputui.sources.capture.instances import NO_INSTANCE
-from gputui.sources.capture.ranges import Lane, Ranges
+from gputui.sources.capture.lanes import Lane, Lanes
 from gputui.sources.capture.timeline import NO_NODE
 
 _LIBRARY = 2
@@ -32,7 +32,7 @@ class Placement:
     other_nodes: Int64s
 
 
-def place(ranges: Ranges, main_thread: int, threads: Int64s, times_ns: Int64s) -> Placement:
+def place(lanes: Lanes, main_thread: int, threads: Int64s, times_ns: Int64s) -> Placement:
     """Find the ranges around each moment of a thread."""
     count = len(threads)
     instances = np.full(count, NO_INSTANCE)
@@ -40,8 +40,8 @@ def place(ranges: Ranges, main_thread: int, threads: Int64s, times_ns: Int64s) -
     others: list[Int64s] = []
     other_instances: list[Int64s] = []
     other_nodes: list[Int64s] = []
-    for thread, rows in _by_thread(ranges, threads):
-        for lane in ranges.lanes_of(thread):
+    for thread, rows in _by_thread(lanes, threads):
+        for lane in lanes.of_thread(thread):
             lane_instances, lane_nodes = lane.timeline.at(times_ns[rows])
             first = nodes[rows] == NO_NODE
             inside = lane_nodes != NO_NODE
@@ -53,7 +53,7 @@ def place(ranges: Ranges, main_thread: int, threads: Int64s, times_ns: Int64s) -
                 others.append(rows[beside])
                 other_instances.append(lane_instances[beside])
                 other_nodes.append(lane_nodes[beside])
-    inherited = _inherit(ranges.lanes_of(main_thread), threads, main_thread, times_ns,
+    inherited = _inherit(lanes.of_thread(main_thread), threads, main_thread, times_ns,
                          instances, nodes)  # fmt: skip
     return Placement(
         instances,
@@ -65,12 +65,12 @@ def place(ranges: Ranges, main_thread: int, threads: Int64s, times_ns: Int64s) -
     )
 
 
-def _by_thread(ranges: Ranges, threads: Int64s) -> list[tuple[int, Int64s]]:
+def _by_thread(lanes: Lanes, threads: Int64s) -> list[tuple[int, Int64s]]:
     """The rows of each thread that has stacks."""
     first = int(threads[0])
     if (threads == first).all():
         return [(first, np.arange(len(threads)))]
-    rows = np.flatnonzero(np.isin(threads, ranges.threads()))
+    rows = np.flatnonzero(np.isin(threads, lanes.threads()))
     if not len(rows):
         return []
     rows = rows[np.argsort(threads[rows], kind="stable")]

@@ -21,9 +21,9 @@ from gputui.sources.capture.arrays import (
 from gputui.sources.capture.attribution import Placement, place
 from gputui.sources.capture.correlation import CALL, CallWindow
 from gputui.sources.capture.instances import Instances
+from gputui.sources.capture.lanes import Lanes
 from gputui.sources.capture.names import api_name, is_launch
 from gputui.sources.capture.nodes import Nodes
-from gputui.sources.capture.ranges import Ranges
 from gputui.sources.capture.strings import Strings
 
 NESTED_NS = 2_000_000_000
@@ -47,10 +47,10 @@ class Calls:
     """The API records of one process."""
 
     def __init__(
-        self, main_thread: int, ranges: Ranges, instances: Instances, strings: Strings
+        self, main_thread: int, lanes: Lanes, instances: Instances, strings: Strings
     ) -> None:
         self._main_thread = main_thread
-        self._ranges = ranges
+        self._lanes = lanes
         self._instances = instances
         self._strings = strings
         self._table = KeyTable(MAX_NAMES)
@@ -94,7 +94,7 @@ class Calls:
             return np.empty(0, CALL)
         starts = times_ns(records["start"])
         threads = records["thread"].astype(np.int64)
-        placement = place(self._ranges, self._main_thread, threads, starts)
+        placement = place(self._lanes, self._main_thread, threads, starts)
         names = self._number_names(records["name"])
         keys = (
             (placement.nodes << (_NAME_BITS + 1))

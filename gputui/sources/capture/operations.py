@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import (
-    DeviceDelta,
     Distribution,
     KernelDefined,
     KernelDelta,
     MemoryOperationDelta,
 )
 from gputui.sources.capture.arrays import (
-    Bools,
     Int64s,
     KeyTable,
     Slots,
@@ -28,13 +24,12 @@ from gputui.sources.capture.arrays import (
 )
 from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.correlation import NO_CALL
+from gputui.sources.capture.gputime import Beside, Launched
 from gputui.sources.capture.instances import Instances
 from gputui.sources.capture.names import MEMORY_KINDS, MEMSET, copy_name, demangle
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import OTHER_KERNELS, Numbering
 from gputui.sources.capture.strings import Strings
-from gputui.sources.capture.timeline import NO_NODE
-from gputui.sources.capture.unions import Unions
 
 ORPHAN_NS = 30_000_000_000
 MAX_ORPHANS = 500_000
@@ -46,25 +41,6 @@ MAX_DEVICE = 255
 
 _MEMSET_CODE = 255
 _GRAPH_KEY = 1 << 33
-
-
-@dataclass(slots=True)
-class Launched:
-    """Operations with the range that launched each, sorted by start.
-
-    `nodes` and `instances` are those of the row an operation counts in; `inherited` tells that
-    they are the main thread's.
-    """
-
-    starts_ns: Int64s
-    ends_ns: Int64s
-    devices: Int64s
-    nodes: Int64s
-    instances: Int64s
-    inherited: Bools
-
-    def __len__(self) -> int:
-        return len(self.starts_ns)
 
 
 class Operations:
@@ -91,9 +67,7 @@ class Operations:
         self._kernel_rows: list[tuple[Int64s, Int64s]] = []
         self._memory_rows: list[tuple[Int64s, Int64s, Int64s]] = []
         self._launched: list[Launched] = []
-        self._beside: list[tuple[Int64s, Int64s, Int64s]] = []
-        self._device_unions = Unions()
-        self._range_unions = Unions()
+        self._beside: list[Beside] = []
         self.defined: list[KernelDefined] = []
         self.unattributed = 0
         self.pending = 0
@@ -202,58 +176,10 @@ class Operations:
         order = np.argsort(columns[0], kind="stable")
         return Launched(*(column[order] for column in columns))
 
-    def devices(self, launched: Launched) -> tuple[DeviceDelta, ...]:
-        """Busy time a device."""
-        if not len(launched):
-            return ()
-        covered = self._device_unions.add(launched.devices, launched.starts_ns, launched.ends_ns)
-        return tuple(
-            DeviceDelta(
-                process=self._process,
-                device=device,
-                busy_ns=busy_ns,
-                operations=count,
-                first_start_ns=first_ns,
-                last_end_ns=last_ns,
-            )
-            for device, busy_ns, count, first_ns, last_ns in zip(
-                covered.keys.tolist(),
-                covered.busy_ns.tolist(),
-                covered.counts.tolist(),
-                covered.first_ns.tolist(),
-                covered.last_ns.tolist(),
-                strict=True,
-            )
-        )
-
-    def ranges(self, launched: Launched) -> tuple[Int64s, Int64s]:
-        """Busy time and sum of durations for each node, operations of its children included.
-
-        Both are indexed by node. What is inherited does not count, as in nsys.
-        """
-        busy_ns = np.zeros(len(self._nodes), np.int64)
-        total_ns = np.zeros(len(self._nodes), np.int64)
-        direct = ~launched.inherited & (launched.nodes != NO_NODE)
-        nodes = launched.nodes[direct]
-        starts, ends = launched.starts_ns[direct], launched.ends_ns[direct]
+    def take_beside(self) -> list[Beside]:
+        """The same of further domains: node, start and end, in no order."""
         beside, self._beside = self._beside, []
-        if beside:
-            nodes = np.concatenate((nodes, *(part[0] for part in beside)))
-            starts = np.concatenate((starts, *(part[1] for part in beside)))
-            ends = np.concatenate((ends, *(part[2] for part in beside)))
-            order = np.argsort(starts, kind="stable")
-            nodes, starts, ends = nodes[order], starts[order], ends[order]
-        levels = self._nodes.level
-        deepest = int(levels[nodes].max()) if len(nodes) else 0
-        # From the innermost level outwards, so that all operations of a node come together.
-        for level in range(deepest, 0, -1):
-            here = levels[nodes] == level
-            at = slice(None) if here.all() else here
-            covered = self._range_unions.add(nodes[at], starts[at], ends[at])
-            busy_ns[covered.keys] = covered.busy_ns
-            total_ns[covered.keys] = covered.total_ns
-            nodes[at] = self._nodes.parent[nodes[at]]
-        return busy_ns, total_ns
+        return beside
 
     def kernels(self) -> tuple[KernelDelta, ...]:
         """Kernels since the last call."""

@@ -10,10 +10,11 @@ from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import AnyEvent, CaptureDelta, Distribution, Mark, OpenRange, RangeDelta
 from gputui.sources.capture.arrays import Int64s, Slots, grouped, join, pick
 from gputui.sources.capture.calls import Calls
+from gputui.sources.capture.gputime import GpuTime, Launched
 from gputui.sources.capture.instances import Finalised, Instances
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import Numbering
-from gputui.sources.capture.operations import Launched, Operations
+from gputui.sources.capture.operations import Operations
 from gputui.sources.capture.ranges import Ranges
 from gputui.sources.capture.startend import StartEndRanges
 from gputui.sources.capture.steps import Steps
@@ -60,10 +61,11 @@ class TracedProcess:
         self._instances = Instances()
         self._ranges = Ranges(self._nodes, self._instances, self._strings)
         self._start_end = StartEndRanges(self._nodes, self._strings)
-        self._calls = Calls(pid, self._ranges, self._instances, self._strings)
+        self._calls = Calls(pid, self._ranges.lanes, self._instances, self._strings)
         self._operations = Operations(
             number, self._nodes, self._instances, self._calls, self._strings, numbering
         )
+        self._gpu_time = GpuTime(number)
         self._steps = Steps(number, self._nodes)
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self._records = 0
@@ -145,7 +147,7 @@ class TracedProcess:
             kernels=self._operations.kernels(),
             memory_operations=self._operations.memory_operations(),
             api=self._calls.collect(self.number, self._nodes, ended),
-            devices=self._operations.devices(launched),
+            devices=self._gpu_time.devices(launched),
             open_ranges=self._open_ranges(),
             records=self._records,
             dropped=dropped,
@@ -153,7 +155,7 @@ class TracedProcess:
             callback_ns=callback_ns,
             reader_cpu_ns=reader_cpu_ns,
         )
-        self._ranges.forget()
+        self._ranges.lanes.forget()
         self._records = 0
         self._unattributed = self._operations.unattributed
         events: list[AnyEvent] = [*self._nodes.defined, *self._operations.defined, *self._marks]
@@ -176,7 +178,9 @@ class TracedProcess:
         host = _by_node(closed_nodes, closed_ns)
         ran = finalised.last_ns >= finalised.first_ns
         projected = _by_node(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran])
-        busy_ns, total_ns = self._operations.ranges(launched)
+        busy_ns, total_ns = self._gpu_time.ranges(
+            self._nodes, launched, self._operations.take_beside()
+        )
         nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns).tolist()}
         return tuple(
             RangeDelta(

@@ -6,10 +6,10 @@ import numpy as np
 
 from gputui.events import StepSpan, StepTimeline
 from gputui.sources.capture.arrays import Bools, Int64s, run_starts
+from gputui.sources.capture.gputime import Launched
 from gputui.sources.capture.instances import Finalised
 from gputui.sources.capture.names import NOT_A_STEP
 from gputui.sources.capture.nodes import Nodes
-from gputui.sources.capture.operations import Launched
 
 MAX_SPANS = 300
 MAX_ENTRIES = 400_000

@@ -1,0 +1,124 @@
+"""The stacks of a process: one for each thread and domain, with its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gputui.sources.capture.arrays import Int64s, KeyTable, Slots
+from gputui.sources.capture.names import is_library_domain
+from gputui.sources.capture.strings import Strings
+from gputui.sources.capture.timeline import Timeline
+
+MAX_LANES = 4096
+"""Stacks kept a process; idle ones make room for new ones."""
+
+NO_LANE = MAX_LANES
+
+WINDOW_NS = 60_000_000_000
+WINDOW_MOMENTS = 1_000_000
+"""Timelines go back this far, or hold this many moments together."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One stack: a thread's ranges in one domain."""
+
+    place: int
+    thread: int
+    domain: str
+    priority: int
+    """0 the default domain, 1 the program's own, 2 a library's."""
+    depth: int = 0
+    stack: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    timeline: Timeline = field(default_factory=Timeline)
+
+
+class Lanes:
+    """Finds the stack of a record, and the stacks of a thread."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._table = KeyTable(2 * MAX_LANES)
+        self._lanes: dict[int, Lane] = {}
+        self._by_name: dict[tuple[int, str], int] = {}
+        self._of_thread: dict[int, list[Lane]] = {}
+        self._places = 0
+        self._made_room_ns = -WINDOW_NS
+
+    def __getitem__(self, index: int) -> Lane:
+        return self._lanes[index]
+
+    def all(self) -> Collection[Lane]:
+        """Every stack."""
+        return self._lanes.values()
+
+    def of_thread(self, thread: int) -> list[Lane]:
+        """A thread's stacks, the default domain first and libraries last."""
+        return self._of_thread.get(thread, [])
+
+    def threads(self) -> Int64s:
+        """The threads that have stacks, sorted."""
+        return np.array(sorted(self._of_thread), np.int64)
+
+    def indices(self, records: Slots) -> Int64s:
+        """The stack of each record, by its index; NO_LANE over the limit."""
+        threads = records["thread"].astype(np.int64)
+        domains = records["a"].astype(np.int64)
+
+        def define(_key: int, first: int) -> int:
+            thread = int(threads[first])
+            domain = self._strings.domain(int(domains[first]))
+            return self._number(thread, domain)
+
+        # Thread ids are below 2³¹ on Linux; of a hostile one the low bits are kept.
+        keys = ((threads & 0x7FFF_FFFF) << 32) | domains
+        if len(self._table) >= MAX_LANES:
+            self._make_room()
+        return self._table.lookup(keys, define, lambda: NO_LANE)
+
+    def _number(self, thread: int, domain: str) -> int:
+        index = self._by_name.get((thread, domain))
+        if index is not None:
+            return index
+        if len(self._lanes) >= MAX_LANES:
+            return NO_LANE
+        index = next(i for i in range(len(self._lanes), -1, -1) if i not in self._lanes)
+        self._places += 1
+        priority = 2 if is_library_domain(domain) else int(domain != "")
+        lane = Lane(self._places, thread, domain, priority)
+        self._lanes[index] = lane
+        self._by_name[thread, domain] = index
+        siblings = self._of_thread.setdefault(thread, [])
+        siblings.append(lane)
+        siblings.sort(key=lambda lane: (lane.priority, lane.place))
+        return index
+
+    def _make_room(self) -> None:
+        newest = max((lane.timeline.last_ns for lane in self._lanes.values()), default=0)
+        if newest < self._made_room_ns + WINDOW_NS:
+            return
+        self._made_room_ns = newest
+        for key, index in list(self._by_name.items()):
+            lane = self._lanes[index]
+            if lane.depth == 0 and lane.timeline.last_ns < newest - WINDOW_NS:
+                del self._by_name[key], self._lanes[index]
+                self._of_thread[lane.thread].remove(lane)
+                if not self._of_thread[lane.thread]:
+                    del self._of_thread[lane.thread]
+        kept = np.array(sorted(self._lanes), np.int64)
+        self._table.keep(lambda values: np.isin(values, kept))
+
+    def forget(self) -> None:
+        """Drop what is too long ago, or too much, from the timelines."""
+        window_ns = WINDOW_NS
+        lanes = self._lanes.values()
+        newest = max((lane.timeline.last_ns for lane in lanes), default=0)
+        while window_ns:
+            for lane in lanes:
+                lane.timeline.forget(newest - window_ns)
+            if sum(len(lane.timeline) for lane in lanes) <= WINDOW_MOMENTS:
+                return
+            window_ns //= 2
