@@ -223,6 +223,28 @@ def test_of_calls_with_one_id_the_newest_counts(program):
     }
 
 
+def test_calls_are_found_among_many_in_any_order(program):
+    traced = Traced(program)
+    noise = np.random.default_rng(5)
+    count, batches = 120_000, 40
+    ids = noise.permutation(2**32 - 1 - np.arange(count, dtype=np.uint64) * 3).astype(np.uint32)
+    traced.feed([program.push(0, "step")])
+    calls = np.tile(np.array([program.call(1, 2, 0)], SLOT), count)
+    calls["correlation"] = ids
+    kernels = np.tile(np.array([program.kernel(0, 0, 0)], SLOT), count)
+    kernels["correlation"] = noise.permutation(ids)
+    kernels["start"] = START_NS + 10 + np.arange(count)
+    kernels["end"] = kernels["start"] + (kernels["correlation"] & 1) + 1
+    for part in np.split(calls, batches):
+        traced.process.feed(part, program.strings, START_NS)
+    for part in np.split(kernels, batches):
+        traced.process.feed(part, {}, START_NS)
+    traced.collect(ended=True)
+    total = count + int((ids & 1).sum())
+    assert traced.account().kernels == {((MAIN, "", "step"), False, "gemm", 0): (count, total)}
+    assert traced.run.processes[1].unattributed == 0
+
+
 @pytest.mark.parametrize("driver_first", [True, False])
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_driver_call_inside_a_runtime_call_is_not_listed(program, driver_first, apart):
