@@ -1,0 +1,246 @@
+"""The application: events in, one drawing out; and a clean end, whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.driver import Driver
+from textual.filter import LineFilter
+
+from gputui.ui.messages import Called, Connected, EventsReady, NotConnected
+from gputui.ui.screens.main import MainScreen
+from gputui.ui.source import Connect, Options, Playback, Source
+from gputui.ui.themes import DEFAULT, THEMES, VARIABLE_DEFAULTS
+from gputui.ui.widgets.view import Model
+
+if TYPE_CHECKING:
+    from gputui.events import AnyEvent
+    from gputui.session import Run, Session
+
+T = TypeVar("T")
+
+MOST_HELD_EVENTS = 20_000
+"""A paused screen holds this many events back; with more it folds them in, unseen."""
+
+_CLOSE_WAIT_S = 5.0
+
+
+class GputuiApp(App[None]):
+    """The screen of a session. `connect` makes the source once the first frame is drawn."""
+
+    CSS_PATH = Path(__file__).with_name("style.tcss")
+    TITLE = "gputui"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(
+        self,
+        connect: Connect,
+        session: Session,
+        options: Options | None = None,
+        *,
+        driver_class: type[Driver] | None = None,
+    ) -> None:
+        self._ascii = options.ascii if options else False
+        super().__init__(driver_class=driver_class)
+        self.options = options or Options()
+        self.animation_level = "none"
+        self.model = Model(session)
+        self.crash: BaseException | None = None
+        self._connect_to = connect
+        self._source: Source | None = None
+        self._connecting: threading.Thread | None = None
+        self._held: list[AnyEvent] = []
+        self._writing = False
+        self._leaving = False
+        for theme in THEMES:
+            self.register_theme(theme)
+        known = self.options.theme in self.available_themes
+        self.theme = self.options.theme if known else DEFAULT
+        self.main = MainScreen(self.model, "phases" if self.options.shows_run else "devices")
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Colours for themes that do not know what this program's colours mean."""
+        return dict(VARIABLE_DEFAULTS)
+
+    def get_line_filters(self) -> list[LineFilter]:
+        """With --ascii nothing else leaves the program, borders and names included."""
+        filters = list(super().get_line_filters())
+        if self._ascii:
+            from gputui.ui.plain import AsciiFilter
+
+            filters.append(AsciiFilter())
+        return filters
+
+    def get_default_screen(self) -> MainScreen:
+        """The one screen."""
+        return self.main
+
+    # --- the source
+
+    def on_mount(self) -> None:
+        """Hear signals, then connect: after the first frame."""
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.quit_now)
+        self.call_after_refresh(self._connect)
+
+    def on_ready(self) -> None:
+        """What is there now stays: later collections need not look at it."""
+        gc.collect()
+        gc.freeze()
+
+    def _connect(self) -> None:
+        self._connecting = threading.Thread(
+            target=self._connecting_main, name="connect", daemon=True
+        )
+        self._connecting.start()
+
+    def _connecting_main(self) -> None:
+        try:
+            self._source = self._connect_to(self._notice)
+            self._source.start()
+        except Exception as error:  # whatever it is, the person must read it
+            self._post(NotConnected(one_line(error)))
+        else:
+            self._post(Connected(self._source))
+
+    def _notice(self) -> None:
+        self._post(EventsReady())
+
+    def _post(self, message: EventsReady | Connected | NotConnected | Called) -> None:
+        """From any thread; too late is no error."""
+        try:
+            self.post_message(message)
+        except RuntimeError:
+            return
+
+    def on_connected(self, message: Connected) -> None:
+        """The source runs; it may have spoken before."""
+        self.model.source = message.source
+        self._take()
+
+    def on_not_connected(self, message: NotConnected) -> None:
+        """There is nothing to watch."""
+        self.model.failure = message.reason
+        self.main.say(message.reason, bad=True)
+        self.main.draw()
+
+    def on_events_ready(self) -> None:
+        """The one way from events to the screen."""
+        self._take()
+
+    def on_called(self, message: Called) -> None:
+        """A thread has finished."""
+        message.then()
+
+    def _take(self) -> None:
+        if self._source is None:
+            return
+        events = self._source.hub.take()
+        # The session must hold still while an export reads it in a thread.
+        if self._writing or (self.model.paused and len(self._held) < MOST_HELD_EVENTS):
+            self._held.extend(events)
+            return
+        held, self._held = self._held, []
+        self.model.session.apply(held)
+        self.model.session.apply(events)
+        if not self.model.paused:
+            self.main.draw()
+
+    def pause(self) -> None:
+        """Freeze the screen, or go on with all that came meanwhile."""
+        self.model.paused = not self.model.paused
+        if isinstance(self._source, Playback):
+            self._source.is_paused = self.model.paused
+        if not self.model.paused:
+            self._take()
+
+    # --- threads
+
+    def in_thread(
+        self, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[str], None]
+    ) -> None:
+        """Do `work` in a thread, then call `then` with its result, or `failed` with one line."""
+
+        def main() -> None:
+            try:
+                result = work()
+            except Exception as error:  # handed to the person, who can do something about it
+                reason = one_line(error)
+                self._post(Called(lambda: failed(reason)))
+            else:
+                self._post(Called(lambda: then(result)))
+
+        threading.Thread(target=main, name="work", daemon=True).start()
+
+    def export(self, run: Run, format_name: str, path: Path) -> None:
+        """Write the summary; the bottom line says where it is, or why not."""
+        from gputui.export import write
+
+        self._writing = True
+
+        def end(text: str, bad: bool) -> None:
+            self._writing = False
+            self._take()
+            self.main.say(text, bad=bad)
+
+        self.in_thread(
+            lambda: write(self.model.session, run, format_name, path),
+            lambda _: end(f"written: {path}", False),
+            lambda reason: end(reason, True),
+        )
+
+    # --- the end
+
+    def quit_now(self) -> None:
+        """Leave. What must be closed is closed by `run_app`, after the terminal is restored."""
+        if not self._leaving:
+            self._leaving = True
+            self.exit()
+
+    def close_source(self) -> bool:
+        """Close the source, also one that is just being made; whether nothing is left behind."""
+        if self._connecting is not None:
+            self._connecting.join(_CLOSE_WAIT_S)
+        return True if self._source is None else self._source.close()
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.crash = error
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        # Textual would print the local variables of every frame: other people's command lines.
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: Any) -> None:
+        """Leave without Textual's report; `run_app` prints one line."""
+        del renderables
+        if self.crash is None:
+            self.crash = sys.exc_info()[1] or RuntimeError("the terminal driver failed")
+        self._return_code = 1
+        self._close_messages_no_wait()
+
+
+def one_line(error: BaseException) -> str:
+    """An error for people: its own words, or its kind where it has none."""
+    text = " ".join(str(error).split())
+    return text[:300] if text else type(error).__name__
+
+
+def crash_line(error: BaseException) -> str:
+    """An error of ours in one line: what and where, without anybody's data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"internal error: {type(error).__name__}: {one_line(error)}{where}"

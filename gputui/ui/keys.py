@@ -1,0 +1,90 @@
+"""Every key of the main screen, once: the bindings, the key bar and the help come from here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from textual.binding import Binding, BindingType
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What some keys do. `label` names it in the key bar, "" leaves it out there."""
+
+    keys: tuple[str, ...]
+    shown: str
+    action: str
+    help: str
+    group: str
+    label: str = ""
+
+
+VIEWS = "Views"
+RUN = "Runs"
+SCREEN = "Screen"
+MOVE = "Moving"
+
+KEYS: tuple[Key, ...] = (
+    Key(("1",), "1", "view('devices')", "Devices: GPUs, the host, GPU processes", VIEWS),
+    Key(("2",), "2", "view('phases')", "Phases: the running workload's NVTX ranges", VIEWS),
+    Key(("3",), "3", "view('kernels')", "Kernels, CUDA calls, memory operations", VIEWS),
+    Key(("5",), "5", "view('summary')", "Summary of the run", VIEWS),
+    Key(("w",), "w", "workloads", "choose a workload and start it", RUN, "workloads"),
+    Key(("x", "ctrl+x"), "x", "stop_run", "stop the run (asks first)", RUN, "stop"),
+    Key(("l",), "l", "log", "show or hide what the workload prints", RUN, "log"),
+    Key(("left_square_bracket",), "[", "scroll_log(5)", "older lines of the log", RUN),
+    Key(("right_square_bracket",), "]", "scroll_log(-5)", "newer lines of the log", RUN),
+    Key(("e",), "e", "export", "export the summary to a file", RUN, "export"),
+    Key(("space",), "space", "pause", "freeze the screen; collecting goes on", SCREEN, "pause"),
+    Key(
+        ("plus", "equals_sign"),
+        "+",
+        "interval(1)",
+        "longer interval (a replay: faster)",
+        SCREEN,
+    ),
+    Key(
+        ("minus",),
+        "-",
+        "interval(-1)",
+        "shorter interval (a replay: slower)",
+        SCREEN,
+    ),
+    Key(("s",), "s", "sort", "sort the table by the next column", SCREEN, "sort"),
+    Key(("slash",), "/", "filter", "filter phases or kernels by text", SCREEN, "filter"),
+    Key(("escape",), "Esc", "clear", "clear the filter, or the message below", SCREEN),
+    Key(("h", "question_mark", "f1"), "h ? F1", "help", "this help", SCREEN, "help"),
+    Key(("q", "f10"), "q F10", "quit", "quit (asks while a run is active)", SCREEN, "quit"),
+    Key(("ctrl+c",), "Ctrl-C", "quit_now", "quit at once; a run is stopped", SCREEN),
+    Key(("up", "k"), "↑ k", "move('up')", "up", MOVE),
+    Key(("down", "j"), "↓ j", "move('down')", "down", MOVE),
+    Key(
+        ("left", "shift+tab"),
+        "← Shift-Tab",
+        "move('left')",
+        "close a phase; previous GPU or table",
+        MOVE,
+    ),
+    Key(("right", "tab"), "→ Tab", "move('right')", "open a phase; next GPU or table", MOVE),
+    Key(("pageup",), "PgUp", "move('page_up')", "a page up", MOVE),
+    Key(("pagedown",), "PgDn", "move('page_down')", "a page down", MOVE),
+    Key(("home", "g"), "Home g", "move('home')", "to the first line", MOVE),
+    Key(("end", "G"), "End G", "move('end')", "to the last line", MOVE),
+    Key(("enter",), "Enter", "activate", "open or close a phase; details of a GPU or kernel", MOVE),
+)
+
+
+def bindings() -> list[BindingType]:
+    """The keys as Textual knows them."""
+    return [
+        Binding(
+            ",".join(key.keys),
+            key.action,
+            key.help,
+            id=re.sub(r"\W+", "-", key.action).strip("-"),
+            show=False,
+            priority=key.action == "quit_now" or "tab" in key.keys or "shift+tab" in key.keys,
+        )
+        for key in KEYS
+    ]

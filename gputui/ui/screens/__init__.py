@@ -1,0 +1,1 @@
+"""Views (one key each) and dialogs."""

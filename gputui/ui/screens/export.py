@@ -1,0 +1,99 @@
+"""Where, and as what, the summary is to be written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual import events
+
+from gputui.ui.screens.dialog import Dialog, key_hints
+from gputui.ui.widgets.field import TextField
+from gputui.ui.widgets.lines import Row
+
+FORMATS = ("json", "csv", "md")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What the person asked for."""
+
+    format: str
+    path: Path
+
+
+class ExportDialog(Dialog[ExportRequest | None]):
+    """Format and path. The path's ending follows the format until it is changed by hand."""
+
+    widest = 84
+
+    def __init__(self, default: Path) -> None:
+        super().__init__()
+        self._format = 0
+        self._stem = default
+        self._field = TextField.holding(str(default.with_name(f"{default.name}.json")))
+        self._on_path = True
+        self._error = ""
+
+    def rows(self, width: int) -> list[Row]:
+        """Two fields."""
+        formats: list[tuple[str, str]] = [("format  ", "label")]
+        for number, name in enumerate(FORMATS):
+            formats.append((f" {name} ", "tab-active" if number == self._format else "tab"))
+        marks = ("  ", "› ") if self._on_path else ("› ", "  ")
+        rows: list[Row] = [
+            (("Export the summary", "title"),),
+            (),
+            ((marks[0], "accent"), *formats),
+            (),
+            ((marks[1], "accent"), ("path    ", "label"), *self._field.spans(width - 10)),
+        ]
+        if self._error:
+            rows += [(), ((f"! {self._error}", "error"),)]
+        return rows
+
+    def footer(self, width: int) -> list[Row]:
+        """What keys do."""
+        return key_hints(
+            width, ("Enter", "write"), ("Tab", "next format"), ("↑ ↓", "field"), ("Esc", "cancel")
+        )
+
+    def key(self, key: str, character: str | None) -> None:
+        """Edit, choose, write or leave."""
+        self._error = ""
+        if key == "escape":
+            self.dismiss(None)
+            return
+        if key == "enter":
+            self._finish()
+            return
+        if key in ("tab", "shift+tab"):
+            self._choose(1 if key == "tab" else -1)
+        elif key in ("up", "down"):
+            self._on_path = not self._on_path
+        elif not self._on_path:
+            self._choose({"left": -1, "right": 1, "space": 1}.get(key, 0))
+        else:
+            self._field.key(key, character)
+        self.draw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Text from the clipboard goes to the path."""
+        self._field.insert(event.text)
+        self.draw()
+
+    def _choose(self, step: int) -> None:
+        before = f".{FORMATS[self._format]}"
+        self._format = (self._format + step) % len(FORMATS)
+        if self._field.text.endswith(before):
+            self._field = TextField.holding(
+                self._field.text.removesuffix(before) + f".{FORMATS[self._format]}"
+            )
+
+    def _finish(self) -> None:
+        text = self._field.text.strip()
+        if not text:
+            self._error = "a path is needed"
+            self.draw()
+            return
+        self.dismiss(ExportRequest(FORMATS[self._format], Path(text).expanduser()))

@@ -1,0 +1,199 @@
+"""Phases: the run's range tree, live, its last step, and the kernels of the chosen phase."""
+
+from __future__ import annotations
+
+from gputui.analysis.formats import count, duration, percent
+from gputui.analysis.phases import PhaseKey, PhaseRow, phase_rows
+from gputui.analysis.tables import TableRow, kernel_rows
+from gputui.events import StepTimeline
+from gputui.session import Run
+from gputui.ui.widgets.lines import Row, heading
+from gputui.ui.widgets.run import metric_rows, problems, progress_row, title_row
+from gputui.ui.widgets.table import Column, Move, table_rows
+from gputui.ui.widgets.timeline import LEAST_HEIGHT, timeline_rows
+from gputui.ui.widgets.tree import phase_colors, ranges_below, tree_columns, visible_rows
+from gputui.ui.widgets.view import Details, Model, View, panel
+
+_STEP_SHOWN_NS = 3_000_000_000
+"""A timeline stays this long: many colours are many bytes, and a person needs time to read."""
+
+
+class PhasesView(View):
+    """The program on the machine."""
+
+    FILTERS = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.collapsed: set[PhaseKey] = set()
+        self.listed: list[PhaseRow] = []
+        self._step: StepTimeline | None = None
+        self._step_run: Run | None = None
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The run's lines, the tree, the last step, the chosen phase's kernels."""
+        run = self.model.run
+        if run is None:
+            self.first_item_line = 0
+            return panel("No run yet", _invitation(self.model), width, height)
+        rows = [title_row(run, width)]
+        progress = progress_row(run, width)
+        if progress:
+            rows.append(progress)
+        rows += metric_rows(run, width, 1 if height < 30 else 2)
+        rows += problems(run)
+        everything = phase_rows(run, inherited=True)
+        self.listed = visible_rows(everything, self.collapsed, self.needle)
+        left = height - len(rows)
+        colors = phase_colors(run)
+        chosen_key = self.cursor.key
+        below = self._last_step(run, colors, width, left)
+        kernels = self._kernels(run, width, left - len(below))
+        tree_height = left - len(below) - len(kernels)
+        rows += self._tree(run, everything, colors, width, tree_height, len(rows))
+        if chosen_key != self.cursor.key and kernels:
+            kernels = self._kernels(run, width, left - len(below))
+        rows += [()] * (height - len(below) - len(kernels) - len(rows))
+        return rows + kernels + below
+
+    def move(self, move: Move) -> None:
+        """Left closes a phase or goes to its parent, right opens it or goes to its first child."""
+        row = self._chosen()
+        if row is None or move not in ("left", "right"):
+            super().move(move)
+            return
+        if move == "left":
+            if row.has_children and row.key not in self.collapsed:
+                self.collapsed.add(row.key)
+            else:
+                self._choose_parent(row)
+        elif row.key in self.collapsed:
+            self.collapsed.discard(row.key)
+        elif row.has_children:
+            self.cursor.move("down")
+        self.draw()
+
+    def activate(self) -> Details | None:
+        """Open or close the chosen phase; details of one that has no phases inside."""
+        row = self._chosen()
+        if row is None:
+            return None
+        if row.has_children:
+            self.collapsed ^= {row.key}
+            self.draw()
+            return None
+        return Details(row.path, _details(row))
+
+    def _chosen(self) -> PhaseRow | None:
+        return next((row for row in self.listed if row.key == self.cursor.key), None)
+
+    def _choose_parent(self, row: PhaseRow) -> None:
+        index = self.listed.index(row)
+        for above in range(index - 1, -1, -1):
+            if self.listed[above].depth < row.depth:
+                self.cursor.choose(above)
+                return
+
+    def _tree(
+        self,
+        run: Run,
+        everything: list[PhaseRow],
+        colors: dict[str, int],
+        width: int,
+        height: int,
+        top: int,
+    ) -> list[Row]:
+        filtered = f"filter: {self.needle}" if self.needle else ""
+        note = filtered
+        if len(self.listed) > height - 2:
+            shown = f"{self.cursor.index + 1} of {len(self.listed)}"
+            note = f"{filtered}  {shown}".strip()
+        rows = [heading("Phases", width, note)]
+        if not self.listed:
+            self.first_item_line = 0
+            text = "  no phase matches the filter (Esc clears it)" if everything else _waiting(run)
+            return [*rows, ((text, "dim"),)]
+        window = self.cursor.window([row.key for row in self.listed], height - 2)
+        self.first_item_line = top + 2
+        on_gpu = any(device.busy_ns for device in run.devices.values())
+        columns = tree_columns(
+            everything,
+            self.collapsed,
+            colors,
+            run.updated_ns,
+            on_gpu=on_gpu,
+            ranks=len(run.processes) > 1,
+            wide=width >= 132,
+        )
+        selected = self.cursor.index - self.cursor.offset
+        return rows + table_rows(columns, self.listed[window], width, selected=selected)
+
+    def _last_step(self, run: Run, colors: dict[str, int], width: int, height: int) -> list[Row]:
+        newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
+        known = self._step
+        if (
+            newest is None
+            or known is None
+            or self._step_run is not run
+            or not run.is_active
+            or newest.start_ns - known.start_ns >= _STEP_SHOWN_NS
+        ):
+            self._step, self._step_run = newest, run
+        if self._step is None or height < LEAST_HEIGHT + 8:
+            return []
+        room = min(7, height - 8)
+        return timeline_rows(self._step, run, colors, width, room)
+
+    def _kernels(self, run: Run, width: int, height: int) -> list[Row]:
+        tree = min(len(self.listed) + 2, 14)
+        room = min(height - tree, 8)
+        row = self._chosen()
+        if row is None or room < 4 or not row.kernels:
+            return []
+        found = kernel_rows(self.model.session, run, ranges_below(run, row.key))[: room - 2]
+        columns: list[Column[TableRow]] = [
+            Column("kernel", lambda k: k.short_name, 0, flexible=True, right=False, width=24),
+            Column("category", lambda k: k.category, 3, right=False, width=12),
+            Column("share", lambda k: percent(k.percent), 1, width=7),
+            Column("GPU time", lambda k: duration(k.total), 0, width=8),
+            Column("count", lambda k: count(k.instances), 2, width=6),
+            Column("median", lambda k: duration(k.median), 4, width=7),
+        ]
+        return [heading(f"Kernels of {row.path}", width), *table_rows(columns, found, width)]
+
+
+def _waiting(run: Run) -> str:
+    if run.started.capture_unavailable_reason:
+        return f"  no phases: {run.started.capture_unavailable_reason}"
+    if run.is_active:
+        return "  waiting for the program's first NVTX range…"
+    return "  the program opened no NVTX range"
+
+
+def _invitation(model: Model) -> list[Row]:
+    if not model.can_start:
+        return [(("the recording holds no run so far", "text"),)]
+    return [
+        (("w", "key"), ("              choose a workload and start it", "text")),
+        (("gputui -- CMD", "key"), ("  runs your own program, with its NVTX ranges", "text")),
+    ]
+
+
+def _details(row: PhaseRow) -> tuple[Row, ...]:
+    pairs = (
+        ("path", row.path),
+        ("domain", row.domain or "(default)"),
+        ("instances", count(row.instances)),
+        ("CPU time", duration(row.cpu_total_ns)),
+        ("average", duration(row.cpu.average)),
+        ("median", duration(row.cpu.median)),
+        ("shortest", duration(row.cpu.minimum)),
+        ("longest", duration(row.cpu.maximum)),
+        ("deviation", duration(row.cpu.deviation)),
+        ("GPU busy", duration(row.gpu_busy_ns)),
+        ("GPU time, added up", duration(row.gpu_total_ns)),
+        ("projected, average", duration(row.projected.average)),
+        ("kernels", count(row.kernels)),
+        ("launches", count(row.launches)),
+    )
+    return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)

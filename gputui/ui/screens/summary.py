@@ -1,0 +1,237 @@
+"""Summary: the run's tables, as they stand or as they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gputui.analysis.formats import count, duration, percent, quantity, size
+from gputui.analysis.phases import PhaseRow, phase_rows
+from gputui.analysis.tables import (
+    TableRow,
+    api_rows,
+    kernel_rows,
+    memory_size_rows,
+    memory_time_rows,
+)
+from gputui.session import Run, Session
+from gputui.ui.widgets.lines import Row, heading, wrap
+from gputui.ui.widgets.run import metric_text, problems, state
+from gputui.ui.widgets.table import Column, Move, table_rows
+from gputui.ui.widgets.view import SCROLL_LINES, Model, View, panel
+
+_TOP_KERNELS = 20
+_TOP_CALLS = 15
+
+
+class SummaryView(View):
+    """Everything about the run, one table after another."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.top = 0
+        self._built: tuple[int, int, int, list[Row]] | None = None
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The part of the summary that is in sight."""
+        run = self.model.run
+        if run is None:
+            start: list[Row] = [
+                (("The tables of a run stand here, during it and after it.", "text"),)
+            ]
+            if self.model.can_start:
+                start.append((("w", "key"), ("  choose a workload and start it", "text")))
+            return panel("No run yet", start, width, height)
+        key = (run.started.run, run.updated_ns, width)
+        if self._built is None or self._built[:3] != key:
+            self._built = (*key, summary_rows(self.model.session, run, width - 2))
+        everything = self._built[3]
+        self.top = max(0, min(self.top, len(everything) - height + 1))
+        if len(everything) <= height:
+            return [((" ", "text"), *row) for row in everything]
+        last = min(len(everything), self.top + height - 1)
+        rows: list[Row] = [((" ", "text"), *row) for row in everything[self.top : last]]
+        more = (
+            f" lines {self.top + 1} to {last} of {len(everything)}: ↑ ↓ PgUp PgDn scroll, e exports"
+        )
+        return [*rows, ((more, "dim"),)]
+
+    def move(self, move: Move) -> None:
+        """Scroll."""
+        page = max(1, self.size.height - 2)
+        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page}
+        steps |= {"home": -(10**9), "end": 10**9}
+        if move in steps:
+            self.top = max(0, self.top + steps[move])
+            self.draw()
+
+    def _roll(self, move: Move) -> None:
+        self.top = max(0, self.top + (SCROLL_LINES if move == "down" else -SCROLL_LINES))
+        self.draw()
+
+
+def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
+    """All tables of a run, `width` wide."""
+    rows = [heading("Run" if run.ended else "Run so far", width)]
+    rows += _facts(session, run, width)
+    rows += [*problems(run)]
+    if run.metrics:
+        rows += [(), heading("Figures the workload reports", width)]
+        rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
+    phases = phase_rows(run)
+    if phases:
+        on_gpu = any(device.busy_ns for device in run.devices.values())
+        rows += [(), heading("Phases", width), *_phases(phases, width, on_gpu)]
+    kernels = kernel_rows(session, run)
+    if kernels:
+        note = f"top {_TOP_KERNELS} of {len(kernels)}" if len(kernels) > _TOP_KERNELS else ""
+        rows += [(), heading("Kernels", width, note)]
+        rows += table_rows(_statistics(category=True), kernels[:_TOP_KERNELS], width)
+    calls = api_rows(run)
+    if calls:
+        note = f"top {_TOP_CALLS} of {len(calls)}" if len(calls) > _TOP_CALLS else ""
+        rows += [(), heading("CUDA calls", width, note)]
+        rows += table_rows(_statistics(), calls[:_TOP_CALLS], width)
+    operations = memory_time_rows(run)
+    if operations:
+        rows += [(), heading("Memory operations", width)]
+        rows += table_rows(_statistics(), operations, width)
+        rows += [()]
+        rows += table_rows(_sizes(), memory_size_rows(run), width)
+    if run.devices:
+        rows += [(), heading("Devices", width)]
+        for index, device in sorted(run.devices.items()):
+            gpu = session.gpus.get(index)
+            name = gpu.facts.name if gpu else ""
+            share = percent(100 * device.busy_ns / run.duration_ns) if run.duration_ns else "n/a"
+            text = f"busy {duration(device.busy_ns)}, {share} of the run"
+            rows.append(
+                (
+                    (f"GPU {index}  {name}  ", "label"),
+                    (text, "value"),
+                    (f"  {count(device.operations)} operations", "dim"),
+                )
+            )
+    rows += [(), heading("Capture", width), *_capture(run, width)]
+    return rows
+
+
+def _facts(session: Session, run: Run, width: int) -> list[Row]:
+    text, role = state(run)
+    started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
+    rows: list[Row] = [(("state          ", "label"), (text, role))]
+    pairs = [
+        ("name", run.started.name),
+        ("started", started.strftime("%Y-%m-%d %H:%M:%S %z")),
+        ("duration", duration(run.duration_ns)),
+    ]
+    header = session.header
+    if header is not None:
+        pairs.append(("host", header.host.hostname))
+        for gpu in session.gpus.values():
+            pairs.append((f"GPU {gpu.facts.index}", gpu.facts.name))
+        if header.driver_version:
+            pairs.append(("driver", header.driver_version))
+    rows += _pairs(pairs, width)
+    given = [f"{name}={value}" for name, value in run.started.parameters.items()]
+    if run.started.kind == "command":
+        given = list(run.started.arguments)
+    for number, row in enumerate(wrap("  ".join(given), width - 15)):
+        rows.append((("parameters     " if not number else " " * 15, "label"), *row))
+    return rows
+
+
+def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:
+    """Label and figure, in two columns where the width allows."""
+    label = max([14, *(len(name) for name, _ in pairs)]) + 1
+    figure = max([10, *(len(text) for _, text in pairs)])
+    columns = max(1, min(3, (width + 3) // (label + figure + 3)))
+    lines = -(-len(pairs) // columns)
+    rows: list[Row] = []
+    for line in range(lines):
+        spans: list[tuple[str, str]] = []
+        for column in range(columns):
+            at = column * lines + line
+            if at < len(pairs):
+                name, text = pairs[at]
+                spans.append((name.ljust(label), "label"))
+                spans.append((text.ljust(figure + 3), "value"))
+        rows.append(tuple(spans))
+    return rows
+
+
+def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
+    columns: list[Column[PhaseRow]] = [
+        Column("phase", lambda r: "  " * r.depth + r.name, 0, flexible=True, right=False, width=30),
+        Column("share", lambda r: percent(r.share_percent), 1, width=7),
+        Column("count", lambda r: count(r.instances), 2, width=6),
+        Column("CPU time", lambda r: duration(r.cpu_total_ns), 1, width=8),
+        Column("own CPU", lambda r: duration(r.cpu_exclusive_ns), 5, width=8),
+        Column("median", lambda r: duration(r.cpu.median), 4, width=8),
+    ]
+    if on_gpu:
+        columns += [
+            Column("GPU busy", lambda r: duration(r.gpu_busy_ns), 2, width=8),
+            Column("projected", lambda r: duration(r.projected.total or None), 7, width=9),
+            Column("kernels", lambda r: count(r.kernels), 3, width=7),
+            Column("launches", lambda r: count(r.launches), 6, width=8),
+            Column("copied", lambda r: size(r.memcpy_bytes) if r.memcpy_bytes else "", 8, width=8),
+        ]
+    if len({row.pid for row in phases}) > 1:
+        columns.insert(1, Column("rank", lambda r: str(r.pid if r.rank is None else r.rank), 1))
+    return table_rows(columns, phases, width)
+
+
+def _statistics(*, category: bool = False) -> list[Column[TableRow]]:
+    columns: list[Column[TableRow]] = [
+        Column("name", lambda r: r.short_name, 0, flexible=True, right=False, width=30),
+        Column("share", lambda r: percent(r.percent), 1, width=7),
+        Column("total", lambda r: duration(r.total), 0, width=8),
+        Column("count", lambda r: count(r.instances), 2, width=6),
+        Column("average", lambda r: duration(r.average), 3, width=8),
+        Column("median", lambda r: duration(r.median), 4, width=8),
+        Column("shortest", lambda r: duration(r.minimum), 6, width=8),
+        Column("longest", lambda r: duration(r.maximum), 5, width=8),
+        Column("deviation", lambda r: duration(r.deviation), 7, width=9),
+    ]
+    if category:
+        columns.insert(1, Column("category", lambda r: r.category, 3, right=False, width=13))
+    return columns
+
+
+def _sizes() -> list[Column[TableRow]]:
+    return [
+        Column("size by operation", lambda r: r.name, 0, flexible=True, right=False, width=30),
+        Column("total", lambda r: size(r.total), 0, width=8),
+        Column("count", lambda r: count(r.instances), 1, width=6),
+        Column("average", lambda r: size(r.average), 2, width=8),
+        Column("median", lambda r: size(r.median), 3, width=8),
+        Column("smallest", lambda r: size(r.minimum), 5, width=8),
+        Column("largest", lambda r: size(r.maximum), 4, width=8),
+    ]
+
+
+def _capture(run: Run, width: int) -> list[Row]:
+    processes = list(run.processes.values())
+    if not processes:
+        reason = run.started.capture_unavailable_reason or "no process of the run was seen"
+        return wrap(f"Nothing was captured: {reason}", width, "dim")
+    records = sum(process.records for process in processes)
+    dropped = sum(process.dropped for process in processes)
+    strangers = sum(process.unattributed for process in processes)
+    inside = sum(process.callback_ns for process in processes)
+    reading = sum(process.reader_cpu_ns for process in processes)
+    rows = _pairs(
+        [
+            ("processes", str(len(processes))),
+            ("records", quantity(records)),
+            ("dropped", quantity(dropped)),
+            ("unattributed", quantity(strangers)),
+            ("time in the traced program", duration(inside)),
+            ("time to read", duration(reading)),
+        ],
+        width,
+    )
+    for status in sorted({process.attached.cuda_status for process in processes}):
+        rows += wrap(f"CUDA: {status}", width, "dim")
+    return rows

@@ -1,0 +1,101 @@
+"""A terminal that can vanish: the driver notices, and neither hangs nor spins.
+
+Textual's own driver reads in a loop that never ends once standard input is at its end, and its
+writer thread dies of the first failed write, after which the 31st write blocks for ever. Here
+the end of input, or a failed write, makes the program quit.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import selectors
+from typing import IO, TYPE_CHECKING, Any
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.app import App
+
+_WAIT_S = 0.1
+
+
+class ForgivingFile:
+    """A text file whose failed writes are reported once, and dropped from then on."""
+
+    def __init__(self, file: IO[str], lost: Callable[[], None]) -> None:
+        self._file = file
+        self._lost: Callable[[], None] | None = lost
+
+    def write(self, text: str) -> int:
+        """Write, or drop the text when the terminal is gone."""
+        if self._lost is not None:
+            try:
+                return self._file.write(text)
+            except (OSError, ValueError):
+                self._give_up()
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, unless the terminal is gone."""
+        if self._lost is not None:
+            try:
+                self._file.flush()
+            except (OSError, ValueError):
+                self._give_up()
+
+    def fileno(self) -> int:
+        """Of the file behind."""
+        return self._file.fileno()
+
+    def isatty(self) -> bool:
+        """Of the file behind."""
+        return self._file.isatty()
+
+    def _give_up(self) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            lost()
+
+
+class Terminal(LinuxDriver):
+    """Textual's driver, quitting when the terminal is gone."""
+
+    def __init__(
+        self,
+        app: App[Any],
+        *,
+        debug: bool = False,
+        mouse: bool = True,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._file: Any = ForgivingFile(self._file, self._terminal_lost)
+
+    def _terminal_lost(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
+            self._loop.call_soon_threadsafe(self._app.exit)
+
+    def run_input_thread(self) -> None:
+        """Read keys until the program quits or the input ends."""
+        parser = XTermParser(self._debug)
+        decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                if selector.select(_WAIT_S):
+                    try:
+                        data = os.read(self.fileno, 4096)
+                    except OSError:
+                        data = b""
+                    if not data:
+                        self._terminal_lost()
+                        return
+                    for event in parser.feed(decode(data)):
+                        self.process_message(event)
+                for event in parser.tick():
+                    self.process_message(event)

@@ -1,0 +1,140 @@
+"""The program's own themes. What colours mean is in their variables; `style.tcss` uses those."""
+
+from __future__ import annotations
+
+from textual.theme import Theme
+
+_DARK = {
+    "gp-text": "#d7dae0",
+    "gp-dim": "#808896",
+    "gp-title": "#ffffff",
+    "gp-rule": "#4a5262",
+    "gp-label": "#a0a8b8",
+    "gp-accent": "#76b900",
+    "gp-good": "#7fc97f",
+    "gp-warn": "#f0c04a",
+    "gp-hot": "#ff5f5f",
+    "gp-head": "#8fb8ff",
+    "gp-cursor": "#2d4a77",
+    "gp-cursor-text": "#ffffff",
+    "gp-bar": "#1c2029",
+    "gp-field": "#262b36",
+    "gp-utilization": "#76b900",
+    "gp-memory": "#4aa3ff",
+    "gp-bandwidth": "#35c4b5",
+    "gp-power": "#e8a33d",
+    "gp-tensor": "#b48cff",
+    "gp-occupancy": "#e87fb8",
+    "gp-host": "#7f9fc4",
+    "gp-on-block": "#0b0d11",
+    **{
+        f"gp-phase-{number}": color
+        for number, color in enumerate(
+            (
+                *("#5fa8ff", "#f2a13c", "#6fd08c", "#d98be0"),
+                *("#e9d35b", "#55cfd0", "#ff8f80", "#a8b3c7"),
+            ),
+            start=1,
+        )
+    },
+}
+
+_LIGHT = {
+    "gp-text": "#1d2129",
+    "gp-dim": "#697080",
+    "gp-title": "#000000",
+    "gp-rule": "#b4bac6",
+    "gp-label": "#4d5566",
+    "gp-accent": "#3f7400",
+    "gp-good": "#1f7a34",
+    "gp-warn": "#8a5a00",
+    "gp-hot": "#c01818",
+    "gp-head": "#1f4f9c",
+    "gp-cursor": "#bcd4f7",
+    "gp-cursor-text": "#000000",
+    "gp-bar": "#e4e7ed",
+    "gp-field": "#eef0f4",
+    "gp-utilization": "#4d8a00",
+    "gp-memory": "#1f6fd0",
+    "gp-bandwidth": "#0f857a",
+    "gp-power": "#b06a00",
+    "gp-tensor": "#7447c4",
+    "gp-occupancy": "#b03a80",
+    "gp-host": "#4a6a92",
+    "gp-on-block": "#ffffff",
+    **{
+        f"gp-phase-{number}": color
+        for number, color in enumerate(
+            (
+                *("#1f6fd0", "#b05f00", "#1f8044", "#9a3fa8"),
+                *("#7d6a00", "#0d7c80", "#c24430", "#5a6579"),
+            ),
+            start=1,
+        )
+    },
+}
+
+# The eight colours of Okabe and Ito (2008), told apart with every common colour blindness;
+# red and green never carry a difference between them.
+_SAFE = {
+    **_DARK,
+    "gp-accent": "#56b4e9",
+    "gp-good": "#56b4e9",
+    "gp-warn": "#f0e442",
+    "gp-hot": "#e66100",
+    "gp-utilization": "#56b4e9",
+    "gp-memory": "#e69f00",
+    "gp-bandwidth": "#009e73",
+    "gp-power": "#f0e442",
+    "gp-tensor": "#cc79a7",
+    "gp-occupancy": "#c4ccd8",
+    "gp-host": "#8fb3d9",
+    **{
+        f"gp-phase-{number}": color
+        for number, color in enumerate(
+            (
+                *("#56b4e9", "#e69f00", "#009e73", "#cc79a7"),
+                *("#f0e442", "#0072b2", "#d55e00", "#c4ccd8"),
+            ),
+            start=1,
+        )
+    },
+}
+
+DEFAULT = "gputui-dark"
+
+THEMES = (
+    Theme(
+        name="gputui-dark",
+        primary="#76b900",
+        foreground="#d7dae0",
+        background="#12151b",
+        surface="#181c24",
+        panel="#1c2029",
+        dark=True,
+        variables=_DARK,
+    ),
+    Theme(
+        name="gputui-light",
+        primary="#3f7400",
+        foreground="#1d2129",
+        background="#fbfbfd",
+        surface="#f1f3f7",
+        panel="#e4e7ed",
+        dark=False,
+        variables=_LIGHT,
+    ),
+    Theme(
+        name="gputui-safe",
+        primary="#56b4e9",
+        foreground="#d7dae0",
+        background="#12151b",
+        surface="#181c24",
+        panel="#1c2029",
+        dark=True,
+        variables=_SAFE,
+    ),
+)
+
+VARIABLE_DEFAULTS = _DARK
+"""For Textual's own themes, which do not know these variables."""

@@ -1,0 +1,1 @@
+"""Widgets that draw lines, and the pure functions that make those lines."""

@@ -1,0 +1,118 @@
+"""The bar above the view (views, the run, the pace) and the one below (keys, messages)."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual import events
+
+from gputui.analysis.formats import duration
+from gputui.ui.keys import KEYS, Key
+from gputui.ui.source import Playback
+from gputui.ui.widgets.lines import LineView, Row, Span, clip, fit, row_width
+from gputui.ui.widgets.run import eta_ns
+from gputui.ui.widgets.view import Model
+
+VIEWS = (
+    ("devices", "1", "Devices"),
+    ("phases", "2", "Phases"),
+    ("kernels", "3", "Kernels"),
+    ("summary", "5", "Summary"),
+)
+
+
+class Bar(LineView):
+    """One line with places that can be clicked."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._places: list[tuple[int, int, str]] = []
+
+    async def on_click(self, event: events.Click) -> None:
+        """A click does what the key does."""
+        for start, end, action in self._places:
+            if start <= event.x < end:
+                await self.screen.run_action(action)
+
+
+class TopBar(Bar):
+    """Which view this is, what the run does, how fast the screen follows."""
+
+    def update(self, model: Model, current: str) -> None:
+        """Show what holds now."""
+        spans: list[Span] = []
+        places = []
+        used = 0
+        for name, key, title in VIEWS:
+            text = f" {key} {title} "
+            spans.append((text, "tab-active" if name == current else "tab"))
+            places.append((used, used + len(text), f"view('{name}')"))
+            used += len(text)
+        self._places = places
+        width = self.size.width
+        right = _state(model, width - used - 2)
+        gap = max(0, width - used - row_width(right))
+        self.show([(*spans, (" " * gap, "text"), *right)])
+
+
+def _state(model: Model, width: int) -> Row:
+    """What fits of: the run, PAUSED, the pace, the program's name. PAUSED comes first."""
+    parts: list[Row] = []
+    if model.paused:
+        parts.append(((" PAUSED ", "tab-active"),))
+    run = model.run
+    if run is not None and run.is_active:
+        text = f"▶ {fit(run.started.name, min(20, cell_len(run.started.name)))}"
+        progress = run.progress
+        if progress is not None and progress.total:
+            text += f" {int(100 * min(1.0, progress.done / progress.total))} %"
+            left = eta_ns(run)
+            if left is not None and left > 1e9:
+                text += f" {duration(left // 1e9 * 1e9)} left"
+        parts.append(((text, "accent"),))
+    elif run is not None and run.ended is not None:
+        good = run.ended.exit_code == 0
+        text = "✓ run done" if good else "■ run stopped" if run.ended.stopped else "✗ run failed"
+        parts.append(((text, "good" if good else "warn" if run.ended.stopped else "hot"),))
+    if isinstance(model.source, Playback):
+        parts.append(((f"replay ×{model.source.speed:g}", "label"),))
+    elif model.source is not None:
+        parts.append(((f"every {model.interval_s:g} s", "label"),))
+    parts.append((("gputui", "title"),))
+    kept: list[Span] = []
+    for part in parts:
+        size = row_width(part) + 2
+        if size <= width:
+            kept += [*part, ("  ", "text")]
+            width -= size
+    return (*kept[:-1], (" ", "text")) if kept else ()
+
+
+class KeyBar(Bar):
+    """What keys do here, or one message until the next key."""
+
+    def update(self, keys: list[Key]) -> None:
+        """Show key hints, whole ones only."""
+        spans: list[Span] = [(" ", "text")]
+        self._places = []
+        used = 1
+        for key in keys:
+            first = key.shown.split()[0]
+            size = len(first) + 1 + len(key.label) + 2
+            if used + size > self.size.width:
+                continue
+            self._places.append((used, used + size - 2, key.action))
+            spans += [(f"{first} ", "key"), (f"{key.label}  ", "dim")]
+            used += size
+        self.show([tuple(spans)])
+
+    def say(self, row: Row) -> None:
+        """Show a message instead."""
+        self._places = []
+        self.show([clip(row, self.size.width)])
+
+
+def hints(actions: set[str]) -> list[Key]:
+    """The keys with a label whose action is among `actions`, in the order of the help."""
+    order = ("workloads", "stop_run", "log", "pause", "sort", "filter", "export", "help", "quit")
+    known = {key.action: key for key in KEYS if key.label}
+    return [known[action] for action in order if action in actions]

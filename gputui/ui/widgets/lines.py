@@ -1,0 +1,238 @@
+"""Lines of styled text: made by pure functions, drawn by one widget that repaints what changed.
+
+A row is a tuple of spans; a span is text and a role. Roles are component classes of `LineView`,
+so colours live in the style sheet and the themes. Text is drawn as it is, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+Span = tuple[str, str]
+Row = tuple[Span, ...]
+
+ELLIPSIS = "…"
+PHASE_COLORS = 8
+
+ROLES = (
+    *("text", "dim", "title", "rule", "label", "value", "accent", "good", "warn", "hot"),
+    *("head", "cursor", "tab", "tab-active", "key", "input", "error"),
+    *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),
+    *(f"phase-{number}" for number in range(1, PHASE_COLORS + 1)),
+    *(f"block-{number}" for number in range(1, PHASE_COLORS + 1)),
+)
+"""What a span can be. `style.tcss` gives each its look."""
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """`text` in exactly `width` cells: padded, or cut with an ellipsis."""
+    used = cell_len(text)
+    if used > width:
+        return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""
+    padding = " " * (width - used)
+    return padding + text if right else text + padding
+
+
+def row_width(row: Row) -> int:
+    """Cells that a row takes."""
+    return sum(cell_len(text) for text, _ in row)
+
+
+def pad(row: Row, width: int, role: str = "text") -> Row:
+    """`row` in exactly `width` cells."""
+    used = row_width(row)
+    if used < width:
+        return (*row, (" " * (width - used), role))
+    return clip(row, width)
+
+
+def clip(row: Row, width: int) -> Row:
+    """`row` in at most `width` cells; what is cut ends in an ellipsis."""
+    if row_width(row) <= width:
+        return row
+    spans: list[Span] = []
+    left = width
+    for text, role in row:
+        used = cell_len(text)
+        if used >= left:
+            spans.append((fit(text + " " * (left - used + 1), left), role))
+            break
+        spans.append((text, role))
+        left -= used
+    return tuple(spans)
+
+
+def beside(blocks: Sequence[tuple[Sequence[Row], int]], gap: int = 2) -> list[Row]:
+    """Blocks of rows, each with its width, side by side."""
+    height = max((len(rows) for rows, _ in blocks), default=0)
+    result: list[Row] = []
+    for y in range(height):
+        spans: list[Span] = []
+        for number, (rows, width) in enumerate(blocks):
+            if number:
+                spans.append((" " * gap, "text"))
+            spans.extend(pad(rows[y] if y < len(rows) else (), width))
+        result.append(tuple(spans))
+    return result
+
+
+def flow(items: Iterable[Row], width: int, lines: int, gap: int = 3) -> list[Row]:
+    """Items one after another over at most `lines` rows. What does not fit is left out whole."""
+    rows: list[Row] = []
+    current: list[Span] = []
+    used = 0
+    for item in items:
+        size = row_width(item)
+        if size > width:
+            continue
+        if current and used + gap + size > width:
+            if len(rows) + 1 >= lines:
+                continue
+            rows.append(tuple(current))
+            current, used = [], 0
+        if current:
+            current.append((" " * gap, "text"))
+            used += gap
+        current.extend(item)
+        used += size
+    if current:
+        rows.append(tuple(current))
+    return rows
+
+
+def wrap(text: str, width: int, role: str = "text", indent: str = "") -> list[Row]:
+    """A paragraph as rows, broken at spaces; a word longer than a row is cut by cells."""
+    rows: list[Row] = []
+    line = indent
+    room = max(1, width)
+    for word in text.split():
+        while cell_len(word) > room - len(indent) > 0:
+            head = set_cell_size(word, room - len(indent)).rstrip()
+            if line.strip():
+                rows.append(((line, role),))
+            rows.append(((indent + head, role),))
+            word, line = word[len(head) :], indent
+        joined = f"{line} {word}" if line.strip() else indent + word
+        if cell_len(joined) > room:
+            rows.append(((line, role),))
+            line = indent + word
+        else:
+            line = joined
+    if line.strip():
+        rows.append(((line, role),))
+    return rows
+
+
+def heading(title: str, width: int, note: str = "") -> Row:
+    """A rule across the width with a title, and a note at its right end when it fits."""
+    name = fit(title, min(cell_len(title), max(0, width - 6)))
+    used = cell_len(name) + 4
+    if note and used + cell_len(note) + 4 <= width:
+        rule = "─" * (width - used - cell_len(note) - 3)
+        return (("─ ", "rule"), (name, "title"), (f" {rule} ", "rule"), (f"{note} ", "dim"))
+    return (("─ ", "rule"), (name, "title"), (f" {'─' * (width - used + 1)}", "rule"))
+
+
+def bar(fraction: float, width: int) -> str:
+    """A horizontal bar of `width` cells in eighths."""
+    eighths = round(min(1.0, max(0.0, fraction)) * width * 8)
+    if fraction > 0:
+        eighths = max(1, eighths)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)
+
+
+def changed_width(old: Row, new: Row) -> int:
+    """Cells from the left edge to the last cell that differs between two rows of one width."""
+    old_spans, new_spans = list(old), list(new)
+    while old_spans and new_spans and old_spans[-1] == new_spans[-1]:
+        old_spans.pop()
+        new_spans.pop()
+    width = max(row_width(tuple(old_spans)), row_width(tuple(new_spans)))
+    if old_spans and new_spans and old_spans[-1][1] == new_spans[-1][1]:
+        before, after = old_spans[-1][0], new_spans[-1][0]
+        if len(before) == len(after) and cell_len(before) == len(before) == cell_len(after):
+            same = 0
+            while same < len(after) and before[-1 - same] == after[-1 - same]:
+                same += 1
+            width -= same
+    return width
+
+
+class LineView(Widget):
+    """Draws rows; repaints only the rows, and of those only up to the last cell, that changed."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{role}" for role in ROLES}
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows: list[Row] = []
+        self._strips: dict[int, Strip] = {}
+        self._looks: dict[str, Style] = {}
+        self._drawn_width = 0
+
+    @property
+    def drawn(self) -> list[str]:
+        """What is shown, as plain text."""
+        return ["".join(text for text, _ in row) for row in self._rows]
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show `rows` from the top; rows under them are blank."""
+        width, height = self.size
+        old = self._rows
+        new = [pad(row, width) for row in rows[:height]]
+        self._rows = new
+        if len(old) != len(new) or width != self._drawn_width:
+            self._drawn_width = width
+            self._strips.clear()
+            self.refresh()
+            return
+        regions = []
+        for y, (before, after) in enumerate(zip(old, new, strict=True)):
+            if before != after:
+                self._strips.pop(y, None)
+                regions.append(Region(0, y, max(1, changed_width(before, after)), 1))
+        if regions:
+            self.refresh(*regions)
+
+    def render_line(self, y: int) -> Strip:
+        """One line, from what was built when it last changed."""
+        strip = self._strips.get(y)
+        if strip is None or strip.cell_length != self.size.width:
+            row = self._rows[y] if y < len(self._rows) else ()
+            look = self._look
+            segments: list[Segment] = []
+            for text, role in row:
+                style = look(role, blank=text.isspace())
+                if segments and segments[-1].style == style:
+                    segments[-1] = Segment(segments[-1].text + text, style)
+                elif text:
+                    segments.append(Segment(text, style))
+            strip = Strip(segments).adjust_cell_length(self.size.width, look("text"))
+            self._strips[y] = strip
+        return strip
+
+    def notify_style_update(self) -> None:
+        """Forget strips in the old theme's colours."""
+        self._looks.clear()
+        self._strips.clear()
+        super().notify_style_update()
+
+    def _look(self, role: str, *, blank: bool = False) -> Style:
+        name = f"{role} blank" if blank else role
+        style = self._looks.get(name)
+        if style is None:
+            style = self.get_component_rich_style(f"line--{role}")
+            if blank and not style.underline and not style.reverse:
+                # A blank has no foreground: 20 bytes less for every gap on the way to the terminal.
+                style = Style(bgcolor=style.bgcolor)
+            self._looks[name] = style
+        return style

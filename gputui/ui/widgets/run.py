@@ -1,0 +1,131 @@
+"""The run's own lines: what it is, how far it got, what it reports."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from gputui.analysis.formats import duration, percent, quantity
+from gputui.session import Run
+from gputui.ui.widgets.lines import Row, bar, clip, flow
+
+_TIMES = (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_seconds", 1e9), ("_s", 1e9))
+_SHORT = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+}
+
+
+def metric_text(name: str, value: float | int | str | bool | None) -> tuple[str, str]:
+    """A reported metric as (label, figure): the unit is the suffix of its name."""
+    label = name
+    text = str(value)
+    if value is None:
+        text = "n/a"
+    elif isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, int | float):
+        label, text = _with_unit(name, float(value))
+    words = [_SHORT.get(word, word) for word in label.split("_") if word]
+    return " ".join(words), text
+
+
+def _with_unit(name: str, value: float) -> tuple[str, str]:
+    for suffix, factor in (
+        ("_ns", 1.0),
+        ("_us", 1e3),
+        ("_ms", 1e6),
+        ("_seconds", 1e9),
+        ("_s", 1e9),
+    ):
+        if name.endswith(suffix) and not name.endswith("_per_s"):
+            return name.removesuffix(suffix), duration(value * factor)
+    for suffix, unit in (
+        ("_bytes_per_s", "B/s"),
+        ("_bytes", "B"),
+    ):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), quantity(value, unit)
+    if name.endswith("_per_s"):
+        return f"{name.removesuffix('_per_s')}/s", quantity(value)
+    if name.endswith("_percent"):
+        return name.removesuffix("_percent"), percent(value)
+    return name, quantity(value)
+
+
+def state(run: Run) -> tuple[str, str]:
+    """What became of the run, and its role."""
+    if run.ended is None:
+        return f"▶ running {duration(run.duration_ns)}", "accent"
+    took = duration(run.duration_ns)
+    if run.ended.stopped:
+        return f"■ stopped after {took}", "warn"
+    if run.ended.exit_code == 0:
+        return f"✓ done in {took}", "good"
+    return f"✗ FAILED after {took}: {run.ended.reason}", "hot"
+
+
+def eta_ns(run: Run) -> float | None:
+    """Time left of the stage at its mean speed so far, None while nothing can be said."""
+    progress = run.progress
+    if run.ended is not None or progress is None or not progress.total or progress.done <= 0:
+        return None
+    elapsed = run.updated_ns - run.stage_started_ns
+    left = max(0.0, progress.total - progress.done)
+    return elapsed * left / progress.done if elapsed > 0 else None
+
+
+def title_row(run: Run, width: int) -> Row:
+    """Name, state, parameters."""
+    text, role = state(run)
+    given = "  ".join(f"{name}={value}" for name, value in run.started.parameters.items())
+    if run.started.kind == "command":
+        given = " ".join(run.started.arguments)
+    row: Row = ((f"{run.started.name}  ", "title"), (text, role))
+    if given:
+        row = (*row, (f"   {given}", "dim"))
+    return clip(row, width)
+
+
+def progress_row(run: Run, width: int) -> Row:
+    """Stage, bar, how much of it, and how long it may take. Empty when nothing is reported."""
+    progress = run.progress
+    if progress is None:
+        return (("no progress reported", "dim"),) if run.is_active else ()
+    done = f"{progress.done:.0f}" if progress.done == int(progress.done) else f"{progress.done:.1f}"
+    unit = f" {progress.unit}" if progress.unit else ""
+    if not progress.total:
+        return clip(
+            (("stage ", "label"), (progress.stage, "value"), (f"  {done}{unit}", "text")), width
+        )
+    fraction = min(1.0, progress.done / progress.total)
+    left = eta_ns(run)
+    ending = f"{int(100 * fraction):>3} %  {done} of {progress.total:.0f}{unit}"
+    if left is not None and fraction < 1:
+        ending += f"  about {duration(left)} left"
+    stage = f"{progress.stage}  "
+    room = width - cell_len(stage) - cell_len(ending) - 4
+    if room < 4:
+        return clip(((stage, "label"), (ending, "value")), width)
+    meter = bar(fraction, min(room, 50))
+    return ((stage, "label"), ("▕", "dim"), (meter, "accent"), ("▏ ", "dim"), (ending, "value"))
+
+
+def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
+    """Figures the workload reported."""
+    items: list[Row] = []
+    for name, value in run.metrics.items():
+        label, text = metric_text(name, value)
+        items.append(((f"{label} ", "label"), (text, "value")))
+    return flow(items, width, lines)
+
+
+def problems(run: Run) -> list[Row]:
+    """What the person must know to trust the figures: losses, and what is not captured."""
+    rows: list[Row] = []
+    dropped = sum(process.dropped for process in run.processes.values())
+    if dropped:
+        rows.append(((f"! {quantity(dropped)} records were dropped: figures are too low", "warn"),))
+    if run.started.capture_unavailable_reason:
+        rows.append(((f"! phases are not seen: {run.started.capture_unavailable_reason}", "warn"),))
+    return rows

@@ -1,0 +1,147 @@
+"""The phase tree as table rows: which lines are open to sight, and what stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from gputui.analysis.formats import count, duration, percent
+from gputui.analysis.phases import PhaseKey, PhaseRow
+from gputui.session import Run
+from gputui.ui.widgets.lines import PHASE_COLORS, bar
+from gputui.ui.widgets.table import Column
+
+_NARROW_BAR, _WIDE_BAR = 8, 20
+
+
+def visible_rows(
+    rows: Sequence[PhaseRow], collapsed: Collection[PhaseKey], needle: str = ""
+) -> list[PhaseRow]:
+    """Rows whose ancestors are all expanded.
+
+    With a `needle`: those whose name holds it (in any case), with their ancestors, collapsed
+    or not.
+    """
+    if needle:
+        wanted: set[PhaseKey] = set()
+        low = needle.lower()
+        for row in rows:
+            if low in row.name.lower():
+                process, domain, names = row.key
+                wanted.update(
+                    (process, domain, names[:length]) for length in range(1, len(names) + 1)
+                )
+        return [row for row in rows if row.key in wanted]
+    result = []
+    hidden_below: int | None = None
+    for row in rows:
+        if hidden_below is not None and row.depth > hidden_below:
+            continue
+        hidden_below = row.depth if row.key in collapsed else None
+        result.append(row)
+    return result
+
+
+def phase_colors(run: Run) -> dict[str, int]:
+    """A colour from 1 for each range name, in order of first appearance."""
+    colors: dict[str, int] = {}
+    for node in run.ranges.values():
+        name = node.definition.name
+        if name not in colors:
+            colors[name] = len(colors) % PHASE_COLORS + 1
+    return colors
+
+
+def time_in(row: PhaseRow, now_ns: int) -> int:
+    """CPU time in a phase, the instance that is open now included."""
+    opened = max(0, now_ns - row.open_since_ns) if row.open_since_ns is not None else 0
+    return row.cpu_total_ns + opened
+
+
+def tree_columns(
+    rows: Sequence[PhaseRow],
+    collapsed: Collection[PhaseKey],
+    colors: dict[str, int],
+    now_ns: int,
+    *,
+    on_gpu: bool,
+    ranks: bool,
+    wide: bool,
+) -> list[Column[PhaseRow]]:
+    """The columns of the tree; `rows` is all of it.
+
+    Without a GPU the share is of the time in outermost phases, those that are open included: a
+    phase that lasts the whole run must not look empty until it ends.
+    """
+
+    def name(row: PhaseRow) -> str:
+        marker = ("▸ " if row.key in collapsed else "▾ ") if row.has_children else "  "
+        return f"{'  ' * row.depth}{marker}{row.name}{'  ● now' if row.is_open else ''}"
+
+    def share(row: PhaseRow) -> str:
+        part = share_of(row)
+        if part is None:
+            return ""
+        return f"{bar(part / 100, meter)} {percent(part):>7}"
+
+    meter = _WIDE_BAR if wide else _NARROW_BAR
+
+    def spent(row: PhaseRow) -> int:
+        return time_in(row, now_ns)
+
+    whole = sum(spent(row) for row in rows if row.depth == 0)
+
+    def share_of(row: PhaseRow) -> float | None:
+        if on_gpu:
+            return row.share_percent
+        return 100.0 * spent(row) / whole if whole else None
+
+    columns: list[Column[PhaseRow]] = [
+        Column(
+            "phase",
+            name,
+            0,
+            flexible=True,
+            right=False,
+            width=24,
+            role=lambda row: "accent" if row.is_open else "text",
+        ),
+        Column(
+            "share of GPU" if on_gpu else "share of time",
+            share,
+            1,
+            right=False,
+            width=meter + 8,
+            role=lambda row: f"phase-{colors.get(row.name, 1)}",
+        ),
+        Column("a step", lambda r: duration(r.per_step_ns) if r.per_step_ns else "", 3, width=7),
+        Column("count", lambda row: count(row.instances), 2, width=6),
+        Column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
+        Column("CPU time", lambda row: duration(spent(row)), 2, width=8),
+    ]
+    if on_gpu:
+        columns += [
+            Column("GPU time", lambda row: duration(row.gpu_busy_ns), 2, width=8),
+            Column("kernels", lambda row: count(row.kernels), 4, width=7),
+            Column("launches", lambda row: count(row.launches), 6, width=8),
+        ]
+    if ranks:
+        columns.insert(
+            1, Column("rank", lambda row: str(row.rank if row.rank is not None else row.pid), 1)
+        )
+    return columns
+
+
+def ranges_below(run: Run, key: PhaseKey) -> set[int]:
+    """The range nodes of a row, all threads, and everything inside them."""
+    process, _, names = key
+    level = [number for number in run.roots if run.ranges[number].definition.process == process]
+    for depth, name in enumerate(names):
+        level = [number for number in level if run.ranges[number].definition.name == name]
+        if depth < len(names) - 1:
+            level = [child for number in level for child in run.ranges[number].children]
+    found: set[int] = set()
+    while level:
+        number = level.pop()
+        found.add(number)
+        level.extend(run.ranges[number].children)
+    return found

@@ -1,0 +1,124 @@
+"""What every view shares: the model it reads, and what keys ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import events
+
+from gputui.session import Run, Session
+from gputui.ui.source import Playback, Runner, Source
+from gputui.ui.widgets.lines import LineView, Row
+from gputui.ui.widgets.table import Cursor, Move
+
+SCROLL_LINES = 3
+
+
+@dataclass(slots=True)
+class Model:
+    """What views read. Only the main screen changes it."""
+
+    session: Session
+    source: Source | None = None
+    failure: str = ""
+    paused: bool = False
+
+    @property
+    def run(self) -> Run | None:
+        """The newest run."""
+        return self.session.run
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between samples."""
+        if isinstance(self.source, Runner):
+            return self.source.interval_s
+        return self.session.header.interval_s if self.session.header else 1.0
+
+    @property
+    def can_start(self) -> bool:
+        """Whether workloads can be started: a replay cannot."""
+        return not isinstance(self.source, Playback)
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What Enter shows about the chosen thing."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+class View(LineView):
+    """A whole view as rows. Subclasses say which rows; keys arrive as method calls."""
+
+    SORTS = False
+    FILTERS = False
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+        self.cursor = Cursor()
+        self.needle = ""
+        self.first_item_line = 0
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """What to show in that room."""
+        raise NotImplementedError
+
+    def draw(self) -> None:
+        """Show what the session says now."""
+        width, height = self.size
+        if width and height:
+            self.show(self.rows(width, height))
+
+    def move(self, move: Move) -> None:
+        """Choose another row, or whatever left and right mean here."""
+        if self.cursor.move(move):
+            self.draw()
+
+    def activate(self) -> Details | None:
+        """Enter: details of the chosen thing, or None where Enter did something here."""
+        return None
+
+    def sort(self) -> None:
+        """Sort by the next column."""
+
+    def on_resize(self) -> None:
+        """Lay out again."""
+        self.draw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """The wheel moves three lines."""
+        event.stop()
+        self._roll("down")
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """The wheel moves three lines."""
+        event.stop()
+        self._roll("up")
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the row under the pointer."""
+        line = event.y - self.first_item_line
+        if line >= 0 and self.first_item_line:
+            self.cursor.choose(self.cursor.offset + line)
+            self.draw()
+
+    def _roll(self, move: Move) -> None:
+        for _ in range(SCROLL_LINES):
+            self.cursor.move(move)
+        self.draw()
+
+
+def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> list[Row]:
+    """A friendly block in the middle of an empty view."""
+    inner = max((sum(len(text) for text, _ in row) for row in paragraphs), default=0)
+    left = " " * max(0, (width - max(inner, len(title))) // 2)
+    top = max(0, (height - len(paragraphs) - 2) // 3)
+    rows: list[Row] = [()] * top
+    rows.append(((left, "text"), (title, "title")))
+    rows.append(())
+    rows.extend(((left, "text"), *row) for row in paragraphs)
+    return rows
