@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TextIO
 
-from workloads.catalogue import SCHEMA_VERSION, catalogue
+from workloads.catalogue import SCHEMA_VERSION, catalogue, table_head
 from workloads.command_line import overview, read_arguments
 from workloads.declaration import Outcome, Value, Workload
 from workloads.errors import CannotRun, MonitorGone, Refusal
@@ -54,6 +54,9 @@ def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: Te
             given = read_arguments(workload, arguments)
         outcome = _run(workload, given, report)
         document = _document(workload, outcome)
+        tables = _tables(workload, outcome)
+        for table in tables:
+            report.table(table)
         report.result(document)
     except Refusal as error:
         report.error(error.kind, str(error))
@@ -66,7 +69,7 @@ def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: Te
         line = " ".join(f"{type(error).__name__}: {error}".split())
         report.error("failed", line)
         return _complain(f"{name}: failed: {line}", _FAILED)
-    _print_json(document, stdout)
+    _print_json({**document, "tables": tables}, stdout)
     return 0 if outcome.stopped_by is None else _SIGNALLED + outcome.stopped_by
 
 
@@ -90,6 +93,21 @@ def _document(workload: Workload, outcome: Outcome) -> dict[str, object]:
         "results": {name: finite(value) for name, value in outcome.results.items()},
         "unavailable": dict(outcome.unavailable),
     }
+
+
+def _tables(workload: Workload, outcome: Outcome) -> list[dict[str, object]]:
+    """The declared tables that have rows, `rows` in the order of `columns`."""
+    return [
+        {
+            **table_head(table),
+            "rows": [
+                [finite(row.get(column.name)) for column in table.columns]
+                for row in outcome.tables[table.name]
+            ],
+        }
+        for table in workload.tables
+        if outcome.tables.get(table.name)
+    ]
 
 
 def _reserve_stdout() -> TextIO:

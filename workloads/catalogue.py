@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workloads.declaration import Figure, Parameter, Preset, Workload
+from workloads.declaration import Figure, Parameter, Preset, Table, Workload
 from workloads.registry import Broken, Entry
 
 SCHEMA_VERSION = 1
@@ -31,6 +31,16 @@ def _workload(workload: Workload, source: str) -> Json:
         "phases": list(workload.phases),
         "step_range": workload.step_range,
         "results": [_figure(figure) for figure in workload.results],
+        "tables": [table_head(table) for table in workload.tables],
+    }
+
+
+def table_head(table: Table) -> Json:
+    """A table without its rows: `{name, title, columns: [{name, unit, help}]}`."""
+    return {
+        "name": table.name,
+        "title": table.title,
+        "columns": [_figure(column) for column in table.columns],
     }
 
 

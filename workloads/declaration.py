@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
@@ -145,17 +145,32 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of results, a row for each thing compared. Its columns are figures."""
+
+    name: str
+    title: str
+    columns: tuple[Figure, ...]
+
+
+Row = Mapping[str, FigureValue]
+"""Of a table: cells by the names of its columns. A column left out is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a run gives back.
 
     `parameters` are those that took effect (the device found, not "auto"). `results` holds
-    every declared figure; one that is None has its reason in `unavailable`. `stopped_by` is
-    the signal that ended the run before its end, None for a whole run.
+    every declared figure; one that is None has its reason in `unavailable`. `tables` holds the
+    rows of declared tables by the table's name. `stopped_by` is the signal that ended the run
+    before its end, None for a whole run.
     """
 
     parameters: Mapping[str, Value]
     results: Mapping[str, FigureValue]
     unavailable: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     stopped_by: int | None = None
 
 
@@ -179,6 +194,7 @@ class Workload:
     results: tuple[Figure, ...]
     run: str
     presets: tuple[Preset, ...] = ()
+    tables: tuple[Table, ...] = ()
     step_range: str | None = None
 
     def __post_init__(self) -> None:
@@ -186,8 +202,10 @@ class Workload:
             raise DeclarationError(f"a workload cannot be named {self.name!r}")
         if not re.fullmatch(r"[\w.]+:\w+", self.run):
             raise DeclarationError(f"{self.name}: run is {self.run!r}, not 'module:function'")
-        for names in (self.parameters, self.presets, self.results):
+        for names in (self.parameters, self.presets, self.results, self.tables):
             _refuse_duplicates(self.name, [named.name for named in names])
+        for table in self.tables:
+            _refuse_duplicates(table.name, [column.name for column in table.columns])
         try:
             for preset in self.presets:
                 self.read(preset.values)

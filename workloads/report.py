@@ -5,11 +5,13 @@ it only stderr is told. One line is one message:
 
     {"type": "progress", "stage": str, "done": n, "total": n, "unit": str}
     {"type": "metrics", "metrics": {name: number | string | bool | null}}
+    {"type": "table", "name": str, "title": str, "columns": [...], "rows": [[...]]}
     {"type": "result", "result": {...}}
     {"type": "error", "error": str, "detail": str}
 
 Reports never slow the workload: progress and metrics are limited in rate, and left out while
-the pipe is full because its reader is stopped. Result and error wait for the reader.
+the pipe is full because its reader is stopped. Tables, result and error wait for the reader;
+a table too long for a line is told in several, each with some of its rows.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import TextIO
+from typing import TextIO, cast
 
 from workloads.declaration import FigureValue
 from workloads.errors import MonitorGone, WrongUsage
@@ -31,6 +33,7 @@ LINE_LIMIT_BYTES = 64 * 1024
 _PROGRESS_INTERVAL_NS = 50_000_000
 _METRICS_INTERVAL_NS = 200_000_000
 _DETAIL_LIMIT = 2000
+_ROWS_PER_LINE = 50
 
 
 def report_fd(environment: MutableMapping[str, str]) -> int | None:
@@ -112,6 +115,13 @@ class Report:
         self._waiting_metrics.update(figures)
         if self.metrics_due:
             self._send_metrics(must_arrive=False)
+
+    def table(self, table: Mapping[str, object]) -> None:
+        """A table of the result that follows: `name`, `title`, `columns` and `rows`."""
+        rows = cast(list[object], table["rows"])
+        for first in range(0, len(rows), _ROWS_PER_LINE):
+            part = rows[first : first + _ROWS_PER_LINE]
+            self._send({"type": "table", **table, "rows": part}, must_arrive=True)
 
     def result(self, document: Mapping[str, object]) -> None:
         """The run's result, after any metrics still waiting. Raises ValueError if too long."""

@@ -9,7 +9,7 @@ import pytest
 # Workloads that need no torch: good ones, failing ones, and entry points that are broken.
 PLUGIN = """
 import os, signal, time
-from workloads.declaration import Figure, Outcome, Parameter, Workload
+from workloads.declaration import Figure, Outcome, Parameter, Table, Workload
 from workloads.errors import OutOfMemory
 from workloads.stopping import StopRequest
 
@@ -20,7 +20,10 @@ def count(given, report):
     print("noise on stdout")
     for done in range(to + 1):
         report.progress("counting", done, to, "numbers")
-    return Outcome(parameters={"to": to}, results={"last": float("nan")}, unavailable={})
+    squares = [{"n": n, "square_m2": n * n if n < 3 else float("nan")} for n in range(to + 1)]
+    return Outcome(
+        parameters={"to": to}, results={"last": float("nan")}, tables={"squares": squares}
+    )
 
 def wait(given, report):
     with StopRequest() as stop:
@@ -40,10 +43,17 @@ def bug(given, report):
 def torchless(given, report):
     raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
+SQUARES = Table(
+    name="squares", title="Squares",
+    columns=(Figure(name="n", help="a number"),
+             Figure(name="square_m2", unit="m2", help="its square")),
+)
+
 def declare(name, run, parameters=()):
     return Workload(
         name=name, summary=name, description=name, parameters=parameters, phases=(),
-        results=(Figure(name="last", help="the last number"),), run="counting:" + run,
+        results=(Figure(name="last", help="the last number"),), tables=(SQUARES,),
+        run="counting:" + run,
     )
 
 COUNT = declare("count", "count", (Parameter(name="to", kind="int", default=3, help="end"),))

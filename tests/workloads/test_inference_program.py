@@ -51,7 +51,7 @@ def test_the_pipe_tells_every_stage_and_the_figures_as_they_are_known(answered: 
     first = answered.reported("metrics")[0]["metrics"]
     assert first["parameter_count"] == 658_944
     assert first["effective_precision"] == "fp32 (ieee)"
-    assert answered.reports[-1] == {"type": "result", "result": answered.document()}
+    assert answered.reports[-1] == {"type": "result", "result": answered.result()}
 
 
 def test_narration_is_for_people_on_stderr(answered: Finished) -> None:
@@ -100,7 +100,7 @@ def test_a_run_that_is_stopped_reports_the_tokens_it_wrote() -> None:
     document = finished.document()
     assert document["complete"] is False
     assert 1 <= document["results"]["output_tokens"] < 900
-    assert finished.reports[-1] == {"type": "result", "result": document}
+    assert finished.reports[-1] == {"type": "result", "result": finished.result()}
 
 
 def test_a_run_that_is_stopped_before_its_first_token_ends_at_once() -> None:

@@ -127,6 +127,16 @@ def test_a_line_is_never_longer_than_its_limit(pipe: Pipe, report: Report) -> No
     assert len(error["detail"]) == 2000
 
 
+def test_a_table_too_long_for_a_line_is_told_in_several(pipe: Pipe, report: Report) -> None:
+    rows = [[number, "x" * 200] for number in range(120)]
+    head = {"name": "t", "title": "T", "columns": [{"name": "n"}, {"name": "text"}]}
+    report.table({**head, "rows": rows})
+    parts = pipe.messages()
+    assert len(parts) == 3
+    assert [row for part in parts for row in part["rows"]] == rows
+    assert all(part["columns"] == head["columns"] for part in parts)
+
+
 def test_without_a_pipe_people_are_told_all_the_same() -> None:
     told = io.StringIO()
     report = Report(None, told)

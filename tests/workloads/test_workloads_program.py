@@ -90,9 +90,22 @@ def test_stdout_carries_the_document_alone_and_the_pipe_the_same(plugins: Path) 
         "parameters": {"to": 5},
         "results": {"last": None},
         "unavailable": {},
+        "tables": [
+            {
+                "name": "squares",
+                "title": "Squares",
+                "columns": [
+                    {"name": "n", "unit": None, "help": "a number"},
+                    {"name": "square_m2", "unit": "m2", "help": "its square"},
+                ],
+                "rows": [[0, 0], [1, 1], [2, 4], [3, None], [4, None], [5, None]],
+            }
+        ],
     }
     assert "noise on stdout" in finished.stderr
-    assert finished.reports[-1] == {"type": "result", "result": finished.document()}
+    assert finished.reports[-1] == {"type": "result", "result": finished.result()}
+    (table,) = finished.reported("table")
+    assert table == {"type": "table", **finished.document()["tables"][0]}
     assert [p["done"] for p in finished.reported("progress")] == [0, 5]
 
 

@@ -28,6 +28,16 @@ class Finished:
         document: dict[str, Any] = json.loads(self.stdout)
         return document
 
+    def result(self) -> dict[str, Any]:
+        """The document without its tables, which the pipe carries apart."""
+        return {name: value for name, value in self.document().items() if name != "tables"}
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """The rows of one table, by column."""
+        (table,) = [table for table in self.document()["tables"] if table["name"] == name]
+        names = [column["name"] for column in table["columns"]]
+        return [dict(zip(names, row, strict=True)) for row in table["rows"]]
+
     def reported(self, kind: str) -> list[dict[str, Any]]:
         return [message for message in self.reports if message["type"] == kind]
 
