@@ -52,8 +52,6 @@ class RecordKind(enum.IntEnum):
     API = 19
     """`start`, `end`, `correlation`, `thread`, `name` (of the call), `sub` 0 runtime 1 driver,
     `a` return value."""
-    SYNCHRONIZATION = 20
-    """`start`, `end`, `correlation`, `sub` CUPTI type, `b` stream, `c` context."""
     GRAPH = 21
     """A whole graph launch: as KERNEL, without `name`; `e` graph id."""
     LAUNCH_SHAPE = 22

@@ -73,14 +73,6 @@ def call(kind: int, cbid: int, correlation: int, result: int = 0) -> bytes:
     )  # fmt: skip
 
 
-def synchronization(size: int) -> bytes:
-    return record(
-        size,
-        (0, "I", 38), (4, "I", 3), (8, "Q", 11), (16, "Q", 22), (24, "I", 43), (28, "I", 2),
-        (32, "I", 13),
-    )  # fmt: skip
-
-
 def graph(size: int) -> bytes:
     return record(
         size,
@@ -90,7 +82,7 @@ def graph(size: int) -> bytes:
 
 
 def every_kind(old: bool) -> list[bytes]:
-    sizes = (208, 88, 88, 40, 48) if old else (248, 112, 104, 56, 56)
+    sizes = (208, 88, 88, 48) if old else (248, 112, 104, 56)
     return [
         kernel(sizes[0], b"_Z4gemmPf", 39),
         kernel(216, b"_Z4gemmPf", 45),
@@ -103,8 +95,7 @@ def every_kind(old: bool) -> list[bytes]:
         call(5, 506, 45, 700),
         call(4, 307, 46),
         call(5, 999, 47),
-        synchronization(sizes[3]),
-        graph(sizes[4]),
+        graph(sizes[3]),
         record(64, (0, "I", 17)),
     ]
 

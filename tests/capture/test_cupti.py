@@ -69,8 +69,6 @@ def test_every_kind_of_activity_arrives_whatever_its_size(cupti, tmp_path, gener
     assert call == (900, 990, 4321, 45, 0, 700)
     assert calls["sub"].tolist() == [0, 0, 1, 0]
 
-    (wait,) = trace.of(RecordKind.SYNCHRONIZATION)
-    assert fields(wait, "sub", "start", "end", "correlation", "b", "c") == (3, 11, 22, 43, 13, 2)
     (graph,) = trace.of(RecordKind.GRAPH)
     assert fields(graph, "correlation", "start", "end") == (44, 11, 22)
     assert fields(graph, "a", "b", "c", "e") == (1, 13, 2, 6)
@@ -93,8 +91,9 @@ def test_only_what_is_wanted_is_enabled_and_in_this_order(cupti, tmp_path):
     calls = run_cuda(cupti, tmp_path).words
     assert calls[:3] == ["Subscribe(0)", "SetThreadIdType(1)", "ActivityRegisterCallbacks(0)"]
     kinds = [call for call in calls if call.startswith("ActivityEnable(")]
-    # Never KERNEL (3), which serialises; DRIVER (4) or RUNTIME (5) whole; MARKER (12).
-    assert kinds == [f"ActivityEnable({kind})" for kind in (10, 1, 2, 22, 38)]
+    # Never KERNEL (3), which serialises; DRIVER (4) or RUNTIME (5) whole; MARKER (12);
+    # SYNCHRONIZATION (38), which costs more than all the rest.
+    assert kinds == [f"ActivityEnable({kind})" for kind in (10, 1, 2, 22)]
     runtime = [call for call in calls if "RuntimeApi" in call]
     wanted = (20, 41, 131, 211, 214, 311, 505, 506)
     assert runtime == [f"ActivityEnableRuntimeApi({call})" for call in wanted]
