@@ -340,15 +340,19 @@ def _workloads(arguments: list[str]) -> int:
     return 0
 
 
+_FILE_HELP = (
+    "a recording, an SQLite export of nsys, or CSV tables of nsys stats (a folder, or what their "
+    "names begin with); - reads a recording on standard input"
+)
+
+
 def _load_run(name: str) -> tuple[Session, Run]:
     """The folded session of a recording and its newest run; damage is told on stderr."""
-    from gputui.journal import JournalError, JournalReader
+    from gputui.journal import JournalError
     from gputui.session import Session
+    from gputui.sources.recordings import open_recording
 
-    if name == "-":
-        reader = JournalReader(sys.stdin.buffer, "standard input")
-    else:
-        reader = JournalReader.open(Path(name))
+    reader = open_recording(name)
     session = Session()
     session.apply(reader)
     if reader.damage:
@@ -366,7 +370,7 @@ def _load_run(name: str) -> tuple[Session, Run]:
 
 def _summary(arguments: list[str]) -> int:
     parser = _Parser(prog="gputui summary", description="What a recorded run did.")
-    parser.add_argument("file", help="a recording; - reads standard input")
+    parser.add_argument("file", help=_FILE_HELP)
     parser.add_argument("--table", metavar="NAME", help="one table alone")
     parser.add_argument(
         "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
@@ -391,7 +395,7 @@ def _summary(arguments: list[str]) -> int:
 
 def _export(arguments: list[str]) -> int:
     parser = _Parser(prog="gputui export", description="Write a recorded run for another tool.")
-    parser.add_argument("file", help="a recording; - reads standard input")
+    parser.add_argument("file", help=_FILE_HELP)
     parser.add_argument("--format", required=True, choices=("csv", "json", "md"))
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="default: stdout")
     options = parser.parse_args(arguments)

@@ -39,8 +39,31 @@ class Event(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="ev
 # --- the machine ---------------------------------------------------------------------------
 
 
+class MigFacts(Record, frozen=True, kw_only=True):
+    """What does not change about one MIG instance of a GPU.
+
+    An instance is a part of its GPU, not a GPU of its own: power, temperature and clocks are the
+    card's. `index` is the driver's; instances that share a `gpu_instance_id` share its memory
+    and its counters.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    """The profile, as "1g.18gb"."""
+    gpu_instance_id: int
+    compute_instance_id: int | None = None
+    sm_count: int | None = None
+    memory_total_bytes: int | None = None
+
+
 class GpuFacts(Record, frozen=True, kw_only=True):
-    """What does not change about one GPU while the program runs."""
+    """What does not change about one GPU while the program runs.
+
+    `memory_kind` "unified" is a chip whose memory is the host's: its memory figures are those of
+    the host. `pcie_generation` and `pcie_width` are the most the link can do. `topology` is, by
+    the other GPU's index, the way to it in the words of `nvidia-smi topo -m` ("NV18", "PIX").
+    """
 
     index: int
     uuid: str
@@ -60,6 +83,20 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     pcie_width: int | None = None
     gpm_supported: bool = False
     mig_enabled: bool | None = None
+    architecture: str | None = None
+    vbios_version: str | None = None
+    memory_kind: Literal["device", "unified"] = "device"
+    bar1_total_bytes: int | None = None
+    power_limit_default_watts: float | None = None
+    power_limit_minimum_watts: float | None = None
+    power_limit_maximum_watts: float | None = None
+    temperature_shutdown_celsius: float | None = None
+    memory_temperature_maximum_celsius: float | None = None
+    nvlink_count: int | None = None
+    nvlink_link_bytes_per_s: float | None = None
+    """What one link carries each way."""
+    topology: dict[int, str] = {}
+    mig_instances: tuple[MigFacts, ...] = ()
 
 
 class HostFacts(Record, frozen=True, kw_only=True):
@@ -92,8 +129,27 @@ class Header(Event, frozen=True, kw_only=True, tag="header"):
     gpu_unavailable_reason: str | None = None
 
 
+class MigSample(Record, frozen=True, kw_only=True):
+    """One MIG instance at one moment. Reasons of what is None are `mig.INDEX.FIELD`."""
+
+    index: int
+    memory_used_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_bandwidth_percent: float | None = None
+    graphics_active_percent: float | None = None
+    sm_active_percent: float | None = None
+    sm_occupancy_percent: float | None = None
+    tensor_active_percent: float | None = None
+
+
 class GpuSample(Record, frozen=True, kw_only=True):
-    """One GPU at one moment. Field names are those of `--once --json`."""
+    """One GPU at one moment. Field names are those of `--once --json`.
+
+    `power_watts` is the driver's average over a second (Ampere and later), as nvidia-smi's
+    power.draw; `temperature_margin_celsius` is how much hotter the GPU may get before it slows
+    down; `graphics_active_percent` and the pipes are shares of cycles (GPM).
+    """
 
     index: int
     utilization_percent: float | None = None
@@ -115,6 +171,21 @@ class GpuSample(Record, frozen=True, kw_only=True):
     nvlink_rx_bytes_per_s: float | None = None
     nvlink_tx_bytes_per_s: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    power_instant_watts: float | None = None
+    temperature_margin_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    fan_percent: float | None = None
+    performance_state: int | None = None
+    """0 (fastest) to 15."""
+    video_clock_mhz: int | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    graphics_active_percent: float | None = None
+    integer_active_percent: float | None = None
+    fp16_active_percent: float | None = None
+    fp32_active_percent: float | None = None
+    fp64_active_percent: float | None = None
+    mig_instances: tuple[MigSample, ...] = ()
 
 
 class HostSample(Record, frozen=True, kw_only=True):
@@ -123,10 +194,15 @@ class HostSample(Record, frozen=True, kw_only=True):
     cpu_percent: float | None = None
     memory_used_bytes: int | None = None
     load_1m: float | None = None
+    swap_used_bytes: int | None = None
 
 
 class ProcessSample(Record, frozen=True, kw_only=True):
-    """One process that holds memory on a GPU, as the driver and the host see it."""
+    """One process on one GPU, as the driver and the host see it.
+
+    A process is its pid and its `start_time_ns`, because pids are used again. `kind` is the
+    driver's: C computes, G draws. `gpu_instance_id` is the MIG instance it is on.
+    """
 
     pid: int
     gpu: int
@@ -136,10 +212,29 @@ class ProcessSample(Record, frozen=True, kw_only=True):
     sm_percent: float | None = None
     cpu_percent: float | None = None
     host_memory_bytes: int | None = None
+    kind: Literal["C", "G", "C+G"] | None = None
+    memory_bandwidth_percent: float | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    start_time_ns: Moment | None = None
+    parent_pid: int | None = None
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+
+class LauncherSample(Record, frozen=True, kw_only=True):
+    """An ancestor of processes on GPUs that is not on one itself: what a tree hangs from."""
+
+    pid: int
+    parent_pid: int | None = None
+    start_time_ns: Moment
+    user: str | None = None
+    command: str | None = None
 
 
 class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
-    """One tick of the sampler. `processes` is None when they were not asked for this tick.
+    """One tick of the sampler. `processes` is None when they were not asked for this tick, and
+    `launchers` goes with it.
 
     `own_cpu_percent` is what gputui itself used of one core since the last tick.
     """
@@ -148,13 +243,51 @@ class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
     gpus: tuple[GpuSample, ...] = ()
     processes: tuple[ProcessSample, ...] | None = None
     own_cpu_percent: float | None = None
+    launchers: tuple[LauncherSample, ...] = ()
+
+
+class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
+    """What costs the driver milliseconds to tell, or seldom changes: read every few seconds.
+
+    `time_ns` is when it was read. Counters count from where the driver began to: energy and
+    throttle times from its load, ECC errors from the last reset and (`_lifetime`) for ever.
+    Field names are those of `--once --json`; reasons are in GpuUnavailable.
+    """
+
+    gpu: int
+    energy_joules: float | None = None
+    throttle_seconds: dict[str, float] | None = None
+    """By reason, in the words of `throttle_reasons`."""
+    pcie_link_generation: int | None = None
+    pcie_link_width: int | None = None
+    pcie_replays: int | None = None
+    nvlink_active_count: int | None = None
+    bar1_used_bytes: int | None = None
+    compute_mode: str | None = None
+    persistence_mode: bool | None = None
+    ecc_enabled: bool | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    ecc_corrected_lifetime: int | None = None
+    ecc_uncorrected_lifetime: int | None = None
+    remapped_rows_corrected: int | None = None
+    remapped_rows_uncorrected: int | None = None
+    row_remapping_pending: bool | None = None
+    row_remapping_failed: bool | None = None
+    retired_pages: int | None = None
+    page_retirement_pending: bool | None = None
+    xid_count: int | None = None
+    """Xid errors since gputui began to listen."""
+    last_xid: int | None = None
+    last_xid_time_ns: Moment | None = None
 
 
 class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
     """Why fields of one GPU are None: field name → reason. Replaces what was said before.
 
-    The names are those of `GpuSample` and of `GpuFacts`; `device` is there too when one reason
-    holds for the whole card (lost, or no answer).
+    The names are those of `GpuSample`, `GpuStatus` and `GpuFacts`, with `mig.INDEX.` before those
+    of an instance; `device` is there too when one reason holds for the whole card (lost, or no
+    answer).
     """
 
     gpu: int
@@ -249,7 +382,7 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
-    """The child is gone. Exactly one of `exit_code` and `signal` is set.
+    """The child is gone. One of `exit_code` and `signal` is set, neither where nobody knows.
 
     `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` tells
     that gputui ended it at the user's wish.
@@ -469,6 +602,7 @@ class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
 AnyEvent = (
     Header
     | MachineSample
+    | GpuStatus
     | GpuUnavailable
     | HostUnavailable
     | RunStarted

@@ -1,0 +1,56 @@
+"""One way to open whatever holds a session: a journal, an nsys export, tables of nsys stats."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from gputui.events import AnyEvent, Header
+from gputui.journal import JournalReader
+from gputui.sources.nsys import NsysReport, NsysTables
+from gputui.sources.nsys.database import MAGIC
+
+
+class Recording(Protocol):
+    """The events of a session, oldest first, read once.
+
+    `skipped` counts what this version does not know, `damage` says where and why reading ended
+    early; both grow while iterating.
+    """
+
+    name: str
+    header: Header
+    skipped: int
+    damage: str | None
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        """The header first."""
+        ...
+
+
+def open_recording(path: str) -> Recording:
+    """What is at `path`; "-" is a journal on standard input.
+
+    `path` is a file, a folder with the CSV tables of one report, or what their names begin with.
+    Raises JournalError, one line, where there is no session.
+    """
+    if path == "-":
+        return JournalReader(sys.stdin.buffer, "standard input")
+    place = Path(path)
+    if not place.is_file() or place.suffix == ".csv":
+        tables = NsysTables.find(place)
+        if tables is not None:
+            return tables
+    elif _starts_with(place, MAGIC):
+        return NsysReport(place)
+    return JournalReader.open(place)
+
+
+def _starts_with(path: Path, magic: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False  # whoever opens it next says why
