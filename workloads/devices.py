@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,10 @@ from dataclasses import dataclass
 import psutil
 import torch
 
+from workloads.declaration import FigureValue
 from workloads.errors import CannotRun, OutOfMemory
+
+NO_MEMORY_COUNT = "torch counts its memory on CUDA devices alone"
 
 _TF32_CAPABILITY = (8, 0)
 """Ampere: the first compute capability with TF32 tensor cores (CUDA C++ Programming Guide)."""
@@ -94,13 +98,10 @@ def out_of_memory_explained() -> Iterator[None]:
     """Turns a failed allocation, on the GPU or on the host, into OutOfMemory with one line."""
     try:
         yield
-    except MemoryError as error:
-        raise OutOfMemory(_what_was_tried(str(error) or "the host has no more")) from error
-    except RuntimeError as error:
-        is_host = "DefaultCPUAllocator" in str(error)
-        if not is_host and not isinstance(error, torch.OutOfMemoryError):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
-        raise OutOfMemory(_what_was_tried(str(error))) from error
+        raise OutOfMemory(_what_was_tried(str(error) or "the host has no more")) from error
 
 
 def _what_was_tried(message: str) -> str:
@@ -110,3 +111,29 @@ def _what_was_tried(message: str) -> str:
     told = [number for number, text in enumerate(sentences) if "ried to allocate" in text]
     first = told[0] if told else 0
     return " ".join(sentences[first : first + 2])[:400]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is a failed allocation, on the GPU or on the host."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError | OutOfMemory):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
+def release_memory(device: torch.device) -> None:
+    """Gives back what nothing refers to any more, so that the next row starts as the first did."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> tuple[dict[str, FigureValue], dict[str, str]]:
+    """The most that was allocated and reserved, as figures, and why those that are None are."""
+    if device.type == "cuda":
+        return {
+            "peak_memory_allocated_bytes": torch.cuda.max_memory_allocated(device),
+            "peak_memory_reserved_bytes": torch.cuda.max_memory_reserved(device),
+        }, {}
+    peaks = ("peak_memory_allocated_bytes", "peak_memory_reserved_bytes")
+    return dict.fromkeys(peaks), dict.fromkeys(peaks, NO_MEMORY_COUNT)

@@ -15,6 +15,7 @@ from workloads.devices import (
     find_device,
     free_bytes,
     out_of_memory_explained,
+    peak_memory,
     set_precision,
     synchronize,
 )
@@ -187,10 +188,8 @@ def _derived(
     figures: dict[str, FigureValue] = {
         "model_bytes_per_step": None,
         "model_bandwidth_bytes_per_s": None,
-        "peak_memory_allocated_bytes": None,
-        "peak_memory_reserved_bytes": None,
     }
-    unavailable: dict[str, str] = {}
+    peaks, unavailable = peak_memory(device)
     if latency.itl_p50_ms is None:
         gaps = ("tpot_ms", "itl_p50_ms", "itl_p99_ms")
         of_decode = ("model_bytes_per_step", "model_bandwidth_bytes_per_s")
@@ -201,10 +200,4 @@ def _derived(
         step_bytes = decode_step_bytes(settings.shape, settings.batch, positions, dtype.itemsize)
         figures["model_bytes_per_step"] = round(step_bytes)
         figures["model_bandwidth_bytes_per_s"] = step_bytes / (latency.itl_p50_ms / 1e3)
-    if device.type == "cuda":
-        figures["peak_memory_allocated_bytes"] = torch.cuda.max_memory_allocated(device)
-        figures["peak_memory_reserved_bytes"] = torch.cuda.max_memory_reserved(device)
-    else:
-        peaks = ("peak_memory_allocated_bytes", "peak_memory_reserved_bytes")
-        unavailable |= dict.fromkeys(peaks, "torch counts its memory on CUDA devices alone")
-    return figures, unavailable
+    return figures | peaks, unavailable
