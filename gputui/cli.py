@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gputui.settings import Settings
     from gputui.sources.live import LiveOptions
     from gputui.sources.run import RunRequest
+    from gputui.ui import Connect, Source
 
 USAGE_ERROR = 2
 
@@ -27,7 +28,8 @@ gputui [--workload NAME [-p KEY=VALUE ...] | -- CMD ARG ...]
        gputui --once [--json]
        gputui workloads [NAME] [--json]   |   gputui doctor [--json]
        gputui summary FILE [--table NAME] [--format table|json|csv|md]
-       gputui export FILE --format FORMAT [-o OUT]"""
+       gputui export FILE --format FORMAT [-o OUT]
+       gputui compare FILE FILE ... [--format ...] [--fail-if CONDITION]"""
 
 
 class _UsageError(Exception):
@@ -251,25 +253,53 @@ def _screen(
     command: list[str] | None,
 ) -> int:
     _need_terminal()
-    from gputui.ui import run_live
-
-    live = _live_options(options, settings, _typed(arguments, command), False)
     output = Path(options.output) if options.output else None
-    return run_live(settings, live, request, output)
+
+    def connect(notify: Callable[[], None]) -> Source:
+        # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
+        import time
+
+        from gputui.journal import JournalWriter, RunRecorder, default_path
+        from gputui.sources.live import Live
+
+        recording = (
+            JournalWriter(output)
+            if output
+            else RunRecorder(lambda name: default_path(name, time.time()))
+        )
+        typed = _typed(arguments, command)
+        live = Live(notify, recording, _live_options(options, settings, typed, False))
+        if request is not None:
+            live.start_run(request)
+        return live
+
+    return _run_app(connect, settings, shows_run=request is not None)
+
+
+def _run_app(connect: Connect, settings: Settings, *, shows_run: bool) -> int:
+    if settings.no_color:
+        os.environ["NO_COLOR"] = "1"
+    from gputui.session import Session
+    from gputui.ui import Options, run_app
+
+    look = Options(theme=settings.theme, ascii=settings.ascii, shows_run=shows_run)
+    return run_app(connect, Session(), look)
 
 
 def _replay(options: argparse.Namespace, settings: Settings) -> int:
     start_s = _seconds(options.start, "--start") if options.start else 0.0
     path = str(Path(__file__).with_name("demo.gputui")) if options.demo else options.replay
-    from gputui.sources.replay import MAXIMUM_SPEED, MINIMUM_SPEED
+    from gputui.sources.replay import MAXIMUM_SPEED, MINIMUM_SPEED, Replay
 
     speed = options.speed if options.speed is not None else 1.0
     if not MINIMUM_SPEED <= speed <= MAXIMUM_SPEED:
         raise _UsageError(f"--speed {speed:g}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
     _need_terminal()
-    from gputui.ui import run_replay
 
-    return run_replay(settings, path, speed, start_s)
+    def connect(notify: Callable[[], None]) -> Source:
+        return Replay.open(path, notify, speed=speed, start_s=start_s)
+
+    return _run_app(connect, settings, shows_run=True)
 
 
 def _need_terminal() -> None:
@@ -411,6 +441,39 @@ def _export(arguments: list[str]) -> int:
     return 0
 
 
+def _compare(arguments: list[str]) -> int:
+    parser = _Parser(
+        prog="gputui compare",
+        description="What differs between runs, and whether it exceeds the spread between steps.",
+    )
+    parser.add_argument("baseline", metavar="FILE", help=_FILE_HELP)
+    parser.add_argument("others", metavar="FILE", nargs="+", help="compared with the first")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
+    )
+    parser.add_argument(
+        "--fail-if", dest="conditions", metavar="CONDITION", action="append", default=[],
+        help="exit 1 where this holds, as 'decode.gpu_busy_ns>+5%%'; may be repeated",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    from gputui.analysis.compare import Subject, compare
+    from gputui.analysis.gate import Condition, GateError
+    from gputui.export.comparison import comparison_text
+
+    try:
+        conditions = [Condition.parse(text) for text in options.conditions]
+        names = [options.baseline, *options.others]
+        comparison = compare([Subject(name, *_load_run(name)) for name in names])
+        tripped = [line for condition in conditions for line in condition.tripped(comparison)]
+    except GateError as error:
+        raise _UsageError(f"--fail-if {error}") from None
+    sys.stdout.write(comparison_text(comparison, options.format, _columns()))
+    sys.stdout.flush()
+    for line in tripped:
+        print(f"gputui: {line}", file=sys.stderr)
+    return 1 if tripped else 0
+
+
 def _doctor(arguments: list[str]) -> int:
     parser = _Parser(prog="gputui doctor", description="What works on this machine, and the mend.")
     parser.add_argument("--json", action="store_true", help="as JSON")
@@ -430,5 +493,6 @@ _SUBCOMMANDS: dict[str, Callable[[list[str]], int]] = {
     "workloads": _workloads,
     "summary": _summary,
     "export": _export,
+    "compare": _compare,
     "doctor": _doctor,
 }

@@ -2,7 +2,8 @@
 
 Count, total, minimum, maximum and the sum of squared differences merge exactly (Chan, Golub and
 LeVeque 1983). The median needs the values: they travel as (value, count) pairs while few differ,
-and as buckets no further than 1 % from each value after that.
+and as buckets no further than 1 % from each value after that. Arrays become distributions in
+`gputui.sources.capture.grouping`; this module, which every view needs, does without NumPy.
 """
 
 from __future__ import annotations
@@ -10,81 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import numpy as np
-import numpy.typing as npt
-
 from gputui.events import Distribution
-
-DELTA_VALUES = 256
-"""A delta with more different values than this travels in buckets."""
 
 EXACT_VALUES = 4096
 """An accumulator with more different values than this keeps buckets from then on."""
 
-_EXACT_BELOW = 1000
-_GAMMA = 1.018
+EXACT_BELOW = 1000
+GAMMA = 1.018
 # A value is at most (γ − 1)/(γ + 1) = 0.9 % from its bucket's middle; rounding the middle to an
 # integer adds at most 0.05 % where buckets begin.
-_LOG_GAMMA = math.log(_GAMMA)
-
-Int64s = npt.NDArray[np.int64]
+LOG_GAMMA = math.log(GAMMA)
 
 
-def bucket_middles(values: Int64s) -> Int64s:
-    """The representative of each value: itself below 1000, else its bucket's middle."""
-    index = np.ceil(np.log(np.maximum(values, 1)) / _LOG_GAMMA)
-    middles = np.rint(2.0 * np.power(_GAMMA, index) / (_GAMMA + 1.0)).astype(np.int64)
-    return np.where(values < _EXACT_BELOW, values, middles)
-
-
-def distribution(values: Int64s) -> Distribution:
-    """The distribution of one non-empty array."""
-    return distributions(np.zeros(len(values), np.int64), values)[1][0]
-
-
-def distributions(
-    keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
-) -> tuple[Int64s, list[Distribution]]:
-    """The distribution of `values` for each different key.
-
-    Gives the sorted different keys and, beside each, its distribution. Arrays are of one length.
-    """
-    if not len(keys):
-        return np.empty(0, np.int64), []
-    order = np.lexsort((values, keys))
-    keys = keys[order]
-    values = values[order]
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
-    ends = np.r_[starts[1:], len(keys)]
-    counts = ends - starts
-    totals = np.add.reduceat(values, starts)
-    differences = values - np.repeat(totals / counts, counts)
-    squares = np.add.reduceat(differences * differences, starts)
-    run_starts = np.flatnonzero(np.r_[True, (values[1:] != values[:-1]) | (keys[1:] != keys[:-1])])
-    run_values = values[run_starts]
-    run_counts = np.diff(np.r_[run_starts, len(values)])
-    first_runs = np.searchsorted(run_starts, starts)
-    last_runs = np.r_[first_runs[1:], len(run_starts)]
-    result = []
-    for i in range(len(starts)):
-        pairs_values = run_values[first_runs[i] : last_runs[i]]
-        pairs_counts = run_counts[first_runs[i] : last_runs[i]]
-        exact = len(pairs_values) <= exact_limit
-        if not exact:
-            pairs_values, inverse = np.unique(bucket_middles(pairs_values), return_inverse=True)
-            pairs_counts = np.bincount(inverse, weights=pairs_counts).astype(np.int64)
-        result.append(
-            Distribution(
-                count=int(counts[i]),
-                total=int(totals[i]),
-                squares=float(squares[i]),
-                minimum=int(values[starts[i]]),
-                maximum=int(values[ends[i] - 1]),
-                values=tuple(zip(pairs_values.tolist(), pairs_counts.tolist(), strict=True)),
-                exact=exact,
-            )
-        )
-    return keys[starts], result
+def bucket_middle(value: int) -> int:
+    """The representative of a value: itself below 1000, else its bucket's middle."""
+    if value < EXACT_BELOW:
+        return value
+    index = math.ceil(math.log(value) / LOG_GAMMA)
+    return round(2.0 * math.pow(GAMMA, index) / (GAMMA + 1.0))
 
 
 class Accumulator:
@@ -202,6 +146,4 @@ class Accumulator:
 
 
 def _coarse(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    pairs = list(pairs)
-    middles = bucket_middles(np.array([value for value, _ in pairs], np.int64))
-    return [(middle, count) for middle, (_, count) in zip(middles.tolist(), pairs, strict=True)]
+    return [(bucket_middle(value), count) for value, count in pairs]

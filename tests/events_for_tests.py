@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.distributions import distribution
 from gputui.events import (
     SCHEMA_VERSION,
     Distribution,
@@ -16,6 +15,7 @@ from gputui.events import (
     RunEnded,
     RunStarted,
 )
+from gputui.sources.capture.grouping import distribution
 
 START_NS = 1_700_000_000_000_000_000
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.distributions import EXACT_VALUES, Accumulator, distribution, distributions
+from gputui.distributions import EXACT_VALUES, Accumulator, bucket_middle
+from gputui.sources.capture.grouping import bucket_middles, distribution, distributions
 
 durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
 
@@ -86,3 +87,10 @@ def test_no_values_give_no_groups() -> None:
     names, found = distributions(np.empty(0, np.int64), np.empty(0, np.int64))
     assert not len(names)
     assert found == []
+
+
+@given(st.integers(0, 10**13))
+def test_a_bucket_is_the_same_for_a_value_and_for_an_array_of_it(value: int) -> None:
+    middle = bucket_middle(value)
+    assert abs(middle - value) <= 0.0095 * value
+    assert bucket_middles(np.array([value], np.int64)).tolist() == [middle]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputui.distributions import distributions
 from gputui.events import Distribution
+from gputui.sources.capture.grouping import distributions
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
