@@ -1,0 +1,230 @@
+"""A comparison as tables for people, and as a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gputui.analysis import formats
+from gputui.analysis.compare import SPREAD_RULE, Comparison, Figure, Item
+from gputui.analysis.report import Cell, Column, Table
+from gputui.analysis.summary import moment
+from gputui.events import SCHEMA_VERSION
+from gputui.export.tables import to_csv, to_markdown, to_text
+
+SHOWN = {
+    "metric": ("value",),
+    "device": (),
+    "phase": ("cpu_avg_ns", "gpu_busy_avg_ns", "gpu_projected_avg_ns", "kernels"),
+    "kernel": ("total_ns", "avg_ns", "instances"),
+}
+"""Figures that tables show, all where empty; the document has every one."""
+
+TITLES = {"metric": "Metrics", "device": "GPUs (averages)", "phase": "Phases", "kernel": "Kernels"}
+
+KERNEL_ROWS = 40
+"""Kernels in a table for people, the longest of the baseline first."""
+
+
+def comparison_text(comparison: Comparison, format_name: str, width: int | None = None) -> str:
+    """The comparison as "table", "md", "json" or "csv"."""
+    if format_name == "json":
+        document = msgspec.json.encode(comparison_document(comparison))
+        return msgspec.json.format(document, indent=2).decode() + "\n"
+    if format_name == "csv":
+        return to_csv(_flat(comparison))
+    tables = comparison_tables(comparison)
+    if format_name == "md":
+        return "\n".join(map(to_markdown, tables))
+    return "\n".join(to_text(table, width) for table in tables)
+
+
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Runs, then metrics, devices, phases and kernels with differences, then what is not in all."""
+    tables = [_runs(comparison)]
+    tables += [_table(comparison, kind) for kind in TITLES]
+    tables.append(_unmatched(comparison))
+    return [table for table in tables if table.rows]
+
+
+def _runs(comparison: Comparison) -> Table:
+    def cells(index: int) -> tuple[Cell, ...]:
+        subject = comparison.subjects[index]
+        header = subject.session.header
+        gpus = ", ".join(dict.fromkeys(gpu.facts.name for gpu in subject.session.gpus.values()))
+        return (
+            "baseline" if index == 0 else f"run {index + 1}",
+            subject.label,
+            subject.run.started.name,
+            header.host.hostname if header else None,
+            gpus or "no GPU",
+            moment(subject.run.started.time_ns),
+            subject.run.duration_ns,
+        )
+
+    columns = (*map(Column, ("", "Session", "Workload", "Host", "GPUs", "Started")),
+               Column("Length (ns)", formats.duration))  # fmt: skip
+    rows = tuple(map(cells, range(len(comparison.subjects))))
+    return Table("runs", "Compared", columns, rows)
+
+
+def _table(comparison: Comparison, kind: str) -> Table:
+    several = len(comparison.subjects) > 2
+    columns = [Column("Name"), Column("Figure"), Column("Baseline")]
+    for index in range(1, len(comparison.subjects)):
+        number = f" {index + 1}" if several else ""
+        columns += [
+            Column(f"Run {index + 1}"),
+            Column(f"Change{number} (%)", _signed_percent),
+            Column(f"Spread{number}"),
+            Column(f"Exceeds{number}"),
+        ]
+    items = comparison.of_kind(kind)
+    left_out = max(0, len(items) - KERNEL_ROWS) if kind == "kernel" else 0
+    rows = tuple(_rows(comparison, items[: len(items) - left_out]))
+    note = "Exceeds: more than the spread between steps" if kind in ("phase", "kernel") else ""
+    if left_out:
+        note += f"; {left_out} more kernels in the json format"
+    return Table(f"compare_{kind}s", TITLES[kind], tuple(columns), rows, note)
+
+
+def _rows(comparison: Comparison, items: list[Item]) -> Iterator[tuple[Cell, ...]]:
+    for item in items:
+        if not item.present[0] or sum(item.present) < 2:
+            continue
+        name = f"{item.was} → {item.name}" if item.was else item.name
+        for figure in SHOWN[item.kind] or item.figures:
+            if figure in item.figures:
+                yield (name, figure, *_cells(comparison, item.figures[figure]))
+
+
+def _cells(comparison: Comparison, figure: Figure) -> Iterator[Cell]:
+    show = _unit(figure.name)
+    base = figure.values[0]
+    yield show(base.amount) if base else formats.MISSING
+    for index in range(1, len(comparison.subjects)):
+        value, difference = figure.values[index], figure.difference(index)
+        yield show(value.amount) if value else formats.MISSING
+        if difference is None:
+            yield from (None, formats.MISSING, formats.MISSING)
+            continue
+        yield None if difference.percent is None else round(difference.percent, 3)
+        yield formats.MISSING if difference.spread is None else show(difference.spread)
+        yield {None: formats.MISSING, True: "yes", False: "no"}[difference.exceeds_spread]
+
+
+def _flat(comparison: Comparison) -> Table:
+    """Every figure of every item in one table, a row each, as raw numbers."""
+    labels = [subject.label for subject in comparison.subjects]
+    headers = ["kind", "name", "was", "figure", *labels]
+    for label in labels[1:]:
+        headers += [f"{label} {what}" for what in ("percent", "spread", "exceeds_spread")]
+    rows: list[tuple[Cell, ...]] = []
+    for item in comparison.items:
+        for figure in item.figures.values():
+            row: list[Cell] = [item.kind, item.name, item.was, figure.name]
+            row += [value.amount if value else None for value in figure.values]
+            for index in range(1, len(labels)):
+                found = figure.difference(index)
+                row += [found.percent, found.spread, found.exceeds_spread] if found else [None] * 3
+            rows.append(tuple(row))
+    return Table("compare", "Comparison", tuple(map(Column, headers)), tuple(rows))
+
+
+def _unit(name: str) -> Any:
+    if name.endswith("_ns"):
+        return formats.duration
+    if name.endswith("_bytes"):
+        return formats.size
+    return formats.quantity
+
+
+def _signed_percent(value: float | None) -> str:
+    if value is None:
+        return formats.MISSING
+    return f"{value:+.2f} %" if abs(value) < 10 else f"{value:+.1f} %"
+
+
+def _unmatched(comparison: Comparison) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (item.kind, item.was, f"renamed to {item.name}") for item in comparison.renamed
+    ]
+    for item in comparison.missing:
+        lacking = [
+            subject.label
+            for subject, present in zip(comparison.subjects, item.present, strict=True)
+            if not present
+        ]
+        rows.append((item.kind, item.name, f"not in {', '.join(lacking)}"))
+    columns = (Column("Kind"), Column("Name"), Column("What"))
+    return Table("compare_unmatched", "Renamed or not in every run", columns, tuple(rows))
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Every figure of every item, differences against the first run, missing as null."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "spread_rule": SPREAD_RULE,
+        "runs": [
+            {
+                "label": subject.label,
+                "name": subject.run.started.name,
+                "hostname": subject.session.header.host.hostname
+                if subject.session.header
+                else None,
+                "started": moment(subject.run.started.time_ns),
+                "duration_ns": subject.run.duration_ns,
+            }
+            for subject in comparison.subjects
+        ],
+        "items": [_item(comparison, item) for item in comparison.items],
+        "renamed": [
+            {"kind": item.kind, "from": item.was, "to": item.name} for item in comparison.renamed
+        ],
+        "missing": [
+            {
+                "kind": item.kind,
+                "name": item.name,
+                "missing_in": [
+                    subject.label
+                    for subject, present in zip(comparison.subjects, item.present, strict=True)
+                    if not present
+                ],
+            }
+            for item in comparison.missing
+        ],
+    }
+
+
+def _item(comparison: Comparison, item: Item) -> dict[str, Any]:
+    return {
+        "kind": item.kind,
+        "name": item.name,
+        "was": item.was,
+        "figures": {
+            name: {
+                "values": [value.amount if value else None for value in figure.values],
+                "deviations": [value.deviation if value else None for value in figure.values],
+                "counts": [value.count or None if value else None for value in figure.values],
+                "differences": [
+                    _difference(figure, index) for index in range(1, len(comparison.subjects))
+                ],
+            }
+            for name, figure in item.figures.items()
+        },
+    }
+
+
+def _difference(figure: Figure, index: int) -> dict[str, Any] | None:
+    found = figure.difference(index)
+    if found is None:
+        return None
+    return {
+        "absolute": found.absolute,
+        "percent": found.percent,
+        "spread": found.spread,
+        "exceeds_spread": found.exceeds_spread,
+        "standard_errors": found.standard_errors,
+    }

@@ -1,0 +1,252 @@
+"""Runs side by side: matching, differences, the spread between steps, and the gate for CI."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.analysis.compare import Comparison, Subject, compare
+from gputui.analysis.gate import Condition, GateError
+from gputui.cli import run as gputui
+from gputui.events import (
+    AnyEvent,
+    CaptureDelta,
+    DeviceDelta,
+    KernelDefined,
+    KernelDelta,
+    RangeDelta,
+    RunMetrics,
+)
+from gputui.export.comparison import comparison_document
+from gputui.journal import JournalWriter
+from gputui.session import Session
+from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
+
+Make = Callable[..., list[AnyEvent]]
+
+
+def events(
+    decode: tuple[int, ...] = (100, 110, 120),
+    busy: int = 300,
+    kernel: str = "void gemm<128>(float)",
+    phase: str = "decode",
+    tokens_per_s: float = 50.0,
+) -> list[AnyEvent]:
+    return [
+        header(),
+        run_started(),
+        attached(),
+        defined(1, "step"),
+        defined(2, phase, parent=1),
+        KernelDefined(time_ns=at(2), kernel=1, name=kernel, mangled=kernel),
+        KernelDefined(time_ns=at(2), kernel=2, name="relu", mangled="relu"),
+        CaptureDelta(
+            time_ns=at(3),
+            process=1,
+            ranges=(
+                RangeDelta(range=1, cpu=times(500)),
+                RangeDelta(range=2, cpu=times(*decode), gpu_busy_ns=busy),
+            ),
+            kernels=(
+                KernelDelta(process=1, range=2, kernel=1, device=0, time=times(90, 100)),
+                KernelDelta(process=1, range=2, kernel=2, device=0, time=times(10)),
+            ),
+            devices=(
+                DeviceDelta(process=1, device=0, busy_ns=busy, operations=3,
+                            first_start_ns=at(2), last_end_ns=at(3)),
+            ),
+        ),
+        RunMetrics(time_ns=at(4), run=1, metrics={"tokens_per_s": tokens_per_s, "model": "x"}),
+        run_ended(),
+    ]  # fmt: skip
+
+
+def subject(label: str, found: list[AnyEvent]) -> Subject:
+    session = Session()
+    session.apply(found)
+    assert session.run is not None
+    return Subject(label, session, session.run)
+
+
+def compared(*runs: list[AnyEvent]) -> Comparison:
+    return compare([subject(f"run{i}", run) for i, run in enumerate(runs)])
+
+
+def figure(comparison: Comparison, kind: str, name: str, which: str) -> tuple[float, ...]:
+    item = next(item for item in comparison.of_kind(kind) if item.name == name)
+    return tuple(value.amount for value in item.figures[which].values if value)
+
+
+def test_phases_match_by_path_kernels_by_name_metrics_by_name() -> None:
+    comparison = compared(events(), events(decode=(200, 220, 240), busy=600, tokens_per_s=25.0))
+    assert figure(comparison, "phase", "step/decode", "cpu_avg_ns") == (110, 220)
+    assert figure(comparison, "phase", "step/decode", "gpu_busy_ns") == (300, 600)
+    assert figure(comparison, "phase", "step/decode", "gpu_busy_avg_ns") == (100, 200)
+    assert figure(comparison, "kernel", "relu", "total_ns") == (10, 10)
+    assert figure(comparison, "metric", "tokens_per_s", "value") == (50, 25)
+    assert figure(comparison, "device", "gpu0", "gpu_busy_ns") == (300, 600)
+    assert not comparison.missing
+    assert not comparison.renamed
+
+
+def test_a_difference_is_held_against_the_spread_between_steps() -> None:
+    def decode(comparison: Comparison) -> tuple[bool | None, float | None]:
+        item = next(item for item in comparison.items if item.name == "step/decode")
+        found = item.figures["cpu_avg_ns"].difference(1)
+        assert found is not None
+        return found.exceeds_spread, found.spread
+
+    # Both runs deviate by 10 (n − 1) around their averages.
+    assert decode(compared(events(), events(decode=(105, 115, 125)))) == (False, 10.0)
+    assert decode(compared(events(), events(decode=(111, 121, 131)))) == (True, 10.0)
+    assert decode(compared(events(), events(decode=(300,)))) == (None, None)
+
+
+def test_standard_errors_are_welchs() -> None:
+    comparison = compared(events(), events(decode=(130, 140, 150)))
+    item = next(item for item in comparison.items if item.name == "step/decode")
+    found = item.figures["cpu_avg_ns"].difference(1)
+    assert found is not None
+    assert found.standard_errors == pytest.approx(30 / (10**2 / 3 + 10**2 / 3) ** 0.5)
+
+
+def test_what_was_renamed_is_matched_and_listed() -> None:
+    comparison = compared(
+        events(), events(kernel="void gemm<256>(float)", decode=(1, 2, 3), phase="generate")
+    )
+    assert [(item.was, item.name) for item in comparison.renamed] == [
+        ("void gemm<128>(float)", "void gemm<256>(float)")
+    ]
+    assert {(item.name, item.present) for item in comparison.missing} == {
+        ("step/decode", (True, False)),
+        ("step/generate", (False, True)),
+    }
+
+
+def test_three_runs_are_each_compared_with_the_first() -> None:
+    comparison = compared(events(), events(busy=330), events(busy=150))
+    item = next(item for item in comparison.items if item.name == "step/decode")
+    changes = [item.figures["gpu_busy_ns"].difference(i) for i in (1, 2)]
+    assert [round(change.percent or 0) for change in changes if change] == [10, -50]
+
+
+def test_fewer_than_two_runs_is_an_error() -> None:
+    with pytest.raises(ValueError, match="two runs"):
+        compared(events())
+
+
+def test_the_document_names_every_figure_and_is_valid_json() -> None:
+    document = json.loads(json.dumps(comparison_document(compared(events(), events(busy=600)))))
+    item = next(item for item in document["items"] if item["name"] == "step/decode")
+    busy = item["figures"]["gpu_busy_ns"]
+    assert busy["values"] == [300, 600]
+    assert busy["differences"] == [
+        {"absolute": 300, "percent": 100, "spread": None, "exceeds_spread": None,
+         "standard_errors": None}
+    ]  # fmt: skip
+    assert "standard deviation" in document["spread_rule"]
+
+
+# --- the gate ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "trips"),
+    [
+        ("decode.gpu_busy_ns>+5%", True),
+        ("step/decode.gpu_busy_ns > +5%", True),
+        ("decode.gpu_busy_ns>+25%", False),
+        ("decode.gpu_busy_ns>+59", True),
+        ("decode.gpu_busy_ns>+60", False),
+        ("decode.gpu_busy_ns<-5%", False),
+        ("decode.gpu_busy_ns>350", True),
+        ("tokens_per_s<-3%", True),
+        ("tokens_per_s<-30%", False),
+        ("tokens_per_s<45", True),
+        ("relu.total_ns>+0%", False),
+        ("gemm.avg_ns>1", True),
+        ("gpu0.gpu_busy_ns>+10%", True),
+    ],
+)
+def test_conditions(condition: str, trips: bool) -> None:
+    comparison = compared(events(), events(busy=360, tokens_per_s=40.0))
+    assert bool(Condition.parse(condition).tripped(comparison)) is trips
+
+
+def test_a_phase_that_is_gone_trips_its_condition() -> None:
+    lines = Condition.parse("decode.gpu_busy_ns>+5%").tripped(
+        compared(events(), events(phase="other"))
+    )
+    assert lines == ["run1: decode.gpu_busy_ns>+5%: step/decode has no gpu_busy_ns here"]
+
+
+def test_growth_from_nothing_is_over_any_share() -> None:
+    assert Condition.parse("decode.gpu_busy_ns>+5%").tripped(compared(events(busy=0), events()))
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("", "is no condition"),
+        ("decode.gpu_busy_ns", "is no condition"),
+        ("decode.gpu_busy_ns>", "is no condition"),
+        ("decode.gpu_busy_ns>5%", r"say \+5% or -5%"),
+        ("decode.gpu_busy_ns>=+5%", "is no condition"),
+        (">+5%", "is no condition"),
+        ("x" * 5000 + ">1", "is no condition"),
+        ("speed>1", "no run reports a metric 'speed'"),
+        ("prefill.gpu_busy_ns>1", "no run has a phase, kernel or device 'prefill'"),
+        ("decode.colour>1", "has no 'colour'; it has cpu_avg_ns"),
+    ],
+)
+def test_mistakes_are_one_line(condition: str, words: str) -> None:
+    with pytest.raises(GateError, match=words) as caught:
+        Condition.parse(condition).tripped(compared(events(), events()))
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_condition_or_an_error(text: str) -> None:
+    with contextlib.suppress(GateError):
+        assert Condition.parse(text).what
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    for name, found in (("a", events()), ("b", events(busy=360))):
+        writer = JournalWriter(tmp_path / f"{name}.gputui")
+        writer.write(found)
+        writer.close()
+    return str(tmp_path / "a.gputui"), str(tmp_path / "b.gputui")
+
+
+@pytest.mark.parametrize("format_name", ["table", "md", "csv", "json"])
+def test_the_command_prints_every_format(
+    files: tuple[str, str], format_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gputui(["compare", *files, "--format", format_name]) == 0
+    shown = capsys.readouterr().out
+    assert "step/decode" in shown
+    if format_name == "json":
+        assert json.loads(shown)["runs"][1]["label"] == files[1]
+
+
+def test_the_gate_sets_the_exit_status(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gputui(["compare", *files, "--fail-if", "decode.gpu_busy_ns>+50%"]) == 0
+    status = gputui(["compare", *files, "--fail-if", "decode.gpu_busy_ns>+5%"])
+    assert status == 1
+    assert "300 → 360 (+20 %)" in capsys.readouterr().err
+    assert gputui(["compare", *files, "--fail-if", "nonsense"]) == 2
+    assert "gputui: --fail-if 'nonsense' is no condition" in capsys.readouterr().err
+    assert gputui(["compare", files[0], "/nowhere.gputui"]) == 1
