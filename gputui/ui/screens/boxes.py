@@ -74,6 +74,8 @@ class DetailsBox(Dialog[None]):
 class Help(Dialog[None]):
     """Every key."""
 
+    widest = 150
+
     def rows(self, width: int) -> list[Row]:
         """Keys by group, in two columns where there is room."""
         groups: dict[str, list[Row]] = {}
@@ -82,7 +84,7 @@ class Help(Dialog[None]):
             rows.append(((f"{key.shown:<12} ", "key"), (key.help, "text")))
         blocks = [[*rows, ()] for rows in groups.values()]
         title: list[Row] = [(("Keys", "title"),), ()]
-        if width < 104:
+        if width < 128:
             return title + [row for block in blocks for row in block]
         half = (width - 2) // 2
         left = [*blocks[0], *blocks[1], *blocks[3]]

@@ -200,7 +200,7 @@ class DevicesView(View):
             rows += cards.chart_grid(
                 _host_charts(session), session.host_history, width, room, self.model.interval_s
             )
-        return rows
+        return rows[:height]
 
 
 def _host_items(session: Session) -> list[Row]:

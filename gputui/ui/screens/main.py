@@ -19,15 +19,13 @@ from gputui.ui.widgets.bars import KeyBar, TopBar, hints
 from gputui.ui.widgets.field import TextField
 from gputui.ui.widgets.log import LogPane
 from gputui.ui.widgets.table import Move
-from gputui.ui.widgets.view import Model, View
+from gputui.ui.widgets.view import Model, View, is_too_small
 
 if TYPE_CHECKING:
     from gputui.sources.catalogue import Catalogue
     from gputui.ui.app import GputuiApp
     from gputui.ui.screens.export import ExportRequest
     from gputui.ui.screens.workloads import StartRequest
-
-LEAST_WIDTH, LEAST_HEIGHT = 60, 16
 
 # Modules, so that the first frame waits for one view only.
 _VIEWS = {
@@ -76,15 +74,12 @@ class MainScreen(Screen[None]):
         """Show the newest state, unless a dialog hides the screen: what is not seen waits."""
         if not self.is_current:
             return
-        width, height = self.app.size
-        if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-            need = f"needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {width}×{height}"
+        self.view.draw()
+        if is_too_small(self.app.size):
             self.top.show([])
-            self.view.show([(("terminal too small:", "warn"),), ((need, "warn"),)])
             self.bottom.show([])
             return
         self.top.update(self.model, self.current)
-        self.view.draw()
         if self.log_pane.display:
             self.log_pane.draw()
         self._draw_bottom()

@@ -175,7 +175,10 @@ class WorkloadDialog(Dialog[StartRequest | None]):
     def _explanation(self, form: Form, width: int) -> list[Row]:
         """Two lines about the chosen field, always two, so that nothing jumps."""
         parameter = form.chosen
-        if parameter is not None:
+        if parameter is not None and form.error(parameter):
+            text = f"{parameter.name}: {form.error(parameter)}"
+            lines = wrap(text, width, "error")
+        elif parameter is not None:
             lines = wrap(f"{parameter.help} ({parameter.allowed or parameter.kind})", width, "dim")
         elif form.has_presets and form.line == 0:
             preset = form.workload.presets[form.preset - 1] if form.preset else None
@@ -189,7 +192,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         chosen = form.chosen is parameter
         typed = form.fields[parameter.name]
         spans: list[Span] = [(parameter.name.ljust(label), "label")]
-        room = min(28, width - label - 4)
+        room = min(28 if parameter.kind == "text" else 14, width - label - 4)
         if parameter.kind in ("choice", "bool"):
             value = f"‹ {typed.text} ›" if chosen else f"  {typed.text}"
             spans.append((fit(value, room), "value" if not chosen else "accent"))

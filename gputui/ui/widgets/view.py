@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual import events
+from textual.geometry import Size
 
 from gputui.session import Run, Session
 from gputui.ui.source import Playback, Runner, Source
@@ -13,6 +14,8 @@ from gputui.ui.widgets.lines import LineView, Row
 from gputui.ui.widgets.table import Cursor, Move
 
 SCROLL_LINES = 3
+LEAST_WIDTH, LEAST_HEIGHT = 60, 16
+"""A terminal smaller than this is asked to grow."""
 
 
 @dataclass(slots=True)
@@ -70,7 +73,13 @@ class View(LineView):
     def draw(self) -> None:
         """Show what the session says now."""
         width, height = self.size
-        if width and height:
+        if not (width and height):
+            return
+        if is_too_small(self.app.size):
+            need = f"needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {self.app.size.width}×"
+            need += str(self.app.size.height)
+            self.show([(("terminal too small:", "warn"),), ((need, "warn"),)])
+        else:
             self.show(self.rows(width, height))
 
     def move(self, move: Move) -> None:
@@ -110,6 +119,11 @@ class View(LineView):
         for _ in range(SCROLL_LINES):
             self.cursor.move(move)
         self.draw()
+
+
+def is_too_small(size: Size) -> bool:
+    """Whether no view can be read on a terminal of that size."""
+    return size.width < LEAST_WIDTH or size.height < LEAST_HEIGHT
 
 
 def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> list[Row]:
