@@ -22,7 +22,7 @@ from gputui.ui.app import GputuiApp
 from tests.ui import scripted
 
 TICKS = 60
-SETTLE = 200
+SETTLE = 400
 
 
 class CountingDriver(HeadlessDriver):
