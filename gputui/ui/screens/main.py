@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,6 +17,7 @@ from gputui.ui.messages import Called
 from gputui.ui.source import Playback, Runner
 from gputui.ui.widgets.bars import KeyBar, TopBar, hints
 from gputui.ui.widgets.field import TextField
+from gputui.ui.widgets.lines import ROLES
 from gputui.ui.widgets.log import LogPane
 from gputui.ui.widgets.table import Move
 from gputui.ui.widgets.view import Model, View, is_too_small
@@ -41,6 +42,7 @@ class MainScreen(Screen[None]):
     """Takes the keys and shows one view."""
 
     BINDINGS = bindings()
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{role}" for role in ROLES}
 
     def __init__(self, model: Model, first: str) -> None:
         super().__init__()
