@@ -1,0 +1,106 @@
+"""Make the pictures of this folder: every screen, from the recorded H200 session.
+
+    python screenshots/make.py [FOLDER]
+
+Writes SVG files, one a screen, plus the workload menu and the narrow layouts, to this folder
+unless told otherwise. The same recording gives the same pictures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import gputui
+from gputui.events import AnyEvent, RunEnded, RunProgress
+from gputui.hub import Hub
+from gputui.journal import JournalReader
+from gputui.session import Session
+from gputui.sources.catalogue import load_catalogue
+from gputui.ui.app import GputuiApp
+from gputui.ui.source import Options
+
+RECORDING = Path(gputui.__file__).with_name("demo.gputui")
+
+PICTURES: tuple[tuple[str, tuple[int, int], bool, tuple[str, ...]], ...] = (
+    ("devices", (120, 40), False, ("1",)),
+    ("phases", (120, 40), False, ("2",)),
+    ("kernels", (120, 40), True, ("3",)),
+    ("summary", (120, 40), True, ("5",)),
+    ("phases-80x24", (80, 24), False, ("2",)),
+    ("devices-80x24", (80, 24), False, ("1",)),
+    ("phases-200x50", (200, 50), True, ("2",)),
+    ("workloads", (120, 40), True, ("w",)),
+    ("help", (120, 40), True, ("h",)),
+)
+"""Name, columns and lines, whether the run has ended, keys pressed."""
+
+
+class Still:
+    """A source that shows one moment of a recording."""
+
+    def __init__(self, events: list[AnyEvent]) -> None:
+        self.hub = Hub(lambda: None)
+        self.hub.emit(events)
+        self.interval_s = 1.0
+        self.recording = self
+        self.path = None
+        self.failure = None
+        self.catalogue = load_catalogue
+
+    def start(self) -> None:
+        """Nothing moves."""
+
+    def close(self) -> bool:
+        """Nothing to close."""
+        return True
+
+    def start_workload(self, *_: object) -> None:
+        """Pictures start nothing."""
+
+    def stop_run(self) -> None:
+        """Pictures stop nothing."""
+
+
+def moments() -> tuple[list[AnyEvent], list[AnyEvent]]:
+    """The recording until the run is well into its last stage, and whole."""
+    events = list(JournalReader.open(RECORDING))
+    late = [
+        i
+        for i, event in enumerate(events)
+        if isinstance(event, RunProgress) and event.total and event.done > 0.6 * event.total
+    ]
+    ended = [i for i, event in enumerate(events) if isinstance(event, RunEnded)]
+    return events[: late[-1] if late else ended[0]], events
+
+
+async def draw(
+    folder: Path, name: str, size: tuple[int, int], events: list[AnyEvent], keys: tuple[str, ...]
+) -> None:
+    """One picture."""
+    app = GputuiApp(lambda _: Still(events), Session(), Options(shows_run=True))
+    async with app.run_test(size=size) as pilot:
+        while app.model.source is None:
+            await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        await app.workers.wait_for_complete()
+        for _ in range(20):
+            await pilot.pause(0.02)
+        (folder / f"{name}.svg").write_text(app.export_screenshot(title="gputui"))
+    print(f"{name}.svg")
+
+
+def main() -> int:
+    """Draw every picture."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    running, whole = moments()
+    for name, size, ended, keys in PICTURES:
+        asyncio.run(draw(folder, name, size, whole if ended else running, keys))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
