@@ -18,10 +18,11 @@ from importlib.metadata import EntryPoint, entry_points
 from workloads.declaration import Workload, suggestion
 from workloads.errors import CannotRun, WrongUsage
 from workloads.inference import INFERENCE
+from workloads.train import TRAIN
 
 GROUP = "gputui.workloads"
 
-BUILT_IN: tuple[Workload, ...] = (INFERENCE,)
+BUILT_IN: tuple[Workload, ...] = (INFERENCE, TRAIN)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,247 @@
+"""The networks that are trained: CS336's (llama) and GPT-2's, of plain modules.
+
+Ranges inside the layers are the ones of the seeds' attention study. They stand only where
+Python runs: a compiled model has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from workloads.ranges import Range
+from workloads.train.shapes import GPT2_CONTEXT, Shape
+
+_ROPE_BASE = 10_000.0
+"""Su et al., 2021, RoFormer, section 3.2.2."""
+
+_INITIAL_DEVIATION = 0.02
+
+MHA = "MHA(total)"
+INSIDE_MHA = (
+    "QKV projections",
+    "RoPE(Q)",
+    "RoPE(K)",
+    "attn_logits (QK^T) + mask",
+    "softmax",
+    "attn*V (context)",
+    "scaled_dot_product_attention",
+    "output proj",
+)
+OUTSIDE_MHA = ("embedding", "norm", "FFN", "lm_head")
+
+RangeOf = Callable[[str], AbstractContextManager[None]]
+
+
+class LayerRanges:
+    """The ranges inside a forward pass, by name; `counting` while one runs on its own."""
+
+    def __init__(self) -> None:
+        self._ranges = {name: Range(name) for name in (MHA, *INSIDE_MHA, *OUTSIDE_MHA)}
+
+    def __call__(self, name: str) -> AbstractContextManager[None]:
+        return self._ranges[name]
+
+    def count(self, counting: bool) -> None:
+        """Whether what follows counts: a pass that checkpoints repeat does not."""
+        for known in self._ranges.values():
+            known.counting = counting
+
+    def reset(self) -> None:
+        for known in self._ranges.values():
+            known.reset()
+
+    def used(self) -> Iterable[Range]:
+        """Those that were entered while counting."""
+        return (known for known in self._ranges.values() if known.count)
+
+
+def no_ranges(_name: str) -> AbstractContextManager[None]:
+    """For a model that is compiled."""
+    return nullcontext()
+
+
+def naive_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, ranges: RangeOf) -> Tensor:
+    """softmax(QKᵀ/√d + mask) V with every matrix written out. q, k, v: [batch, heads, T, d]."""
+    with ranges("attn_logits (QK^T) + mask"):
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        scores = scores.masked_fill(mask, float("-inf"))
+    with ranges("softmax"):
+        probabilities = torch.softmax(scores, dim=-1)
+    with ranges("attn*V (context)"):
+        return probabilities.to(v.dtype) @ v
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x), scaled (Zhang and Sennrich, 2019)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return (normal * self.weight).to(x.dtype)
+
+
+class Rotary(nn.Module):
+    """Rotary positions, pairs of neighbours turned by their position's angle."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, head_width: int, length: int) -> None:
+        super().__init__()
+        rates = _ROPE_BASE ** (-torch.arange(0, head_width, 2).float() / head_width)
+        angles = torch.outer(torch.arange(length).float(), rates)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        even, odd = x[..., 0::2], x[..., 1::2]
+        turned = (even * self.cos - odd * self.sin, even * self.sin + odd * self.cos)
+        return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Causal self-attention of one layer."""
+
+    mask: Tensor
+
+    def __init__(self, shape: Shape, length: int, *, naive: bool, ranges: RangeOf) -> None:
+        super().__init__()
+        self.shape, self.naive, self.ranges = shape, naive, ranges
+        width = shape.width
+        self.rotary: Rotary | None = None
+        if shape.family == "llama":
+            self.rotary = Rotary(shape.head_width, length)
+            self.projections = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(3))
+        else:
+            self.projections = nn.ModuleList([nn.Linear(width, 3 * width)])
+        self.out = nn.Linear(width, width, bias=shape.family == "gpt2")
+        above = torch.ones(length, length, dtype=torch.bool).triu(1)
+        self.register_buffer("mask", above, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        heads, head_width = self.shape.heads, self.shape.head_width
+        with self.ranges(MHA):
+            with self.ranges("QKV projections"):
+                parts = [part(x) for part in self.projections]
+                parts = parts[0].chunk(3, dim=-1) if len(parts) == 1 else parts
+                q, k, v = (
+                    part.view(batch, length, heads, head_width).transpose(1, 2) for part in parts
+                )
+            if self.rotary is not None:
+                with self.ranges("RoPE(Q)"):
+                    q = self.rotary(q)
+                with self.ranges("RoPE(K)"):
+                    k = self.rotary(k)
+            if self.naive:
+                context = naive_attention(q, k, v, self.mask, self.ranges)
+            else:
+                with self.ranges("scaled_dot_product_attention"):
+                    context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            with self.ranges("output proj"):
+                joined = context.transpose(1, 2).reshape(batch, length, width)
+                return self.out(joined)  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """One layer: attention and feed-forward network, each before its norm."""
+
+    def __init__(self, shape: Shape, length: int, *, naive: bool, ranges: RangeOf) -> None:
+        super().__init__()
+        self.ranges = ranges
+        width, inner = shape.width, shape.inner
+        self.attention = Attention(shape, length, naive=naive, ranges=ranges)
+        self.gated = shape.family == "llama"
+        biased = not self.gated
+        self.norms = nn.ModuleList(_norm(shape) for _ in range(2))
+        self.up = nn.Linear(width, inner, bias=biased)
+        self.down = nn.Linear(inner, width, bias=biased)
+        self.gate = nn.Linear(width, inner, bias=False) if self.gated else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.ranges("norm"):
+            h = self.norms[0](x)
+        x = x + self.attention(h)
+        with self.ranges("norm"):
+            h = self.norms[1](x)
+        with self.ranges("FFN"):
+            if self.gate is not None:
+                h = F.silu(self.gate(h)) * self.up(h)
+            else:
+                h = F.gelu(self.up(h), approximate="tanh")
+            return x + self.down(h)  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """Tokens [batch, length] → logits [batch, length, vocabulary], for that `length` alone."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        length: int,
+        *,
+        naive: bool,
+        checkpoint_every: int = 0,
+        ranges: RangeOf = no_ranges,
+    ) -> None:
+        super().__init__()
+        self.shape, self.ranges, self.every = shape, ranges, checkpoint_every
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.positions: nn.Embedding | None = None
+        if shape.family == "gpt2":
+            self.positions = nn.Embedding(GPT2_CONTEXT, shape.width)
+        self.blocks = nn.ModuleList(
+            Block(shape, length, naive=naive, ranges=ranges) for _ in range(shape.layers)
+        )
+        self.norm = _norm(shape)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        if shape.family == "gpt2":
+            self.head.weight = self.tokens.weight
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Random weights, the same for the same seed and device; biases 0 and norms 1."""
+        generator = torch.Generator(self.tokens.weight.device).manual_seed(seed)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=_INITIAL_DEVIATION, generator=generator)
+            elif name.endswith("bias"):
+                parameter.zero_()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        with self.ranges("embedding"):
+            x = self.tokens(tokens)
+            if self.positions is not None:
+                x = x + self.positions.weight[: tokens.shape[1]]
+        if self.every:
+            for first in range(0, len(self.blocks), self.every):
+                x = checkpoint(self._group, x, first, use_reentrant=False)
+        else:
+            x = self._through(x, 0, len(self.blocks))
+        with self.ranges("norm"):
+            x = self.norm(x)
+        with self.ranges("lm_head"):
+            return self.head(x)  # type: ignore[no-any-return]
+
+    def _group(self, x: Tensor, first: int) -> Tensor:
+        return self._through(x, first, first + self.every)
+
+    def _through(self, x: Tensor, first: int, last: int) -> Tensor:
+        for block in self.blocks[first:last]:
+            x = block(x)
+        return x
+
+
+def _norm(shape: Shape) -> nn.Module:
+    return RMSNorm(shape.width) if shape.family == "llama" else nn.LayerNorm(shape.width)

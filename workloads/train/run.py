@@ -1,0 +1,335 @@
+"""Runs `train`: each configuration in turn, a row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import nvtx
+import torch
+
+from workloads.declaration import FigureValue, Outcome, Row, Value
+from workloads.devices import (
+    device_name,
+    find_device,
+    free_bytes,
+    out_of_memory_explained,
+    peak_memory,
+    release_memory,
+    set_precision,
+)
+from workloads.errors import CannotRun, OutOfMemory, WrongUsage
+from workloads.peaks import Peak, find_peak, why_no_peak
+from workloads.report import Report
+from workloads.stopping import StopRequest
+from workloads.train import TRAIN
+from workloads.train.memory import Footprint
+from workloads.train.shapes import GPT2_CONTEXT, SHAPES, Shape, StepFlops, step_flops
+from workloads.train.step import Trainer
+from workloads.train.tables import clock_row, memory_rows, phase_rows, step_figures
+
+WARMUP = nvtx.annotate("warmup")
+MEASURE_LOOP = nvtx.annotate("measure_loop")
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One configuration: a row."""
+
+    size: str
+    batch: int
+    ctx: int
+    mode: str
+    precision: str
+    attention: str
+    checkpoint: int
+    compile: bool
+    optimizer: str
+    lr: float
+    warmup: int
+    steps: int
+    sweep: str
+    device: str
+    seed: int
+
+    @property
+    def shape(self) -> Shape:
+        return SHAPES[self.size]
+
+    @property
+    def label(self) -> str:
+        return f"{self.size} ctx {self.ctx} {self.mode} {self.precision} warm-up {self.warmup}"
+
+    @property
+    def flops(self) -> StepFlops:
+        return step_flops(
+            self.shape,
+            self.batch,
+            self.ctx,
+            backward=self.mode != "fwd",
+            naive=self.attention == "naive",
+            recomputes=self.checkpoint > 0,
+        )
+
+    def refuse_unless_in_context(self) -> None:
+        """Raises WrongUsage for a sequence longer than GPT-2's position table."""
+        if self.shape.family == "gpt2" and self.ctx > GPT2_CONTEXT:
+            raise WrongUsage(f"ctx {self.ctx} is more than {self.size}'s context of {GPT2_CONTEXT}")
+
+    def rows(self) -> Sequence[Settings]:
+        """The configurations of the sweep."""
+        match self.sweep:
+            case "precision":
+                names = ("fp32", "bf16") if self.device == "cpu" else ("fp32", "tf32", *_AUTOCAST)
+                return [replace(self, precision=name) for name in names]
+            case "ctx":
+                return [replace(self, ctx=length) for length in (64, 128, 256, 512)]
+            case "warmup":
+                return [replace(self, warmup=count) for count in (0, 1, 2, 5)]
+            case "mode":
+                return [replace(self, mode=mode) for mode in ("fwd", "fwd_bwd", "full")]
+            case "seed-004":
+                medium = replace(self, size="medium", ctx=512, mode="full")
+                return [
+                    replace(self, size="small", ctx=256, mode="fwd", precision="fp32"),
+                    replace(medium, precision="fp32"),
+                    replace(medium, precision="bf16"),
+                    replace(medium, precision="fp32", warmup=0),
+                ]
+            case _:
+                return [self]
+
+
+@dataclass
+class _Results:
+    """What the rows came to. `figures` are of the newest row that was measured."""
+
+    figures: dict[str, FigureValue] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    headline: list[Row] = field(default_factory=list)
+    phases: list[Row] = field(default_factory=list)
+    clocks: list[Row] = field(default_factory=list)
+    memory: list[Row] = field(default_factory=list)
+    out_of_memory_rows: int = 0
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Trains. `given` are values of the declared parameters, already read.
+
+    Raises WrongUsage for what exceeds a context, and CannotRun for a single configuration that
+    cannot fit or has no such precision; in a sweep that is a row's status.
+    """
+    device = find_device(str(given.get("device", "auto")))
+    values: dict[str, Any] = TRAIN.fill(given, on_cpu=device.type == "cpu")
+    settings = Settings(**values | {"device": str(device)})
+    rows = settings.rows()
+    for row in rows:
+        row.refuse_unless_in_context()
+    results = _Results()
+    name = device_name(device)
+    peak = find_peak(name)
+    stopped_by = None
+    with StopRequest() as stop:
+        for number, row in enumerate(rows, 1):
+            release_memory(device)
+            with _named(row, len(rows) > 1):
+                where = f"{number}/{len(rows)} " if len(rows) > 1 else ""
+                _row(row, device, peak, results, report, stop, where, alone=len(rows) == 1)
+            if stop.signal is not None:
+                stopped_by = stop.signal
+                break
+    if not results.figures:
+        raise CannotRun(f"no configuration ran: {results.headline[-1]['status']}")
+    if peak is None:
+        shares = dict.fromkeys(("mfu_percent", "hfu_percent"), why_no_peak(name))
+        results.unavailable |= shares
+    return Outcome(
+        parameters=asdict(settings),
+        results={
+            "device_name": name,
+            **results.figures,
+            "out_of_memory_rows": results.out_of_memory_rows,
+        },
+        unavailable=results.unavailable,
+        tables={
+            "headline": results.headline,
+            "train_phases": results.phases,
+            "train_clocks": results.clocks,
+            "train_memory": results.memory,
+        },
+        stopped_by=stopped_by,
+    )
+
+
+def _named(settings: Settings, is_one_of_many: bool) -> AbstractContextManager[object]:
+    return nvtx.annotate(settings.label) if is_one_of_many else nullcontext()
+
+
+def _row(
+    settings: Settings,
+    device: torch.device,
+    peak: Peak | None,
+    results: _Results,
+    report: Report,
+    stop: StopRequest,
+    where: str,
+    *,
+    alone: bool,
+) -> None:
+    """Measures one configuration into `results`; what cannot be is a row with its reason."""
+    row: dict[str, FigureValue] = {
+        "size": settings.size,
+        "parameters": settings.shape.parameters,
+        "ctx": settings.ctx,
+        "mode": settings.mode,
+        "precision": settings.precision,
+        "warmup": settings.warmup,
+    }
+    try:
+        precision = set_precision(settings.precision, device)
+        effective = _effective(settings, precision.effective)
+        row["precision"] = effective
+        element_bytes = precision.dtype.itemsize
+        footprint = Footprint.of(
+            settings.shape,
+            settings.batch,
+            settings.ctx,
+            mode=settings.mode,
+            naive=settings.attention == "naive",
+            checkpoint=settings.checkpoint,
+            element_bytes=element_bytes,
+        )
+        footprint.refuse_unless_fits(free_bytes(device), settings.device)
+        report.say(
+            f"train: {where}{settings.size} ({settings.shape}), batch {settings.batch}, "
+            f"ctx {settings.ctx}, {settings.mode} in {effective} on {device_name(device)}"
+        )
+        with out_of_memory_explained():
+            _measure(settings, device, peak, row, results, report, stop, effective)
+    except (CannotRun, OutOfMemory) as refusal:
+        if alone:
+            raise
+        is_memory = isinstance(refusal, OutOfMemory) or "needs at least" in str(refusal)
+        results.out_of_memory_rows += is_memory
+        row["status"] = ("OOM: " if is_memory else "") + str(refusal)
+        report.say(f"train: {where}{row['status']}")
+    results.headline.append(row)
+
+
+def _measure(
+    settings: Settings,
+    device: torch.device,
+    peak: Peak | None,
+    row: dict[str, FigureValue],
+    results: _Results,
+    report: Report,
+    stop: StopRequest,
+    effective: str,
+) -> None:
+    report.progress("load", 0, 1, "model")
+    trainer = Trainer(
+        settings.shape,
+        settings.batch,
+        settings.ctx,
+        mode=settings.mode,
+        naive=settings.attention == "naive",
+        checkpoint=settings.checkpoint,
+        compiled=settings.compile,
+        optimizer=settings.optimizer,
+        lr=settings.lr,
+        autocast=_AUTOCAST.get(settings.precision),
+        device=device,
+        seed=settings.seed,
+    )
+    report.progress("load", 1, 1, "model")
+    first_ns, first_loss = 0, 0.0
+    tokens = settings.batch * settings.ctx
+    if settings.warmup:
+        report.progress("warmup", 0, settings.warmup, "steps")
+        with WARMUP:
+            for done in range(settings.warmup):
+                wall_ns = trainer.step() if done else trainer.first_step()
+                if not done:
+                    first_ns, first_loss = wall_ns, trainer.loss
+                report.progress("warmup", done + 1, settings.warmup, "steps")
+                if stop.signal is not None:
+                    break
+        trainer.reset()
+    walls_ns: list[int] = []
+    report.progress("measure", 0, settings.steps, "steps")
+    with MEASURE_LOOP:
+        for done in range(settings.steps):
+            is_first = not first_ns
+            wall_ns = trainer.first_step() if is_first else trainer.step()
+            if is_first:
+                first_ns, first_loss = wall_ns, trainer.loss
+            walls_ns.append(wall_ns)
+            figures = step_figures([wall_ns], tokens, settings.flops, peak, settings.precision)
+            _tell_step(settings, done + 1, trainer.loss, figures, report)
+            if stop.signal is not None:
+                break
+    peaks, no_peaks = peak_memory(device)
+    figures = step_figures(walls_ns, tokens, settings.flops, peak, settings.precision)
+    figures |= {"first_step_ms": first_ns / 1e6, "final_loss": trainer.loss, **peaks}
+    row |= figures | {"status": "ok" if stop.signal is None else "stopped"}
+    results.unavailable = dict(no_peaks)
+    if figures["std_ms"] is None:
+        results.unavailable["std_ms"] = "one step has no deviation"
+    retries = _alloc_retries(device)
+    if retries is None:
+        results.unavailable["alloc_retries"] = next(iter(no_peaks.values()))
+    results.figures = {
+        "effective_precision": effective,
+        "parameter_count": settings.shape.parameters,
+        "model_flops_per_step": settings.flops.model,
+        "matrix_products_per_step": settings.shape.products(backward=settings.mode != "fwd"),
+        "first_loss": first_loss,
+        "alloc_retries": retries,
+        **figures,
+    }
+    results.phases += phase_rows(settings.label, trainer, len(walls_ns))
+    results.clocks.append(clock_row(settings.label, trainer, walls_ns))
+    on_gpu = device.type == "cuda"
+    results.memory += memory_rows(settings.label, settings.shape, trainer, peaks, on_gpu=on_gpu)
+
+
+def _tell_step(
+    settings: Settings, done: int, loss: float, figures: dict[str, FigureValue], report: Report
+) -> None:
+    """llm.c's line, and the live figures."""
+    report.progress("measure", done, settings.steps, "steps")
+    mfu = figures["mfu_percent"]
+    share = "MFU n/a" if mfu is None else f"{mfu:.1f}% {settings.precision} MFU"
+    report.say(
+        f"step {done:4d}/{settings.steps} | loss {loss:9.6f} | lr {settings.lr:.2e} | "
+        f"{figures['avg_ms']:.2f} ms | {share} | {figures['tokens_per_s']:.0f} tok/s"
+    )
+    report.metrics(
+        {
+            "step": done,
+            "loss": loss,
+            "step_ms": figures["avg_ms"],
+            "tokens_per_s": figures["tokens_per_s"],
+            "mfu_percent": mfu,
+        }
+    )
+
+
+def _effective(settings: Settings, effective: str) -> str:
+    match settings.precision:
+        case "bf16":
+            return "bf16 autocast"
+        case "fp16":
+            return "fp16 autocast" + ("" if settings.mode == "fwd" else " + scaler")
+        case _:
+            return effective
+
+
+def _alloc_retries(device: torch.device) -> int | None:
+    if device.type != "cuda":
+        return None
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))

@@ -1,0 +1,140 @@
+"""The shapes that can be trained, and what each needs, as arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from workloads.formulas import attention_backward_flops, attention_flops
+
+GPT2_CONTEXT = 1024
+"""Positions GPT-2 has an embedding for (Radford et al., 2019, section 2.3)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of one model.
+
+    "llama" has RMSNorm, rotary positions, SwiGLU, no biases and a head of its own, as the
+    CS336 assignments' model; "gpt2" has LayerNorm, learned positions, GELU, biases and a head
+    that is the token table.
+    """
+
+    family: Literal["llama", "gpt2"]
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    vocabulary: int
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def products_per_layer(self) -> int:
+        """Matrix products of one layer's forward pass with naive attention.
+
+        llama: q, k, v, QKᵀ, PV, output, three in the SwiGLU; gpt2 has qkv in one and two in
+        its MLP.
+        """
+        return 9 if self.family == "llama" else 6
+
+    def products(self, *, backward: bool) -> int:
+        """Matrix products of a pass with naive attention, the head's included.
+
+        Each has two more in the backward pass, for its two factors' gradients.
+        """
+        return (self.layers * self.products_per_layer + 1) * (3 if backward else 1)
+
+    @property
+    def matrix_parameters(self) -> int:
+        """Parameters that every token is multiplied with: all matrices and the head."""
+        width, inner = self.width, self.inner
+        per_layer = 4 * width**2 + (3 if self.family == "llama" else 2) * width * inner
+        return self.layers * per_layer + self.vocabulary * width
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        width, inner = self.width, self.inner
+        if self.family == "llama":
+            # A token table beside the head; two norms a layer and a last one.
+            return self.matrix_parameters + self.vocabulary * width + (2 * self.layers + 1) * width
+        # A position table; biases of qkv, output and both MLP matrices; norms with biases.
+        per_layer = 3 * width + width + inner + width + 4 * width
+        return self.matrix_parameters + GPT2_CONTEXT * width + self.layers * per_layer + 2 * width
+
+    def __str__(self) -> str:
+        return (
+            f"{self.layers} layers, {self.width} wide, {self.inner} inside, {self.heads} heads, "
+            f"{_count(self.parameters)}"
+        )
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.1f} M"
+
+
+_CS336_VOCABULARY = 10_000
+_GPT2_VOCABULARY = 50_304
+"""50,257 padded to a multiple of 128, as llm.c and nanoGPT do."""
+
+
+def _cs336(layers: int, width: int, inner: int, heads: int) -> Shape:
+    return Shape("llama", layers, width, inner, heads, _CS336_VOCABULARY)
+
+
+def _gpt2(layers: int, width: int, heads: int) -> Shape:
+    return Shape("gpt2", layers, width, 4 * width, heads, _GPT2_VOCABULARY)
+
+
+SHAPES = {
+    "tiny": Shape("llama", layers=2, width=128, inner=512, heads=4, vocabulary=1024),
+    "small": _cs336(12, 768, 3072, 12),
+    "medium": _cs336(24, 1024, 4096, 16),
+    "large": _cs336(36, 1280, 5120, 20),
+    "xl": _cs336(48, 1600, 6400, 25),
+    "2.7B": _cs336(32, 2560, 10240, 32),
+    "10B": _cs336(50, 4608, 12288, 36),
+    "gpt2-tiny": Shape("gpt2", layers=2, width=128, inner=512, heads=4, vocabulary=1024),
+    "gpt2": _gpt2(12, 768, 12),
+    "gpt2-medium": _gpt2(24, 1024, 16),
+    "gpt2-large": _gpt2(36, 1280, 20),
+    "gpt2-xl": _gpt2(48, 1600, 25),
+}
+"""`small` to `2.7B` are the 2025 handout's of Stanford CS336's second assignment (table 1), `10B`
+the 2026 one's. The names mislead: `2.7B` has 3.4 billion parameters and is 2026's `xl`."""
+
+
+@dataclass(frozen=True)
+class StepFlops:
+    """Operations of one step. Model: what the mathematics needs; hardware: what is done."""
+
+    model: float
+    hardware: float
+
+
+def step_flops(
+    shape: Shape, batch: int, length: int, *, backward: bool, naive: bool, recomputes: bool
+) -> StepFlops:
+    """Model operations are PaLM's 6 N + 12 L H Q T a token, a third of that for a forward pass
+    alone (Chowdhery et al., 2022, appendix B; no discount for the causal mask). N is what a token
+    is multiplied with: no embedding table but the head.
+
+    The hardware does a second forward pass through the layers where activations are computed
+    again, and about half of attention where a fused kernel skips masked blocks, but its
+    backward pass computes the scores again (`workloads.formulas`).
+    """
+    matrices = 2.0 * shape.matrix_parameters * batch * length
+    head = 2.0 * shape.vocabulary * shape.width * batch * length
+    whole = shape.layers * attention_flops(batch, shape.heads, length, length, shape.head_width)
+    done = whole if naive else whole / 2
+    passes = 3 if backward else 1
+    model = passes * (matrices + whole)
+    hardware = matrices * passes + done
+    if backward:
+        hardware += attention_backward_flops(done, recomputes=not naive)
+    if recomputes and backward:
+        hardware += matrices - head + done
+    return StepFlops(model, hardware)

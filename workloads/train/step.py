@@ -1,0 +1,210 @@
+"""One configuration: model, optimizer and data, and its steps by two clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from workloads.devices import synchronize
+from workloads.ranges import Range
+from workloads.train.model import Decoder, LayerRanges, no_ranges
+from workloads.train.shapes import Shape
+
+FORWARD, LOSS, BACKWARD, OPTIMIZER = "FORWARD", "LOSS", "BACKWARD", "OPTIMIZER"
+OPTIMIZER_STEP, OPTIMIZER_ZERO = "OPTIMIZER.step", "OPTIMIZER.zero_grad"
+PHASES = (FORWARD, LOSS, BACKWARD, OPTIMIZER)
+
+_BETAS = (0.9, 0.95)
+"""The seeds' and llm.c's."""
+
+
+class Trainer:
+    """Does steps, and adds up what they took until `reset`.
+
+    `phases` and `layers` hold the host's time by range; `span_ms` the time between each phase's
+    CUDA events, `whole_span_ms` between a step's first and last. `memory` is how much torch's
+    allocated memory grew with the model and, by `first_step`, with each part of it. `loss` is
+    of the newest step.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        batch: int,
+        length: int,
+        *,
+        mode: str,
+        naive: bool,
+        checkpoint: int,
+        compiled: bool,
+        optimizer: str,
+        lr: float,
+        autocast: torch.dtype | None,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.device = device
+        self.mode = mode
+        self.layers = LayerRanges()
+        self.phases = {name: Range(name) for name in (*PHASES, OPTIMIZER_STEP, OPTIMIZER_ZERO)}
+        self.span_ms: dict[str, float] = {}
+        self.whole_span_ms = 0.0
+        self.loss = float("nan")
+        self.memory: dict[str, int] = {}
+        self._phase_ended: Callable[[str], None] | None = None
+        self._step = Range("step")
+        self._autocast = autocast
+        before = self._allocated()
+        with device:
+            model = Decoder(
+                shape,
+                length,
+                naive=naive,
+                checkpoint_every=checkpoint,
+                ranges=no_ranges if compiled else self.layers,
+            )
+        model.initialise(seed)
+        self._model = model
+        self._forward = cast(
+            Callable[[Tensor], Tensor], torch.compile(model) if compiled else model
+        )
+        self.memory["model"] = self._allocated() - before
+        self._optimizer = _adamw(model, optimizer, lr) if mode == "full" else None
+        self._scaler = (
+            torch.amp.GradScaler(device.type)
+            if autocast is torch.float16 and mode != "fwd"
+            else None
+        )
+        random = torch.Generator().manual_seed(seed)
+        text = torch.randint(shape.vocabulary, (batch, length + 1), generator=random).to(device)
+        self._tokens, self._targets = text[:, :-1].contiguous(), text[:, 1:].flatten()
+
+    def step(self) -> int:
+        """One step; gives its wall time in ns, the wait for the device included."""
+        events = _Events(self.device)
+        started_ns = time.perf_counter_ns()
+        with self._step:
+            loss = self._do(events)
+            synchronize(self.device)
+        wall_ns = time.perf_counter_ns() - started_ns
+        for name, span_ms in events.spans_ms().items():
+            self.span_ms[name] = self.span_ms.get(name, 0.0) + span_ms
+        self.whole_span_ms += events.whole_ms()
+        self.loss = loss.item()
+        return wall_ns
+
+    def first_step(self) -> int:
+        """As `step`, and reads what each part allocates."""
+        grown: dict[str, int] = {}
+        base = self._allocated()
+        self._phase_ended = lambda phase: grown.update({phase: self._allocated() - base})
+        wall_ns = self.step()
+        self._phase_ended = None
+        # Of the model the first step is without gradients before its backward pass, and again
+        # after its optimizer, whose zero_grad drops them.
+        parts = {"activations": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER}
+        self.memory |= {what: grown[phase] for what, phase in parts.items() if phase in grown}
+        return wall_ns
+
+    def reset(self) -> None:
+        """Forgets the clocks of the steps so far."""
+        self.span_ms = {}
+        self.whole_span_ms = 0.0
+        self.layers.reset()
+        for known in (*self.phases.values(), self._step):
+            known.reset()
+
+    @property
+    def step_cpu_ms(self) -> float:
+        """The host's time in the phases so far, all steps together."""
+        return sum(self.phases[name].total_ms for name in PHASES)
+
+    def _do(self, events: _Events) -> Tensor:
+        self.layers.count(True)
+        with self._phase(FORWARD, events), self._autocasting():
+            logits = self._forward(self._tokens)
+        self.layers.count(False)
+        with self._phase(LOSS, events), self._autocasting():
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), self._targets)
+        del logits
+        if self.mode != "fwd":
+            with self._phase(BACKWARD, events):
+                scaled = loss if self._scaler is None else self._scaler.scale(loss)
+                torch.autograd.backward(scaled)
+        if self._optimizer is not None:
+            with self._phase(OPTIMIZER, events):
+                self._update(self._optimizer)
+        else:
+            self._model.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+        with self.phases[OPTIMIZER_STEP]:
+            if self._scaler is None:
+                optimizer.step()
+            else:
+                self._scaler.step(optimizer)
+                self._scaler.update()
+        with self.phases[OPTIMIZER_ZERO]:
+            optimizer.zero_grad(set_to_none=True)
+
+    @contextmanager
+    def _phase(self, name: str, events: _Events) -> Iterator[None]:
+        events.mark()
+        with self.phases[name]:
+            yield
+        events.mark(name)
+        if self._phase_ended is not None:
+            self._phase_ended(name)
+
+    def _autocasting(self) -> AbstractContextManager[object]:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self._autocast)
+
+    def _allocated(self) -> int:
+        return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else 0
+
+
+class _Events:
+    """CUDA events around the phases of one step; nothing on the CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._marks: list[tuple[str | None, torch.cuda.Event]] = []
+
+    def mark(self, name: str | None = None) -> None:
+        """An event now: the end of phase `name`, or the beginning of one."""
+        if self._on_gpu:
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record()
+            self._marks.append((name, event))
+
+    def spans_ms(self) -> dict[str, float]:
+        """By phase, once the device is done."""
+        return {
+            name: before.elapsed_time(after)
+            for (_, before), (name, after) in zip(self._marks, self._marks[1:], strict=False)
+            if name is not None
+        }
+
+    def whole_ms(self) -> float:
+        """From the first event to the last."""
+        return self._marks[0][1].elapsed_time(self._marks[-1][1]) if self._marks else 0.0
+
+
+def _adamw(model: nn.Module, how: str, lr: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=lr,
+        betas=_BETAS,
+        weight_decay=0.0,
+        fused=how == "fused",
+        foreach=how == "foreach",
+    )
