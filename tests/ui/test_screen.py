@@ -204,6 +204,17 @@ async def test_pause_freezes_the_screen_and_loses_nothing(show: Show) -> None:
         assert shown.app.model.session.run is not None
 
 
+async def test_nothing_is_drawn_behind_a_dialog(show: Show) -> None:
+    batches = scripted.gpu_session(1, quiet=10, ended=False)
+    async with show(batches[:5]) as shown:
+        before = list(shown.app.main.view.drawn)
+        await shown.press("h")
+        await shown.give(batches[5:])
+        assert shown.app.main.view.drawn == before
+        await shown.press("escape")
+        assert shown.app.main.view.drawn != before
+
+
 async def test_the_interval_changes_within_its_bounds(show: Show) -> None:
     async with show([[scripted.header(1)]]) as shown:
         await shown.press("plus")

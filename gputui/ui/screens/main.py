@@ -74,7 +74,7 @@ class MainScreen(Screen[None]):
 
     def draw(self) -> None:
         """Show the newest state, unless a dialog hides the screen: what is not seen waits."""
-        if not self.is_current:
+        if not self._is_topmost:
             return
         self.view.draw()
         if is_too_small(self.app.size):
@@ -89,7 +89,7 @@ class MainScreen(Screen[None]):
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line at the bottom until the next key."""
         self._message = (text, "error" if bad else "good")
-        if self.is_current:
+        if self._is_topmost:
             self._draw_bottom()
 
     # --- events
@@ -290,6 +290,11 @@ class MainScreen(Screen[None]):
         self._gputui.quit_now()
 
     # --- what the keys lead to
+
+    @property
+    def _is_topmost(self) -> bool:
+        # Textual's `is_current` also holds for a screen that a dialog lets shine through.
+        return self.app.screen is self
 
     @property
     def _gputui(self) -> GputuiApp:
