@@ -340,7 +340,6 @@ class MainScreen(Screen[None]):
         self._last_workload = workload.name
         source.start_workload(workload.name, request.values, workload.step_range)
         await self.action_view("phases")
-        self.say(f"starting {workload.name}")
 
     def _export(self, request: ExportRequest | None) -> None:
         run = self.model.run

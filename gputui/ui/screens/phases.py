@@ -41,7 +41,7 @@ class PhasesView(View):
         if progress:
             rows.append(progress)
         rows += metric_rows(run, width, 1 if height < 30 else 2)
-        rows += problems(run)
+        rows += problems(run, width)
         everything = phase_rows(run, inherited=True)
         self.listed = visible_rows(everything, self.collapsed, self.needle)
         left = height - len(rows)

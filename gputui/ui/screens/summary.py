@@ -74,7 +74,7 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
     """All tables of a run, `width` wide."""
     rows = [heading("Run" if run.ended else "Run so far", width)]
     rows += _facts(session, run, width)
-    rows += [*problems(run)]
+    rows += [*problems(run, width)]
     if run.metrics:
         rows += [(), heading("Figures the workload reports", width)]
         rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from gputui.analysis.formats import duration, percent, quantity
 from gputui.session import Run
-from gputui.ui.widgets.lines import Row, bar, clip, flow
+from gputui.ui.widgets.lines import Row, bar, clip, flow, wrap
 
 _TIMES = (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_seconds", 1e9), ("_s", 1e9))
 _SHORT = {
@@ -62,7 +62,7 @@ def state(run: Run) -> tuple[str, str]:
         return f"■ stopped after {took}", "warn"
     if run.ended.exit_code == 0:
         return f"✓ done in {took}", "good"
-    return f"✗ FAILED after {took}: {run.ended.reason}", "hot"
+    return f"✗ FAILED after {took}", "hot"
 
 
 def eta_ns(run: Run) -> float | None:
@@ -120,9 +120,11 @@ def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
     return flow(items, width, lines)
 
 
-def problems(run: Run) -> list[Row]:
+def problems(run: Run, width: int) -> list[Row]:
     """What the person must know to trust the figures: losses, and what is not captured."""
     rows: list[Row] = []
+    if run.ended is not None and run.ended.exit_code != 0 and not run.ended.stopped:
+        rows += wrap(f"! {run.ended.reason}", width, "hot")
     dropped = sum(process.dropped for process in run.processes.values())
     if dropped:
         rows.append(((f"! {quantity(dropped)} records were dropped: figures are too low", "warn"),))
