@@ -111,10 +111,15 @@ def progress_row(run: Run, width: int) -> Row:
     return ((stage, "label"), ("▕", "dim"), (meter, "accent"), ("▏ ", "dim"), (ending, "value"))
 
 
+def _is_static(name: str) -> bool:
+    """Whether a metric says what the run is rather than how fast: those come last."""
+    return not any(word in name for word in ("per_s", "ttft", "tpot", "itl", "loss", "latency"))
+
+
 def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
     """Figures the workload reported."""
     items: list[Row] = []
-    for name, value in run.metrics.items():
+    for name, value in sorted(run.metrics.items(), key=lambda item: _is_static(item[0])):
         label, text = metric_text(name, value)
         items.append(((f"{label} ", "label"), (text, "value")))
     return flow(items, width, lines)
