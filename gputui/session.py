@@ -19,12 +19,14 @@ from gputui.events import (
     DeviceDelta,
     GpuFacts,
     GpuSample,
+    GpuStatus,
     GpuUnavailable,
     Header,
     HostSample,
     HostUnavailable,
     KernelDefined,
     KernelDelta,
+    LauncherSample,
     MachineSample,
     Mark,
     MemoryOperationDelta,
@@ -71,6 +73,10 @@ class Gpu:
 
     facts: GpuFacts
     sample: GpuSample | None = None
+    status: GpuStatus | None = None
+    """What is read seldom; its own `time_ns` tells its age."""
+    sample_ns: int = 0
+    """When the card last told a figure: a card that hangs keeps this while time goes on."""
     unavailable: dict[str, str] = field(default_factory=dict)
     history: deque[tuple[int, GpuSample]] = field(
         default_factory=lambda: deque(maxlen=HISTORY_SAMPLES)
@@ -244,6 +250,7 @@ class Session:
         self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
         self.host_unavailable: dict[str, str] = {}
         self.processes: tuple[ProcessSample, ...] = ()
+        self.launchers: tuple[LauncherSample, ...] = ()
         self.own_cpu_percent: float | None = None
         self.runs: dict[int, Run] = {}
         self.kernel_names: dict[int, KernelDefined] = {}
@@ -254,6 +261,7 @@ class Session:
         self._folds: dict[type, Callable[..., None]] = {
             Header: self._header,
             MachineSample: self._machine_sample,
+            GpuStatus: self._gpu_status,
             GpuUnavailable: self._gpu_unavailable,
             HostUnavailable: self._host_unavailable,
             RunStarted: self._run_started,
@@ -300,12 +308,15 @@ class Session:
         self.own_cpu_percent = event.own_cpu_percent
         if event.processes is not None:
             self.processes = event.processes
+            self.launchers = event.launchers
         for sample in event.gpus:
             gpu = self.gpus.get(sample.index)
             if gpu is None:
                 self.unknown_references += 1
                 continue
             gpu.sample = sample
+            if "device" not in gpu.unavailable:
+                gpu.sample_ns = event.time_ns
             gpu.history.append((event.time_ns, sample))
             if (run := self.run) and run.is_active:
                 self._spread(run, sample)
@@ -319,6 +330,13 @@ class Session:
         for reason in sample.throttle_reasons or ():
             key = (sample.index, reason)
             run.throttle_samples[key] = run.throttle_samples.get(key, 0) + 1
+
+    def _gpu_status(self, event: GpuStatus) -> None:
+        gpu = self.gpus.get(event.gpu)
+        if gpu is None:
+            self.unknown_references += 1
+        else:
+            gpu.status = event
 
     def _gpu_unavailable(self, event: GpuUnavailable) -> None:
         gpu = self.gpus.get(event.gpu)

@@ -2,116 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Collection
 
-from gputui.events import GpuFacts, GpuSample
+import msgspec
+import psutil
+
+from gputui.events import GpuFacts, GpuSample, MigSample
+from gputui.sources.counters import CounterRate
+from gputui.sources.facts import HOST_MEMORY, read_facts
 from gputui.sources.gpm import GpmReader, GpmReading
-from gputui.sources.library import (
-    GPU_IS_LOST,
-    NOT_SUPPORTED,
-    DriverError,
-    GpuProcess,
-    Handle,
-    Library,
-)
+from gputui.sources.instances import Instances
+from gputui.sources.library import GPU_IS_LOST, DriverError, Handle, Library, Memory
+from gputui.sources.occupants import list_occupants
+from gputui.sources.reading import DeviceReading, Fields
+from gputui.sources.status import SlowReading, Xids, read_pcie, read_status
+from gputui.sources.throttle import throttle_reasons
 
-T = TypeVar("T")
-
-DEVICE = "device"
-"""The key of a reason that holds for the whole card."""
-
-_FIELDS = tuple(name for name in GpuSample.__struct_fields__ if name != "index")
-
-_CORES_PER_SM = {
-    **dict.fromkeys(("5.0", "5.2", "5.3", "6.1", "6.2", "8.6", "8.7", "8.9"), 128),
-    **dict.fromkeys(("9.0", "10.0", "10.3", "11.0", "12.0", "12.1"), 128),
-    **dict.fromkeys(("6.0", "7.0", "7.2", "7.5", "8.0"), 64),
-}
-"""FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, throughput table)."""
-
-_THROTTLES = (
-    (0x002, "clocks set by the user"),
-    (0x004, "power cap"),
-    (0x010, "sync boost"),
-    (0x020, "thermal slowdown (software)"),
-    (0x040, "thermal slowdown (hardware)"),
-    (0x080, "power brake"),
-    (0x100, "display clock setting"),
-    (0x200, "board limit"),
-    (0x400, "reliability"),
-)
-_IDLE = 0x001
-_HARDWARE_SLOWDOWN = 0x008
-"""nvml.h, nvmlClocksEventReasons; the two hardware ones (0x40, 0x80) come with 0x8 set."""
-
-
-def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """The driver's mask in words. Idle is no throttle; a bit that is not known is shown as one."""
-    words = [word for bit, word in _THROTTLES if bits & bit]
-    if bits & _HARDWARE_SLOWDOWN and not bits & (0x040 | 0x080):
-        words.append("hardware slowdown")
-    known = _IDLE | _HARDWARE_SLOWDOWN | sum(bit for bit, _ in _THROTTLES)
-    if rest := bits & ~known:
-        words.append(f"unknown reason {rest:#x}")
-    return tuple(words)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceReading:
-    """What one GPU said at one tick. `processes` is None when it could not tell, or not asked.
-
-    `reasons` says why fields are None, `process_reasons` the same of the processes' fields.
-    """
-
-    sample: GpuSample
-    reasons: dict[str, str]
-    processes: tuple[GpuProcess, ...] | None = None
-    process_sm_percent: dict[int, float] | None = None
-    process_reasons: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def without(cls, index: int, reason: str, more: dict[str, str] | None = None) -> DeviceReading:
-        """A card that tells nothing, for one reason."""
-        reasons = (more or {}) | dict.fromkeys((DEVICE, *_FIELDS), reason)
-        return cls(GpuSample(index=index), reasons, process_reasons={"processes": reason})
-
-
-class _Fields:
-    """Reads fields one by one and keeps the reason of each that failed."""
-
-    def __init__(self, mig: bool | None) -> None:
-        self.reasons: dict[str, str] = {}
-        self._mig = mig
-
-    def read(self, name: str, call: Callable[[Handle], T], handle: Handle) -> T | None:
-        """The field's value or None. Raises `DriverError` only when the GPU is lost."""
-        try:
-            return call(handle)
-        except DriverError as error:
-            if error.code == GPU_IS_LOST:
-                raise
-            self.reasons[name] = self.reason(error)
-            return None
-
-    def reason(self, error: DriverError) -> str:
-        """The error in words, with MIG named where it is what stands in the way."""
-        on_mig = self._mig and error.code == NOT_SUPPORTED
-        return "not supported while MIG is on" if on_mig else error.reason
+_PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
+_NVLINK = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
+_SECOND_READING = "measured from the second reading on"
 
 
 class Device:
-    """One GPU. Everything here runs in that GPU's worker thread."""
+    """One GPU. `read_slowly` runs in a thread of its own, everything else in the GPU's worker."""
 
-    def __init__(self, library: Library, index: int) -> None:
+    def __init__(self, library: Library, index: int, instances: Collection[str] = ()) -> None:
+        """`instances` are UUIDs of the MIG instances to show, of whatever GPU; none means all."""
         self.index = index
+        self.slow = SlowReading(None)
+        """The newest answer of the slow calls, set by who runs them."""
         self._library = library
+        self._only = frozenset(instances)
         self._handle: Handle | None = None
         self._facts: GpuFacts | None = None
         self._facts_reasons: dict[str, str] = {}
         self._gpm: GpmReader | None = None
         self._gpm_reason = ""
+        self._instances: Instances | None = None
+        self._xids: Xids | None = None
+        self._nvlink = {name: CounterRate() for name in _NVLINK}
+
+    @property
+    def handle(self) -> Handle | None:
+        """The driver's handle, None before the GPU could be opened."""
+        return self._handle if self._facts is not None else None
+
+    @property
+    def needs_pcie(self) -> bool:
+        """Whether PCIe rates come from the slow calls, because there is no GPM."""
+        return self._facts is not None and not self._facts.gpm_supported
+
+    @property
+    def xid_count(self) -> int:
+        """Xid errors so far, those included that no status has told yet."""
+        return 0 if self._xids is None else self._xids.count
 
     def open(self) -> GpuFacts:
         """The static facts. Raises `DriverError` when the GPU cannot be reached."""
@@ -129,79 +73,65 @@ class Device:
         except DriverError as error:
             return DeviceReading.without(self.index, error.reason, self._facts_reasons)
 
+    def read_slowly(self, status: bool) -> SlowReading:
+        """The calls that take milliseconds: PCIe rates where they are needed, and the status."""
+        if self._handle is None or self._facts is None or self._xids is None:
+            return self.slow
+        pcie, pcie_reasons = self.slow.pcie, self.slow.pcie_reasons
+        try:
+            if self.needs_pcie:
+                pcie, pcie_reasons = read_pcie(self._library, self._handle)
+            if not status:
+                return SlowReading(None, self.slow.reasons, pcie, pcie_reasons)
+            mig = self._facts.mig_enabled
+            told, reasons = read_status(self._library, self._handle, self.index, mig, self._xids)
+            return SlowReading(told, reasons, pcie, pcie_reasons)
+        except DriverError as error:
+            return SlowReading(None, {"status": error.reason}, {}, {})
+
     def close(self) -> None:
         if self._gpm is not None:
             self._gpm.close()
+        if self._instances is not None:
+            self._instances.close()
+        if self._xids is not None:
+            self._xids.close()
 
     def _read_facts(self, handle: Handle) -> GpuFacts:
         library = self._library
-        fields = _Fields(None)
-        capability = fields.read("compute_capability", library.compute_capability, handle)
-        cores = fields.read("sm_count", library.core_count, handle)
-        per_sm = _CORES_PER_SM.get(capability or "")
-        if cores is not None and per_sm is None:
-            fields.reasons["sm_count"] = f"cores of one SM not known for {capability}"
-        memory = fields.read("memory_total_bytes", library.memory, handle)
-        width = fields.read("memory_bus_width_bits", library.memory_bus_width_bits, handle)
-        clock = fields.read("max_memory_clock_mhz", library.max_memory_clock_mhz, handle)
-        peak = None
-        if width is not None and clock is not None:
-            # Two transfers a clock; a bus of `width` bits moves width/8 bytes a transfer.
-            peak = 2 * clock * 1e6 * width / 8
-        else:
-            fields.reasons["peak_memory_bandwidth_bytes_per_s"] = (
-                "needs the memory clock and the bus width"
-            )
         try:
             self._gpm = GpmReader(library, handle)
         except DriverError as error:
             if error.code == GPU_IS_LOST:
                 raise
             self._gpm_reason = f"GPM counters: {error.reason}"
-        facts = GpuFacts(
-            index=self.index,
-            uuid=fields.read("uuid", library.uuid, handle) or "",
-            name=fields.read("name", library.name, handle) or f"GPU {self.index}",
-            pci_bus_id=fields.read("pci_bus_id", library.pci_bus_id, handle),
-            compute_capability=capability,
-            sm_count=cores // per_sm if cores is not None and per_sm is not None else None,
-            memory_total_bytes=None if memory is None else memory.total,
-            memory_bus_width_bits=width,
-            max_sm_clock_mhz=fields.read("max_sm_clock_mhz", library.max_sm_clock_mhz, handle),
-            max_memory_clock_mhz=clock,
-            peak_memory_bandwidth_bytes_per_s=peak,
-            peak_memory_bandwidth_source=(
-                None if peak is None else f"2 × {clock} MHz × {width} bit from NVML"
-            ),
-            power_limit_watts=fields.read("power_limit_watts", library.power_limit_watts, handle),
-            temperature_slowdown_celsius=fields.read(
-                "temperature_slowdown_celsius", library.slowdown_celsius, handle
-            ),
-            pcie_generation=fields.read("pcie_generation", library.max_pcie_generation, handle),
-            pcie_width=fields.read("pcie_width", library.max_pcie_width, handle),
-            gpm_supported=self._gpm is not None and self._gpm.supported,
-            mig_enabled=fields.read("mig_enabled", library.mig_enabled, handle),
-        )
-        shared = set(_FIELDS)
-        self._facts_reasons = {k: v for k, v in fields.reasons.items() if k not in shared}
+        supported = self._gpm is not None and self._gpm.supported
+        facts, self._facts_reasons = read_facts(library, handle, self.index, supported)
+        if facts.mig_enabled:
+            try:
+                self._instances = Instances(library, handle, self._only)
+                facts = msgspec.structs.replace(facts, mig_instances=self._instances.facts)
+            except DriverError as error:
+                if error.code == GPU_IS_LOST:
+                    raise
+                self._facts_reasons["mig_instances"] = error.reason
+        self._xids = Xids(library, handle)
         return facts
 
     def _read(self, handle: Handle, facts: GpuFacts, processes: bool) -> DeviceReading:
         library = self._library
-        fields = _Fields(facts.mig_enabled)
-        fields.reasons.update(self._facts_reasons)
-        memory = fields.read("memory_used_bytes", library.memory, handle)
-        if memory is None:
-            for name in ("memory_total_bytes", "memory_reserved_bytes"):
-                fields.reasons[name] = fields.reasons["memory_used_bytes"]
-        elif memory.reserved is None:
-            fields.reasons["memory_reserved_bytes"] = (
-                "this driver counts it as used memory: a newer one is needed"
-            )
-        bits = fields.read("throttle_reasons", library.clock_event_bits, handle)
-        gpm = self._read_gpm(fields)
-        fields.reasons.update(gpm.reasons)
-        bandwidth = gpm.values.get("memory_bandwidth_percent")
+        fields = Fields(facts.mig_enabled)
+        read = fields.read
+        fields.reasons.update(self._facts_reasons | self.slow.reasons)
+        assert self._xids is not None
+        self._xids.poll()
+        memory = self._read_memory(handle, facts, fields)
+        bits = read("throttle_reasons", library.clock_event_bits, handle)
+        celsius = read("temperature_celsius", library.temperature_celsius, handle)
+        instant, memory_celsius = self._read_sensors(handle, fields)
+        gpm = self._read_counters(handle, facts, fields)
+        counted = gpm.values.get
+        bandwidth = counted("memory_bandwidth_percent")
         peak = facts.peak_memory_bandwidth_bytes_per_s
         if bandwidth is None:
             fields.reasons["memory_bandwidth_bytes_per_s"] = gpm.reasons["memory_bandwidth_percent"]
@@ -209,37 +139,127 @@ class Device:
             fields.reasons["memory_bandwidth_bytes_per_s"] = "the peak is not known"
         sample = GpuSample(
             index=self.index,
-            utilization_percent=fields.read(
-                "utilization_percent", library.utilization_percent, handle
-            ),
+            utilization_percent=read("utilization_percent", library.utilization_percent, handle),
             memory_used_bytes=None if memory is None else memory.used,
             memory_reserved_bytes=None if memory is None else memory.reserved,
             memory_total_bytes=None if memory is None else memory.total,
-            memory_bandwidth_percent=bandwidth,
             memory_bandwidth_bytes_per_s=(
                 None if bandwidth is None or peak is None else bandwidth / 100 * peak
             ),
-            sm_active_percent=gpm.values.get("sm_active_percent"),
-            sm_occupancy_percent=gpm.values.get("sm_occupancy_percent"),
-            tensor_active_percent=gpm.values.get("tensor_active_percent"),
-            power_watts=fields.read("power_watts", library.power_watts, handle),
-            power_limit_watts=fields.read("power_limit_watts", library.power_limit_watts, handle),
-            temperature_celsius=fields.read(
-                "temperature_celsius", library.temperature_celsius, handle
-            ),
-            sm_clock_mhz=fields.read("sm_clock_mhz", library.sm_clock_mhz, handle),
-            memory_clock_mhz=fields.read("memory_clock_mhz", library.memory_clock_mhz, handle),
-            pcie_rx_bytes_per_s=gpm.values.get("pcie_rx_bytes_per_s"),
-            pcie_tx_bytes_per_s=gpm.values.get("pcie_tx_bytes_per_s"),
-            nvlink_rx_bytes_per_s=gpm.values.get("nvlink_rx_bytes_per_s"),
-            nvlink_tx_bytes_per_s=gpm.values.get("nvlink_tx_bytes_per_s"),
+            power_watts=read("power_watts", library.power_watts, handle),
+            power_instant_watts=instant,
+            power_limit_watts=read("power_limit_watts", library.power_limit_watts, handle),
+            temperature_celsius=celsius,
+            temperature_margin_celsius=self._read_margin(handle, facts, celsius, fields),
+            memory_temperature_celsius=memory_celsius,
+            fan_percent=read("fan_percent", library.fan_percent, handle),
+            performance_state=read("performance_state", library.performance_state, handle),
+            sm_clock_mhz=read("sm_clock_mhz", library.sm_clock_mhz, handle),
+            memory_clock_mhz=read("memory_clock_mhz", library.memory_clock_mhz, handle),
+            video_clock_mhz=read("video_clock_mhz", library.video_clock_mhz, handle),
+            encoder_percent=read("encoder_percent", library.encoder_percent, handle),
+            decoder_percent=read("decoder_percent", library.decoder_percent, handle),
             throttle_reasons=None if bits is None else throttle_reasons(bits),
+            mig_instances=self._read_instances(fields),
+            memory_bandwidth_percent=bandwidth,
+            graphics_active_percent=counted("graphics_active_percent"),
+            sm_active_percent=counted("sm_active_percent"),
+            sm_occupancy_percent=counted("sm_occupancy_percent"),
+            tensor_active_percent=counted("tensor_active_percent"),
+            integer_active_percent=counted("integer_active_percent"),
+            fp64_active_percent=counted("fp64_active_percent"),
+            fp32_active_percent=counted("fp32_active_percent"),
+            fp16_active_percent=counted("fp16_active_percent"),
+            pcie_rx_bytes_per_s=counted("pcie_rx_bytes_per_s"),
+            pcie_tx_bytes_per_s=counted("pcie_tx_bytes_per_s"),
+            nvlink_rx_bytes_per_s=counted("nvlink_rx_bytes_per_s"),
+            nvlink_tx_bytes_per_s=counted("nvlink_tx_bytes_per_s"),
         )
         if not processes:
             return DeviceReading(sample, fields.reasons)
-        return self._with_processes(handle, sample, fields, _Fields(facts.mig_enabled))
+        told = list_occupants(
+            library, handle, self._instances.handles if self._instances is not None else {}
+        )
+        return DeviceReading(sample, fields.reasons, told.processes, told.use, told.reasons)
 
-    def _read_gpm(self, fields: _Fields) -> GpmReading:
+    def _read_memory(self, handle: Handle, facts: GpuFacts, fields: Fields) -> Memory | None:
+        if facts.memory_kind == "unified":
+            fields.reasons["memory_reserved_bytes"] = HOST_MEMORY
+            host = psutil.virtual_memory()
+            return Memory(int(host.total), int(host.total - host.available), None)
+        memory = fields.read("memory_used_bytes", self._library.memory, handle)
+        if memory is None:
+            for name in ("memory_total_bytes", "memory_reserved_bytes"):
+                fields.reasons[name] = fields.reasons["memory_used_bytes"]
+        elif memory.reserved is None:
+            fields.reasons["memory_reserved_bytes"] = (
+                "this driver counts it as used memory: a newer one is needed"
+            )
+        return memory
+
+    def _read_sensors(self, handle: Handle, fields: Fields) -> tuple[float | None, float | None]:
+        names = ("power_instant_watts", "memory_temperature_celsius")
+        both = fields.read(names[0], self._library.instant_power_and_memory_temperature, handle)
+        if both is None:
+            fields.reasons[names[1]] = fields.reasons[names[0]]
+            return None, None
+        instant, celsius = both
+        return fields.take(names[0], instant), fields.take(names[1], celsius)
+
+    def _read_margin(
+        self, handle: Handle, facts: GpuFacts, celsius: float | None, fields: Fields
+    ) -> float | None:
+        """The driver's own figure or, where it has none, the way to the slowdown threshold."""
+        name = "temperature_margin_celsius"
+        margin = fields.read(name, self._library.temperature_margin_celsius, handle)
+        if margin is None and None not in (celsius, facts.temperature_slowdown_celsius):
+            del fields.reasons[name]
+            margin = facts.temperature_slowdown_celsius - celsius  # type: ignore[operator]
+        return margin
+
+    def _read_instances(self, fields: Fields) -> tuple[MigSample, ...]:
+        return () if self._instances is None else self._instances.read(fields.reasons)
+
+    def _read_counters(self, handle: Handle, facts: GpuFacts, fields: Fields) -> GpmReading:
+        """GPM's figures, with those of links from elsewhere on a GPU without it."""
+        gpm = self._read_gpm(fields)
+        if not facts.gpm_supported:
+            gpm = GpmReading(dict(gpm.values), dict(gpm.reasons))
+            self._take_pcie(gpm)
+            self._count_nvlink(handle, facts, fields, gpm)
+        fields.reasons.update(gpm.reasons)
+        return gpm
+
+    def _take_pcie(self, gpm: GpmReading) -> None:
+        for name in _PCIE:
+            if name in self.slow.pcie:
+                gpm.values[name] = self.slow.pcie[name]
+                del gpm.reasons[name]
+            else:
+                gpm.reasons[name] = self.slow.pcie_reasons.get(name, _SECOND_READING)
+
+    def _count_nvlink(
+        self, handle: Handle, facts: GpuFacts, fields: Fields, gpm: GpmReading
+    ) -> None:
+        if not facts.nvlink_count:
+            gpm.reasons.update(dict.fromkeys(_NVLINK, "this GPU has no NVLink"))
+            return
+        try:
+            counted = self._library.nvlink_bytes(handle)
+        except DriverError as error:
+            if error.code == GPU_IS_LOST:
+                raise
+            gpm.reasons.update(dict.fromkeys(_NVLINK, fields.reason(error)))
+            return
+        for name, value in zip(_NVLINK, counted, strict=True):
+            rate = self._nvlink[name].update(value)
+            if rate is None:
+                gpm.reasons[name] = _SECOND_READING
+            else:
+                gpm.values[name] = rate
+                del gpm.reasons[name]
+
+    def _read_gpm(self, fields: Fields) -> GpmReading:
         if self._gpm is None:
             return GpmReading.without(self._gpm_reason)
         try:
@@ -248,16 +268,3 @@ class Device:
             if error.code == GPU_IS_LOST:
                 raise
             return GpmReading.without(f"GPM counters: {fields.reason(error)}")
-
-    def _with_processes(
-        self, handle: Handle, sample: GpuSample, fields: _Fields, process_fields: _Fields
-    ) -> DeviceReading:
-        listed = process_fields.read("processes", self._library.processes, handle)
-        busy = process_fields.read("processes.sm_percent", self._library.process_sm_percent, handle)
-        return DeviceReading(
-            sample,
-            fields.reasons,
-            processes=None if listed is None else tuple(listed),
-            process_sm_percent=busy,
-            process_reasons=process_fields.reasons,
-        )

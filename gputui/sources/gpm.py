@@ -8,6 +8,7 @@ faster caller gets the last figures again.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gputui.sources.library import INVALID_ARGUMENT, DriverError, GpmSample, Handle, Library
@@ -19,10 +20,15 @@ _JITTER_NS = 15_000_000
 _MIB = 1024 * 1024
 
 _METRICS: dict[str, tuple[int, float]] = {
+    "graphics_active_percent": (1, 1),
     "sm_active_percent": (2, 1),
     "sm_occupancy_percent": (3, 1),
     "tensor_active_percent": (5, 1),
     "memory_bandwidth_percent": (10, 1),
+    "integer_active_percent": (4, 1),
+    "fp64_active_percent": (11, 1),
+    "fp32_active_percent": (12, 1),
+    "fp16_active_percent": (13, 1),
     "pcie_tx_bytes_per_s": (20, _MIB),
     "pcie_rx_bytes_per_s": (21, _MIB),
     "nvlink_rx_bytes_per_s": (60, _MIB),
@@ -31,9 +37,13 @@ _METRICS: dict[str, tuple[int, float]] = {
 """Field → NVML's metric id (nvml.h, nvmlGpmMetricId_t) and factor to the field's unit."""
 
 FIELDS = tuple(_METRICS)
+INSTANCE_FIELDS = FIELDS[:5]
+"""What is read of a MIG instance."""
 
-_CORE = tuple(_METRICS[name][0] for name in FIELDS[:4])
-"""The ids every driver with GPM knows: one unknown id makes it refuse the whole query."""
+_LAST_CORE_METRIC = 13
+"""Ids up to here every driver with GPM knows; one unknown id makes it refuse the whole query."""
+
+SUPPORT_NEEDED = "needs the counters (GPM) of a Hopper or later GPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +54,30 @@ class GpmReading:
     reasons: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def without(cls, reason: str) -> GpmReading:
-        return cls({}, dict.fromkeys(FIELDS, reason))
+    def without(cls, reason: str, fields: Sequence[str] = FIELDS) -> GpmReading:
+        return cls({}, dict.fromkeys(fields, reason))
 
 
 class GpmReader:
-    """Reads one GPU. Not to be shared between threads. Close it to free its two samples."""
+    """Reads one GPU, or one MIG instance of it, of which it reads `INSTANCE_FIELDS`.
 
-    def __init__(self, library: Library, handle: Handle) -> None:
+    Not to be shared between threads. Close it to free its two samples.
+    """
+
+    def __init__(
+        self, library: Library, handle: Handle, gpu_instance_id: int | None = None
+    ) -> None:
         """Raises `DriverError` when the driver cannot say whether the GPU has GPM."""
         self._library = library
         self._handle = handle
+        self._instance = gpu_instance_id
+        self.fields = FIELDS if gpu_instance_id is None else INSTANCE_FIELDS
         self.supported = library.gpm_supported(handle)
         self._samples: list[GpmSample] = []
         self._sampled_ns: int | None = None
-        self._last = GpmReading.without("measured from the second reading on")
+        self._last = self._without("measured from the second reading on")
         if self.supported:
-            self._request = library.gpm_request([metric for metric, _ in _METRICS.values()])
+            self._request = library.gpm_request([_METRICS[name][0] for name in self.fields])
 
     def read(self) -> GpmReading:
         """The figures since the sample before. May wait some milliseconds, for a whole window.
@@ -68,7 +85,7 @@ class GpmReader:
         Raises `DriverError`; the next call then starts anew.
         """
         if not self.supported:
-            return GpmReading.without("needs the counters (GPM) of a Hopper or later GPU")
+            return self._without(SUPPORT_NEEDED)
         if self._sampled_ns is not None:
             early_ns = MINIMUM_WINDOW_NS - (time.monotonic_ns() - self._sampled_ns)
             if early_ns > _JITTER_NS:
@@ -78,7 +95,7 @@ class GpmReader:
             self._last = self._sample()
         except DriverError as error:
             self._sampled_ns = None
-            self._last = GpmReading.without(error.reason)
+            self._last = self._without(error.reason)
             raise
         return self._last
 
@@ -87,33 +104,40 @@ class GpmReader:
         while self._samples:
             self._library.gpm_free(self._samples.pop())
 
+    def _without(self, reason: str) -> GpmReading:
+        return GpmReading.without(reason, self.fields)
+
     def _sample(self) -> GpmReading:
         while len(self._samples) < 2:
             self._samples.append(self._library.gpm_allocate())
         older, newer = self._samples
         if self._sampled_ns is None:
-            self._library.gpm_sample(self._handle, older)
+            self._library.gpm_sample(self._handle, older, self._instance)
             self._sampled_ns = time.monotonic_ns()
-            return GpmReading.without("measured from the second reading on")
-        self._library.gpm_sample(self._handle, newer)
+            return self._without("measured from the second reading on")
+        self._library.gpm_sample(self._handle, newer, self._instance)
         self._samples, self._sampled_ns = [newer, older], time.monotonic_ns()
         answers = self._metrics(older, newer)
         reading = GpmReading()
-        for name, (metric, factor) in _METRICS.items():
+        for name in self.fields:
+            metric, factor = _METRICS[name]
             answer = answers.get(metric, "unknown to this driver: a newer one is needed")
             if isinstance(answer, str):
                 reading.reasons[name] = answer
             else:
-                reading.values[name] = answer * factor
+                # Cycles are counted apart from time, so that a share may come out above all.
+                share = name.endswith("_percent")
+                reading.values[name] = min(answer, 100.0) if share else answer * factor
         return reading
 
     def _metrics(self, older: GpmSample, newer: GpmSample) -> dict[int, float | str]:
         try:
             return self._library.gpm_metrics(self._request, older, newer)
         except DriverError as error:
-            if error.code != INVALID_ARGUMENT or self._request.identifiers == _CORE:
+            known = [i for i in self._request.identifiers if i <= _LAST_CORE_METRIC]
+            if error.code != INVALID_ARGUMENT or len(known) == len(self._request.identifiers):
                 raise
-        core = self._library.gpm_request(_CORE)
+        core = self._library.gpm_request(known)
         answers = self._library.gpm_metrics(core, older, newer)
         self._request = core
         return answers

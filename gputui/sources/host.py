@@ -39,7 +39,7 @@ class Host:
     def sample(self) -> tuple[HostSample, dict[str, str]]:
         """One reading, and the reason for each field that is None."""
         reasons: dict[str, str] = {}
-        cpu = used = load = None
+        cpu = used = load = swap = None
         try:
             cpu = float(psutil.cpu_percent(interval=None))
         except _UNREADABLE as error:
@@ -57,7 +57,14 @@ class Host:
             load = float(os.getloadavg()[0])
         except OSError:
             reasons["load_1m"] = "this system tells no load average"
-        return HostSample(cpu_percent=cpu, memory_used_bytes=used, load_1m=load), reasons
+        try:
+            swap = int(psutil.swap_memory().used)
+        except _UNREADABLE as error:
+            reasons["swap_used_bytes"] = clean(f"/proc/meminfo cannot be read: {error}", 200)
+        sample = HostSample(
+            cpu_percent=cpu, memory_used_bytes=used, load_1m=load, swap_used_bytes=swap
+        )
+        return sample, reasons
 
 
 def _system() -> str:

@@ -23,6 +23,9 @@ from gputui.sources.processes import ProcessTable
 PROCESSES_EVERY_NS = 1_900_000_000
 """Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
 
+FIRST_STATUS_S = 0.5
+"""How long the first tick waits for what is slow to read, so that `--once` has it."""
+
 
 class Machine:
     """GPUs, host and processes of this machine. Used from one thread. Close it.
@@ -55,6 +58,7 @@ class Machine:
         self._said_gpu: dict[int, dict[str, str]] = {}
         self._said_host: dict[str, str] = {}
         self._process_reasons: dict[str, str] = {}
+        self._status_told = False
         self._processes_ns: int | None = None
         self._cpu_ns = time.process_time_ns()
         self._cpu_since_ns = time.monotonic_ns()
@@ -64,6 +68,8 @@ class Machine:
 
     def tick(self) -> list[AnyEvent]:
         """The reasons that changed, then the sample."""
+        statuses = self._nvml.statuses(0.0 if self._status_told else FIRST_STATUS_S)
+        self._status_told = True
         processes_due = self._processes_due()
         readings = self._nvml.poll(processes=processes_due)
         processes = None
@@ -91,9 +97,11 @@ class Machine:
                 host=host,
                 gpus=tuple(reading.sample for reading in readings),
                 processes=processes,
+                launchers=() if processes is None else self._processes.launchers,
                 own_cpu_percent=self._own_cpu_percent(),
             )
         )
+        events.extend(statuses)
         return events
 
     def close(self) -> None:
@@ -101,6 +109,7 @@ class Machine:
         self._nvml.close()
 
     def _start_counters(self) -> None:
+        self._nvml.statuses()
         readings = self._nvml.poll(processes=True)
         self._processes.update((reading.sample.index, reading) for reading in readings)
         self._host.sample()

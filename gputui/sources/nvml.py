@@ -12,10 +12,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputui.events import GpuFacts
-from gputui.sources.device import Device, DeviceReading
+import msgspec
+
+from gputui.events import GpuFacts, GpuStatus
+from gputui.sources.device import Device
 from gputui.sources.library import DriverError, Library
-from gputui.sources.selection import choose_devices
+from gputui.sources.reading import DeviceReading
+from gputui.sources.selection import choose_devices, mig_uuids
+from gputui.sources.status import SlowReading
+from gputui.sources.topology import read_topology
 from gputui.sources.worker import Worker
 
 OPEN_TIMEOUT_S = 5.0
@@ -23,10 +28,31 @@ OPEN_TIMEOUT_S = 5.0
 POLL_TIMEOUT_S = 0.5
 """How long one tick waits for a GPU; the slowest call measured took 0.034 s."""
 
+TOPOLOGY_TIMEOUT_S = 2.0
+"""How long the driver may take to tell the ways between GPUs; they are left out after that."""
+STATUS_EVERY_S = 5.0
+"""How often what is slow to read, or seldom changes, is read."""
+
 _NO_GPU = "the NVIDIA driver works but sees no GPU (in a container: start it with --gpus)"
 
 _Answer = GpuFacts | DeviceReading | None
 """What a GPU's worker answers to open, to poll and to close."""
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """A GPU with its two threads: one for ticks, one for what is slow."""
+
+    device: Device
+    worker: Worker[_Answer]
+    slow: Worker[SlowReading]
+    asked_s: float | None = None
+    """When the status was last asked for, by the monotonic clock."""
+    told_xids: int = 0
+
+    @property
+    def index(self) -> int:
+        return self.device.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +109,8 @@ class Nvml:
         self.facts: tuple[GpuFacts, ...] = ()
         self._poll_timeout_s = poll_timeout_s
         self._library: Library | None = None
-        self._devices: list[tuple[Device, Worker[_Answer]]] = []
+        self._gpus: list[_Gpu] = []
+        self._instances = mig_uuids(only, visible)
         opener: Worker[_Opened] = Worker("nvml-open")
         opener.ask(lambda: _open_library(only, visible))
         try:
@@ -112,34 +139,65 @@ class Nvml:
         does: its reading has nothing but the reason.
         """
         asked = {
-            device.index
-            for device, worker in self._devices
-            if worker.ask(functools.partial(device.poll, processes))
+            gpu.index
+            for gpu in self._gpus
+            if gpu.worker.ask(functools.partial(gpu.device.poll, processes))
         }
         until = time.monotonic() + self._poll_timeout_s
         readings = []
-        for device, worker in self._devices:
+        for gpu in self._gpus:
             try:
-                if device.index not in asked:
+                if gpu.index not in asked:
                     raise TimeoutError
-                answer = worker.answer(until)
+                answer = gpu.worker.answer(until)
                 assert isinstance(answer, DeviceReading)
                 readings.append(answer)
             except TimeoutError:
-                reason = f"no answer for {_coarse(worker.waiting_s)}"
-                readings.append(DeviceReading.without(device.index, reason))
+                reason = f"no answer for {_coarse(gpu.worker.waiting_s)}"
+                readings.append(DeviceReading.without(gpu.index, reason))
         return readings
+
+    def statuses(self, wait_s: float = 0.0) -> list[GpuStatus]:
+        """Those that were read since the last call, each GPU's every few seconds and after an
+        Xid. Asks for the next; waits at most `wait_s` for those under way."""
+        until = time.monotonic() + wait_s
+        told = []
+        for gpu in self._gpus:
+            self._ask_slowly(gpu)
+        for gpu in self._gpus:
+            if not gpu.slow.is_busy:
+                continue
+            try:
+                reading = gpu.slow.answer(until)
+            except TimeoutError:
+                continue
+            gpu.device.slow = reading
+            if reading.status is not None:
+                told.append(reading.status)
+        return told
+
+    @staticmethod
+    def _ask_slowly(gpu: _Gpu) -> None:
+        if gpu.device.handle is None or gpu.slow.is_busy:
+            return
+        now, xids = time.monotonic(), gpu.device.xid_count
+        due = gpu.asked_s is None or now - gpu.asked_s >= STATUS_EVERY_S or xids != gpu.told_xids
+        if due:
+            gpu.asked_s, gpu.told_xids = now, xids
+        if due or gpu.device.needs_pcie:
+            gpu.slow.ask(functools.partial(gpu.device.read_slowly, due))
 
     def close(self) -> None:
         """Frees what the driver holds for us. Waits at most a second, also for a hung driver."""
         until = time.monotonic() + 0.5
         idle = True
         closing = []
-        for device, worker in self._devices:
-            if worker.ask(device.close):
-                closing.append(worker)
-            else:
+        for gpu in self._gpus:
+            # While a slow call is under way, what it uses must stay.
+            if not gpu.slow.rest(until) or not gpu.worker.ask(gpu.device.close):
                 idle = False
+            else:
+                closing.append(gpu.worker)
         for worker in closing:
             try:
                 worker.answer(until)
@@ -147,9 +205,10 @@ class Nvml:
                 idle = False
             except DriverError:
                 pass  # a lost GPU frees nothing; the driver goes on without it
-        for _, worker in self._devices:
-            worker.stop()
-        self._devices = []
+        for gpu in self._gpus:
+            gpu.worker.stop()
+            gpu.slow.stop()
+        self._gpus = []
         library, self._library = self._library, None
         if library is None or not idle:
             return
@@ -160,22 +219,43 @@ class Nvml:
         closer.stop()
 
     def _open_devices(self, indexes: Sequence[int], timeout_s: float) -> None:
-        assert self._library is not None
+        library = self._library
+        assert library is not None
         for index in indexes:
-            device = Device(self._library, index)
-            worker: Worker[_Answer] = Worker(f"nvml-{index}")
-            worker.ask(device.open)
-            self._devices.append((device, worker))
+            device = Device(library, index, self._instances)
+            gpu = _Gpu(device, Worker(f"nvml-{index}"), Worker(f"nvml-slow-{index}"))
+            gpu.worker.ask(device.open)
+            self._gpus.append(gpu)
         until = time.monotonic() + timeout_s
-        facts = []
-        for device, worker in self._devices:
+        facts: dict[int, GpuFacts] = {}
+        for gpu in self._gpus:
             try:
-                answer = worker.answer(until)
+                answer = gpu.worker.answer(until)
                 assert isinstance(answer, GpuFacts)
-                facts.append(answer)
+                facts[gpu.index] = answer
             except (TimeoutError, DriverError):
-                facts.append(GpuFacts(index=device.index, uuid="", name=f"GPU {device.index}"))
-        self.facts = tuple(facts)
+                facts[gpu.index] = GpuFacts(index=gpu.index, uuid="", name=f"GPU {gpu.index}")
+        self.facts = self._with_topology(library, facts)
+
+    def _with_topology(self, library: Library, facts: dict[int, GpuFacts]) -> tuple[GpuFacts, ...]:
+        """The facts, with the ways between GPUs where there are several."""
+        handles = {
+            gpu.index: handle for gpu in self._gpus if (handle := gpu.device.handle) is not None
+        }
+        if len(handles) < 2:
+            return tuple(facts.values())
+        asker: Worker[dict[int, dict[int, str]]] = Worker("nvml-topology")
+        asker.ask(functools.partial(read_topology, library, handles))
+        try:
+            ways = asker.answer(time.monotonic() + TOPOLOGY_TIMEOUT_S)
+        except (TimeoutError, DriverError):
+            ways = {}
+        finally:
+            asker.stop()
+        return tuple(
+            msgspec.structs.replace(one, topology=ways.get(index, {}))
+            for index, one in facts.items()
+        )
 
 
 def _coarse(seconds: float) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from gputui.events import ProcessSample
-from gputui.sources.device import DeviceReading
-from gputui.sources.library import GpuProcess
+from gputui.events import LauncherSample, ProcessSample
+from gputui.sources.library import GpuProcess, ProcessUse
+from gputui.sources.reading import DeviceReading
 from gputui.text import clean
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -21,6 +21,8 @@ _FOREIGN = (
     "container with --pid=host, or run as root"
 )
 _DENIED = "this user may not look into some processes"
+_DEEPEST = 16
+"""Ancestors that are followed: more is no launcher of anything."""
 _NO_MEMORY = "the driver does not tell it for some processes (containers, MIG)"
 
 
@@ -32,6 +34,11 @@ def in_container() -> bool:
         return False
 
 
+def start_time_ns(process: psutil.Process) -> int:
+    """When the process started, the same figure each time it is asked. Raises psutil.Error."""
+    return round(float(process.create_time()) * 1e9)
+
+
 @dataclass(slots=True)
 class _Known:
     """A process seen before: what is read once, and whether its CPU time has a start."""
@@ -39,6 +46,8 @@ class _Known:
     process: psutil.Process
     user: str | None
     command: str | None
+    start_time_ns: int
+    parent_pid: int | None
     counted: bool = False
 
 
@@ -53,6 +62,21 @@ class ProcessTable:
         """
         self._verify = in_container() if verify is None else verify
         self._known: dict[int, _Known] = {}
+        self._launchers: dict[int, _Known] = {}
+
+    @property
+    def launchers(self) -> tuple[LauncherSample, ...]:
+        """The ancestors of what the last update found, by pid."""
+        return tuple(
+            LauncherSample(
+                pid=pid,
+                parent_pid=known.parent_pid,
+                start_time_ns=known.start_time_ns,
+                user=known.user,
+                command=known.command,
+            )
+            for pid, known in sorted(self._launchers.items())
+        )
 
     def update(
         self, readings: Iterable[tuple[int, DeviceReading]]
@@ -64,39 +88,49 @@ class ProcessTable:
         by_gpu = list(readings)
         reasons = _merged({gpu: reading.process_reasons for gpu, reading in by_gpu})
         listed = [
-            (gpu, process, reading.process_sm_percent)
+            (gpu, process, reading.process_use)
             for gpu, reading in by_gpu
             for process in sorted(reading.processes or (), key=lambda process: process.pid)
         ]
         present = {process.pid for _, process, _ in listed}
         self._known = {pid: known for pid, known in self._known.items() if pid in present}
         details = {pid: self._details(pid, reasons) for pid in sorted(present)}
+        self._climb()
         if all(reading.processes is None for _, reading in by_gpu):
             return None, reasons or {"processes": "there is no GPU to ask"}
         return tuple(
-            self._sample(gpu, process, busy, details[process.pid], reasons)
-            for gpu, process, busy in listed
+            self._sample(gpu, process, uses, details[process.pid], reasons)
+            for gpu, process, uses in listed
         ), reasons
 
     def _sample(
         self,
         gpu: int,
         process: GpuProcess,
-        busy: dict[int, float] | None,
+        uses: dict[int, ProcessUse] | None,
         details: _Details,
         reasons: dict[str, str],
     ) -> ProcessSample:
         if process.memory_bytes is None:
             reasons["processes.gpu_memory_bytes"] = _NO_MEMORY
+        use = None if uses is None else uses.get(process.pid, _IDLE)
         return ProcessSample(
             pid=process.pid,
             gpu=gpu,
             user=details.user,
             command=details.command,
             gpu_memory_bytes=process.memory_bytes,
-            sm_percent=None if busy is None else busy.get(process.pid, 0.0),
+            sm_percent=None if use is None else use.sm,
             cpu_percent=details.cpu_percent,
             host_memory_bytes=details.host_memory_bytes,
+            kind=process.kind,
+            memory_bandwidth_percent=None if use is None else use.memory_bandwidth,
+            encoder_percent=None if use is None else use.encoder,
+            decoder_percent=None if use is None else use.decoder,
+            start_time_ns=details.start_time_ns,
+            parent_pid=details.parent_pid,
+            gpu_instance_id=process.gpu_instance_id,
+            compute_instance_id=process.compute_instance_id,
         )
 
     def _details(self, pid: int, reasons: dict[str, str]) -> _Details:
@@ -105,10 +139,11 @@ class ProcessTable:
             if known is not None and not known.process.is_running():
                 known = None
             if known is None:
-                known = self._meet(pid)
-                self._known[pid] = known
+                if self._verify and not _has_nvidia_device(pid):
+                    raise psutil.NoSuchProcess(pid)
+                known = self._known[pid] = _meet(pid)
             with known.process.oneshot():
-                cpu = float(known.process.cpu_percent(interval=None))
+                cpu: float | None = float(known.process.cpu_percent(interval=None))
                 memory = int(known.process.memory_info().rss)
         except psutil.AccessDenied:
             reasons["processes.command"] = _DENIED
@@ -119,23 +154,50 @@ class ProcessTable:
             return _Details()
         if not known.counted:
             known.counted = True
-            return _Details(known.user, known.command, None, memory)
-        return _Details(known.user, known.command, cpu, memory)
+            cpu = None
+        return _Details(
+            known.user, known.command, cpu, memory, known.start_time_ns, known.parent_pid
+        )
 
-    def _meet(self, pid: int) -> _Known:
-        process = psutil.Process(pid)
-        if self._verify and not _has_nvidia_device(pid):
-            raise psutil.NoSuchProcess(pid)
+    def _climb(self) -> None:
+        """Finds the ancestors of the known processes, up to the first one of all."""
+        found: dict[int, _Known] = {}
+        for known in self._known.values():
+            child = known
+            for _ in range(_DEEPEST):
+                pid = child.parent_pid
+                if pid is None or pid <= 1 or pid in found or pid in self._known:
+                    break
+                launcher = self._launcher(pid, child)
+                if launcher is None:
+                    break
+                found[pid] = child = launcher
+        self._launchers = found
+
+    def _launcher(self, pid: int, child: _Known) -> _Known | None:
         try:
-            user = clean(str(process.username()), 64)
-        except (psutil.AccessDenied, KeyError):
-            user = None
-        try:
-            command = " ".join(process.cmdline()) or process.name()
-        except psutil.AccessDenied:
-            command = process.name()
-        # A script given with -c has line ends; they are no more than spaces in one line.
-        return _Known(process, user, clean(" ".join(str(command).splitlines())))
+            known = self._launchers.get(pid)
+            if known is None or not known.process.is_running():
+                known = _meet(pid)
+        except (psutil.Error, OSError):
+            return None
+        # A parent that is younger than its child is another process with the pid used again.
+        return known if known.start_time_ns <= child.start_time_ns else None
+
+
+def _meet(pid: int) -> _Known:
+    process = psutil.Process(pid)
+    try:
+        user = clean(str(process.username()), 64)
+    except (psutil.AccessDenied, KeyError):
+        user = None
+    try:
+        command = " ".join(process.cmdline()) or process.name()
+    except psutil.AccessDenied:
+        command = process.name()
+    # A script given with -c has line ends; they are no more than spaces in one line.
+    words = clean(" ".join(str(command).splitlines()))
+    return _Known(process, user, words, start_time_ns(process), process.ppid() or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +206,11 @@ class _Details:
     command: str | None = None
     cpu_percent: float | None = None
     host_memory_bytes: int | None = None
+    start_time_ns: int | None = None
+    parent_pid: int | None = None
+
+
+_IDLE = ProcessUse(0.0, 0.0, 0.0, 0.0)
 
 
 def _has_nvidia_device(pid: int) -> bool:

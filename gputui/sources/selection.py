@@ -46,6 +46,14 @@ def choose_devices(
     return tuple(sorted(chosen)), reason
 
 
+def mig_uuids(only: Sequence[int] | None, visible: str | None) -> frozenset[str]:
+    """The MIG instances that CUDA_VISIBLE_DEVICES names; none of them counts under `--only`."""
+    if only is not None or visible is None:
+        return frozenset()
+    entries = (entry.strip() for entry in visible.split(","))
+    return frozenset(entry for entry in entries if entry.startswith("MIG-"))
+
+
 def _matching(
     entry: str,
     count: int,

@@ -29,6 +29,11 @@ class Worker(Generic[T]):
         """How long the call under way has been waited for; 0 when there is none."""
         return 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is still to be taken."""
+        return self._asked_at is not None
+
     def ask(self, call: Callable[[], T]) -> bool:
         """Starts `call`; False when the one before has not ended. A late answer is dropped."""
         if self._asked_at is not None:
@@ -53,6 +58,20 @@ class Worker(Generic[T]):
         if error is not None:
             raise error
         return value  # type: ignore[return-value]  # None here is T's own None
+
+    def rest(self, until: float) -> bool:
+        """Whether no call is under way, or the one that is ends until the monotonic time `until`.
+
+        Its answer is dropped.
+        """
+        if self._asked_at is None:
+            return True
+        try:
+            self._answers.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return False
+        self._asked_at = None
+        return True
 
     def stop(self) -> None:
         """Lets the thread end after the call under way."""

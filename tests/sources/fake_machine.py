@@ -19,6 +19,7 @@ import msgspec
 from gputui.events import (
     AnyEvent,
     GpuSample,
+    GpuStatus,
     GpuUnavailable,
     Header,
     HostUnavailable,
@@ -41,7 +42,14 @@ H200 = {
     "nvmlDeviceGetMemoryBusWidth": 6016,
     "nvmlDeviceGetMaxClockInfo.1": 1980,
     "nvmlDeviceGetMaxClockInfo.2": 3201,
+    "nvmlDeviceGetArchitecture": 9,
+    "nvmlDeviceGetVbiosVersion": "96.00.BC.00.02",
+    "nvmlDeviceGetBAR1MemoryInfo": "274877906944 1048576",
+    "nvmlDeviceGetPowerManagementDefaultLimit": 700000,
+    "nvmlDeviceGetPowerManagementLimitConstraints": "200000 700000",
+    "nvmlDeviceGetTemperatureThreshold.0": 92,
     "nvmlDeviceGetTemperatureThreshold.1": 89,
+    "nvmlDeviceGetTemperatureThreshold.2": 95,
     "nvmlDeviceGetMaxPcieLinkGeneration": 5,
     "nvmlDeviceGetMaxPcieLinkWidth": 16,
     "nvmlDeviceGetMigMode": "0 0",
@@ -52,8 +60,13 @@ H200 = {
     "nvmlDeviceGetEnforcedPowerLimit": 700000,
     "nvmlDeviceGetTemperatureV.0": 54,
     "nvmlDeviceGetTemperature.0": 54,
+    "nvmlDeviceGetMarginTemperature": 33,
+    "nvmlDeviceGetPerformanceState": 0,
     "nvmlDeviceGetClockInfo.1": 1965,
     "nvmlDeviceGetClockInfo.2": 3201,
+    "nvmlDeviceGetClockInfo.3": 1545,
+    "nvmlDeviceGetEncoderUtilization": "0 167000",
+    "nvmlDeviceGetDecoderUtilization": "0 167000",
     "nvmlDeviceGetCurrentClocksEventReasons": 0,
     "nvmlDeviceGetCurrentClocksThrottleReasons": 0,
     "nvmlDeviceGetComputeRunningProcesses_v3": "",
@@ -61,8 +74,36 @@ H200 = {
     "nvmlDeviceGetGraphicsRunningProcesses_v3": "",
     "nvmlDeviceGetGraphicsRunningProcesses_v2": "",
     "nvmlDeviceGetProcessUtilization": "",
+    "nvmlDeviceGetTotalEnergyConsumption": 1234567890,
+    "nvmlDeviceGetCurrPcieLinkGeneration": 5,
+    "nvmlDeviceGetCurrPcieLinkWidth": 16,
+    "nvmlDeviceGetPcieReplayCounter": 0,
+    "nvmlDeviceGetPersistenceMode": 1,
+    "nvmlDeviceGetComputeMode": 0,
+    "nvmlDeviceGetEccMode": "1 1",
+    "nvmlDeviceGetTotalEccErrors.0.0": 2,
+    "nvmlDeviceGetTotalEccErrors.1.0": 0,
+    "nvmlDeviceGetTotalEccErrors.0.1": 5,
+    "nvmlDeviceGetTotalEccErrors.1.1": 1,
+    "nvmlDeviceGetRemappedRows": "1 0 0 0",
+    **{f"nvmlDeviceGetNvLinkState.{link}": 1 for link in range(18)},
+    "field.74": 12_000_000_000,
+    "field.75": 0,
+    "field.76": 0,
+    "field.77": 0,
+    "field.79": 0,
+    "field.82": 61,
+    "field.90": 26562,
+    "field.91": 18,
+    "field.186": 640500,
+    "xid": "0 0",
     "nvmlGpmQueryDeviceSupport": 1,
     "nvmlGpmSampleGet": 0,
+    "gpm.1": 98.0,
+    "gpm.4": 9.0,
+    "gpm.11": 0.0,
+    "gpm.12": 4.0,
+    "gpm.13": 1.5,
     "gpm.2": 97.0,
     "gpm.3": 14.0,
     "gpm.5": 91.0,
@@ -73,6 +114,13 @@ H200 = {
     "gpm.61": 146000.0,
 }
 """What the driver of an H200 answered (580.159.04), by function of fake_nvml.c."""
+
+H200_REASONS = {
+    "fan_percent": "not supported by this GPU",
+    "retired_pages": "not supported by this GPU",
+    "page_retirement_pending": "not supported by this GPU",
+}
+"""An H200 has no fan of its own, and replaces rows instead of retiring pages."""
 
 
 class FakeMachine:
@@ -134,7 +182,15 @@ class Reading:
     def gpu(self, index: int = 0) -> GpuSample:
         return next(gpu for gpu in self.sample.gpus if gpu.index == index)
 
+    def status(self, index: int = 0) -> GpuStatus:
+        return [e for e in self.events if isinstance(e, GpuStatus) and e.gpu == index][-1]
+
     def reasons(self, index: int = 0) -> dict[str, str]:
+        """Why figures are missing, but for those no H200 has."""
+        said = self.all_reasons(index)
+        return {name: said[name] for name in said if said[name] != H200_REASONS.get(name)}
+
+    def all_reasons(self, index: int = 0) -> dict[str, str]:
         said = [e.reasons for e in self.events if isinstance(e, GpuUnavailable) and e.gpu == index]
         return said[-1] if said else {}
 
@@ -179,7 +235,8 @@ class Probe:
         """Takes emissions into `seen` until `enough`."""
         for _ in range(1000):
             seen.extend(self.events())
-            if len(seen) > 1 and isinstance(seen[-1], MachineSample) and enough(Reading(seen)):
+            sampled = any(isinstance(event, MachineSample) for event in seen)
+            if sampled and enough(Reading(seen)):
                 return Reading(seen)
         raise AssertionError(f"never seen: {seen[-3:]}")
 

@@ -6,13 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_machine import LOST, NO_PERMISSION, NOT_SUPPORTED, FakeMachine, Probe
+from fake_machine import (
+    H200_REASONS,
+    LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    FakeMachine,
+    Probe,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputui.events import GpuSample
+from gputui.sources.counters import CounterRate
 
 GPM_FIELDS = (
+    "graphics_active_percent",
+    "integer_active_percent",
+    "fp64_active_percent",
+    "fp32_active_percent",
+    "fp16_active_percent",
     "sm_active_percent",
     "sm_occupancy_percent",
     "tensor_active_percent",
@@ -22,7 +35,10 @@ GPM_FIELDS = (
     "nvlink_rx_bytes_per_s",
     "nvlink_tx_bytes_per_s",
 )
-SAMPLE_FIELDS = tuple(name for name in GpuSample.__struct_fields__ if name != "index")
+LINK_FIELDS = {name for name in GPM_FIELDS if name.startswith(("pcie", "nvlink"))}
+SAMPLE_FIELDS = tuple(
+    name for name in GpuSample.__struct_fields__ if name not in ("index", "mig_instances")
+)
 
 MIB = 1024 * 1024
 
@@ -50,8 +66,20 @@ def test_every_figure_of_an_h200(probe: Probe) -> None:
         nvlink_rx_bytes_per_s=147_000 * MIB,
         nvlink_tx_bytes_per_s=146_000 * MIB,
         throttle_reasons=(),
+        power_instant_watts=640.5,
+        temperature_margin_celsius=33.0,
+        memory_temperature_celsius=61.0,
+        performance_state=0,
+        video_clock_mhz=1545,
+        encoder_percent=0.0,
+        decoder_percent=0.0,
+        graphics_active_percent=98.0,
+        integer_active_percent=9.0,
+        fp64_active_percent=0.0,
+        fp32_active_percent=4.0,
+        fp16_active_percent=1.5,
     )
-    assert reading.reasons() == {}
+    assert reading.all_reasons() == H200_REASONS
     assert reading.sample.own_cpu_percent is not None
     assert reading.sample.host.cpu_percent is not None
 
@@ -101,11 +129,68 @@ def test_an_old_chip_has_no_counters_and_says_so(machine: FakeMachine, probe: Pr
     assert reading.header.gpus[0].sm_count == 108
     assert not reading.header.gpus[0].gpm_supported
     assert reading.gpu().utilization_percent == 97.0
-    missing = (*GPM_FIELDS, "memory_bandwidth_bytes_per_s")
-    assert set(reading.reasons()) == set(missing)
+    missing = {*GPM_FIELDS, "memory_bandwidth_bytes_per_s"}
+    assert set(reading.reasons()) == missing
     for name in missing:
         assert getattr(reading.gpu(), name) is None
+    for name in missing - LINK_FIELDS:
         assert reading.reasons()[name] == "needs the counters (GPM) of a Hopper or later GPU"
+    for name in LINK_FIELDS:
+        assert reading.reasons()[name] == "not supported by this GPU"
+
+
+def test_the_links_of_an_old_chip_are_read_without_counters(
+    machine: FakeMachine, probe: Probe
+) -> None:
+    machine.gpus[0] |= {
+        "nvmlGpmQueryDeviceSupport": 0,
+        "nvmlDeviceGetPcieThroughput.0": 7,
+        "nvmlDeviceGetPcieThroughput.1": 9,
+        "field.138": 1000,
+        "field.139": 5000,
+    }
+    machine.write()
+    gpu = probe.once().gpu()
+    assert (gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s) == (7 * 1024, 9 * 1024)
+    # The fake's counters stand still.
+    assert (gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s) == (0, 0)
+
+
+def test_rates_of_nvlink_counters_that_grow_and_that_wrap(
+    machine: FakeMachine, own_probe: Callable[[], Probe]
+) -> None:
+    machine.gpus[0] |= {"nvmlGpmQueryDeviceSupport": 0, "field.138": 0, "field.139": 1000}
+    machine.write()
+    probe = own_probe()
+    probe.send(do="start", interval_s=0.1)
+    seen = probe.events()
+    probe.until(seen, lambda reading: reading.gpu().nvlink_rx_bytes_per_s == 0)
+    machine.gpus[0]["field.139"] = 3000
+    machine.write()
+    probe.until(seen, lambda reading: (reading.gpu().nvlink_rx_bytes_per_s or 0) > 0)
+    machine.gpus[0]["field.139"] = 7
+    machine.write()
+    reading = probe.until(seen, lambda reading: reading.gpu().nvlink_rx_bytes_per_s is None)
+    assert reading.reasons()["nvlink_rx_bytes_per_s"] == "measured from the second reading on"
+    assert reading.gpu().nvlink_tx_bytes_per_s == 0
+    probe.until(seen, lambda reading: reading.gpu().nvlink_rx_bytes_per_s == 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 10**12)), min_size=2, max_size=20)
+)
+def test_a_rate_is_what_was_counted_over_the_time_and_never_negative(
+    readings: list[tuple[int, int]],
+) -> None:
+    rate, now, before = CounterRate(), 0, None
+    for value, later in readings:
+        now += later
+        told = rate.update(value, now)
+        if before is None or value < before or later == 0:
+            assert told is None
+        else:
+            assert told == pytest.approx((value - before) / later * 1e9)
+        before = value
 
 
 def test_a_counter_without_a_figure_is_none_and_the_others_stay(
@@ -183,7 +268,7 @@ def test_a_figure_that_fails_is_none_with_its_reason_and_harms_no_other(
     expected = {name: ERRORS[error] for call, error in failing.items() for name in FIELDS_OF[call]}
     assert {name: reading.reasons().get(name) for name in expected} == expected
     missing = {name for name in SAMPLE_FIELDS if getattr(reading.gpu(), name) is None}
-    assert missing == set(expected)
+    assert missing == set(expected) | {"fan_percent"}
 
 
 def test_facts_that_are_missing_have_reasons_too(machine: FakeMachine, probe: Probe) -> None:

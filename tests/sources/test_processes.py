@@ -13,9 +13,9 @@ import pytest
 from fake_machine import NO_PERMISSION, NOT_AVAILABLE_BYTES, NOT_SUPPORTED, FakeMachine, Probe
 
 from gputui.events import GpuSample
-from gputui.sources.device import DeviceReading
-from gputui.sources.library import GpuProcess
+from gputui.sources.library import GpuProcess, ProcessUse
 from gputui.sources.processes import ProcessTable
+from gputui.sources.reading import DeviceReading
 
 NO_SUCH_PID = 2**22 + 5
 """Above the largest pid that Linux gives (pid_max's own limit)."""
@@ -36,7 +36,8 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def reading(*processes: GpuProcess, busy: dict[int, float] | None = None) -> DeviceReading:
-    return DeviceReading(GpuSample(index=0), {}, processes, {} if busy is None else busy)
+    use = {pid: ProcessUse(sm, 0.0, 0.0, 0.0) for pid, sm in (busy or {}).items()}
+    return DeviceReading(GpuSample(index=0), {}, processes, use)
 
 
 def test_a_process_is_described_by_the_host(child: subprocess.Popen[bytes]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_machine import GUARD_S, LOST, NOT_SUPPORTED, FakeMachine, Probe
+from fake_machine import GUARD_S, H200_REASONS, LOST, NOT_SUPPORTED, FakeMachine, Probe
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,8 +70,9 @@ def test_the_first_emission_is_the_header_and_stop_is_the_end(
     # Also at the shortest interval every window is long enough for the counters.
     samples = [event for event in seen if isinstance(event, MachineSample)]
     assert {sample.gpus[0].sm_active_percent for sample in samples} == {97.0}
-    # Nothing was missing, so no reason was ever said.
-    assert not [e for e in seen if isinstance(e, GpuUnavailable | HostUnavailable)]
+    # What is missing never changed, so it was said once.
+    said = [e.reasons for e in seen if isinstance(e, GpuUnavailable | HostUnavailable)]
+    assert said == [H200_REASONS]
     probe.send(do="stop")
     while "sampler_alive" not in (line := probe.line()):
         pass
@@ -107,7 +108,8 @@ def test_reasons_are_said_when_they_change_and_only_then(
     reading = probe.until(seen, lambda reading: reading.gpu().power_watts is not None)
     assert reading.reasons() == {}
     said = [event.reasons for event in seen if isinstance(event, GpuUnavailable)]
-    assert said == [{"power_watts": "not supported by this GPU"}, {}]
+    power = {"power_watts": "not supported by this GPU"}
+    assert said == [H200_REASONS, H200_REASONS | power, H200_REASONS]
 
 
 def test_a_gpu_that_is_lost_and_comes_back(
