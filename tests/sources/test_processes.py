@@ -143,6 +143,39 @@ def test_what_the_driver_lists_is_merged(machine: FakeMachine, probe: Probe) -> 
     ] == [(50, 1000, 20.0), (51, None, 0.0), (52, 30, 0.0)]
 
 
+def test_what_a_process_is_by_the_drivers_word(machine: FakeMachine, probe: Probe) -> None:
+    machine.gpus[0] |= {
+        "nvmlDeviceGetComputeRunningProcesses_v3": "50 1000 51 1000",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3": "51 2000 52 30",
+        "nvmlDeviceGetProcessUtilization": "50 0 20",
+        "nvmlDeviceGetProcessUtilization.memory": "12",
+    }
+    machine.write()
+    told = probe.once().sample.processes or ()
+    assert [(p.pid, p.kind, p.gpu_memory_bytes) for p in told] == [
+        (50, "C", 1000),
+        (51, "C+G", 2000),
+        (52, "G", 30),
+    ]
+    assert [p.memory_bandwidth_percent for p in told] == [12.0, 0.0, 0.0]
+
+
+def test_the_launchers_of_a_process_lead_up_from_it(child: subprocess.Popen[bytes]) -> None:
+    table = ProcessTable(verify=False)
+    processes, _ = table.update([(0, reading(GpuProcess(child.pid, 7)))])
+    assert processes is not None
+    (process,) = processes
+    assert process.parent_pid == os.getpid()
+    assert process.start_time_ns == round(psutil.Process(child.pid).create_time() * 1e9)
+    above = {launcher.pid: launcher for launcher in table.launchers}
+    assert set(above) == {
+        parent.pid for parent in psutil.Process(child.pid).parents() if parent.pid > 1
+    }
+    assert above[os.getpid()].user == psutil.Process().username()
+    table.update([(0, reading())])
+    assert table.launchers == ()
+
+
 def test_a_driver_that_will_not_list(machine: FakeMachine, probe: Probe) -> None:
     machine.gpus[0] |= {
         "nvmlDeviceGetComputeRunningProcesses_v3": NO_PERMISSION,
