@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gputui import __version__
 
 if TYPE_CHECKING:
+    from gputui.journal import Limits
     from gputui.session import Run, Session
     from gputui.settings import Settings
     from gputui.sources.live import LiveOptions
@@ -100,6 +101,9 @@ def _main_parser() -> _Parser:
     add("--json", action="store_true", help="with --once: as JSON")
     add("-o", "--output", metavar="FILE", help="record to this file; - is standard output")
     add("--duration", metavar="TIME", help="with --record: stop after 30s, 5m, 1h")
+    add("--rotate", metavar="SIZE|TIME", help="go on in a new file after 100M or 1h")
+    add("--max-size", metavar="SIZE",
+        help="most a recording may take; with --rotate the oldest files go")  # fmt: skip
     add("--speed", type=float, metavar="X", help="with --replay: 0.25 to 64 times")
     add("--start", metavar="TIME", help="with --replay: begin at 30s, 5m, 1h")
     add("-i", "--interval", type=float, metavar="SEC",
@@ -166,6 +170,8 @@ def _check_combination(options: argparse.Namespace, command: list[str] | None) -
         ("--speed", "--replay or --demo", not options.speed or options.replay or options.demo),
         ("--start", "--replay or --demo", not options.start or options.replay or options.demo),
         ("-o", "a recording", not options.output or not modes or options.record),
+        ("--rotate", "a recording", not options.rotate or not modes or options.record),
+        ("--max-size", "a recording", not options.max_size or not modes or options.record),
     ):
         if not fits:
             raise _UsageError(f"{flag} needs {needs}")
@@ -178,6 +184,29 @@ def _seconds(text: str, flag: str) -> float:
     if not match or not float(match[1]) > 0:
         raise _UsageError(f"{flag} {text}: give a time like 30s, 5m or 1h")
     return float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _bytes(text: str, flag: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)i?B?", text)
+    size = float(match[1]) * 1024 ** " kMGT".index(match[2] or " ") if match else 0
+    if not 1 <= size < 2**60:
+        raise _UsageError(f"{flag} {text}: give a size like 500k, 100M or 2G")
+    return int(size)
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    from gputui.journal import Limits
+
+    rotate = options.rotate or ""
+    by_time = rotate.endswith(("s", "m", "h"))
+    most = _bytes(options.max_size, "--max-size") if options.max_size else None
+    if options.output == "-" and (rotate or most):
+        raise _UsageError("--rotate and --max-size need a file: standard output has no size")
+    return Limits(
+        rotate_bytes=_bytes(rotate, "--rotate") if rotate and not by_time else None,
+        rotate_ns=int(_seconds(rotate, "--rotate") * 1e9) if by_time else None,
+        max_bytes=most,
+    )
 
 
 def _request(options: argparse.Namespace, command: list[str] | None) -> RunRequest | None:
@@ -242,7 +271,7 @@ def _record(
     pass_through = command is not None and path is not None
     live = _live_options(options, settings, _typed(arguments, command), pass_through)
     duration = _seconds(options.duration, "--duration") if options.duration else None
-    return record(RecordOptions(path, live, request, duration))
+    return record(RecordOptions(path, live, request, duration, _limits(options)))
 
 
 def _screen(
@@ -254,6 +283,7 @@ def _screen(
 ) -> int:
     _need_terminal()
     output = Path(options.output) if options.output else None
+    limits = _limits(options)
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
@@ -263,9 +293,9 @@ def _screen(
         from gputui.sources.live import Live
 
         recording = (
-            JournalWriter(output)
+            JournalWriter(output, limits)
             if output
-            else RunRecorder(lambda name: default_path(name, time.time()))
+            else RunRecorder(lambda name: default_path(name, time.time()), limits)
         )
         typed = _typed(arguments, command)
         live = Live(notify, recording, _live_options(options, settings, typed, False))

@@ -7,14 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
 from gputui.analysis import formats
 from gputui.export.write import summary_text
-from gputui.journal import JournalWriter
+from gputui.journal import JournalWriter, Limits
 from gputui.session import Run, Session
 from gputui.sources.live import Live, LiveOptions
 from gputui.sources.run import RunRequest
@@ -31,6 +31,7 @@ class RecordOptions:
     live: LiveOptions
     request: RunRequest | None = None
     duration_s: float | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 class _Recorder:
@@ -39,7 +40,7 @@ class _Recorder:
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
         self._wake = threading.Event()
-        self._journal = JournalWriter(options.path)
+        self._journal = JournalWriter(options.path, options.limits)
         self._live = Live(self._wake.set, self._journal, options.live)
         self._session = Session()
         self._signals: list[int] = []
@@ -101,6 +102,8 @@ class _Recorder:
     def _finish(self, gone: bool) -> int:
         run = self._session.run
         ok = True
+        for notice in self._journal.notices:
+            _say(notice)
         if self._journal.failure:
             _say(self._journal.failure)
             ok = False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import random
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -15,9 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.events import AnyEvent, GpuUnavailable, RunOutput
-from gputui.journal import JournalError, JournalReader, JournalWriter, RunRecorder, default_path
+from gputui.journal import (
+    JournalError,
+    JournalReader,
+    JournalWriter,
+    Limits,
+    RunRecorder,
+    default_path,
+    format,
+)
+from gputui.journal.places import numbered
 from gputui.session import Session
-from tests.events_for_tests import at, gpu, header, run_ended, run_started
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
+
+DATA = Path(__file__).parent / "data"
+SUFFIXES = [".gputui", ".gputui.gz", ".gputui.zst"]
 
 
 def output(text: str) -> RunOutput:
@@ -225,3 +240,274 @@ def test_default_names_are_plain_and_never_taken(tmp_path: Path) -> None:
     first.parent.mkdir(parents=True)
     first.write_text("")
     assert default_path("../../etc/passwd; rm", 0.0).name.endswith("-2.gputui")
+
+
+# --- the page, and old versions ----------------------------------------------------------------
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    assert format.PAGE.read_text(encoding="utf-8") == format.page(), (
+        "run: python -m gputui.journal.format"
+    )
+
+
+def test_a_recording_of_schema_1_is_read_to_its_end() -> None:
+    path = DATA / "schema-1.gputui"
+    reader = JournalReader.open(path)
+    events = list(reader)
+    assert (len(events), reader.skipped, reader.damage) == (18, 0, None)
+    session = Session()
+    session.apply(events)
+    assert session.unknown_references == 0
+    run = session.run
+    assert run is not None
+    assert [times.total for times in run.kernels.values()] == [300, 10]
+    assert run.ranges[1].projected.total == 400
+    assert session.gpus[0].sample is not None
+    assert session.gpus[0].sample.power_watts == 100.0
+    assert run.ended is not None
+
+
+# --- compression -------------------------------------------------------------------------------
+
+
+def some_events(count: int) -> list[AnyEvent]:
+    return [header(gpu()), run_started(), *(output(f"line {i}") for i in range(count)), run_ended()]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_write_of_every_kind_of_file_can_be_read_at_once(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    writer = JournalWriter(path)
+    events = some_events(50)
+    for i, event in enumerate(events):
+        writer.write([event])
+        reader = JournalReader.open(path)
+        assert list(reader) == events[: i + 1]
+        assert reader.damage is None
+    writer.close()
+    assert list(JournalReader.open(path)) == events
+    assert path.stat().st_size == writer.bytes_written
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES[1:])
+def test_compressed_files_are_smaller_and_known_by_their_first_bytes(
+    tmp_path: Path, suffix: str
+) -> None:
+    sizes = {}
+    for name in ("plain.gputui", f"small{suffix}"):
+        writer = JournalWriter(tmp_path / name)
+        writer.write(some_events(2000))
+        writer.close()
+        sizes[name] = (tmp_path / name).stat().st_size
+    assert sizes[f"small{suffix}"] < sizes["plain.gputui"] / 5
+    data = (tmp_path / f"small{suffix}").read_bytes()
+    assert read(data)[0] == some_events(2000)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES[1:])
+def test_a_compressed_file_cut_anywhere_gives_what_was_flushed(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    writer = JournalWriter(path)
+    events = some_events(30)
+    ends = []
+    for event in events:
+        writer.write([event])
+        ends.append(writer.bytes_written)
+    writer.close()
+    data = path.read_bytes()
+    for cut in range(len(data)):
+        committed = sum(end <= cut for end in ends)
+        try:
+            found, _ = read(data[:cut])
+        except JournalError:
+            assert committed == 0
+        else:
+            assert found == events[: len(found)]
+            assert len(found) >= committed
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES[1:])
+@given(st.data())
+def test_a_flipped_bit_in_a_compressed_file_never_crashes(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("x") / f"x{suffix}"
+    writer = JournalWriter(path)
+    writer.write(some_events(20))
+    writer.close()
+    raw = bytearray(path.read_bytes())
+    position = data.draw(st.integers(0, len(raw) - 1))
+    raw[position] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        found, _ = read(bytes(raw))
+    except JournalError:
+        return
+    Session().apply(found)
+
+
+def test_several_streams_in_one_file_are_read_one_after_the_other() -> None:
+    data = gzip.compress(lines_of(header(), run_started())) + gzip.compress(lines_of(run_ended()))
+    assert read(data)[0] == [header(), run_started(), run_ended()]
+
+
+BOMB = """
+import io, resource, sys, zlib
+from gputui.journal import JournalReader
+from tests.test_journal import lines_of, output
+from tests.events_for_tests import header
+head = lines_of(header())
+kind = sys.argv[1]
+body = b"0" * (1 << 20) if kind == "one line" else lines_of(output("x" * 2000)) * 500
+packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+data = packer.compress(head)
+for _ in range(100):
+    data += packer.compress(body)
+data += packer.flush()
+if sys.argv[2] == "zst":
+    import zstandard
+    packer = zstandard.ZstdCompressor(level=3).compressobj()
+    data = packer.compress(head) + b"".join(packer.compress(body) for _ in range(100))
+    data += packer.flush()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+reader = JournalReader(io.BytesIO(data), "bomb")
+count = sum(1 for _ in reader)
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(reader.damage)
+assert grown < 200_000, grown
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "packing", "words"),
+    [
+        ("one line", "gzip", "is too long"),
+        ("one line", "zst", "is too long"),
+        ("many lines", "zst", "expands more than 1000-fold"),
+    ],
+)
+def test_a_bomb_is_put_down_in_bounded_memory(kind: str, packing: str, words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BOMB, kind, packing],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent,
+        env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert words in done.stdout
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_killed_writers_lose_no_committed_tick(tmp_path: Path, suffix: str) -> None:
+    seed = str(random.randrange(1 << 30))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.killed_writers", str(tmp_path), suffix, "70", seed],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent,
+        env=os.environ,
+    )  # fmt: skip
+    assert done.stdout == "ok 70\n", done.stdout + done.stderr
+
+
+# --- rotation and limits -----------------------------------------------------------------------
+
+
+def test_rotated_files_can_each_be_read_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path, Limits(rotate_bytes=2000))
+    start = [header(gpu()), run_started(), attached(), defined(1, "step"), defined(2, "a", 1)]
+    writer.write(start)
+    written = [output(f"line {i} " + "y" * 100) for i in range(60)]
+    for event in written:
+        writer.write([event])
+    writer.write([run_ended()])
+    writer.close()
+    files = sorted(tmp_path.iterdir(), key=lambda file: (len(file.name), file.name))
+    assert files[:3] == [path, tmp_path / "x.2.gputui", tmp_path / "x.3.gputui"]
+    lines: list[str] = []
+    for file in files:
+        events = list(JournalReader.open(file))
+        session = Session()
+        session.apply(events)
+        assert session.unknown_references == 0
+        assert session.run is not None
+        assert [node.path for node in session.run.ranges.values()] == ["step", "step/a"]
+        lines += [line for event in events if isinstance(event, RunOutput) for line in event.lines]
+    assert lines == [line for event in written for line in event.lines]
+
+
+def test_files_rotate_by_time(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "x.gputui", Limits(rotate_ns=10_000_000_000))
+    writer.write([header()])
+    for second in (1, 5, 9, 11, 15, 22):
+        event = RunOutput(time_ns=at(second), run=1, stream="stdout", lines=(str(second),))
+        writer.write([event])
+    writer.close()
+    found = {
+        file.name: [event.lines[0] for event in JournalReader.open(file)
+                    if isinstance(event, RunOutput)]
+        for file in tmp_path.iterdir()
+    }  # fmt: skip
+    assert found == {
+        "x.gputui": ["1", "5", "9"], "x.2.gputui": ["11", "15"], "x.3.gputui": ["22"]
+    }  # fmt: skip
+
+
+def test_a_run_that_ended_is_not_carried_on(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "x.gputui", Limits(rotate_bytes=100))
+    writer.write([header(), run_started()])
+    writer.write([run_ended()])
+    writer.write([run_started(2)])
+    writer.close()
+    assert list(JournalReader.open(tmp_path / "x.2.gputui")) == [
+        header(), run_started(), run_ended()
+    ]  # fmt: skip
+    assert list(JournalReader.open(tmp_path / "x.3.gputui")) == [header(), run_started(2)]
+
+
+def test_the_oldest_files_make_room(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "x.gputui", Limits(rotate_bytes=2000, max_bytes=6000))
+    writer.write([header(), run_started()])
+    for i in range(200):
+        writer.write([output(f"line {i} " + "y" * 100)])
+    writer.close()
+    assert writer.failure is None
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 6000
+    assert not (tmp_path / "x.gputui").exists()
+    assert str(tmp_path / "x.gputui") in writer.notices[0]
+    newest = max(tmp_path.iterdir(), key=lambda file: int(file.name.split(".")[1]))
+    assert list(JournalReader.open(newest))[-1] == output("line 199 " + "y" * 100)
+
+
+def test_a_file_that_may_not_grow_further_ends_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path, Limits(max_bytes=3000))
+    writer.write([header(), run_started()])
+    for _ in range(100):
+        writer.write([output("y" * 100)])
+    assert writer.failure is not None
+    assert "reached the size it may have (3000 bytes)" in writer.failure
+    reader = JournalReader.open(path)
+    assert len(list(reader)) > 10
+    assert reader.damage is None
+    assert path.stat().st_size < 4000
+
+
+def test_numbers_go_before_the_suffix() -> None:
+    assert numbered(Path("a/x.gputui.zst"), 3) == Path("a/x.3.gputui.zst")
+    assert numbered(Path("x.jsonl"), 2) == Path("x.jsonl.2")
+    assert numbered(Path("x.gputui"), 1) == Path("x.gputui")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_grows_can_be_followed(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    writer = JournalWriter(path)
+    writer.write([header()])
+    stop = threading.Event()
+    events = iter(JournalReader.open(path, stop))
+    assert next(events) == header()
+    for event in (run_started(), output("a"), run_ended()):
+        writer.write([event])
+        assert next(events) == event
+    stop.set()
+    assert list(events) == []
+    writer.close()

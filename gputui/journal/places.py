@@ -1,0 +1,50 @@
+"""Where recordings lie."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from gputui.journal.errors import JournalError, reason
+
+SUFFIXES = (".gputui", ".gputui.gz", ".gputui.zst")
+"""What a recording's file name ends in."""
+
+
+def default_folder() -> Path:
+    """`<data folder>/gputui/sessions`; the data folder is XDG_DATA_HOME, else ~/.local/share."""
+    base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local/share")
+    return Path(base, "gputui", "sessions")
+
+
+def default_path(name: str, moment: float) -> Path:
+    """`<UTC time>-<name>.gputui` in the default folder, not yet taken; `moment` in seconds."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment))
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "session"
+    folder = default_folder()
+    path = folder / f"{stamp}-{plain}.gputui"
+    number = 2
+    while path.exists():
+        path = folder / f"{stamp}-{plain}-{number}.gputui"
+        number += 1
+    return path
+
+
+def numbered(path: Path, number: int) -> Path:
+    """The file that follows `path` in a recording of several: x.gputui, x.2.gputui, …"""
+    if number == 1:
+        return path
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if path.name.endswith(suffix):
+            return path.with_name(f"{path.name.removesuffix(suffix)}.{number}{suffix}")
+    return path.with_name(f"{path.name}.{number}")
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder of recordings, private to the user. Raises JournalError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise JournalError(f"cannot make {path}: {reason(error)}") from None

@@ -1,0 +1,167 @@
+"""Reading a recording."""
+
+from __future__ import annotations
+
+import io
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from gputui.events import SCHEMA_VERSION, AnyEvent, Header
+from gputui.journal.compression import CompressionError, expanded
+from gputui.journal.errors import JournalError, reason
+from gputui.text import clean
+
+LINE_LIMIT = 32 * 1024 * 1024
+"""A longer line is damage: no tick comes near it."""
+
+_FOLLOW_S = 0.1
+
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyEvent.__args__)
+
+
+class JournalReader:
+    """Reads the events of one recording, oldest first, once.
+
+    `header` is read at once. While iterating, `skipped` counts events of kinds this version
+    does not know, and `damage` says where and why reading ended early, None when it did not.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        """Raises JournalError when `stream` does not start with a session's header."""
+        self.name = name
+        self._line = 0
+        self.skipped = 0
+        self.damage: str | None = None
+        try:
+            self._stream = expanded(stream, name)
+            first = self._next_event()
+        except OSError as error:
+            raise JournalError(f"cannot read {name}: {reason(error)}") from None
+        if not isinstance(first, Header):
+            self._stream.close()
+            raise JournalError(self._refusal(first))
+        if first.schema > SCHEMA_VERSION:
+            self._stream.close()
+            raise JournalError(
+                f"{name} was recorded by a newer gputui (schema {first.schema}, "
+                f"this one reads {SCHEMA_VERSION}); upgrade gputui to read it"
+            )
+        self.header = first
+
+    @classmethod
+    def open(cls, path: Path, stop: threading.Event | None = None) -> JournalReader:
+        """The recording at `path`. Raises JournalError with the reason when it is none.
+
+        With `stop` a file that is still written is followed until that is set: its end is
+        waited at.
+        """
+        try:
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+                raise JournalError(f"{path} is not a file")
+            stream: BinaryIO = path.open("rb")
+        except OSError as error:
+            raise JournalError(f"cannot read {path}: {reason(error)}") from None
+        if stop is not None:
+            stream = io.BufferedReader(_Tail(stream, stop))
+        return cls(stream, str(path))
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        yield self.header
+        with self._stream:
+            while (event := self._next_event()) is not None:
+                yield event
+
+    def _next_event(self) -> AnyEvent | None:
+        """The next known event; None at the end or at damage."""
+        while True:
+            try:
+                line = self._stream.readline(LINE_LIMIT)
+            except CompressionError as error:
+                self.damage = (
+                    f"{self.name}: damaged after line {self._line} ({clean(str(error), 120)}); "
+                    "read until there"
+                )
+                return None
+            if not line:
+                return None
+            self._line += 1
+            if not line.endswith(b"\n"):
+                what = "is cut" if len(line) < LINE_LIMIT else "is too long"
+                self.damage = f"{self.name}: line {self._line} {what}; read until there"
+                return None
+            try:
+                return _decode(line)
+            except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
+                if _is_unknown_kind(line):
+                    self.skipped += 1
+                    continue
+                self.damage = (
+                    f"{self.name}: line {self._line} is damaged ({clean(str(error), 120)}); "
+                    "read until there"
+                )
+                return None
+
+    def _refusal(self, first: AnyEvent | None) -> str:
+        if first is None and self._line == 0:
+            if self.damage is not None:
+                return f"{self.name} is damaged from its first line on: it holds no gputui session"
+            return f"{self.name} is empty: it holds no gputui session"
+        return f"{self.name} is not a gputui session: its first line is no session header"
+
+
+class _Tail(io.RawIOBase):
+    """A file whose end is not the end until `stop` is set."""
+
+    def __init__(self, stream: BinaryIO, stop: threading.Event) -> None:
+        self._stream = stream
+        self._stop = stop
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            data = self._stream.read(len(buffer))
+            if data or self._stop.wait(_FOLLOW_S):
+                buffer[: len(data)] = data
+                return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _decode(line: bytes) -> AnyEvent:
+    if b"\\" not in line and line.isascii() and b"\x7f" not in line:
+        return _decoder.decode(line)
+    # Strings with escapes or beyond ASCII may carry control characters: cleaned on the way in.
+    event: AnyEvent = msgspec.convert(_cleaned(msgspec.json.decode(line)), AnyEvent)
+    return event
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key, 200): _cleaned(item) for key, item in value.items()}
+    return value
+
+
+class _Kind(msgspec.Struct):
+    event: str
+
+
+def _is_unknown_kind(line: bytes) -> bool:
+    try:
+        return msgspec.json.decode(line, type=_Kind).event not in _KNOWN
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return False

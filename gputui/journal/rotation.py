@@ -1,0 +1,90 @@
+"""How large and how long one file of a recording may become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gputui.events import (
+    AnyEvent,
+    GpuUnavailable,
+    Header,
+    HostUnavailable,
+    KernelDefined,
+    ProcessAttached,
+    RangeDefined,
+    RunEnded,
+    RunProgress,
+    RunResult,
+    RunStarted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a new file begins, and how much all files may take. None is no limit.
+
+    Over `max_bytes` the oldest files are removed where files are rotated; where they are not,
+    recording stops.
+    """
+
+    rotate_bytes: int | None = None
+    rotate_ns: int | None = None
+    max_bytes: int | None = None
+
+    @property
+    def rotates(self) -> bool:
+        """Whether there can be a second file."""
+        return self.rotate_bytes is not None or self.rotate_ns is not None
+
+
+class Preamble:
+    """What a file must begin with so that it can be read without those before it: the header,
+    why readings are missing, and what was defined in runs that go on.
+    """
+
+    def __init__(self) -> None:
+        self._header: Header | None = None
+        self._latest: dict[tuple[type, int], AnyEvent] = {}
+        self._runs: dict[int, dict[tuple[type, int], AnyEvent]] = {}
+        self._run_of_process: dict[int, int] = {}
+        self._kernels: list[AnyEvent] = []
+        self._ended: set[int] = set()
+
+    def see(self, events: Sequence[AnyEvent]) -> None:
+        """Remember what of `events` later files need."""
+        for event in events:
+            match event:
+                case Header():
+                    self._header = event
+                case GpuUnavailable():
+                    self._latest[type(event), event.gpu] = event
+                case HostUnavailable():
+                    self._latest[type(event), -1] = event
+                case KernelDefined():
+                    self._kernels.append(event)
+                case RunStarted():
+                    self._runs[event.run] = {(type(event), event.run): event}
+                case RunProgress() | RunResult():
+                    self._of_run(event.run, event.run, event)
+                case ProcessAttached():
+                    self._run_of_process[event.process] = event.run
+                    self._of_run(event.run, event.process, event)
+                case RangeDefined():
+                    run = self._run_of_process.get(event.process, -1)
+                    self._of_run(run, event.range, event)
+                case RunEnded():
+                    self._ended.add(event.run)
+
+    def events(self) -> list[AnyEvent]:
+        """The events that the next file begins with. Runs that ended are forgotten."""
+        for run in self._ended:
+            self._runs.pop(run, None)
+        self._ended.clear()
+        alive = [event for run in self._runs.values() for event in run.values()]
+        header = [self._header] if self._header is not None else []
+        return [*header, *self._latest.values(), *self._kernels, *alive]
+
+    def _of_run(self, run: int, number: int, event: AnyEvent) -> None:
+        if run in self._runs:
+            self._runs[run][type(event), number] = event

@@ -1,0 +1,140 @@
+"""Writing a recording."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from gputui.events import AnyEvent
+from gputui.journal.compression import Compressor, compressor_for
+from gputui.journal.errors import JournalError, reason
+from gputui.journal.places import numbered
+from gputui.journal.rotation import Limits, Preamble
+
+_encoder = msgspec.json.Encoder()
+
+
+class JournalWriter:
+    """Appends events to a new file, or to standard output.
+
+    The first event must be the Header. A name that ends in `.gz` or `.zst` is compressed. When
+    the disk refuses (full, gone), or `limits` are reached, `failure` says so, writing ends, and
+    the session goes on. `notices` are lines about files that made room.
+    """
+
+    def __init__(self, path: Path | None, limits: Limits | None = None) -> None:
+        """Open `path`, which must not exist, private to the user; None writes to stdout.
+
+        Raises JournalError with the reason when it cannot be opened.
+        """
+        self.path = path
+        self.failure: str | None = None
+        self.notices: list[str] = []
+        self.bytes_written = 0
+        self._limits = limits or Limits()
+        self._preamble = Preamble() if self._limits.rotates and path is not None else None
+        self._files: list[tuple[Path, int]] = []
+        self._began_ns: int | None = None
+        self._in_file = 0
+        self._number = 1
+        self._file, self._compressor = _open(path)
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append `events` and hand them to the operating system."""
+        if self._file.closed or not events:
+            return
+        try:
+            if self._preamble is not None:
+                if self._is_full(events[-1].time_ns):
+                    self._rotate(self._preamble.events())
+                self._preamble.see(events)
+            self._append(events)
+        except OSError as error:
+            self._stop(reason(error))
+        except JournalError as error:
+            self._stop(str(error))
+        else:
+            self._keep_within(self._limits.max_bytes)
+
+    def close(self) -> None:
+        """Close the file. More than once is fine."""
+        if self._file.closed:
+            return
+        try:
+            self._put(self._compressor.finish())
+        except OSError as error:
+            self._fail(reason(error))
+        try:
+            self._file.close()
+        except OSError as error:
+            self._fail(reason(error))
+
+    def _append(self, events: Sequence[AnyEvent]) -> None:
+        if self._began_ns is None:
+            self._began_ns = events[0].time_ns
+        self._put(self._compressor.write(_encoder.encode_lines(events)))
+
+    def _put(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()
+        self.bytes_written += len(data)
+        self._in_file += len(data)
+
+    # --- limits
+
+    def _is_full(self, now_ns: int) -> bool:
+        limits, began_ns = self._limits, self._began_ns
+        if began_ns is None:
+            return False
+        too_large = limits.rotate_bytes is not None and self._in_file >= limits.rotate_bytes
+        return too_large or (limits.rotate_ns is not None and now_ns - began_ns >= limits.rotate_ns)
+
+    def _rotate(self, preamble: Sequence[AnyEvent]) -> None:
+        assert self.path is not None
+        self._put(self._compressor.finish())
+        self._file.close()
+        self._files.append((numbered(self.path, self._number), self._in_file))
+        self._number += 1
+        self._file, self._compressor = _open(numbered(self.path, self._number))
+        self._in_file, self._began_ns = 0, None
+        if preamble:
+            self._append(preamble)
+            self._began_ns = None  # the header is as old as the session
+
+    def _keep_within(self, limit: int | None) -> None:
+        if limit is None:
+            return
+        while self._files and sum(size for _, size in self._files) + self._in_file > limit:
+            oldest, _ = self._files.pop(0)
+            try:
+                oldest.unlink()
+            except OSError as error:
+                self._stop(f"{oldest} cannot be removed: {reason(error)}")
+                return
+            self.notices.append(f"{oldest} was removed to keep the recording within its size")
+        if not self._limits.rotates and self._in_file >= limit:
+            self._stop(f"it reached the size it may have ({limit} bytes)")
+
+    def _stop(self, why: str) -> None:
+        self._fail(f"{why}; what was written until then is readable")
+        self.close()
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or f"the recording {self.path or 'on stdout'} stopped: {why}"
+
+
+def _open(path: Path | None) -> tuple[BinaryIO, Compressor]:
+    compressor = compressor_for(path)
+    if path is None:
+        return os.fdopen(os.dup(1), "wb"), compressor
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise JournalError(f"{path} already exists; choose another name or remove it") from None
+    except OSError as error:
+        raise JournalError(f"cannot write {path}: {reason(error)}") from None
+    return os.fdopen(descriptor, "wb"), compressor
