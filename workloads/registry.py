@@ -15,14 +15,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from workloads.attention import ATTENTION
+from workloads.bandwidth import BANDWIDTH
 from workloads.declaration import Workload, suggestion
 from workloads.errors import CannotRun, WrongUsage
+from workloads.gemm import GEMM
 from workloads.inference import INFERENCE
 from workloads.train import TRAIN
 
 GROUP = "gputui.workloads"
 
-BUILT_IN: tuple[Workload, ...] = (INFERENCE, TRAIN)
+BUILT_IN: tuple[Workload, ...] = (INFERENCE, TRAIN, ATTENTION, GEMM, BANDWIDTH)
 
 
 @dataclass(frozen=True)

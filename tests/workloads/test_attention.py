@@ -1,0 +1,87 @@
+"""`attention`: the grids people know, implementations that agree, rows that fail and stay."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+
+from workloads.attention.grids import GRIDS, IMPLEMENTATIONS
+from workloads.attention.implementations import attention
+from workloads.attention.run import run
+from workloads.declaration import Row
+from workloads.report import Report
+from workloads.rows import Unsupported
+
+CPU = torch.device("cpu")
+
+
+def measured(**changes: Any) -> list[Row]:
+    given = {"device": "cpu", "passes": 2, "warmup": 1, **changes}
+    return list(run(given, Report(None, io.StringIO())).tables["attention"])
+
+
+def test_the_grids_are_the_published_ones() -> None:
+    sizes = {name: len(grid.shapes) for name, grid in GRIDS.items()}
+    assert sizes["seed-004"] == 5 * 7
+    assert sizes["handout"] == 4 * 5
+    assert sizes["flash-paper"] == 2 * 2 * 6
+    for shape in GRIDS["flash-paper"].shapes:
+        assert shape.batch * shape.length == 16384
+        assert shape.heads * shape.head_width == 2048
+    assert max(shape.length for shape in GRIDS["flash-handout"].shapes) == 65536
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["compiled", "math", "flash"])
+def test_implementations_agree(name: str, causal: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 16, 8, generator=generator) for _ in range(3))
+    expected = attention("naive", causal=causal, length=16, device=CPU)(q, k, v)
+    found = attention(name, causal=causal, length=16, device=CPU)(q, k, v)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_back_end_without_a_kernel_is_a_row_that_says_so() -> None:
+    q = torch.randn(1, 1, 4, 8)
+    cudnn = attention("cudnn", causal=True, length=4, device=CPU)
+    with pytest.raises(Unsupported, match=r"no cudnn attention kernel for torch\.float32 heads of"):
+        cudnn(q, q, q)
+    rows = measured(implementations="efficient,naive", grid="tiny")
+    status = [(row["implementation"], row["status"]) for row in rows]
+    assert status[0] == ("naive", "ok")
+    assert str(status[1][1]).startswith("no efficient attention kernel")
+
+
+def test_rows_have_times_of_a_pass_and_of_all_and_their_speedup() -> None:
+    naive, maths = measured(implementations="naive,math")[:2]
+    for row in (naive, maths):
+        assert row["passes"] in (1, 2)
+        for direction in ("fwd", "bwd"):
+            one, total = row[f"{direction}_ms"], row[f"{direction}_total_ms"]
+            assert isinstance(one, float)
+            assert isinstance(total, float)
+            assert 0 < one <= total
+    assert naive["fwd_speedup"] == 1
+    speedup = maths["fwd_speedup"]
+    assert isinstance(speedup, float)
+    assert speedup == pytest.approx(float(naive["fwd_ms"] or 0) / float(maths["fwd_ms"] or 1))
+
+
+def test_a_backward_pass_that_does_not_fit_keeps_the_forward_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 GiB.")
+
+    monkeypatch.setattr(torch.autograd, "grad", fail)
+    (row, _) = measured(implementations="naive")
+    assert row["status"] == "OOM: Tried to allocate 8.00 GiB."
+    assert row["fwd_ms"] is not None
+    assert "bwd_ms" not in row
+
+
+def test_every_implementation_is_described() -> None:
+    assert list(IMPLEMENTATIONS) == ["naive", "compiled", "math", "flash", "efficient", "cudnn"]

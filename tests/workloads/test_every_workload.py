@@ -1,0 +1,72 @@
+"""What holds for every workload of the catalogue: it does on the CPU what it declares."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from workloads.declaration import Outcome, Workload
+from workloads.registry import BUILT_IN
+from workloads.report import Report
+
+SMALL: dict[str, dict[str, Any]] = {
+    "attention": {"passes": 2},
+    "bandwidth": {"largest": 4, "passes": 2},
+    "gemm": {"largest": "128", "products": 2},
+    "inference": {"tokens": 4},
+    "train": {"ctx": 8, "steps": 2},
+}
+"""Less than the CPU's defaults, to be quick."""
+
+outcomes: dict[str, Outcome] = {}
+
+
+def ran(workload: Workload) -> Outcome:
+    """The outcome of a small run, made once."""
+    if workload.name not in outcomes:
+        given = workload.read({"device": "cpu", **SMALL.get(workload.name, {})})
+        outcomes[workload.name] = workload.implementation()(given, Report(None, io.StringIO()))
+    return outcomes[workload.name]
+
+
+each = pytest.mark.parametrize("workload", BUILT_IN, ids=lambda workload: workload.name)
+
+
+@each
+def test_it_gives_every_declared_figure_or_says_why_not(workload: Workload) -> None:
+    outcome = ran(workload)
+    assert set(outcome.results) == {figure.name for figure in workload.results}
+    missing = {name for name, value in outcome.results.items() if value is None}
+    assert missing == set(outcome.unavailable)
+    assert all(outcome.unavailable.values())
+    assert outcome.stopped_by is None
+
+
+@each
+def test_its_parameters_are_those_that_held(workload: Workload) -> None:
+    outcome = ran(workload)
+    assert set(outcome.parameters) == {parameter.name for parameter in workload.parameters}
+    assert outcome.parameters["device"] == "cpu"
+    workload.read(outcome.parameters)
+
+
+@each
+def test_its_tables_are_declared_and_have_rows_of_declared_columns(workload: Workload) -> None:
+    outcome = ran(workload)
+    declared = {table.name: {column.name for column in table.columns} for table in workload.tables}
+    assert set(outcome.tables) == set(declared)
+    for name, rows in outcome.tables.items():
+        assert rows, name
+        for row in rows:
+            assert set(row) <= declared[name]
+
+
+@each
+def test_it_declares_what_a_menu_needs(workload: Workload) -> None:
+    assert workload.presets
+    assert workload.phases
+    assert workload.summary[0].islower() or workload.summary[:4] in ("GPT-", "CUDA")
+    assert workload.description.endswith(".")
+    assert len(workload.summary) <= 72

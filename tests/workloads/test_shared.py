@@ -1,0 +1,156 @@
+"""What workloads share: peaks, formulas, clocks, rows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from workloads.errors import CannotRun
+from workloads.formulas import (
+    attention_backward_flops,
+    attention_flops,
+    fused_attention_bytes,
+    gemm_bytes,
+    gemm_flops,
+    naive_attention_bytes,
+)
+from workloads.peaks import find_peak, share_percent
+from workloads.ranges import Range
+from workloads.report import Report
+from workloads.rows import Rows, Unsupported, best
+from workloads.timing import measure
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "bf16", "bandwidth"),
+    [
+        ("NVIDIA H200", 989.4e12, 4.8e12),
+        ("NVIDIA H200 NVL", 835e12, 4.8e12),
+        ("NVIDIA H100 80GB HBM3", 989.4e12, 3.35e12),
+        ("NVIDIA H100 PCIe", 756e12, 2e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 2.039e12),
+        ("NVIDIA A100 80GB PCIe", 312e12, 1.935e12),
+        ("NVIDIA A100-SXM4-40GB", 312e12, 1.555e12),
+        ("NVIDIA L40S", 362e12, 0.864e12),
+        ("NVIDIA L4", 121e12, 0.3e12),
+        ("NVIDIA GeForce RTX 5090", 209.5e12, 1.792e12),
+    ],
+)
+def test_peaks_are_dense_and_the_longest_name_is_taken(
+    name: str, bf16: float, bandwidth: float
+) -> None:
+    peak = find_peak(name)
+    assert peak is not None
+    assert peak.flops_per_s("bf16") == pytest.approx(bf16)
+    assert peak.bytes_per_s == pytest.approx(bandwidth)
+    assert peak.source
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CPU", "NVIDIA H20", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA B2000", "",
+    ],
+)  # fmt: skip
+def test_an_unknown_gpu_has_no_peak_and_no_share(name: str) -> None:
+    assert find_peak(name) is None
+    assert share_percent(1e12, None) is None
+
+
+def test_old_cards_have_no_bf16_and_no_tf32() -> None:
+    peak = find_peak("Tesla V100-SXM2-16GB")
+    assert peak is not None
+    assert peak.flops_per_s("bf16") is None
+    assert peak.flops_per_s("tf32") is None
+    assert peak.flops_per_s("fp16") == pytest.approx(125e12)
+
+
+def test_products_and_attention_do_the_operations_that_torch_counts() -> None:
+    a, b = torch.empty(48, 16, device="meta"), torch.empty(16, 32, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        a @ b
+    assert gemm_flops(48, 32, 16) == counter.get_total_flops()
+    q, k, v = (torch.empty(2, 3, 64, 16, device="meta", requires_grad=True) for _ in range(3))
+    with FlopCounterMode(display=False) as counter:
+        out = torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v
+    forward = attention_flops(2, 3, 64, 64, 16)
+    assert forward == counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        out.backward(torch.empty_like(out))
+    assert attention_backward_flops(forward, recomputes=False) == counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            out, q, k, v, out, torch.empty(2, 3, 64, device="meta"), None, None, 64, 64, 0.0, False,
+            torch.empty(2, dtype=torch.int64, device="meta"), torch.empty(0, device="meta"),
+        )  # fmt: skip
+    assert attention_backward_flops(forward, recomputes=True) == counter.get_total_flops()
+    assert attention_flops(2, 3, 64, 64, 16, causal=True) == forward / 2
+
+
+def test_bytes_are_counted_by_hand() -> None:
+    assert gemm_bytes(2, 3, 4, 2) == 2 * (8 + 12 + 6)
+    # GPT-2 medium, 1,024 tokens, 64 sequences, fp16, as the FlashAttention paper has it.
+    naive = naive_attention_bytes(64, 16, 1024, 64, 2)
+    fused = fused_attention_bytes(64, 16, 1024, 64, 2)
+    assert naive == 64 * 16 * (4 * 1024 * 64 + 4 * 1024**2) * 2
+    assert fused == 64 * 16 * 4 * 1024 * 64 * 2
+    assert naive / fused == 17
+
+
+def test_passes_are_timed_one_by_one_and_can_be_stopped() -> None:
+    calls: list[int] = []
+    times = measure(lambda: calls.append(1), CPU, 10)
+    assert times.passes == len(calls) == len(times.pass_ms) == 10
+    assert times.gpu_ms is None
+    assert times.best_ms == times.wall_ms >= times.host_ms >= 0
+    assert measure(lambda: calls.append(1), CPU, 10, lambda: len(calls) >= 13).passes == 3
+    assert measure(lambda: None, CPU, 10, lambda: True).passes == 1
+
+
+def test_a_range_counts_only_when_told() -> None:
+    known = Range("x")
+    with known:
+        pass
+    known.counting = False
+    with known:
+        pass
+    assert known.count == 1
+    assert known.total_ms >= 0
+    known.reset()
+    assert (known.count, known.total_ns) == (0, 0)
+
+
+def test_a_row_that_fails_keeps_what_was_measured_and_the_next_one_runs() -> None:
+    told = io.StringIO()
+    rows = Rows(4, CPU, Report(None, told))
+    with rows.row("one", n=1) as cells:
+        cells["ms"] = 1.0
+    with rows.row("two", n=2) as cells:
+        cells["ms"] = 2.0
+        torch.empty(1 << 60, dtype=torch.uint8)
+    with rows.row("three", n=3):
+        raise Unsupported("no such kernel")
+    with rows.row("four", n=4):
+        raise CannotRun("no such precision")
+    assert [row["n"] for row in rows.rows] == [1, 2, 3, 4]
+    assert rows.rows[1]["ms"] == 2.0
+    assert str(rows.rows[1]["status"]).startswith("OOM: ")
+    assert [row["status"] for row in rows.rows[2:]] == ["no such kernel", "no such precision"]
+    assert rows.out_of_memory == 1
+    assert rows.measured == [rows.rows[0]]
+    assert best(rows.rows, "ms") == 2.0
+    assert best(rows.rows, "ms", n=1) == 1.0
+    assert best(rows.rows, "nothing") is None
+    assert "one: ms 1" in told.getvalue()
+
+
+def test_a_mistake_of_the_workload_is_not_hidden_in_a_row() -> None:
+    rows = Rows(1, CPU, Report(None, io.StringIO()))
+    with pytest.raises(ZeroDivisionError), rows.row("one"):
+        raise ZeroDivisionError

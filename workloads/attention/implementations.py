@@ -1,0 +1,68 @@
+"""The ways to compute attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import cast
+
+import torch
+import torch._functorch.config
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from workloads.rows import Unsupported
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+_BACKENDS = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+
+WRITES_SCORES = {"naive", "compiled", "math"}
+"""Those that keep the score matrix in memory; the others compute it again going backward."""
+
+# A compiled graph may give its saved tensors' memory away in the backward pass, which then
+# cannot be done twice.
+torch._functorch.config.donated_buffer = False
+
+
+def attention(name: str, *, causal: bool, length: int, device: torch.device) -> Attention:
+    """The implementation `name` for q, k, v [batch, heads, length, head width].
+
+    What it gives raises Unsupported where the back end has no kernel for such inputs.
+    """
+    if name in _BACKENDS:
+        return _of_backend(_BACKENDS[name], causal)
+    mask = torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if causal else None
+
+    def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(mask, float("-inf"))
+        return torch.softmax(scores, dim=-1) @ v
+
+    if name == "naive":
+        return naive
+    torch._dynamo.reset()
+    return cast(Attention, torch.compile(naive, dynamic=False))
+
+
+def _of_backend(backend: SDPBackend, causal: bool) -> Attention:
+    def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        try:
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        except RuntimeError as error:
+            if "No available kernel" not in str(error) and "No viable backend" not in str(error):
+                raise
+            raise Unsupported(
+                f"no {backend.name.lower().replace('_', ' ')} kernel for {q.dtype} heads of "
+                f"{q.shape[-1]} on {q.device.type}"
+            ) from None
+
+    return fused

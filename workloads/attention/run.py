@@ -1,0 +1,218 @@
+"""Runs `attention`: every shape, implementation and precision in turn, a row each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from itertools import product
+
+import nvtx
+import torch
+from torch import Tensor
+
+from workloads.attention import ATTENTION
+from workloads.attention.grids import GRIDS, IMPLEMENTATIONS, AttentionShape
+from workloads.attention.implementations import WRITES_SCORES, attention
+from workloads.declaration import FigureValue, Outcome, Row, Value
+from workloads.devices import set_precision, synchronize
+from workloads.formulas import (
+    attention_backward_flops,
+    attention_flops,
+    fused_attention_bytes,
+    naive_attention_bytes,
+)
+from workloads.peaks import share_percent
+from workloads.place import Place
+from workloads.report import Report
+from workloads.rows import Cells, Rows
+from workloads.stopping import StopRequest
+from workloads.timing import Times, measure, repeat
+
+STEP = nvtx.annotate("step")
+FORWARD = nvtx.annotate("forward")
+BACKWARD = nvtx.annotate("backward")
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Measures the grid. Raises CannotRun when the device cannot be had."""
+    place = Place.of(given)
+    values = place.fill(ATTENTION, given)
+    shapes = GRIDS[str(values["grid"])].shapes
+    asked = set(str(values["implementations"]).split(","))
+    names = [name for name in IMPLEMENTATIONS if name in asked]
+    precisions = list(dict.fromkeys(str(values["precision"]).split(",")))
+    rows = Rows(len(shapes) * len(names) * len(precisions), place.device, report)
+    report.say(
+        f"attention: {len(shapes)} shapes × {', '.join(names)} × {', '.join(precisions)} on "
+        f"{place.name}"
+    )
+    with StopRequest() as stop:
+        for shape, precision, name in product(shapes, precisions, names):
+            if stop.signal is not None:
+                break
+            head: Cells = {
+                "implementation": name,
+                "precision": precision,
+                "causal": shape.causal,
+                "batch": shape.batch,
+                "heads": shape.heads,
+                "d_model": shape.head_width,
+                "seq_len": shape.length,
+            }
+            with rows.row(f"{name} {precision} {shape.label}", **head) as cells:
+                _Measurement(name, precision, shape, place, values, stop, cells).fill()
+    _add_speedups(rows.rows)
+    return Outcome(
+        parameters=values,
+        results={"device_name": place.name, **_results(rows)},
+        unavailable=_unavailable(rows),
+        tables={"attention": rows.rows},
+        stopped_by=stop.signal,
+    )
+
+
+class _Measurement:
+    """One row. Fills its cells as it goes, so that a failure leaves what came before."""
+
+    def __init__(
+        self,
+        name: str,
+        precision: str,
+        shape: AttentionShape,
+        place: Place,
+        values: Mapping[str, Value],
+        stop: StopRequest,
+        cells: Cells,
+    ) -> None:
+        self.name, self.precision, self.shape, self.place = name, precision, shape, place
+        self.cells, self.stop = cells, stop
+        self.warmup, self.passes = int(values["warmup"]), int(values["passes"])
+        self.budget_ms = 1e3 * float(values["budget"])
+        self.backward = bool(values["backward"])
+        self.seed = int(values["seed"])
+
+    def fill(self) -> None:
+        chosen = set_precision(self.precision, self.place.device)
+        self.cells["precision"] = chosen.effective
+        shape, device, cells = self.shape, self.place.device, self.cells
+        dimensions = (shape.batch, shape.heads, shape.length, shape.head_width)
+        fused = self.name not in WRITES_SCORES
+        traffic = fused_attention_bytes if fused else naive_attention_bytes
+        cells["hbm_bytes"] = traffic(*dimensions, chosen.dtype.itemsize)
+        generator = torch.Generator(device).manual_seed(self.seed)
+
+        def random(*, requires_grad: bool) -> Tensor:
+            tensor = torch.randn(dimensions, device=device, generator=generator)
+            return tensor.to(chosen.dtype).requires_grad_(requires_grad)
+
+        q, k, v = (random(requires_grad=self.backward) for _ in range(3))
+        compute = attention(self.name, causal=shape.causal, length=shape.length, device=device)
+
+        def forward() -> Tensor:
+            with STEP:
+                return compute(q, k, v)
+
+        with FORWARD:
+            started_ns = time.perf_counter_ns()
+            forward()
+            synchronize(device)
+            first_ms = (time.perf_counter_ns() - started_ns) / 1e6
+            if self.name == "compiled":
+                cells["compile_ms"] = first_ms
+            forward_times = self._time(forward)
+        flops = attention_flops(
+            shape.batch, shape.heads, shape.length, shape.length, shape.head_width,
+            causal=shape.causal and fused,
+        )  # fmt: skip
+        rate = flops / forward_times.best_ms * 1e3
+        cells |= {
+            "fwd_ms": forward_times.best_ms,
+            "fwd_total_ms": forward_times.best_ms * forward_times.passes,
+            "passes": forward_times.passes,
+            "host_ms": forward_times.host_ms,
+            "fwd_flops_per_s": rate,
+            "peak_percent": share_percent(rate, self.place.flops_per_s(self.precision)),
+        }
+        self._note_peak()
+        if not self.backward:
+            return
+        out = compute(q, k, v)
+        if self.place.on_gpu:
+            synchronize(device)
+            cells["mem_before_bwd_bytes"] = torch.cuda.memory_allocated(device)
+        upstream = random(requires_grad=False)
+
+        def backward() -> None:
+            with STEP:
+                torch.autograd.grad(out, (q, k, v), upstream, retain_graph=True)
+
+        with BACKWARD:
+            backward()
+            backward_times = self._time(backward)
+        more = attention_backward_flops(flops, recomputes=fused)
+        both_ms = forward_times.best_ms + backward_times.best_ms
+        cells |= {
+            "bwd_ms": backward_times.best_ms,
+            "bwd_total_ms": backward_times.best_ms * backward_times.passes,
+            "bwd_flops_per_s": more / backward_times.best_ms * 1e3,
+            "fwd_bwd_flops_per_s": (flops + more) / both_ms * 1e3,
+        }
+        self._note_peak()
+
+    def _time(self, once: Callable[[], object]) -> Times:
+        """As many passes as were asked for, or as the budget holds."""
+        # One more pass, warm by now, tells how many the budget holds.
+        alone = measure(once, self.place.device, 1)
+        holds = max(1, int(self.budget_ms / max(alone.wall_ms, 1e-3)))
+        repeat(once, min(self.warmup, holds), self.place.device)
+        passes = min(self.passes, holds)
+        return measure(once, self.place.device, passes, lambda: self.stop.signal is not None)
+
+    def _note_peak(self) -> None:
+        if self.place.on_gpu:
+            peak = torch.cuda.max_memory_allocated(self.place.device)
+            self.cells["peak_memory_allocated_bytes"] = peak
+
+
+_SHAPE = ("precision", "causal", "batch", "heads", "d_model", "seq_len")
+
+
+def _add_speedups(rows: list[Cells]) -> None:
+    """Over the naive row of the same shape and precision, where there is one."""
+    naive = {
+        tuple(row[name] for name in _SHAPE): row for row in rows if row["implementation"] == "naive"
+    }
+    for row in rows:
+        against = naive.get(tuple(row[name] for name in _SHAPE))
+        if against is None:
+            continue
+        for direction in ("fwd", "bwd"):
+            own, other = row.get(f"{direction}_ms"), against.get(f"{direction}_ms")
+            if isinstance(own, float) and isinstance(other, float):
+                row[f"{direction}_speedup"] = other / own
+
+
+def _results(rows: Rows) -> dict[str, FigureValue]:
+    def rate(row: Row) -> float:
+        value = row.get("fwd_flops_per_s")
+        return value if isinstance(value, float) else 0.0
+
+    fastest = max(rows.rows, key=rate, default={})
+    speedups = [value for row in rows.rows if isinstance(value := row.get("fwd_speedup"), float)]
+    return {
+        "rows_measured": len(rows.measured),
+        "out_of_memory_rows": rows.out_of_memory,
+        "best_fwd_flops_per_s": fastest.get("fwd_flops_per_s"),
+        "best_implementation": fastest.get("implementation") if rate(fastest) else None,
+        "largest_speedup": max(speedups, default=None),
+    }
+
+
+def _unavailable(rows: Rows) -> dict[str, str]:
+    found = _results(rows)
+    reasons = {
+        "best_fwd_flops_per_s": "no row came to its end",
+        "best_implementation": "no row came to its end",
+        "largest_speedup": "naive was not measured",
+    }
+    return {name: reason for name, reason in reasons.items() if found[name] is None}

@@ -1,0 +1,54 @@
+"""Matrix products in every precision a device may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from workloads.devices import set_precision
+from workloads.rows import Unsupported
+
+_FP8_CAPABILITY = (8, 9)
+"""Ada: the first compute capability with fp8 tensor cores (CUDA C++ Programming Guide)."""
+
+_FP8 = torch.float8_e4m3fn
+
+
+def precisions(asked: str, device: torch.device) -> tuple[str, ...]:
+    """The precisions to measure; for "all" those that the device computes in."""
+    if asked != "all":
+        return (asked,)
+    if device.type == "cpu":
+        return ("fp32", "bf16")
+    has_fp8 = torch.cuda.get_device_capability(device) >= _FP8_CAPABILITY
+    return ("fp32", "tf32", "bf16", "fp16", *(("fp8",) if has_fp8 else ()))
+
+
+def element_bytes(precision: str) -> int:
+    """Of one element of the factors."""
+    return {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[precision]
+
+
+def product(precision: str, left: Tensor, right: Tensor) -> tuple[Callable[[], Tensor], str]:
+    """A function that multiplies fp32 matrices `left` and `right` in `precision`, and what it
+    really computes in. The conversion is done before.
+
+    fp8 is e4m3 with one scale of 1 a matrix, its result bf16. Raises CannotRun and Unsupported.
+    """
+    device = left.device
+    if precision != "fp8":
+        chosen = set_precision(precision, device)
+        a, b = left.to(chosen.dtype), right.to(chosen.dtype)
+        out = torch.empty(a.shape[0], b.shape[1], dtype=chosen.dtype, device=device)
+        return (lambda: torch.mm(a, b, out=out)), chosen.effective
+    if device.type == "cpu" or torch.cuda.get_device_capability(device) < _FP8_CAPABILITY:
+        raise Unsupported("fp8 products need a GPU of compute capability 8.9 or later")
+    a8, b8 = left.to(_FP8), right.t().contiguous().to(_FP8).t()
+    one = torch.ones((), device=device)
+
+    def scaled() -> Tensor:
+        return torch._scaled_mm(a8, b8, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+    return scaled, "fp8 (e4m3, bf16 out)"

@@ -1,0 +1,78 @@
+"""Rows of a table, each measured on its own: what fails ends its row and not the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import nvtx
+import torch
+
+from workloads.declaration import FigureValue, Row
+from workloads.devices import out_of_memory_explained, release_memory
+from workloads.errors import CannotRun, OutOfMemory
+from workloads.report import Report
+
+Cells = dict[str, FigureValue]
+
+
+class Unsupported(Exception):
+    """This device or library has no such thing: one row's reason."""
+
+
+class Rows:
+    """Measures `total` rows one after another, each in a range of its own."""
+
+    def __init__(self, total: int, device: torch.device, report: Report) -> None:
+        self.rows: list[Cells] = []
+        self.out_of_memory = 0
+        self._total, self._device, self._report = total, device, report
+        self._done = 0
+
+    @contextmanager
+    def row(self, label: str, **head: FigureValue) -> Iterator[Cells]:
+        """Cells to fill, `head` first. They are kept whatever happens inside, with `status`.
+
+        A failed allocation and what is Unsupported are caught. Memory is given back after.
+        """
+        self._report.progress("measure", self._done, self._total, "rows")
+        cells: Cells = dict(head)
+        try:
+            with nvtx.annotate(label), out_of_memory_explained():
+                yield cells
+            cells.setdefault("status", "ok")
+        except OutOfMemory as error:
+            self.out_of_memory += 1
+            cells["status"] = f"OOM: {error}"
+        except (CannotRun, Unsupported) as error:
+            cells["status"] = str(error)
+        finally:
+            self.rows.append(cells)
+            self._done += 1
+        release_memory(self._device)
+        self._report.say(f"{label}: {_told(cells)}")
+        self._report.progress("measure", self._done, self._total, "rows")
+
+    @property
+    def measured(self) -> list[Cells]:
+        """Those that came to their end."""
+        return [row for row in self.rows if row["status"] == "ok"]
+
+
+def _told(cells: Cells) -> str:
+    """What a row came to, short, for people."""
+    if cells["status"] != "ok":
+        return str(cells["status"])
+    figures = {name: f"{value:.4g}" for name, value in cells.items() if isinstance(value, float)}
+    return ", ".join(f"{name} {value}" for name, value in list(figures.items())[:6])
+
+
+def best(rows: Sequence[Row], column: str, **where: FigureValue) -> float | None:
+    """The largest figure of a column over rows whose cells equal `where`."""
+    found = [
+        value
+        for row in rows
+        if all(row.get(name) == wanted for name, wanted in where.items())
+        and isinstance(value := row.get(column), float)
+    ]
+    return max(found, default=None)
