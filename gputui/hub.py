@@ -54,6 +54,11 @@ class Hub:
         if notify:
             self._notify()
 
+    @property
+    def awaits_header(self) -> bool:
+        """Whether nothing has passed yet, for want of the header."""
+        return self._before_header is not None
+
     def take(self) -> list[AnyEvent]:
         """All that came since the last call, oldest first."""
         with self._lock:

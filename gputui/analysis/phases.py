@@ -145,7 +145,13 @@ class _Tree:
             self.keys.append(key)
             stack.extend(reversed(self.children[key]))
         self.gpu_ns = sum(device.busy_ns for device in run.devices.values())
-        self.cpu_ns = sum(node.cpu.total for key in roots for node in self.nodes[key])
+        self.cpu_ns = sum(self._elapsed(node) for key in roots for node in self.nodes[key])
+
+    def _elapsed(self, node: Range) -> int:
+        """Time in the range so far, the instance that is open now included."""
+        since_ns = node.open_since_ns
+        running_ns = 0 if since_ns is None else max(0, self.run.updated_ns - since_ns)
+        return node.cpu.total + running_ns
 
     def row(self, key: PhaseKey, own: dict[int, _Counts]) -> PhaseRow:
         """The row of one path."""
@@ -155,9 +161,12 @@ class _Tree:
         counts = self._inclusive(nodes, own)
         cpu = _together([node.cpu for node in nodes])
         gpu_busy = sum(node.gpu_busy_ns for node in nodes)
-        inside = sum(node.cpu.total for child in self.children[key] for node in self.nodes[child])
+        elapsed = sum(map(self._elapsed, nodes))
+        inside = sum(
+            self._elapsed(node) for child in self.children[key] for node in self.nodes[child]
+        )
         opened = [node.open_since_ns for node in nodes if node.open_since_ns is not None]
-        whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (self.cpu_ns, cpu.total)
+        whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (self.cpu_ns, elapsed)
         steps = self._enclosing_steps(key)
         return PhaseRow(
             key=key,
@@ -173,7 +182,7 @@ class _Tree:
             cpu=cpu,
             projected=_together([node.projected for node in nodes]),
             cpu_total_ns=cpu.total,
-            cpu_exclusive_ns=max(0, cpu.total - inside),
+            cpu_exclusive_ns=max(0, elapsed - inside),
             gpu_busy_ns=gpu_busy,
             gpu_total_ns=sum(node.gpu_total_ns for node in nodes),
             per_step_ns=cpu.total / steps if steps else None,

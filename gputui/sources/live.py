@@ -12,6 +12,7 @@ from gputui.hub import Hub
 from gputui.sources.capture import Numbering
 from gputui.sources.catalogue import Catalogue, Value, load_catalogue
 from gputui.sources.child import GRACE_S
+from gputui.sources.machine import bare_header
 from gputui.sources.run import Run, RunRequest
 from gputui.sources.sampler import Sampler
 
@@ -73,6 +74,11 @@ class Live:
         self.stop_run()
         gone = self._run is None or self._run.join(GRACE_S + 5.0)
         self._sampler.stop()
+        if self.hub.awaits_header:
+            # The driver hangs. What the run did is recorded all the same.
+            options = self._options
+            reason = "the NVIDIA driver did not answer before the end"
+            self.hub.emit([bare_header(options.arguments, options.interval_s, reason)])
         self.recording.close()
         return gone
 

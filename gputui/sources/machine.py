@@ -7,6 +7,8 @@ import platform
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 import gputui
 from gputui.events import (
     SCHEMA_VERSION,
@@ -27,6 +29,21 @@ FIRST_STATUS_S = 0.5
 """How long the first tick waits for what is slow to read, so that `--once` has it."""
 
 
+def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None) -> Header:
+    """The header of a session on this host, without GPUs for the `reason`."""
+    return Header(
+        time_ns=time.time_ns(),
+        schema=SCHEMA_VERSION,
+        gputui_version=gputui.__version__,
+        python_version=platform.python_version(),
+        monotonic_ns=time.monotonic_ns(),
+        arguments=tuple(arguments),
+        interval_s=interval_s,
+        host=host_facts(),
+        gpu_unavailable_reason=reason,
+    )
+
+
 class Machine:
     """GPUs, host and processes of this machine. Used from one thread. Close it.
 
@@ -39,21 +56,12 @@ class Machine:
     ) -> None:
         self._host = Host()
         self._processes = ProcessTable()
-        facts = host_facts()
         self._nvml = Nvml(only, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self.header = Header(
-            time_ns=time.time_ns(),
-            schema=SCHEMA_VERSION,
-            gputui_version=gputui.__version__,
-            python_version=platform.python_version(),
-            monotonic_ns=time.monotonic_ns(),
-            arguments=tuple(arguments),
-            interval_s=interval_s,
-            host=facts,
+        self.header = msgspec.structs.replace(
+            bare_header(arguments, interval_s, self._nvml.unavailable_reason),
             driver_version=self._nvml.driver_version,
             cuda_driver_version=self._nvml.cuda_driver_version,
             gpus=self._nvml.facts,
-            gpu_unavailable_reason=self._nvml.unavailable_reason,
         )
         self._said_gpu: dict[int, dict[str, str]] = {}
         self._said_host: dict[str, str] = {}

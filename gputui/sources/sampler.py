@@ -82,12 +82,16 @@ class Sampler:
             self._changed.notify_all()
 
     def _run(self, emit: Emit) -> None:
-        from gputui.sources.machine import Machine
+        from gputui.sources.machine import Machine, bare_header
 
-        machine = Machine(self._only, self._arguments, self._interval_ns / 1e9)
         try:
-            if self._stopping:
-                return
+            machine = Machine(self._only, self._arguments, self._interval_ns / 1e9)
+        except Exception as error:
+            reason = _stopped(error)
+            emit([bare_header(self._arguments, self._interval_ns / 1e9, reason)])
+            return
+        try:
+            # Even when it is time to stop: without a header there is no session.
             emit([machine.header])
             first_ns = machine.opened_ns + _FIRST_WINDOW_NS
             schedule = Schedule(first_ns, self._interval_ns)
@@ -97,9 +101,8 @@ class Sampler:
                 emit(machine.tick())
                 due_ns = schedule.after(time.monotonic_ns())
         except Exception as error:
-            # A fault of ours must not end the screen's session without a word.
-            reason = f"sampling stopped: {type(error).__name__}: {error}"
-            emit([HostUnavailable(time_ns=time.time_ns(), reasons={"sampler": reason})])
+            reasons = {"sampler": _stopped(error)}
+            emit([HostUnavailable(time_ns=time.time_ns(), reasons=reasons)])
         finally:
             machine.close()
 
@@ -116,6 +119,11 @@ class Sampler:
                     return schedule
                 self._changed.wait((due_ns - now_ns) / 1e9)
         return None
+
+
+def _stopped(error: Exception) -> str:
+    """A fault of ours must not end the session without a word."""
+    return f"sampling stopped: {type(error).__name__}: {error}"
 
 
 def read_once(only: Sequence[int] | None = None, arguments: Sequence[str] = ()) -> list[AnyEvent]:

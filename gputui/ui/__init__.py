@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
     # Keys are answered at once and nothing is animated, so 30 frames a second are enough.
     os.environ.setdefault("TEXTUAL_FPS", "30")
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    # Nothing made while starting is garbage: looking for some costs the first frame 20 ms.
+    gc.disable()
     from gputui.ui.app import GputuiApp, crash_line
     from gputui.ui.terminal import Terminal
 

@@ -100,6 +100,7 @@ class GputuiApp(App[None]):
         """What is there now stays: later collections need not look at it."""
         gc.collect()
         gc.freeze()
+        gc.enable()
 
     def _connect(self) -> None:
         self._connecting = threading.Thread(

@@ -149,6 +149,22 @@ def test_what_is_open_says_since_when() -> None:
     assert row.open_since_ns == at(2.5)
 
 
+def test_shares_of_a_running_program_count_what_is_open() -> None:
+    decode, step = rows_of(
+        defined(1, "decode"),
+        defined(2, "step", parent=1),
+        CaptureDelta(
+            time_ns=at(4),
+            process=1,
+            ranges=(RangeDelta(range=2, cpu=times(10**9)),),
+            open_ranges=(OpenRange(1, at(2)),),
+        ),
+    )
+    assert (decode.share_percent, step.share_percent) == (100.0, 50.0)
+    assert decode.cpu_exclusive_ns == 10**9
+    assert decode.cpu_total_ns == 0
+
+
 def test_nesting_deeper_than_python_recurses() -> None:
     depth = 3000
     rows = rows_of(*(defined(i, "r", parent=i - 1) for i in range(1, depth + 1)))
