@@ -20,12 +20,24 @@ from workloads.bandwidth import BANDWIDTH
 from workloads.declaration import Workload, suggestion
 from workloads.errors import CannotRun, WrongUsage
 from workloads.gemm import GEMM
+from workloads.graphs import GRAPHS
 from workloads.inference import INFERENCE
+from workloads.precision import PRECISION
+from workloads.streams import STREAMS
 from workloads.train import TRAIN
 
 GROUP = "gputui.workloads"
 
-BUILT_IN: tuple[Workload, ...] = (INFERENCE, TRAIN, ATTENTION, GEMM, BANDWIDTH)
+BUILT_IN: tuple[Workload, ...] = (
+    INFERENCE,
+    TRAIN,
+    ATTENTION,
+    PRECISION,
+    GRAPHS,
+    STREAMS,
+    GEMM,
+    BANDWIDTH,
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""Runs `graphs`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import nvtx
+import torch
+
+from workloads.declaration import FigureValue, Outcome, Value
+from workloads.graphs import GRAPHS, WORK
+from workloads.inference.model import KVCache, Model
+from workloads.inference.shapes import CONTEXT, SHAPES
+from workloads.place import Place
+from workloads.report import Report
+from workloads.rows import Cells, Rows, Unsupported
+from workloads.stopping import StopRequest
+from workloads.timing import measure, repeat
+
+STEP = nvtx.annotate("step")
+CAPTURE = nvtx.annotate("capture")
+
+_POSITION = CONTEXT // 2
+"""Where the decode step stands: half of the context is in its cache."""
+
+_NO_GRAPHS = "CUDA graphs need a GPU"
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Each work eagerly and as a graph. Raises CannotRun when the device cannot be had."""
+    place = Place.of(given)
+    values = place.fill(GRAPHS, given)
+    rows = Rows(2 * len(WORK), place.device, report)
+    report.say(f"graphs: {' and '.join(WORK)} on {place.name}")
+    with StopRequest() as stop, torch.inference_mode():
+        for work in WORK:
+            once, kernels = _work(work, place, values)
+            for mode in ("eager", "graph"):
+                if stop.signal is not None:
+                    break
+                with rows.row(f"{work} {mode}", work=work, mode=mode, kernels=kernels) as cells:
+                    _measure(once, mode, place, values, cells, stop)
+    for work in WORK:
+        pair = [row for row in rows.rows if row["work"] == work]
+        if len(pair) == 2:
+            _compare(*pair)
+    figures = {(row["work"], row["mode"]): row for row in rows.rows}
+    results: dict[str, FigureValue] = {
+        "device_name": place.name,
+        "host_us_per_launch": _cell(figures, "chain", "eager", "host_us_per_launch"),
+        "chain_speedup": _cell(figures, "chain", "graph", "speedup"),
+        "decode_speedup": _cell(figures, "decode", "graph", "speedup"),
+        "decode_gpu_idle_percent": _cell(figures, "decode", "eager", "gpu_idle_percent"),
+    }
+    reason = "the run was stopped before it" if place.on_gpu else _NO_GRAPHS
+    return Outcome(
+        parameters=values,
+        results=results,
+        unavailable={name: reason for name, value in results.items() if value is None},
+        tables={"graphs": rows.rows},
+        stopped_by=stop.signal,
+    )
+
+
+def _work(
+    name: str, place: Place, values: Mapping[str, Value]
+) -> tuple[Callable[[], object], int | None]:
+    """A pass of the work, and its kernels where the work itself knows them."""
+    if name == "chain":
+        count = int(values["kernels"])
+        numbers = torch.zeros(int(values["elements"]), device=place.device)
+
+        def chain() -> None:
+            for _ in range(count):
+                numbers.add_(1.0)
+
+        return chain, count
+    shape = SHAPES[str(values["size"])]
+    dtype = torch.bfloat16 if place.on_gpu else torch.float32
+    # cuDNN's attention plans anew for a new length; here there is one length alone, but the
+    # workload inference does without it too.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    model = Model(shape, dtype, place.device, int(values["seed"]))
+    cache = KVCache(shape, 1, CONTEXT, dtype, place.device)
+    for layer in cache.layers:
+        layer.zero_()
+    token = torch.zeros((1, 1), dtype=torch.int64, device=place.device)
+
+    def decode() -> None:
+        cache.length = _POSITION
+        model.forward(token, cache)
+
+    return decode, None
+
+
+def _measure(
+    once: Callable[[], object],
+    mode: str,
+    place: Place,
+    values: Mapping[str, Value],
+    cells: Cells,
+    stop: StopRequest,
+) -> None:
+    repeat(once, int(values["warmup"]), place.device)
+    if mode == "graph":
+        once = _captured(once, place, cells)
+        repeat(once, int(values["warmup"]), place.device)
+
+    def step() -> None:
+        with STEP:
+            once()
+
+    times = measure(step, place.device, int(values["passes"]), lambda: stop.signal is not None)
+    cells |= {
+        "wall_ms": times.wall_ms,
+        "host_ms": times.host_ms,
+        "gpu_ms": times.gpu_ms,
+        "p99_ms": times.percentile(99),
+    }
+    kernels = cells["kernels"]
+    if isinstance(kernels, int):
+        cells["host_us_per_launch"] = times.host_ms * 1e3 / kernels
+
+
+def _captured(once: Callable[[], object], place: Place, cells: Cells) -> Callable[[], object]:
+    """A graph of `once`, which has run before: libraries must not set themselves up in it."""
+    if not place.on_gpu:
+        raise Unsupported(_NO_GRAPHS)
+    graph = torch.cuda.CUDAGraph()
+    started_ns = time.perf_counter_ns()
+    with CAPTURE, torch.cuda.graph(graph):
+        once()
+    cells["capture_ms"] = (time.perf_counter_ns() - started_ns) / 1e6
+    return graph.replay
+
+
+def _compare(eager: Cells, graph: Cells) -> None:
+    before, after = eager.get("wall_ms"), graph.get("wall_ms")
+    if isinstance(before, float) and isinstance(after, float):
+        graph["speedup"] = before / after
+        eager["gpu_idle_percent"] = max(0.0, 100 * (1 - after / before))
+
+
+def _cell(
+    figures: Mapping[tuple[FigureValue, FigureValue], Cells], work: str, mode: str, name: str
+) -> FigureValue:
+    return figures.get((work, mode), {}).get(name)

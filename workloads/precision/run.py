@@ -1,0 +1,171 @@
+"""Runs `precision`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import nvtx
+import torch
+
+from workloads.declaration import FigureValue, Outcome, Value
+from workloads.devices import free_bytes, peak_memory, set_precision
+from workloads.errors import CannotRun
+from workloads.formulas import gemm_flops
+from workloads.gemm.products import precisions, product
+from workloads.peaks import share_percent
+from workloads.place import Place
+from workloads.precision import PRECISION
+from workloads.precision.experiments import accumulation_rows, autocast_rows, errors
+from workloads.report import Report
+from workloads.rows import Cells, Rows
+from workloads.stopping import StopRequest
+from workloads.timing import measure, repeat
+from workloads.train.memory import Footprint
+from workloads.train.shapes import SHAPES, step_flops
+from workloads.train.step import Trainer
+from workloads.train.tables import step_figures
+
+_BATCH = 4
+_WARMUP_STEPS = 3
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+_STEP = nvtx.annotate("step")
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """All four experiments. Raises CannotRun for what cannot fit."""
+    place = Place.of(given)
+    values = place.fill(PRECISION, given)
+    size = int(values["size"])
+    if size % 16:
+        raise CannotRun(f"size: {size} is no multiple of 16, which fp8 products need")
+    # Factors in fp32 and in the precision, the result, and a part of them in fp64.
+    needed, free = 28 * size**2, free_bytes(place.device)
+    if needed > free:
+        raise CannotRun(
+            f"needs {needed / 2**30:.1f} GiB = 28 bytes × {size}²; {place.device} has "
+            f"{free / 2**30:.1f} GiB free; use a smaller size"
+        )
+    asked = precisions("all", place.device)
+    trained = [name for name in asked if name != "fp8"]
+    products = Rows(len(asked), place.device, report)
+    training = Rows(len(trained), place.device, report)
+    report.say(f"precision: {', '.join(asked)} on {place.name}")
+    with StopRequest() as stop:
+        with nvtx.annotate("products"):
+            for name in asked:
+                with products.row(f"{name} product", precision=name, size=size) as cells:
+                    _measure_product(name, size, place, values, cells, stop)
+        with nvtx.annotate("accumulation"):
+            sums = list(accumulation_rows())
+        with nvtx.annotate("autocast"):
+            types = list(autocast_rows(place.device, tuple(_AUTOCAST.values())))
+        with nvtx.annotate("training"):
+            for name in trained:
+                if stop.signal is not None:
+                    break
+                with training.row(f"{name} training", precision=name) as cells:
+                    _measure_training(name, place, values, cells, stop)
+    _add_speedups(products.rows)
+    results: dict[str, FigureValue] = {"device_name": place.name}
+    results["fp16_sum"] = next(row["sum"] for row in sums if row["accumulator"] == "fp16")
+    fastest = max(products.measured, key=lambda row: _number(row, "flops_per_s"), default=None)
+    quickest = max(training.measured, key=lambda row: _number(row, "tokens_per_s"), default=None)
+    bf16 = next((row for row in products.measured if row["precision"] == "bf16"), None)
+    results["fastest_product"] = fastest["precision"] if fastest else None
+    results["fastest_flops_per_s"] = fastest["flops_per_s"] if fastest else None
+    results["bf16_speedup"] = bf16.get("speedup") if bf16 else None
+    results["fastest_training"] = quickest["precision"] if quickest else None
+    missing = {name: "no such row came to its end" for name, v in results.items() if v is None}
+    return Outcome(
+        parameters=values,
+        results=results,
+        unavailable=missing,
+        tables={
+            "precision_products": products.rows,
+            "accumulation": sums,
+            "autocast_types": types,
+            "precision_training": training.rows,
+        },
+        stopped_by=stop.signal,
+    )
+
+
+def _measure_product(
+    name: str, size: int, place: Place, values: Mapping[str, Value], cells: Cells, stop: StopRequest
+) -> None:
+    generator = torch.Generator(place.device).manual_seed(int(values["seed"]))
+    left, right = (
+        torch.randn(size, size, device=place.device, generator=generator) for _ in range(2)
+    )
+    multiply, cells["effective_precision"] = product(name, left, right)
+
+    def step() -> None:
+        with _STEP:
+            multiply()
+
+    repeat(multiply, 3, place.device)
+    times = measure(step, place.device, int(values["products"]), lambda: stop.signal is not None)
+    rate = gemm_flops(size, size, size) / times.best_ms * 1e3
+    absolute, relative = errors(multiply(), left, right)
+    cells |= {
+        "gpu_ms": times.gpu_ms,
+        "wall_ms": times.wall_ms,
+        "flops_per_s": rate,
+        "peak_percent": share_percent(rate, place.flops_per_s(name)),
+        "max_absolute_error": absolute,
+        "relative_error": relative,
+    }
+
+
+def _measure_training(
+    name: str, place: Place, values: Mapping[str, Value], cells: Cells, stop: StopRequest
+) -> None:
+    shape, ctx = SHAPES[str(values["model"])], int(values["ctx"])
+    chosen = set_precision(name, place.device)
+    autocast = _AUTOCAST.get(name)
+    scaled = " + scaler" if name == "fp16" else ""
+    cells["effective_precision"] = f"{name} autocast{scaled}" if autocast else chosen.effective
+    Footprint.of(
+        shape, _BATCH, ctx, mode="full", naive=True, checkpoint=0,
+        element_bytes=chosen.dtype.itemsize,
+    ).refuse_unless_fits(free_bytes(place.device), str(place.device))  # fmt: skip
+    trainer = Trainer(
+        shape,
+        _BATCH,
+        ctx,
+        mode="full",
+        naive=True,
+        checkpoint=0,
+        compiled=False,
+        optimizer="fused",
+        lr=1e-3,
+        autocast=autocast,
+        device=place.device,
+        seed=int(values["seed"]),
+    )
+    for _ in range(_WARMUP_STEPS):
+        trainer.step()
+    walls_ns = []
+    for _ in range(int(values["steps"])):
+        walls_ns.append(trainer.step())
+        if stop.signal is not None:
+            break
+    flops = step_flops(shape, _BATCH, ctx, backward=True, naive=True, recomputes=False)
+    figures = step_figures(walls_ns, _BATCH * ctx, flops, place.peak, name)
+    cells |= {key: figures[key] for key in ("avg_ms", "tokens_per_s", "mfu_percent")}
+    cells |= peak_memory(place.device)[0]
+    cells["final_loss"] = trainer.loss
+
+
+def _add_speedups(rows: list[Cells]) -> None:
+    slowest = next((row for row in rows if row["precision"] == "fp32"), None)
+    base = _number(slowest, "flops_per_s") if slowest else 0.0
+    for row in rows:
+        if base and _number(row, "flops_per_s"):
+            row["speedup"] = _number(row, "flops_per_s") / base
+
+
+def _number(row: Cells, name: str) -> float:
+    value = row.get(name)
+    return value if isinstance(value, float) else 0.0

@@ -1,0 +1,192 @@
+"""Runs `streams`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import nvtx
+import torch
+from torch import Tensor
+
+from workloads.declaration import FigureValue, Outcome, Value
+from workloads.devices import free_bytes, synchronize
+from workloads.errors import CannotRun
+from workloads.place import Place
+from workloads.report import Report
+from workloads.rows import Rows, Unsupported
+from workloads.stopping import StopRequest
+from workloads.streams import STREAMS
+from workloads.timing import measure, repeat
+
+STEP = nvtx.annotate("step")
+ALLOCATE = nvtx.annotate("allocate")
+COPY = nvtx.annotate("copy")
+CONVERT = nvtx.annotate("convert")
+COMPUTE = nvtx.annotate("compute")
+
+SERIAL, PINNED, OVERLAPPED = "serial", "pinned, one stream", "pinned, overlapped"
+COPIES, PRODUCTS = "copies alone", "products alone"
+
+_NO_STREAMS = "streams need a GPU"
+
+
+class Pipeline:
+    """The pieces on the host, and the ways to bring them to the device and use them."""
+
+    def __init__(self, place: Place, values: Mapping[str, Value]) -> None:
+        self._device = place.device
+        size, self._products = int(values["size"]), int(values["products"])
+        generator = torch.Generator().manual_seed(int(values["seed"]))
+        self.pageable = [
+            torch.randn(size, size, generator=generator) for _ in range(int(values["pieces"]))
+        ]
+        self.pinned = [piece.pin_memory() for piece in self.pageable] if place.on_gpu else []
+        self._streams = (
+            [_stream(place.device) for _ in range(int(values["streams"]))] if place.on_gpu else []
+        )
+        self._resident = self.pageable[0].to(place.device)
+
+    @property
+    def copied_bytes(self) -> int:
+        return sum(piece.nbytes for piece in self.pageable)
+
+    def serial(self) -> None:
+        """Each piece alone, the host waiting after every stage, as a program without streams."""
+        for piece in self.pageable:
+            self._through(piece, waits=True)
+
+    def one_stream(self) -> None:
+        """Pinned memory and no waiting, but one thing after another on the device."""
+        for piece in self.pinned:
+            self._through(piece, waits=False)
+
+    def overlapped(self) -> None:
+        """Piece by piece on the next stream: copies of some beside products of others."""
+        current = torch.cuda.current_stream(self._device)
+        for stream in self._streams:
+            stream.wait_stream(current)
+        for number, piece in enumerate(self.pinned):
+            with torch.cuda.stream(self._streams[number % len(self._streams)]):
+                self._through(piece, waits=False)
+        for stream in self._streams:
+            current.wait_stream(stream)
+
+    def copies(self) -> None:
+        """The copies of a pass, and nothing else."""
+        for piece in self.pinned or self.pageable:
+            with COPY:
+                piece.to(self._device, non_blocking=True)
+
+    def products(self) -> None:
+        """The conversions and products of a pass, on what is on the device already."""
+        for _ in self.pageable:
+            self._compute(self._resident)
+
+    def _through(self, piece: Tensor, *, waits: bool) -> None:
+        with ALLOCATE:
+            arrived = torch.empty(piece.shape, device=self._device)
+        with COPY:
+            arrived.copy_(piece, non_blocking=not waits)
+            if waits:
+                synchronize(self._device)
+        self._compute(arrived, waits=waits)
+
+    def _compute(self, arrived: Tensor, *, waits: bool = False) -> None:
+        with CONVERT:
+            half = arrived.half()
+            if waits:
+                synchronize(self._device)
+        with COMPUTE:
+            for _ in range(self._products):
+                torch.mm(half, half)
+            if waits:
+                synchronize(self._device)
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Every way to bring the pieces. Raises CannotRun for what cannot fit."""
+    place = Place.of(given)
+    values = place.fill(STREAMS, given)
+    pieces, size = int(values["pieces"]), int(values["size"])
+    # fp32, fp16 and a product of every piece may be there at once.
+    needed, free = 8 * pieces * size**2, free_bytes(place.device)
+    if needed > free:
+        raise CannotRun(
+            f"needs {needed / 2**30:.1f} GiB = 8 bytes × {pieces} pieces × {size}²; "
+            f"{place.device} has {free / 2**30:.1f} GiB free; use fewer pieces or a smaller size"
+        )
+    report.say(f"streams: {pieces} pieces of {size} × {size} on {place.name}")
+    pipeline = Pipeline(place, values)
+    count = int(values["streams"])
+    ways: dict[str, tuple[int, Callable[[], None], bool]] = {
+        SERIAL: (1, pipeline.serial, False),
+        PINNED: (1, pipeline.one_stream, True),
+        OVERLAPPED: (count, pipeline.overlapped, True),
+        COPIES: (1, pipeline.copies, False),
+        PRODUCTS: (1, pipeline.products, False),
+    }
+    rows = Rows(len(ways), place.device, report)
+    with StopRequest() as stop:
+        for way, (streams, once, needs_gpu) in ways.items():
+            if stop.signal is not None:
+                break
+            copied = 0 if way == PRODUCTS else pipeline.copied_bytes
+            with rows.row(way, way=way, streams=streams, copied_bytes=copied) as cells:
+                if needs_gpu and not place.on_gpu:
+                    raise Unsupported(_NO_STREAMS)
+                repeat(once, int(values["warmup"]), place.device)
+                times = measure(
+                    _in_step(once), place.device, int(values["passes"]), lambda: bool(stop.signal)
+                )
+                cells |= {"wall_ms": times.wall_ms, "host_ms": times.host_ms}
+    results = _results(place, {str(row["way"]): row.get("wall_ms") for row in rows.rows})
+    serial_ms = results["serial_ms"]
+    for row in rows.rows:
+        own = row.get("wall_ms")
+        if isinstance(own, float) and isinstance(serial_ms, float) and row["copied_bytes"]:
+            row["speedup"] = serial_ms / own
+    reason = "the run was stopped before it" if place.on_gpu else _NO_STREAMS
+    return Outcome(
+        parameters=values,
+        results=results,
+        unavailable={name: reason for name, value in results.items() if value is None},
+        tables={"streams": rows.rows},
+        stopped_by=stop.signal,
+    )
+
+
+def _in_step(once: Callable[[], None]) -> Callable[[], None]:
+    def step() -> None:
+        with STEP:
+            once()
+
+    return step
+
+
+def _results(place: Place, times: Mapping[str, FigureValue]) -> dict[str, FigureValue]:
+    """The figures; the overlap is (one stream - overlapped) / (one stream - longest stage)."""
+
+    def of(way: str) -> float | None:
+        value = times.get(way)
+        return value if isinstance(value, float) else None
+
+    serial, one, overlapped = of(SERIAL), of(PINNED), of(OVERLAPPED)
+    stages = [value for way in (COPIES, PRODUCTS) if (value := of(way)) is not None]
+    longest = max(stages) if len(stages) == 2 else None
+    overlap = speedup = None
+    if one and overlapped and longest is not None and one > longest:
+        overlap = 100 * (one - overlapped) / (one - longest)
+    if serial and overlapped:
+        speedup = serial / overlapped
+    return {
+        "device_name": place.name,
+        "serial_ms": serial,
+        "overlapped_ms": overlapped,
+        "longest_stage_ms": longest,
+        "overlap_percent": overlap,
+        "speedup": speedup,
+    }
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
