@@ -338,21 +338,29 @@ def _need_terminal() -> None:
 
 
 def _once(options: argparse.Namespace) -> int:
-    from gputui.analysis.machine import gpu_table, machine_document, machine_lines, process_table
+    from gputui.sources.sampler import begin_reading
+
+    reading = begin_reading(options.only)
+    # Most of a reading is waiting: the rest is imported meanwhile.
+    from gputui.analysis.machine import machine_document, machine_lines, reason_lines
+    from gputui.analysis.machine_tables import machine_tables
+    from gputui.export.tables import to_text
     from gputui.session import Session
-    from gputui.sources.sampler import read_once
 
     session = Session()
-    session.apply(read_once(options.only))
+    session.apply(reading())
+    reason = session.header.gpu_unavailable_reason if session.header else None
+    if reason and reason.startswith("--only"):
+        raise _UsageError(reason)
     if options.json:
         _print_json(machine_document(session))
         return 0
-    from gputui.export.tables import to_text
-
+    width = _columns()
     print("\n".join(machine_lines(session)))
-    for table in (gpu_table(session), process_table(session)):
-        if table.rows:
-            print(f"\n{to_text(table, _columns())}", end="")
+    for table in machine_tables(session, width):
+        print(f"\n{to_text(table, width)}", end="")
+    reasons = reason_lines(session, width)
+    print("\n".join(["", *reasons] if reasons else []), end="\n" if reasons else "")
     return 0
 
 

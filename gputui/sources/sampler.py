@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gputui.events import AnyEvent, HostUnavailable
+from gputui.sources.worker import Worker
 
 MINIMUM_INTERVAL_S = 0.1
 """GPM's floor: closer samples are invalid."""
@@ -19,6 +20,8 @@ MAXIMUM_INTERVAL_S = 86_400.0
 _FIRST_WINDOW_NS = 110_000_000
 """From opening to the first tick: a little more than GPM's 100 ms, so that it has all figures."""
 _STOP_TIMEOUT_S = 2.0
+_ONCE_TIMEOUT_S = 60.0
+"""More than all that a reading itself waits for."""
 
 Emit = Callable[[Sequence[AnyEvent]], None]
 
@@ -137,6 +140,15 @@ def read_once(only: Sequence[int] | None = None, arguments: Sequence[str] = ()) 
         return [machine.header, *machine.tick()]
     finally:
         machine.close()
+
+
+def begin_reading(
+    only: Sequence[int] | None = None, arguments: Sequence[str] = ()
+) -> Callable[[], list[AnyEvent]]:
+    """Starts `read_once` in a thread; what is returned waits for it and gives its events."""
+    worker: Worker[list[AnyEvent]] = Worker("once")
+    worker.ask(lambda: read_once(only, arguments))
+    return lambda: worker.answer(time.monotonic() + _ONCE_TIMEOUT_S)
 
 
 def _nanoseconds(interval_s: float) -> int:
