@@ -64,8 +64,8 @@ def run(arguments: Sequence[str]) -> int:
         raise
 
 
-_ONE_LINE_USAGE = ("SettingsError", "CatalogueError")
-_ONE_LINE = ("JournalError", "ExportError")
+_ONE_LINE_USAGE = ("SettingsError", "CatalogueError", "AddressError")
+_ONE_LINE = ("JournalError", "ExportError", "PrometheusError")
 
 
 def _fail(error: Exception, status: int) -> int:
@@ -104,6 +104,11 @@ def _main_parser() -> _Parser:
     add("--rotate", metavar="SIZE|TIME", help="go on in a new file after 100M or 1h")
     add("--max-size", metavar="SIZE",
         help="most a recording may take; with --rotate the oldest files go")  # fmt: skip
+    add("--prometheus", metavar="[HOST:]PORT",
+        help="with --record: serve the newest figures to Prometheus")  # fmt: skip
+    add("--trace", action="store_true",
+        help="keep every range, call and kernel in FILE.gputui-trace, for timelines and exports")  # fmt: skip
+    add("--trace-limit", metavar="SIZE", help="most a trace may take (default 1G); oldest go first")
     add("--speed", type=float, metavar="X", help="with --replay: 0.25 to 64 times")
     add("--start", metavar="TIME", help="with --replay: begin at 30s, 5m, 1h")
     add("-i", "--interval", type=float, metavar="SEC",
@@ -167,10 +172,13 @@ def _check_combination(options: argparse.Namespace, command: list[str] | None) -
         ("-p", "--workload", not options.parameters or options.workload),
         ("--json", "--once", not options.json or options.once),
         ("--duration", "--record", not options.duration or options.record),
+        ("--prometheus", "--record", not options.prometheus or options.record),
         ("--speed", "--replay or --demo", not options.speed or options.replay or options.demo),
         ("--start", "--replay or --demo", not options.start or options.replay or options.demo),
         ("-o", "a recording", not options.output or not modes or options.record),
         ("--rotate", "a recording", not options.rotate or not modes or options.record),
+        ("--trace", "--record or -o", not options.trace or options.record or options.output),
+        ("--trace-limit", "--trace", not options.trace_limit or options.trace),
         ("--max-size", "a recording", not options.max_size or not modes or options.record),
     ):
         if not fits:
@@ -231,9 +239,22 @@ def _request(options: argparse.Namespace, command: list[str] | None) -> RunReque
 
 
 def _live_options(
-    options: argparse.Namespace, settings: Settings, typed: Sequence[str], pass_through: bool
+    options: argparse.Namespace,
+    settings: Settings,
+    typed: Sequence[str],
+    pass_through: bool,
+    path: Path | None,
 ) -> LiveOptions:
     from gputui.sources.live import LiveOptions
+
+    trace = None
+    if options.trace:
+        if path is None:
+            raise _UsageError("--trace needs a file to lie beside: give -o FILE")
+        from gputui.sources.trace import TraceWriter, trace_path
+
+        limit = _bytes(options.trace_limit or "1G", "--trace-limit")
+        trace = TraceWriter(trace_path(path), limit)
 
     return LiveOptions(
         interval_s=settings.interval,
@@ -241,6 +262,7 @@ def _live_options(
         arguments=("gputui", *typed),
         kernels=not options.no_kernels,
         pass_through=pass_through,
+        trace=trace,
     )
 
 
@@ -269,9 +291,16 @@ def _record(
         path = default_path(request.name if request else "machine", time.time())
         make_folder(path.parent)
     pass_through = command is not None and path is not None
-    live = _live_options(options, settings, _typed(arguments, command), pass_through)
+    live = _live_options(options, settings, _typed(arguments, command), pass_through, path)
     duration = _seconds(options.duration, "--duration") if options.duration else None
-    return record(RecordOptions(path, live, request, duration, _limits(options)))
+    address = _address(options.prometheus) if options.prometheus else None
+    return record(RecordOptions(path, live, request, duration, _limits(options), address))
+
+
+def _address(text: str) -> tuple[str, int]:
+    from gputui.prometheus import parse_address
+
+    return parse_address(text)
 
 
 def _screen(
@@ -298,7 +327,7 @@ def _screen(
             else RunRecorder(lambda name: default_path(name, time.time()), limits)
         )
         typed = _typed(arguments, command)
-        live = Live(notify, recording, _live_options(options, settings, typed, False))
+        live = Live(notify, recording, _live_options(options, settings, typed, False, output))
         if request is not None:
             live.start_run(request)
         return live
@@ -464,9 +493,16 @@ def _summary(arguments: list[str]) -> int:
 def _export(arguments: list[str]) -> int:
     parser = _Parser(prog="gputui export", description="Write a recorded run for another tool.")
     parser.add_argument("file", help=_FILE_HELP)
-    parser.add_argument("--format", required=True, choices=("csv", "json", "md"))
+    parser.add_argument("--format", required=True, choices=(*_TEXT_FORMATS, *_FILE_FORMATS))
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="default: stdout")
     options = parser.parse_args(arguments)
+    if options.format in _FILE_FORMATS:
+        if options.output == "-":
+            raise _UsageError(f"--format {options.format} needs a file: give -o OUT")
+        written = _export_files(options.file, options.format, Path(options.output))
+        for path in written:
+            print(f"gputui: wrote {path}", file=sys.stderr)
+        return 0
     from gputui.export.write import export_text, write
 
     session, run = _load_run(options.file)
@@ -477,6 +513,23 @@ def _export(arguments: list[str]) -> int:
         write(session, run, options.format, Path(options.output))
         print(f"gputui: wrote {options.output}", file=sys.stderr)
     return 0
+
+
+_TEXT_FORMATS = ("csv", "json", "md")
+_FILE_FORMATS = ("chrome", "nsys")
+
+
+def _export_files(name: str, format_name: str, out: Path) -> list[Path]:
+    from gputui.export.traces import open_traced, write_trace
+
+    with open_traced(name) as traced:
+        if traced.trace.dropped:
+            print(
+                f"gputui: {traced.trace.path.name} is full: the oldest {traced.trace.dropped} "
+                "records were dropped",
+                file=sys.stderr,
+            )
+        return write_trace(traced, format_name, out)
 
 
 def _compare(arguments: list[str]) -> int:

@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from gputui.analysis import formats
 from gputui.export.write import summary_text
@@ -18,6 +19,9 @@ from gputui.journal import JournalWriter, Limits
 from gputui.session import Run, Session
 from gputui.sources.live import Live, LiveOptions
 from gputui.sources.run import RunRequest
+
+if TYPE_CHECKING:
+    from gputui.prometheus import Exporter
 
 _LAST_LINES = 5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -32,6 +36,8 @@ class RecordOptions:
     request: RunRequest | None = None
     duration_s: float | None = None
     limits: Limits = field(default_factory=Limits)
+    prometheus: tuple[str, int] | None = None
+    """Host and port to serve the newest figures on."""
 
 
 class _Recorder:
@@ -40,9 +46,10 @@ class _Recorder:
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
         self._wake = threading.Event()
+        self._session = Session()
+        self._exporter = _exporter(self._session, options.prometheus)
         self._journal = JournalWriter(options.path, options.limits)
         self._live = Live(self._wake.set, self._journal, options.live)
-        self._session = Session()
         self._signals: list[int] = []
         self._progress = _ProgressLine(sys.stderr)
 
@@ -58,6 +65,8 @@ class _Recorder:
             self._take()
         finally:
             self._progress.clear()
+            if self._exporter is not None:
+                self._exporter.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
         return self._finish(gone)
@@ -97,13 +106,19 @@ class _Recorder:
         return False
 
     def _take(self) -> None:
-        self._session.apply(self._live.hub.take())
+        with self._exporter.lock if self._exporter else nullcontext():
+            self._session.apply(self._live.hub.take())
 
     def _finish(self, gone: bool) -> int:
         run = self._session.run
         ok = True
         for notice in self._journal.notices:
             _say(notice)
+        trace = self._options.live.trace
+        if trace is not None:
+            _say(trace.failure or f"traced {trace.path}")
+            if trace.dropped:
+                _say(f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped")
         if self._journal.failure:
             _say(self._journal.failure)
             ok = False
@@ -139,6 +154,17 @@ class _Recorder:
             return
 
 
+def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | None:
+    if address is None:
+        return None
+    from gputui.prometheus import Exporter
+
+    exporter = Exporter(session, address)
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    _say(f"serving http://{host}:{address[1]}/metrics")
+    return exporter
+
+
 def exit_status(run: Run) -> int:
     """What the program's own exit status says of a run.
 
@@ -156,7 +182,8 @@ def exit_status(run: Run) -> int:
 
 
 def record(options: RecordOptions) -> int:
-    """Record as `options` say; the exit status. Raises JournalError where it cannot write."""
+    """Record as `options` say; the exit status. Raises JournalError where it cannot write,
+    PrometheusError where it cannot serve."""
     return _Recorder(options).run()
 
 
