@@ -17,11 +17,15 @@ from importlib.metadata import EntryPoint, entry_points
 
 from workloads.attention import ATTENTION
 from workloads.bandwidth import BANDWIDTH
+from workloads.checkpoint import CHECKPOINT
+from workloads.compile import COMPILE
+from workloads.cuda import CUDA
 from workloads.declaration import Workload, suggestion
 from workloads.errors import CannotRun, WrongUsage
 from workloads.gemm import GEMM
 from workloads.graphs import GRAPHS
 from workloads.inference import INFERENCE
+from workloads.memory import MEMORY
 from workloads.precision import PRECISION
 from workloads.streams import STREAMS
 from workloads.train import TRAIN
@@ -33,10 +37,14 @@ BUILT_IN: tuple[Workload, ...] = (
     TRAIN,
     ATTENTION,
     PRECISION,
-    GRAPHS,
+    CHECKPOINT,
     STREAMS,
+    GRAPHS,
+    COMPILE,
+    MEMORY,
     GEMM,
     BANDWIDTH,
+    CUDA,
 )
 
 

@@ -1,0 +1,94 @@
+"""`cuda`: compile, run, and every way that can go wrong. The compiler is a stand-in."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fake_nvcc import fake_nvcc
+
+from workloads.cuda import run as cuda
+from workloads.declaration import Outcome
+from workloads.errors import CannotRun
+from workloads.report import Report
+
+
+@pytest.fixture
+def told() -> io.StringIO:
+    return io.StringIO()
+
+
+def with_source(
+    folder: Path, source: str, told: io.StringIO, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> Outcome:
+    """Runs `source` as on a GPU: only the questions asked of the device are answered here."""
+    monkeypatch.setattr(cuda, "find_device", lambda _: torch.device("cuda", 0))
+    monkeypatch.setattr(cuda, "_architecture", lambda _: "sm_90")
+    monkeypatch.setattr(cuda, "_environment", lambda _: {"PATH": "/usr/bin:/bin"})
+    path = folder / "some program.cu"
+    path.write_text(source)
+    given = {"file": str(path), "nvcc": str(fake_nvcc(folder)), **more}
+    return cuda.run(given, Report(None, told))
+
+
+def test_figures_the_program_prints_become_a_table(
+    tmp_path: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "// SH: echo hello; echo size=$1; echo 'rate = 1.5e3'; echo not=a=figure\n"
+    outcome = with_source(tmp_path, source, told, monkeypatch, arguments="64 more")
+    assert outcome.tables["cuda_output"] == [
+        {"name": "size", "value": 64.0},
+        {"name": "rate", "value": 1500.0},
+    ]
+    assert outcome.results["output_lines"] == 4
+    assert outcome.results["exit_status"] == 0
+    assert outcome.results["compiler"] == "99.1"
+    assert "hello" in told.getvalue()
+
+
+def test_a_program_that_fails_says_how(
+    tmp_path: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CannotRun, match="the program ended with status 3"):
+        with_source(tmp_path, "// SH: exit 3\n", told, monkeypatch)
+    with pytest.raises(CannotRun, match="the program was ended by SIGKILL"):
+        with_source(tmp_path, "// SH: kill -9 $$\n", told, monkeypatch)
+
+
+def test_source_that_does_not_compile_is_one_line_with_the_first_error(
+    tmp_path: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CannotRun, match=r"does not compile: .*error: expected a ';'"):
+        with_source(tmp_path, "BROKEN\n", told, monkeypatch)
+
+
+def test_no_compiler_and_no_source_are_told_with_a_way_out(tmp_path: Path) -> None:
+    report = Report(None, io.StringIO())
+    with pytest.raises(CannotRun, match="install the CUDA toolkit, or name the compiler"):
+        cuda.run({"device": "cpu", "nvcc": str(tmp_path / "none")}, report)
+    with pytest.raises(CannotRun, match=r"is no \.cu file that is there"):
+        cuda.run({"device": "cpu", "file": str(tmp_path)}, report)
+
+
+def test_without_a_gpu_it_is_only_compiled(tmp_path: Path) -> None:
+    outcome = cuda.run(
+        {"device": "cpu", "nvcc": str(fake_nvcc(tmp_path))}, Report(None, io.StringIO())
+    )
+    assert outcome.results["compile_s"] is not None
+    assert outcome.unavailable["run_s"] == "without a GPU it is only compiled"
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="has no nvcc")
+def test_the_sample_compiles_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["nvcc", "-Xcompiler=-Wall", "-Werror=all-warnings", "-o", tmp_path / "x", cuda._SAMPLE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

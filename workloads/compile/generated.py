@@ -1,0 +1,52 @@
+"""What the compiler wrote: kernels and library calls in its code, operations without it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_TRITON_CALL = re.compile(r"^\s*(triton_\w+)\.run\(", re.MULTILINE)
+_CPP_CALL = re.compile(r"^\s*(cpp_fused\w*)\(", re.MULTILINE)
+_LIBRARY_CALL = re.compile(r"^\s*(?:\w+ = )?(?:extern_kernels|aten|torch\.ops\.aten)\.(\w+)", re.M)
+
+_NO_KERNEL = {
+    "aten::detach", "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::lift_fresh",
+    "aten::_unsafe_view", "aten::new_empty", "aten::alias", "aten::empty.memory_format",
+}  # fmt: skip
+"""Operations that launch nothing but are no views either."""
+
+
+def calls(code: Iterable[str]) -> Counter[str]:
+    """How often each kernel or library function is called in the compiler's output."""
+    found: Counter[str] = Counter()
+    for source in code:
+        for pattern in (_TRITON_CALL, _CPP_CALL):
+            found.update(pattern.findall(source))
+        found.update(f"library: {name}" for name in _LIBRARY_CALL.findall(source))
+    return found
+
+
+class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside `with`, `count` grows by one for every operation that computes something.
+
+    Each launches a kernel on a GPU, a few more than one: it is a lower bound of launches.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(
+        self,
+        function: Any,
+        types: Any,
+        arguments: tuple[Any, ...] = (),
+        keywords: Mapping[str, Any] | None = None,
+    ) -> Any:
+        is_view = bool(getattr(function, "is_view", False))
+        self.count += not is_view and function._schema.name not in _NO_KERNEL
+        return function(*arguments, **(keywords or {}))

@@ -1,0 +1,166 @@
+"""Runs `compile`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import nvtx
+import torch
+from torch import Tensor
+
+from workloads.compile import COMPILE, WORK
+from workloads.compile.generated import CountOperations, calls
+from workloads.declaration import FigureValue, Outcome, Row, Value
+from workloads.devices import peak_memory, release_memory, set_precision, synchronize
+from workloads.place import Place
+from workloads.report import Report
+from workloads.rows import Cells, Rows, Unsupported
+from workloads.stopping import StopRequest
+from workloads.timing import measure, repeat
+from workloads.train.model import Decoder
+from workloads.train.shapes import SHAPES
+
+COMPILING = nvtx.annotate("compile")
+STEP = nvtx.annotate("step")
+
+Function = Callable[..., Any]
+
+_LENGTH = {True: 512, False: 32}
+"""Tokens of attention and model, on a GPU and on the CPU."""
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Each work both ways. Raises CannotRun when the device cannot be had."""
+    place = Place.of(given)
+    values = place.fill(COMPILE, given)
+    asked = [name for name in WORK if values["work"] in ("all", name)]
+    # What a model is compiled for: the tensor cores where there are any.
+    set_precision("bf16" if place.on_gpu else "fp32", place.device)
+    rows = Rows(len(asked), place.device, report)
+    kernels: list[Row] = []
+    report.say(f"compile: {', '.join(asked)} on {place.name}")
+    with StopRequest() as stop:
+        for work in asked:
+            if stop.signal is not None:
+                break
+            with rows.row(work, work=work) as cells:
+                _measure(work, place, values, cells, kernels, stop)
+    by_work = {row["work"]: row for row in rows.rows}
+    results: dict[str, FigureValue] = {"device_name": place.name}
+    for work in WORK:
+        results[f"{work}_speedup"] = by_work.get(work, {}).get("speedup")
+    took = [row["compile_s"] for row in rows.rows if isinstance(row.get("compile_s"), float)]
+    results["compile_s"] = sum(cast(list[float], took)) if took else None
+    return Outcome(
+        parameters=values,
+        results=results,
+        unavailable={
+            name: "not measured, or it did not compile"
+            for name, value in results.items()
+            if value is None
+        },
+        tables={"compile": rows.rows, "fused_kernels": kernels},
+        stopped_by=stop.signal,
+    )
+
+
+def _measure(
+    work: str,
+    place: Place,
+    values: Mapping[str, Value],
+    cells: Cells,
+    kernels: list[Row],
+    stop: StopRequest,
+) -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    function, once = _work(work, place, values)
+
+    def timed(step: Callable[[], object]) -> float:
+        repeat(step, int(values["warmup"]), place.device)
+
+        def in_range() -> None:
+            with STEP:
+                step()
+
+        passes = int(values["passes"])
+        return measure(in_range, place.device, passes, lambda: stop.signal is not None).wall_ms
+
+    once(function)
+    with CountOperations() as operations:
+        once(function)
+    cells["eager_operations"] = operations.count
+    release_memory(place.device)
+    eager_ms = cells["eager_ms"] = timed(lambda: once(function))
+    cells["eager_peak_bytes"] = peak_memory(place.device)[0]["peak_memory_allocated_bytes"]
+    torch._dynamo.reset()
+    release_memory(place.device)
+    compiled: Function = torch.compile(function, dynamic=False)
+    started_ns = time.perf_counter_ns()
+    try:
+        with COMPILING:
+            _, code = run_and_get_code(once, compiled)
+            synchronize(place.device)
+    except (torch._dynamo.exc.BackendCompilerFailed, torch._inductor.exc.InductorError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise Unsupported(f"it does not compile here: {line}") from error
+    compile_s = cells["compile_s"] = (time.perf_counter_ns() - started_ns) / 1e9
+    release_memory(place.device)
+    compiled_ms = cells["compiled_ms"] = timed(lambda: once(compiled))
+    cells["compiled_peak_bytes"] = peak_memory(place.device)[0]["peak_memory_allocated_bytes"]
+    cells["speedup"] = eager_ms / compiled_ms
+    if eager_ms > compiled_ms:
+        cells["break_even_passes"] = math.ceil(compile_s * 1e3 / (eager_ms - compiled_ms))
+    found = calls(code)
+    cells["compiled_kernels"] = found.total()
+    kernels += [
+        {"work": work, "kernel": name, "calls": count} for name, count in found.most_common()
+    ]
+
+
+def _work(
+    name: str, place: Place, values: Mapping[str, Value]
+) -> tuple[Function, Callable[[Function], object]]:
+    """A function to compile, and how to do a pass with it."""
+    device, length = place.device, _LENGTH[place.on_gpu]
+    generator = torch.Generator(device).manual_seed(int(values["seed"]))
+    dtype = torch.bfloat16 if place.on_gpu else torch.float32
+    if name == "pointwise":
+        x, y = (
+            torch.randn(int(values["elements"]), device=device, generator=generator)
+            for _ in range(2)
+        )
+
+        def foo(x: Tensor, y: Tensor) -> Tensor:
+            return x * y + x
+
+        return foo, lambda function: function(x, y)
+    if name == "attention":
+        q, k, v = (
+            torch.randn(8, 16, length, 64, device=device, generator=generator).to(dtype)
+            for _ in range(3)
+        )
+        mask = torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
+
+        def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            return torch.softmax(scores.masked_fill(mask, float("-inf")), dim=-1) @ v
+
+        return attention, lambda function: function(q, k, v)
+    shape = SHAPES[str(values["model"])]
+    with device:
+        model = Decoder(shape, length, naive=True)
+    model.initialise(int(values["seed"]))
+    model.to(dtype)
+    tokens = torch.zeros((4, length), dtype=torch.int64, device=device)
+
+    def step(function: Function) -> object:
+        loss = function(tokens).float().mean()
+        torch.autograd.backward(loss)
+        model.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return model, step

@@ -1,0 +1,65 @@
+"""`cuda`: a CUDA C++ program of the user's, compiled here and run.
+
+The program is a child of this one, so whatever watches this one sees its kernels. Ranges:
+`compile` and `run`, each met once.
+"""
+
+from workloads.declaration import Figure, Parameter, Preset, Table, Workload
+from workloads.parameters import DEVICE
+
+CUDA = Workload(
+    name="cuda",
+    summary="CUDA C++ source compiled with nvcc and run; a matmul comes with it",
+    description=(
+        "Compiles one .cu file with nvcc for the GPU that is here and runs the program. Without "
+        "a file it takes a sample that comes with the package: a matrix product as a plain, a "
+        "tiled and a register-blocked kernel, each checked on the host. The program's output is "
+        "shown line by line; lines that read NAME=NUMBER become rows of a table."
+    ),
+    parameters=(
+        Parameter(
+            name="file", kind="text", default="", help="a .cu file; empty takes the sample matmul"
+        ),
+        Parameter(
+            name="arguments",
+            kind="text",
+            default="",
+            help="words for the program, split at spaces; the sample takes the size: 1024",
+        ),
+        Parameter(
+            name="flags",
+            kind="text",
+            default="-O3",
+            help="words for nvcc, split at spaces, after the GPU's architecture",
+        ),
+        Parameter(
+            name="nvcc", kind="text", default="nvcc", help="the compiler, by name or by path"
+        ),
+        DEVICE,
+    ),
+    presets=(
+        Preset(name="matmul", help="the sample at 1024", values={"arguments": "1024"}),
+        Preset(name="large-matmul", help="the sample at 4096", values={"arguments": "4096"}),
+    ),
+    phases=("compile", "run"),
+    results=(
+        Figure(name="source", help="what was compiled"),
+        Figure(name="compiler", help="nvcc's release"),
+        Figure(name="architecture", help="what it was compiled for"),
+        Figure(name="compile_s", unit="s", help="nvcc's time"),
+        Figure(name="run_s", unit="s", help="the program's time"),
+        Figure(name="exit_status", help="the program's"),
+        Figure(name="output_lines", help="lines it wrote"),
+    ),
+    tables=(
+        Table(
+            name="cuda_output",
+            title="Figures the program printed",
+            columns=(
+                Figure(name="name", help="before the equals sign"),
+                Figure(name="value", help="after it"),
+            ),
+        ),
+    ),
+    run="workloads.cuda.run:run",
+)

@@ -1,0 +1,211 @@
+"""Runs `cuda`: nvcc, then what it made."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import nvtx
+import torch
+
+from workloads.cuda import CUDA
+from workloads.declaration import FigureValue, Outcome, Row, Value
+from workloads.devices import find_device
+from workloads.errors import CannotRun
+from workloads.report import Report
+from workloads.stopping import StopRequest
+
+COMPILE = nvtx.annotate("compile")
+RUN = nvtx.annotate("run")
+
+_SAMPLE = Path(__file__).with_name("matmul.cu")
+_FIGURE = re.compile(r"\s*([A-Za-z_][\w.-]{0,63})\s*=\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*")
+_RELEASE = re.compile(r"release ([\d.]+)")
+_ROWS = 1000
+_LINE = 2000
+_LINES_WAITING = 1000
+_LOOK_EVERY_S = 0.1
+_GRACE_S = 3.0
+_NO_GPU = "without a GPU it is only compiled"
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Compiles and runs; on the CPU it only compiles. Raises CannotRun without nvcc, for a file
+    that is none, for one that does not compile, and for a program that fails."""
+    device = find_device(str(given.get("device", "auto")))
+    values = {**CUDA.fill(given, on_cpu=device.type == "cpu"), "device": str(device)}
+    source = _source(str(values["file"]))
+    compiler = shutil.which(str(values["nvcc"]))
+    if compiler is None:
+        raise CannotRun(
+            f"nvcc: {values['nvcc']!r} is not on the PATH; install the CUDA toolkit, or name the "
+            "compiler with --nvcc"
+        )
+    results: dict[str, FigureValue] = {
+        "source": source.name,
+        "compiler": _release(compiler),
+        "architecture": _architecture(device),
+        **dict.fromkeys(("run_s", "exit_status", "output_lines")),
+    }
+    rows: list[Row] = []
+    with TemporaryDirectory(prefix="gputui-cuda-") as folder, StopRequest() as stop:
+        program = Path(folder, "program")
+        report.progress("compile", 0, 1, "file")
+        started_ns = time.perf_counter_ns()
+        with COMPILE:
+            architecture = results["architecture"]
+            aimed = [f"-arch={architecture}"] if architecture else []
+            flags = str(values["flags"]).split()
+            _compile([compiler, *aimed, *flags, "-o", str(program), str(source)], report)
+        results["compile_s"] = (time.perf_counter_ns() - started_ns) / 1e9
+        report.progress("compile", 1, 1, "file")
+        if device.type == "cuda" and stop.signal is None:
+            report.progress("run", 0, 1, "program")
+            started_ns = time.perf_counter_ns()
+            with RUN:
+                command = [str(program), *str(values["arguments"]).split()]
+                status, lines, rows = _execute(command, _environment(device), report, stop)
+            results |= {
+                "run_s": (time.perf_counter_ns() - started_ns) / 1e9,
+                "exit_status": status,
+                "output_lines": lines,
+            }
+            if status and stop.signal is None:
+                raise CannotRun(f"the program {_how_it_ended(status)}; its output says more")
+            report.progress("run", 1, 1, "program")
+    why = _NO_GPU if device.type == "cpu" else "the run was stopped before it"
+    reasons = {"architecture": _NO_GPU, "compiler": "nvcc does not tell its release"}
+    return Outcome(
+        parameters=values,
+        results=results,
+        unavailable={
+            name: reasons.get(name, why) for name, value in results.items() if value is None
+        },
+        tables={"cuda_output": rows},
+        stopped_by=stop.signal,
+    )
+
+
+def _source(name: str) -> Path:
+    path = Path(name).expanduser().resolve() if name else _SAMPLE
+    if not path.is_file() or path.suffix != ".cu":
+        raise CannotRun(f"file: {name[:200]!r} is no .cu file that is there")
+    return path
+
+
+def _architecture(device: torch.device) -> str | None:
+    """ "sm_90" of the device; None leaves it to nvcc."""
+    if device.type == "cpu":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def _environment(device: torch.device) -> dict[str, str]:
+    """In which the program sees that device alone."""
+    uuid = torch.cuda.get_device_properties(device).uuid
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": f"GPU-{uuid}"}
+
+
+def _compile(command: Sequence[str], report: Report) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        errors="replace",
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    for line in lines[:200]:
+        report.say(line[:_LINE])
+    if done.returncode:
+        first = next((line for line in lines if "error" in line or "fatal" in line), "")
+        raise CannotRun(
+            f"it does not compile: {' '.join(first.split())[:300] or 'nvcc says no more'}"
+        )
+
+
+def _execute(
+    command: Sequence[str], environment: Mapping[str, str], report: Report, stop: StopRequest
+) -> tuple[int, int, list[Row]]:
+    """Runs the program to its end; gives its status, lines, and the figures among them."""
+    rows: list[Row] = []
+    count = 0
+    child = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        errors="replace",
+    )
+    # A thread reads, so that a request to stop is seen while the program says nothing.
+    lines: queue.Queue[str | None] = queue.Queue(_LINES_WAITING)
+    reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
+    reader.start()
+    while True:
+        try:
+            line = lines.get(timeout=_LOOK_EVERY_S)
+        except queue.Empty:
+            line = ""
+        if line is None:
+            break
+        if stop.signal is not None and child.poll() is None:
+            _end(child)
+        if not line:
+            continue
+        count += 1
+        report.say(line.rstrip("\n")[:_LINE])
+        found = _FIGURE.fullmatch(line)
+        if found and len(rows) < _ROWS:
+            rows.append({"name": found[1], "value": _number(found[2])})
+            report.metrics({found[1]: rows[-1]["value"]})
+    reader.join()
+    return child.wait(), count, rows
+
+
+def _read(child: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    if child.stdout is not None:
+        with child.stdout as output:
+            for line in output:
+                lines.put(line)
+    lines.put(None)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def _how_it_ended(status: int) -> str:
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
+
+
+def _release(compiler: str) -> str | None:
+    done = subprocess.run(
+        [compiler, "--version"], capture_output=True, errors="replace", check=False
+    )
+    found = _RELEASE.search(done.stdout)
+    return found[1] if found else None

@@ -1,0 +1,94 @@
+"""`memory`: how memory is taken and given back, by torch's allocator and by the driver.
+
+Ranges: `lifecycle`, `fragmentation`, `allocators` and `out_of_memory`, each met once, with a
+`step` for every act.
+"""
+
+from workloads.declaration import Figure, Parameter, Preset, Table, Workload
+from workloads.parameters import DEVICE, DEVICE_NAME, repeats
+
+MEMORY = Workload(
+    name="memory",
+    summary="allocate, free, fragment, run out: what each does to memory",
+    description=(
+        "Allocates and frees tensors step by step and writes down what tensors hold, what torch "
+        "keeps and what the driver has given out; leaves holes in memory until a request that "
+        "would fit their sum does not fit any; times allocations from the driver against those "
+        "from torch's cache; and asks for more than there is, on purpose, to explain the error."
+    ),
+    parameters=(
+        Parameter(
+            name="block",
+            kind="int",
+            default=256,
+            cpu_default=16,
+            minimum=1,
+            maximum=16384,
+            unit="MiB",
+            help="size of a tensor",
+        ),
+        Parameter(
+            name="blocks",
+            kind="int",
+            default=16,
+            cpu_default=4,
+            minimum=2,
+            maximum=1024,
+            unit="tensors",
+            help="how many are allocated",
+        ),
+        repeats("passes", 20, "allocations", cpu_default=5),
+        DEVICE,
+    ),
+    presets=(Preset(name="quick", help="a few small tensors", values={"block": 4, "blocks": 4}),),
+    phases=("lifecycle", "fragmentation", "allocators", "out_of_memory", "step"),
+    step_range="step",
+    results=(
+        DEVICE_NAME,
+        Figure(name="driver_allocation_us", unit="us", help="median cudaMalloc through torch"),
+        Figure(name="cached_allocation_us", unit="us", help="median allocation from the cache"),
+        Figure(name="fragmented_bytes", unit="bytes", help="free in holes and not to be had"),
+        Figure(name="alloc_retries", help="times torch emptied its cache to allocate"),
+        Figure(name="out_of_memory_explained", help="the deliberate one, in one line"),
+    ),
+    tables=(
+        Table(
+            name="memory_lifecycle",
+            title="Memory step by step",
+            columns=(
+                Figure(name="step", help="what was done"),
+                Figure(name="allocated_bytes", unit="bytes", help="held by tensors"),
+                Figure(name="active_bytes", unit="bytes", help="in blocks not yet reusable"),
+                Figure(name="reserved_bytes", unit="bytes", help="that torch has of the driver"),
+                Figure(
+                    name="inactive_split_bytes",
+                    unit="bytes",
+                    help="free, but beside something that is not: it cannot be given back",
+                ),
+                Figure(
+                    name="outside_bytes",
+                    unit="bytes",
+                    help="used on the GPU and not reserved by torch: contexts, libraries, others",
+                ),
+                Figure(
+                    name="fragmentation_percent",
+                    unit="percent",
+                    help="of reserved memory that no tensor holds",
+                ),
+                Figure(name="process_bytes", unit="bytes", help="resident memory of the process"),
+                Figure(name="alloc_retries", help="so far"),
+            ),
+        ),
+        Table(
+            name="memory_allocators",
+            title="From the driver against from the cache",
+            columns=(
+                Figure(name="way", help="where the memory comes from"),
+                Figure(name="bytes", help="size of the allocation"),
+                Figure(name="p50_us", unit="us", help="median time"),
+                Figure(name="max_us", unit="us", help="longest time"),
+            ),
+        ),
+    ),
+    run="workloads.memory.run:run",
+)

@@ -1,0 +1,192 @@
+"""Runs `memory`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import nvtx
+import psutil
+import torch
+from torch import Tensor
+
+from workloads.declaration import FigureValue, Outcome, Row, Value
+from workloads.devices import (
+    NO_MEMORY_COUNT,
+    free_bytes,
+    out_of_memory_explained,
+    release_memory,
+    synchronize,
+)
+from workloads.errors import CannotRun, OutOfMemory
+from workloads.memory import MEMORY
+from workloads.place import Place
+from workloads.report import Report
+from workloads.stopping import StopRequest
+
+STEP = nvtx.annotate("step")
+
+_MIB = 2**20
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """The four experiments in turn. Raises CannotRun when the blocks cannot fit."""
+    place = Place.of(given)
+    values = place.fill(MEMORY, given)
+    block, blocks = int(values["block"]) * _MIB, int(values["blocks"])
+    free = free_bytes(place.device)
+    if blocks * block > free:
+        raise CannotRun(
+            f"needs {blocks * block / 2**30:.1f} GiB = {blocks} blocks × {values['block']} MiB; "
+            f"{place.device} has {free / 2**30:.1f} GiB free; use fewer or smaller blocks"
+        )
+    report.say(f"memory: {blocks} blocks of {values['block']} MiB on {place.name}")
+    diary = _Diary(place)
+    stages = 4
+    with StopRequest() as stop:
+        report.progress("memory", 0, stages, "experiments")
+        with nvtx.annotate("lifecycle"):
+            _lifecycle(diary, block, blocks)
+        report.progress("memory", 1, stages, "experiments")
+        with nvtx.annotate("fragmentation"):
+            fragmented = _fragment(diary, block, blocks)
+        report.progress("memory", 2, stages, "experiments")
+        with nvtx.annotate("allocators"):
+            allocators = list(_allocators(place, block, int(values["passes"])))
+        report.progress("memory", 3, stages, "experiments")
+        with nvtx.annotate("out_of_memory"):
+            explained = _run_out(diary)
+        report.progress("memory", stages, stages, "experiments")
+    report.say(f"out of memory, on purpose: {explained}")
+    release_memory(place.device)
+    by_way = {row["way"]: row["p50_us"] for row in allocators}
+    results: dict[str, FigureValue] = {
+        "device_name": place.name,
+        "driver_allocation_us": by_way.get("driver") if place.on_gpu else None,
+        "cached_allocation_us": by_way.get("cache") if place.on_gpu else None,
+        "fragmented_bytes": fragmented,
+        "alloc_retries": diary.rows[-1].get("alloc_retries"),
+        "out_of_memory_explained": explained,
+    }
+    return Outcome(
+        parameters=values,
+        results=results,
+        unavailable={name: NO_MEMORY_COUNT for name, value in results.items() if value is None},
+        tables={"memory_lifecycle": diary.rows, "memory_allocators": allocators},
+        stopped_by=stop.signal,
+    )
+
+
+class _Diary:
+    """What memory is like after each step."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.rows: list[Row] = []
+        self._process = psutil.Process()
+
+    def write(self, step: str) -> None:
+        row: dict[str, FigureValue] = {
+            "step": step,
+            "process_bytes": self._process.memory_info().rss,
+        }
+        device = self.place.device
+        if self.place.on_gpu:
+            stats = torch.cuda.memory_stats(device)
+            free, total = torch.cuda.mem_get_info(device)
+            allocated = stats.get("allocated_bytes.all.current", 0)
+            reserved = stats.get("reserved_bytes.all.current", 0)
+            row |= {
+                "allocated_bytes": allocated,
+                "active_bytes": stats.get("active_bytes.all.current", 0),
+                "reserved_bytes": reserved,
+                "inactive_split_bytes": stats.get("inactive_split_bytes.all.current", 0),
+                "outside_bytes": total - free - reserved,
+                "fragmentation_percent": 100 * (1 - allocated / reserved) if reserved else 0.0,
+                "alloc_retries": stats.get("num_alloc_retries", 0),
+            }
+        self.rows.append(row)
+
+    def take(self, count: int) -> Tensor:
+        """`count` bytes that are really there: the host gives memory only once it is written."""
+        with STEP:
+            return torch.ones(count, dtype=torch.uint8, device=self.place.device)
+
+
+def _lifecycle(diary: _Diary, block: int, blocks: int) -> None:
+    diary.write("start")
+    held = [diary.take(block) for _ in range(blocks)]
+    diary.write(f"allocate {blocks} blocks")
+    del held[: blocks // 2]
+    diary.write(f"free {blocks // 2} of them")
+    held += [diary.take(block) for _ in range(blocks // 2)]
+    diary.write("allocate as many again")
+    held.clear()
+    diary.write("free all")
+    release_memory(diary.place.device)
+    diary.write("empty the cache")
+
+
+def _fragment(diary: _Diary, block: int, blocks: int) -> int | None:
+    """Leaves every second piece of a segment; gives what is free in the holes."""
+    # Small tensors share a segment of 20 MiB (PyTorch, CUDACachingAllocator: kLargeBuffer), and
+    # a segment goes back to the driver only as a whole.
+    piece = min(4 * _MIB, block)
+    held: list[Tensor | None] = [diary.take(piece) for _ in range(4 * blocks)]
+    diary.write(f"allocate {4 * blocks} pieces of {piece // _MIB} MiB")
+    for number in range(0, len(held), 2):
+        held[number] = None
+    diary.write("free every second one")
+    if diary.place.on_gpu:
+        torch.cuda.empty_cache()
+    diary.write("empty the cache: the holes stay")
+    fragmented = diary.rows[-1].get("inactive_split_bytes")
+    large = diary.take(2 * piece * blocks)
+    diary.write("allocate as much as the holes hold together")
+    del large
+    held.clear()
+    release_memory(diary.place.device)
+    diary.write("free all and empty the cache")
+    return fragmented if isinstance(fragmented, int) else None
+
+
+def _allocators(place: Place, block: int, passes: int) -> list[Row]:
+    """Time of an allocation that torch must ask the driver for, and of one from its cache."""
+
+    def times_us(*, empty_first: bool) -> list[float]:
+        found = []
+        for _ in range(passes):
+            if empty_first and place.on_gpu:
+                torch.cuda.empty_cache()
+            synchronize(place.device)
+            started_ns = time.perf_counter_ns()
+            with STEP:
+                held = torch.empty(block, dtype=torch.uint8, device=place.device)
+            found.append((time.perf_counter_ns() - started_ns) / 1e3)
+            del held
+        return found
+
+    ways = {"driver": True, "cache": False} if place.on_gpu else {"host": False}
+    rows: list[Row] = []
+    for way, empty_first in ways.items():
+        times = times_us(empty_first=empty_first)
+        median, longest = float(np.median(times)), max(times)
+        rows.append({"way": way, "bytes": block, "p50_us": median, "max_us": longest})
+    return rows
+
+
+def _run_out(diary: _Diary) -> str:
+    """Asks for more than there is; gives the sum that explains why it cannot be had."""
+    device = diary.place.device
+    free = free_bytes(device)
+    wanted = free + free // 10 if diary.place.on_gpu else 2**50
+    try:
+        with out_of_memory_explained(), STEP:
+            torch.empty(wanted, dtype=torch.uint8, device=device)
+    except OutOfMemory as error:
+        diary.write("ask for more than there is")
+        asked, has = wanted / 2**30, free / 2**30
+        return f"asked for {asked:,.1f} GiB where {has:,.1f} GiB were free: {error}"
+    diary.write("ask for more than there is")
+    return f"{wanted / 2**30:,.1f} GiB were to be had after all"
