@@ -170,9 +170,22 @@ class MainScreen(Screen[None]):
             self.say("nothing to filter here: Phases and Kernels can be filtered")
 
     def action_clear(self) -> None:
-        """Clear the filter."""
-        self.view.needle = ""
+        """Clear the filter; where there is none, follow what is now."""
+        if self.view.needle:
+            self.view.needle = ""
+        else:
+            self.view.follow()
         self.draw()
+
+    def action_follow(self) -> None:
+        """Back to what is now."""
+        self.view.follow()
+        self.draw()
+
+    def action_libraries(self) -> None:
+        """Show or hide what libraries say of themselves."""
+        if not self.view.toggle_libraries():
+            self.say("ranges of libraries are in Phases: 2 shows it")
 
     def action_log(self) -> None:
         """Show or hide the log."""

@@ -11,7 +11,14 @@ from gputui.ui.widgets.lines import Row, heading
 from gputui.ui.widgets.run import metric_rows, problems, progress_row, title_row
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.timeline import LEAST_HEIGHT, timeline_rows
-from gputui.ui.widgets.tree import phase_colors, ranges_below, tree_columns, visible_rows
+from gputui.ui.widgets.tree import (
+    library_roots,
+    phase_colors,
+    ranges_below,
+    running,
+    tree_columns,
+    visible_rows,
+)
 from gputui.ui.widgets.view import Details, Model, View, panel
 
 _STEP_SHOWN_NS = 3_000_000_000
@@ -27,6 +34,9 @@ class PhasesView(View):
         super().__init__(model)
         self.collapsed: set[PhaseKey] = set()
         self.listed: list[PhaseRow] = []
+        self._everything: list[PhaseRow] = []
+        self.follows = True
+        self.libraries = False
         self._step: StepTimeline | None = None
         self._step_run: Run | None = None
 
@@ -42,7 +52,9 @@ class PhasesView(View):
             rows.append(progress)
         rows += metric_rows(run, width, 1 if height < 30 else 2)
         rows += problems(run, width)
-        everything = phase_rows(run, inherited=True)
+        self._everything = everything = phase_rows(
+            run, inherited=True, library_domains=self.libraries
+        )
         self.listed = visible_rows(everything, self.collapsed, self.needle)
         left = height - len(rows)
         colors = phase_colors(run)
@@ -59,8 +71,10 @@ class PhasesView(View):
     def move(self, move: Move) -> None:
         """Left closes a phase or goes to its parent, right opens it or goes to its first child."""
         row = self._chosen()
+        self.follows = False
         if row is None or move not in ("left", "right"):
             super().move(move)
+            self.draw()
             return
         if move == "left":
             if row.has_children and row.key not in self.collapsed:
@@ -78,11 +92,26 @@ class PhasesView(View):
         row = self._chosen()
         if row is None:
             return None
+        self.follows = False
         if row.has_children:
             self.collapsed ^= {row.key}
             self.draw()
             return None
-        return Details(row.path, _details(row))
+        return Details(row.path, _details(row, self._inherited(self.model.run)))
+
+    def chosen_by_hand(self) -> None:
+        """Stay there."""
+        self.follows = False
+
+    def follow(self) -> None:
+        """Keep what runs now in sight, until the person chooses a line."""
+        self.follows = True
+
+    def toggle_libraries(self) -> bool:
+        """Show or hide the ranges of NCCL, CUB and their like."""
+        self.libraries = not self.libraries
+        self.draw()
+        return True
 
     def _chosen(self) -> PhaseRow | None:
         return next((row for row in self.listed if row.key == self.cursor.key), None)
@@ -103,17 +132,21 @@ class PhasesView(View):
         height: int,
         top: int,
     ) -> list[Row]:
-        filtered = f"filter: {self.needle}" if self.needle else ""
-        note = filtered
-        if len(self.listed) > height - 2:
-            shown = f"{self.cursor.index + 1} of {len(self.listed)}"
-            note = f"{filtered}  {shown}".strip()
-        rows = [heading("Phases", width, note)]
+        keys = [row.key for row in self.listed]
+        room = height - 2
+        last = None
+        if self.follows and run.is_active:
+            found = running(self.listed, room)
+            if found is not None:
+                self.cursor.take(keys, found.start)
+                last = found.stop - 1
+        window = self.cursor.window(keys, room, last)
+        inherited = self._inherited(run)
+        rows = [heading("Phases", width, self._note(run, room, bool(inherited)))]
         if not self.listed:
             self.first_item_line = 0
             text = "  no phase matches the filter (Esc clears it)" if everything else _waiting(run)
             return [*rows, ((text, "dim"),)]
-        window = self.cursor.window([row.key for row in self.listed], height - 2)
         self.first_item_line = top + 2
         on_gpu = any(device.busy_ns for device in run.devices.values())
         columns = tree_columns(
@@ -124,9 +157,36 @@ class PhasesView(View):
             on_gpu=on_gpu,
             ranks=len(run.processes) > 1,
             wide=width >= 132,
+            inherited=inherited,
         )
         selected = self.cursor.index - self.cursor.offset
         return rows + table_rows(columns, self.listed[window], width, selected=selected)
+
+    def _note(self, run: Run, room: int, inherited: bool) -> str:
+        """What the heading says at its right: what is left out, and how to see it."""
+        hidden = 0 if self.libraries else len(library_roots(run))
+        return "  ".join(
+            part
+            for part in (
+                f"filter: {self.needle}" if self.needle else "",
+                "* launched by threads without a range" if inherited else "",
+                f"d: {hidden} of libraries" if hidden else "",
+                "0 follows" if run.is_active and not self.follows else "",
+                f"{self.cursor.index + 1} of {len(self.listed)}" if len(self.listed) > room else "",
+            )
+            if part
+        )
+
+    def _inherited(self, run: Run | None) -> dict[PhaseKey, int]:
+        """By path, kernels that threads without a range of their own (autograd) launched."""
+        if run is None or not any(kernel.inherited for kernel in run.kernels):
+            return {}
+        alone = phase_rows(run, library_domains=self.libraries)
+        return {
+            row.key: row.kernels - own.kernels
+            for row, own in zip(self._everything, alone, strict=True)
+            if row.kernels > own.kernels
+        }
 
     def _last_step(self, run: Run, colors: dict[str, int], width: int, height: int) -> list[Row]:
         newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
@@ -179,7 +239,7 @@ def _invitation(model: Model) -> list[Row]:
     ]
 
 
-def _details(row: PhaseRow) -> tuple[Row, ...]:
+def _details(row: PhaseRow, inherited: dict[PhaseKey, int]) -> tuple[Row, ...]:
     pairs = (
         ("path", row.path),
         ("domain", row.domain or "(default)"),
@@ -194,6 +254,7 @@ def _details(row: PhaseRow) -> tuple[Row, ...]:
         ("GPU time, added up", duration(row.gpu_total_ns)),
         ("projected, average", duration(row.projected.average)),
         ("kernels", count(row.kernels)),
+        ("  of threads without", f"{count(inherited.get(row.key, 0))} (autograd: no own range)"),
         ("launches", count(row.launches)),
     )
     return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)

@@ -118,10 +118,11 @@ class Cursor:
     page: int = 10
     keys: Sequence[Hashable] = field(default_factory=tuple)
 
-    def window(self, keys: Sequence[Hashable], height: int) -> slice:
+    def window(self, keys: Sequence[Hashable], height: int, last: int | None = None) -> slice:
         """The rows to show of `keys` in `height`, with the chosen one among them.
 
-        When the chosen key is gone the row that took its place is chosen.
+        When the chosen key is gone the row that took its place is chosen. `last` is a row that
+        is to be in sight too, where there is room for it and the chosen one.
         """
         self.keys = keys
         self.page = max(1, height - 1)
@@ -135,7 +136,8 @@ class Cursor:
                 self.index = min(self.index, len(keys) - 1)
         self.key = keys[self.index]
         height = max(1, height)
-        self.offset = min(max(self.offset, self.index - height + 1), self.index)
+        lowest = self.index if last is None else max(self.index, last)
+        self.offset = min(max(self.offset, lowest - height + 1), self.index)
         self.offset = max(0, min(self.offset, len(keys) - height))
         return slice(self.offset, self.offset + height)
 
@@ -156,6 +158,11 @@ class Cursor:
         self.index = target
         self.key = self.keys[target]
         return True
+
+    def take(self, keys: Sequence[Hashable], index: int) -> None:
+        """Choose the row at `index` of what will be shown next."""
+        self.keys = keys
+        self.choose(index)
 
     def choose(self, index: int) -> None:
         """Choose the row at `index` of all keys, where there is one."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gputui.analysis.formats import count, duration, percent
-from gputui.analysis.phases import PhaseKey, PhaseRow
+from gputui.analysis.phases import PhaseKey, PhaseRow, is_library_domain
 from gputui.session import Run
 from gputui.ui.widgets.lines import PHASE_COLORS, bar
 from gputui.ui.widgets.table import Column
@@ -41,6 +41,36 @@ def visible_rows(
     return result
 
 
+def running(rows: Sequence[PhaseRow], room: int) -> range | None:
+    """Which of `rows` to keep in sight: an open phase with all inside it, None where none is.
+
+    The outermost, as it lasts; where it has more lines than `room`, the open one inside it that
+    has phases of its own, and so on.
+    """
+    start = next((n for n, row in enumerate(rows) if row.depth == 0 and row.is_open), None)
+    if start is None:
+        return None
+    found = _subtree(rows, start)
+    while len(found) > room:
+        inner = next((n for n in found[1:] if rows[n].is_open and rows[n].has_children), None)
+        if inner is None:
+            break
+        found = _subtree(rows, inner)
+    return found
+
+
+def _subtree(rows: Sequence[PhaseRow], start: int) -> range:
+    end = start + 1
+    while end < len(rows) and rows[end].depth > rows[start].depth:
+        end += 1
+    return range(start, end)
+
+
+def library_roots(run: Run) -> list[int]:
+    """The outermost ranges that libraries wrote for themselves."""
+    return [n for n in run.roots if is_library_domain(run.ranges[n].definition.domain)]
+
+
 def phase_colors(run: Run) -> dict[str, int]:
     """A colour from 1 for each range name, in order of first appearance."""
     colors: dict[str, int] = {}
@@ -66,16 +96,22 @@ def tree_columns(
     on_gpu: bool,
     ranks: bool,
     wide: bool,
+    inherited: Mapping[PhaseKey, int],
 ) -> list[Column[PhaseRow]]:
     """The columns of the tree; `rows` is all of it.
 
     Without a GPU the share is of the time in outermost phases, those that are open included: a
-    phase that lasts the whole run must not look empty until it ends.
+    phase that lasts the whole run must not look empty until it ends. `inherited` marks the
+    figures of phases in which threads without a range of their own launched kernels.
     """
 
     def name(row: PhaseRow) -> str:
         marker = ("▸ " if row.key in collapsed else "▾ ") if row.has_children else "  "
-        return f"{'  ' * row.depth}{marker}{row.name}{'  ● now' if row.is_open else ''}"
+        where = f" [{row.domain}]" if row.depth == 0 and row.domain else ""
+        return f"{'  ' * row.depth}{marker}{row.name}{where}{'  ● now' if row.is_open else ''}"
+
+    def kernels(row: PhaseRow) -> str:
+        return f"{count(row.kernels)}{'*' if row.key in inherited else ''}"
 
     def share(row: PhaseRow) -> str:
         part = share_of(row)
@@ -121,7 +157,7 @@ def tree_columns(
     if on_gpu:
         columns += [
             Column("GPU time", lambda row: duration(row.gpu_busy_ns), 2, width=8),
-            Column("kernels", lambda row: count(row.kernels), 4, width=7),
+            Column("kernels", kernels, 4, width=7),
             Column("launches", lambda row: count(row.launches), 6, width=8),
         ]
     if ranks:
@@ -133,8 +169,13 @@ def tree_columns(
 
 def ranges_below(run: Run, key: PhaseKey) -> set[int]:
     """The range nodes of a row, all threads, and everything inside them."""
-    process, _, names = key
-    level = [number for number in run.roots if run.ranges[number].definition.process == process]
+    process, domain, names = key
+    level = [
+        number
+        for number in run.roots
+        if (run.ranges[number].definition.process, run.ranges[number].definition.domain)
+        == (process, domain)
+    ]
     for depth, name in enumerate(names):
         level = [number for number in level if run.ranges[number].definition.name == name]
         if depth < len(names) - 1:

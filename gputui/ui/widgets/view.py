@@ -94,6 +94,16 @@ class View(LineView):
     def sort(self) -> None:
         """Sort by the next column."""
 
+    def follow(self) -> None:
+        """Go back to what is now: leave what the person chose to look at."""
+
+    def chosen_by_hand(self) -> None:
+        """The person chose a row: it stays chosen."""
+
+    def toggle_libraries(self) -> bool:
+        """Show or hide ranges of libraries; tells whether this view has any."""
+        return False
+
     def on_resize(self) -> None:
         """Lay out again."""
         self.draw()
@@ -113,11 +123,13 @@ class View(LineView):
         line = event.y - self.first_item_line
         if line >= 0 and self.first_item_line:
             self.cursor.choose(self.cursor.offset + line)
+            self.chosen_by_hand()
             self.draw()
 
     def _roll(self, move: Move) -> None:
         for _ in range(SCROLL_LINES):
             self.cursor.move(move)
+        self.chosen_by_hand()
         self.draw()
 
 

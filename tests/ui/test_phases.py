@@ -1,0 +1,129 @@
+"""Phases: what runs now stays in sight, libraries and autograd are told apart."""
+
+from __future__ import annotations
+
+from gputui.events import CaptureDelta, KernelDelta, OpenRange, RangeDefined, RangeDelta
+from tests.ui import scripted
+from tests.ui.conftest import Show
+from tests.ui.scripted import SECOND_NS, START_NS, Batch
+
+AT = START_NS + 100 * SECOND_NS
+FINISHED = 20
+
+
+def finished_phases() -> list[Batch]:
+    """A run that decodes, behind so many phases that it starts below the fold of 24 lines."""
+    run = scripted.decode_run(0, 500, cuda=True, ended=False)
+    early: Batch = [
+        RangeDefined(time_ns=AT, range=100 + n, process=1, thread=1, parent=0, name=f"before{n}")
+        for n in range(FINISHED)
+    ]
+    first, rest = run[0], run[1:]
+    attached = next(n for n, event in enumerate(first) if isinstance(event, RangeDefined))
+    return [[scripted.header(1)], [*first[:attached], *early, *first[attached:]], *rest]
+
+
+async def test_what_runs_is_in_sight_until_the_person_moves(show: Show) -> None:
+    batches = finished_phases()
+    async with show(batches[:-1], (80, 24)) as shown:
+        await shown.press("2")
+        assert "decode  ● now" in shown.text
+        assert "step  ● now" in shown.text
+        assert "before0" not in shown.text
+        await shown.press("g")
+        assert "before0" in shown.text
+        assert "0 follows" in shown.text
+        await shown.give(batches[-1:])
+        assert "before0" in shown.text
+        assert "decode  ● now" not in shown.text
+        await shown.press("0")
+        assert "decode  ● now" in shown.text
+        await shown.press("g", "escape")
+        assert "decode  ● now" in shown.text
+
+
+async def test_a_phase_larger_than_the_view_gives_way_to_the_open_one_inside(show: Show) -> None:
+    names = ["train", *[f"epoch{n}" for n in range(30)], "inner", "leaf"]
+    parents = {"train": 0, "inner": 30, "leaf": 32} | {f"epoch{n}": 1 for n in range(30)}
+    numbers = {name: index + 1 for index, name in enumerate(names)}
+    run = scripted.decode_run(0, 500, cuda=False, ended=False)[0][:2]
+    defined: Batch = [
+        RangeDefined(
+            time_ns=AT,
+            range=numbers[name],
+            process=1,
+            thread=1,
+            parent=parents[name] if name != "inner" else numbers["epoch29"],
+            name=name,
+        )
+        for name in names
+    ]
+    opened = CaptureDelta(
+        time_ns=AT,
+        process=1,
+        open_ranges=tuple(
+            OpenRange(range=numbers[name], since_ns=AT - 5)
+            for name in ("train", "epoch29", "inner", "leaf")
+        ),
+    )
+    async with show([[scripted.header(0)], [*run, *defined, opened]], (80, 24)) as shown:
+        await shown.press("2")
+        assert "epoch29  ● now" in shown.text
+        assert "leaf  ● now" in shown.text
+        assert "epoch0 " not in shown.text
+
+
+def with_libraries() -> list[Batch]:
+    """A range of NCCL's, and kernels that autograd's thread launched in "step"."""
+    run = scripted.decode_run(0, 500, cuda=True, ended=False)
+    step = next(
+        event.range for event in run[0] if isinstance(event, RangeDefined) and event.name == "step"
+    )
+    more: Batch = [
+        RangeDefined(
+            time_ns=AT,
+            range=200,
+            process=1,
+            thread=1,
+            parent=0,
+            domain="NCCL",
+            name="ncclAllReduce",
+        ),
+        CaptureDelta(
+            time_ns=AT,
+            process=1,
+            ranges=(RangeDelta(range=200, cpu=scripted.dist(7, 1000)),),
+            kernels=(
+                KernelDelta(
+                    process=1,
+                    range=step,
+                    kernel=1,
+                    device=0,
+                    time=scripted.dist(9, 1000),
+                    inherited=True,
+                ),
+            ),
+        ),
+    ]
+    return [[scripted.header(1)], *run, more]
+
+
+async def test_ranges_of_libraries_come_with_one_key(show: Show) -> None:
+    async with show(with_libraries(), (120, 40)) as shown:
+        await shown.press("2")
+        assert "ncclAllReduce" not in shown.text
+        assert "d: 1 of libraries" in shown.text
+        await shown.press("d")
+        assert "ncclAllReduce [NCCL]" in shown.text
+        await shown.press("1", "d")
+        assert "ranges of libraries are in Phases" in shown.text
+
+
+async def test_kernels_of_threads_without_ranges_are_marked(show: Show) -> None:
+    async with show(with_libraries(), (120, 40)) as shown:
+        await shown.press("2")
+        step = next(line for line in shown.lines if "▾ step" in line)
+        assert "*" in step
+        attention = next(line for line in shown.lines if " attention " in line and "%" in line)
+        assert "*" not in attention
+        assert "* launched by threads without a range" in shown.text
