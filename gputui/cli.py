@@ -107,7 +107,7 @@ def _main_parser() -> _Parser:
     add("--prometheus", metavar="[HOST:]PORT",
         help="with --record: serve the newest figures to Prometheus")  # fmt: skip
     add("--trace", action="store_true",
-        help="keep every range, call and kernel in FILE.gputui-trace, for timelines and exports")  # fmt: skip
+        help="keep every range, call and kernel in FILE.gputui-trace")  # fmt: skip
     add("--trace-limit", metavar="SIZE", help="most a trace may take (default 1G); oldest go first")
     add("--speed", type=float, metavar="X", help="with --replay: 0.25 to 64 times")
     add("--start", metavar="TIME", help="with --replay: begin at 30s, 5m, 1h")

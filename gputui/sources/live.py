@@ -15,6 +15,7 @@ from gputui.sources.child import GRACE_S
 from gputui.sources.machine import bare_header
 from gputui.sources.run import Run, RunRequest
 from gputui.sources.sampler import Sampler
+from gputui.sources.trace import TraceWriter
 
 
 class Recording(Protocol):
@@ -44,6 +45,7 @@ class LiveOptions:
     arguments: tuple[str, ...] = ()
     kernels: bool = True
     pass_through: bool = False
+    trace: TraceWriter | None = None
 
 
 class Live:
@@ -80,6 +82,8 @@ class Live:
             reason = "the NVIDIA driver did not answer before the end"
             self.hub.emit([bare_header(options.arguments, options.interval_s, reason)])
         self.recording.close()
+        if self._options.trace is not None:
+            self._options.trace.close()
         return gone
 
     @property
@@ -126,6 +130,7 @@ class Live:
             kernels=self._options.kernels,
             pass_through=self._options.pass_through,
             after=previous,
+            trace=self._options.trace,
         )
         self._run.start()
 

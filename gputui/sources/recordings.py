@@ -43,14 +43,15 @@ def open_recording(path: str) -> Recording:
         tables = NsysTables.find(place)
         if tables is not None:
             return tables
-    elif _starts_with(place, MAGIC):
+    elif is_sqlite(place):
         return NsysReport(place)
     return JournalReader.open(place)
 
 
-def _starts_with(path: Path, magic: bytes) -> bool:
+def is_sqlite(path: Path) -> bool:
+    """Whether a file is SQLite, as an nsys export is; False where it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(len(magic)) == magic
+            return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False  # whoever opens it next says why

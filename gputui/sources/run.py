@@ -25,6 +25,7 @@ from gputui.events import (
 from gputui.sources.capture import CaptureReader, Numbering
 from gputui.sources.child import Child, Ending, Lines
 from gputui.sources.result_tables import ResultTables, TableReport
+from gputui.sources.trace import TraceWriter
 from gputui.text import clean
 
 Emit = Callable[[Sequence[AnyEvent]], None]
@@ -109,6 +110,7 @@ class Run:
         kernels: bool = True,
         pass_through: bool = False,
         after: Run | None = None,
+        trace: TraceWriter | None = None,
     ) -> None:
         """`emit` is called from the run's threads; RunEnded is its last event.
 
@@ -122,6 +124,7 @@ class Run:
         self._kernels = kernels
         self._pass_through = pass_through
         self._after = after
+        self._trace = trace
         self._child: Child | None = None
         self._stop_wanted = False
         self._lock = threading.Lock()
@@ -163,7 +166,13 @@ class Run:
             self._after = None
         with create_capture_folder() as folder:
             environment, unavailable = capture_environment(folder, self._kernels, os.environ)
-            reader = CaptureReader(folder, self.number, self.request.step_range, self._numbering)
+            reader = CaptureReader(
+                folder,
+                self.number,
+                self.request.step_range,
+                self._numbering,
+                trace=self._trace,
+            )
             with self._lock:
                 child = self._child = Child(
                     self.request.command,

@@ -63,6 +63,11 @@ class Calls:
         self._done: list[tuple[Int64s, Int64s]] = []
         self._nested = np.empty(0, _NESTED)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of calls, by the numbers that stand in `feed`'s answer."""
+        return self._names
+
     def feed(self, records: Slots, now_ns: int) -> Slots:
         """Take in the API records of a batch, in ring order.
 

@@ -30,6 +30,7 @@ from gputui.sources.capture.names import MEMORY_KINDS, MEMSET, copy_name, demang
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import OTHER_KERNELS, Numbering
 from gputui.sources.capture.strings import Strings
+from gputui.sources.trace import TraceSink
 
 ORPHAN_NS = 30_000_000_000
 MAX_ORPHANS = 500_000
@@ -68,6 +69,7 @@ class Operations:
         self._memory_rows: list[tuple[Int64s, Int64s, Int64s]] = []
         self._launched: list[Launched] = []
         self._beside: list[Beside] = []
+        self.trace: TraceSink | None = None
         self.defined: list[KernelDefined] = []
         self.unattributed = 0
         self.pending = 0
@@ -134,6 +136,10 @@ class Operations:
                     np.minimum(records["value"][memory], np.uint64(1 << 50)).astype(np.int64),
                 )
             )
+        if self.trace is not None:
+            every = np.zeros(len(records), np.int64)
+            every[is_kernel] = kernels
+            self.trace.operations(records, nodes, inherited, is_kernel, every)
         # CUPTI gives 0 for a time it could not take: such an operation is counted, not placed.
         timed = starts > 0
         if not timed.all():

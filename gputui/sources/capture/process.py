@@ -19,6 +19,7 @@ from gputui.sources.capture.ranges import Ranges
 from gputui.sources.capture.startend import StartEndRanges
 from gputui.sources.capture.steps import Steps
 from gputui.sources.capture.strings import Strings
+from gputui.sources.trace import TraceKind, TraceSink, TraceWriter
 
 BATCH_RECORDS = 1 << 15
 """Records worked on at once: 2 MiB, what a core's own cache holds."""
@@ -53,9 +54,16 @@ class TracedProcess:
     """
 
     def __init__(
-        self, number: int, pid: int, numbering: Numbering, step_range: str | None = None
+        self,
+        number: int,
+        pid: int,
+        numbering: Numbering,
+        step_range: str | None = None,
+        trace: TraceWriter | None = None,
     ) -> None:
+        """`trace` is given every range, call and operation too."""
         self.number = number
+        self._trace: TraceSink | None = None
         self._strings = Strings()
         self._nodes = Nodes(number, pid, numbering, step_range)
         self._instances = Instances()
@@ -65,6 +73,9 @@ class TracedProcess:
         self._operations = Operations(
             number, self._nodes, self._instances, self._calls, self._strings, numbering
         )
+        if trace is not None:
+            self._trace = TraceSink(trace, number, lambda: self._nodes.number)
+            self._operations.trace = self._start_end.trace = self._trace
         self._gpu_time = GpuTime(number)
         self._steps = Steps(number, self._nodes)
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
@@ -102,6 +113,8 @@ class TracedProcess:
         self._ranges.feed(parts[_RANGE], now_ns)
         self._start_end.feed(parts[_START_END], now_ns)
         new_calls = self._calls.feed(parts[_CALL], now_ns)
+        if self._trace is not None:
+            self._trace.calls(new_calls, self._calls.names)
         self._operations.feed(parts[_OPERATION], new_calls, now_ns)
         for record in parts[_MARK][-MARKS_KEPT:]:
             self._mark(record, now_ns)
@@ -138,6 +151,8 @@ class TracedProcess:
             self._operations.give_up_orphans(now_ns)
         launched = self._operations.take_launched()
         finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
+        if self._trace is not None:
+            self._trace_ranges(finalised, self._trace)
         self._steps.remember(finalised, launched)
         step = self._steps.timeline(finalised, now_ns)
         delta = CaptureDelta(
@@ -168,6 +183,17 @@ class TracedProcess:
         if step is not None:
             events.append(step)
         return events
+
+    @staticmethod
+    def _trace_ranges(finalised: Finalised, trace: TraceSink) -> None:
+        trace.ranges(finalised.nodes, finalised.starts_ns, finalised.ends_ns)
+        ran = finalised.last_ns >= finalised.first_ns
+        trace.ranges(
+            finalised.nodes[ran],
+            finalised.first_ns[ran],
+            finalised.last_ns[ran],
+            TraceKind.PROJECTION,
+        )
 
     def _range_deltas(self, finalised: Finalised, launched: Launched) -> tuple[RangeDelta, ...]:
         closed_nodes = join(self._ranges.closed_nodes + self._start_end.closed_nodes, np.int64)

@@ -15,6 +15,7 @@ from gputui.events import AnyEvent, ProcessAttached, ProcessDetached
 from gputui.sources.capture.arrays import Slots, stack
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.process import BATCH_RECORDS, TracedProcess
+from gputui.sources.trace import TraceWriter
 
 POLL_S = 0.05
 IDLE_POLL_S = 0.25
@@ -116,12 +117,14 @@ class CaptureReader:
         step_range: str | None = None,
         numbering: Numbering | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
+        trace: TraceWriter | None = None,
     ) -> None:
         self._folder = RingFolder(folder)
         self._run = run
         self._step_range = step_range
         self._numbering = numbering or Numbering()
         self._clock_ns = clock_ns
+        self._trace = trace
         self._attached: list[_Attached] = []
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -133,7 +136,11 @@ class CaptureReader:
         self.problems += problems
         for ring in rings:
             process = TracedProcess(
-                self._numbering.process(), ring.facts.pid, self._numbering, self._step_range
+                self._numbering.process(),
+                ring.facts.pid,
+                self._numbering,
+                self._step_range,
+                self._trace,
             )
             self._attached.append(_Attached(ring, process))
         return sum(attached.poll(now_ns) for attached in self._attached)

@@ -14,6 +14,7 @@ from gputui.capture.layout import RecordKind
 from gputui.sources.capture.arrays import Int64s, KeyTable, Slots, durations_ns, times_ns
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.strings import Strings
+from gputui.sources.trace import TraceSink
 
 MAX_OPEN = 100_000
 """Open ranges kept a process; the oldest make room."""
@@ -37,6 +38,7 @@ class StartEndRanges:
         """Node and start of the ranges that are open now."""
         self.ignored = 0
         """Ends without a start, and starts over the limit."""
+        self.trace: TraceSink | None = None
         self.closed_nodes: list[Int64s] = []
         self.closed_ns: list[Int64s] = []
 
@@ -61,6 +63,8 @@ class StartEndRanges:
         ends_ns = times_ns(ends["start"][hit][first])
         self.closed_nodes.append(nodes[closed])
         self.closed_ns.append(durations_ns(since_ns[closed], ends_ns))
+        if self.trace is not None:
+            self.trace.ranges(nodes[closed], since_ns[closed], ends_ns)
         open_now[closed] = False
 
         kept = np.flatnonzero(open_now)[-MAX_OPEN:]

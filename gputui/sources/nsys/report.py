@@ -33,6 +33,7 @@ from gputui.sources.capture.process import TracedProcess
 from gputui.sources.nsys.database import Database
 from gputui.sources.nsys.names import Names
 from gputui.sources.nsys.ranges import IS_EVENT, Nvtx
+from gputui.sources.trace import TraceWriter
 from gputui.text import clean
 
 TICKS = 600
@@ -71,8 +72,10 @@ class NsysReport:
     are counted as skipped.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, trace: TraceWriter | None = None) -> None:
+        """With `trace` every row also goes there."""
         self.name = str(path)
+        self.trace = trace
         self.damage: str | None = None
         self.skipped = 0
         self._database = Database(path)
@@ -315,7 +318,9 @@ class _Reading:
         self, owner: int, now_ns: int
     ) -> tuple[tuple[TracedProcess, set[int]], ProcessAttached]:
         pid = owner & 0xFFFFFF
-        traced = TracedProcess(self._numbering.process(), pid, self._numbering)
+        traced = TracedProcess(
+            self._numbering.process(), pid, self._numbering, trace=self._report.trace
+        )
         process: tuple[TracedProcess, set[int]] = (traced, set())
         self._processes[owner] = process
         return process, ProcessAttached(

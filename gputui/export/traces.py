@@ -1,0 +1,132 @@
+"""Exports of every single event: they need the trace beside a recording, or an nsys export."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from gputui.events import AnyEvent, MachineSample
+from gputui.export.chrome import processes_of, write_chrome
+from gputui.export.nsys import write_nsys
+from gputui.export.write import ExportError
+from gputui.journal import JournalError
+from gputui.session import Run, Session
+from gputui.sources.nsys import NsysReport
+from gputui.sources.recordings import is_sqlite, open_recording
+from gputui.sources.trace import TraceReader, TraceWriter, trace_path
+
+FORMATS = ("chrome", "nsys")
+
+_TEMPORARY_LIMIT = 8 << 30
+"""Most that the trace of an imported report may take on disk while it is exported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A run with its raw records. `name` is what it was opened as."""
+
+    name: str
+    session: Session
+    run: Run
+    trace: TraceReader
+
+    def samples(self) -> Iterator[MachineSample]:
+        """The machine's readings, read from the file again."""
+        if not is_sqlite(Path(self.name)):
+            for event in open_recording(self.name):
+                if isinstance(event, MachineSample):
+                    yield event
+
+
+@contextlib.contextmanager
+def open_traced(name: str) -> Iterator[Traced]:
+    """The recording or nsys export `name` with its raw records.
+
+    Raises JournalError, one line, where it has none.
+    """
+    path = Path(name)
+    with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
+        if is_sqlite(path):
+            writer = TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)
+            session = _folded(NsysReport(path, writer))
+            writer.close()
+            if writer.failure:
+                raise JournalError(writer.failure)
+            trace = TraceReader(writer.path)
+        else:
+            beside = trace_path(path)
+            if name == "-" or not beside.exists():
+                raise JournalError(
+                    f"{name} has no trace beside it ({beside.name}): record with --trace for this "
+                    "format"
+                )
+            session = _folded(open_recording(name))
+            trace = TraceReader(beside)
+        if session.run is None:
+            raise JournalError(f"{name}: no run was recorded, so there is nothing to export")
+        yield Traced(name, session, session.run, trace)
+
+
+def write_trace(traced: Traced, format_name: str, out: Path) -> list[Path]:
+    """Write `out`, whole or not at all; the files that were written.
+
+    A chrome trace of several processes becomes a file each, `-rankN` or `-pidN` before the
+    suffix; one that ends in `.gz` is compressed. Raises ExportError.
+    """
+    try:
+        if format_name == "nsys":
+            write_nsys(out, traced.session, traced.run, traced.trace)
+            return [out]
+        processes = processes_of(traced.trace)
+        if not processes:
+            raise ExportError(f"the trace of {traced.name} is empty: nothing was captured")
+        written = []
+        for process in processes:
+            path = out if len(processes) == 1 else _of_process(out, traced.run, process)
+            with _whole(path) as file:
+                write_chrome(
+                    file, traced.session, traced.run, traced.trace, process, traced.samples()
+                )
+            written.append(path)
+        return written
+    except OSError as error:
+        raise ExportError(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _folded(events: Iterable[AnyEvent]) -> Session:
+    session = Session()
+    session.apply(events)
+    return session
+
+
+def _of_process(out: Path, run: Run, process: int) -> Path:
+    known = run.processes.get(process)
+    rank = known.attached.rank if known else None
+    label = f"rank{rank}" if rank is not None else f"pid{known.attached.pid if known else process}"
+    stem, dot, suffix = out.name.partition(".")
+    return out.with_name(f"{stem}-{label}{dot}{suffix}")
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[TextIO]:
+    """A text file that takes its name once it is complete."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as raw:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", 4, raw) as packed, io.TextIOWrapper(packed) as text:
+                    yield text
+            else:
+                with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
+                    yield text
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

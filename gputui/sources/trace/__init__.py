@@ -1,0 +1,10 @@
+"""The raw trace beside a recording: every range, call and GPU operation, in a bounded file."""
+
+from __future__ import annotations
+
+from gputui.sources.trace.layout import TRACE, TraceKind, trace_path
+from gputui.sources.trace.reader import TraceReader
+from gputui.sources.trace.sink import TraceSink
+from gputui.sources.trace.writer import TraceWriter
+
+__all__ = ["TRACE", "TraceKind", "TraceReader", "TraceSink", "TraceWriter", "trace_path"]

@@ -1,0 +1,71 @@
+"""The file `NAME.gputui-trace`: a head page, names of calls, then records of 64 bytes.
+
+Records are a ring: when the file is full the oldest are written over. `reserved` is raised before
+records are written and `written` after, so that a reader of a file whose writer was killed knows
+which records may be torn: valid are those from `reserved - capacity` to `written`.
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+UInt32s = npt.NDArray[np.uint32]
+Slots = npt.NDArray[np.void]
+
+MAGIC = b"GPUTRACE"
+VERSION = 1
+RECORD_BYTES = 64
+NAMES_AT = 4096
+NAMES_BYTES = 256 << 10
+"""Room for the names of CUDA calls, one a line, numbered from 1."""
+
+RECORDS_AT = NAMES_AT + NAMES_BYTES
+
+HEAD = np.dtype(
+    [("magic", "S8"), ("version", "<u4"), ("record_bytes", "<u4"), ("capacity", "<u8"),
+     ("reserved", "<u8"), ("written", "<u8"), ("names_bytes", "<u8")]
+)  # fmt: skip
+
+
+class TraceKind(enum.IntEnum):
+    """What a record is. Numbers of processes, ranges and kernels are those of the recording."""
+
+    RANGE = 1
+    """An instance of `range`: its time on the CPU."""
+    PROJECTION = 2
+    """An instance of `range`: first start to last end of what it launched on the GPU."""
+    CALL = 3
+    """A CUDA call of `thread` in `range`; `name` numbers its name in this file."""
+    KERNEL = 4
+    """`name` is the kernel's number; launched in `range`."""
+    COPY = 5
+    """`bytes`, `sub` CUPTI's kind of copy, `source_kind` and `destination_kind` of memory."""
+    SET = 6
+    """`bytes` and `destination_kind`."""
+    GRAPH = 7
+    """A whole graph launch; `name` is the number of the kernel that stands for it."""
+
+
+TRACE = np.dtype(
+    [("start", "<i8"), ("end", "<i8"), ("bytes", "<u8"), ("kind", "u1"), ("inherited", "u1"),
+     ("source_kind", "u1"), ("destination_kind", "u1"), ("process", "<u4"), ("range", "<u4"),
+     ("name", "<u4"), ("correlation", "<u4"), ("thread", "<u4"), ("stream", "<u4"),
+     ("context", "<u4"), ("device", "<u2"), ("sub", "<u2"), ("graph", "<u4")]
+)  # fmt: skip
+"""One record. `inherited` as in KernelDelta; `correlation` joins a call and its operations."""
+
+assert TRACE.itemsize == RECORD_BYTES
+
+
+def trace_path(recording: Path) -> Path:
+    """Where the trace of a recording lies: x.gputui, x.gputui.gz, … have x.gputui-trace."""
+    name = recording.name
+    for suffix in (".gz", ".zst"):
+        name = name.removesuffix(suffix)
+    return recording.with_name(f"{name.removesuffix('.gputui')}.gputui-trace")
