@@ -238,6 +238,12 @@ FIELDS_OF = {
     "nvmlDeviceGetTemperatureV.0": {"temperature_celsius"},
     "nvmlDeviceGetClockInfo.1": {"sm_clock_mhz"},
     "nvmlDeviceGetClockInfo.2": {"memory_clock_mhz"},
+    "nvmlDeviceGetClockInfo.3": {"video_clock_mhz"},
+    "nvmlDeviceGetPerformanceState": {"performance_state"},
+    "nvmlDeviceGetEncoderUtilization": {"encoder_percent"},
+    "nvmlDeviceGetDecoderUtilization": {"decoder_percent"},
+    "field.186": {"power_instant_watts"},
+    "field.82": {"memory_temperature_celsius"},
     "nvmlDeviceGetCurrentClocksEventReasons": {"throttle_reasons"},
     "nvmlDeviceGetMemoryInfo_v2": {
         "memory_used_bytes",
@@ -356,6 +362,11 @@ def test_an_old_driver_without_the_newer_functions(
         "nvmlDeviceGetProcessUtilization",
         "nvmlGpmQueryDeviceSupport",
         "nvmlDeviceGetNumGpuCores",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetMarginTemperature",
+        "nvmlDeviceGetRemappedRows",
+        "nvmlDeviceGetArchitecture",
+        "nvmlEventSetCreate",
     )
     reading = own_probe(build(missing)).once()
     gpu = reading.gpu()
@@ -367,7 +378,18 @@ def test_an_old_driver_without_the_newer_functions(
     unknown = "unknown to this driver: a newer one is needed"
     assert reading.reasons()["sm_active_percent"] == f"GPM counters: {unknown}"
     assert reading.header.gpus[0].sm_count is None
-    assert reading.reasons()["sm_count"] == unknown
+    for name in (
+        "sm_count",
+        "architecture",
+        "nvlink_count",
+        "power_instant_watts",
+        "memory_temperature_celsius",
+        "remapped_rows_corrected",
+        "throttle_seconds",
+        "xid_count",
+    ):
+        assert reading.reasons()[name] == unknown
+    assert gpu.temperature_margin_celsius == 89 - 54
     (process,) = reading.sample.processes or ()
     assert (process.pid, process.gpu_memory_bytes, process.sm_percent) == (4000000, 1000, None)
     assert reading.host_reasons["processes.sm_percent"] == unknown
