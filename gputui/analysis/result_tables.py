@@ -13,6 +13,7 @@ from gputui.session import Run, Session
 _SHOWN_BY_UNIT: dict[str, Callable[[float | None], str]] = {
     "bytes": formats.size,
     "bytes/s": formats.rate,
+    "flops/s": lambda value: formats.quantity(value, "FLOP/s"),
     "percent": formats.percent,
 }
 
