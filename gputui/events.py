@@ -147,8 +147,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
     """One GPU at one moment. Field names are those of `--once --json`.
 
     `power_watts` is the driver's average over a second (Ampere and later), as nvidia-smi's
-    power.draw; `temperature_margin_celsius` is how much hotter the GPU may get before it slows
-    down; `graphics_active_percent` and the pipes are shares of cycles (GPM).
+    power.draw; `graphics_active_percent` and the pipes are shares of cycles (GPM).
     """
 
     index: int
@@ -172,9 +171,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
     nvlink_tx_bytes_per_s: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
     power_instant_watts: float | None = None
-    temperature_margin_celsius: float | None = None
     memory_temperature_celsius: float | None = None
-    fan_percent: float | None = None
     performance_state: int | None = None
     """0 (fastest) to 15."""
     video_clock_mhz: int | None = None
@@ -256,6 +253,9 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
 
     gpu: int
     energy_joules: float | None = None
+    temperature_margin_celsius: float | None = None
+    """How much hotter the GPU may get before it slows down."""
+    fan_percent: float | None = None
     throttle_seconds: dict[str, float] | None = None
     """By reason, in the words of `throttle_reasons`."""
     pcie_link_generation: int | None = None
@@ -471,7 +471,9 @@ class RangeDelta(Record, frozen=True, kw_only=True):
     `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one
     GPU operation launched inside the range (or inside its children) ran; `gpu_total_ns` adds
     their durations up. `projected` are, for each instance whose operations have all arrived,
-    first start to last end on the GPU, as nsys projects.
+    first start to last end on the GPU, as nsys projects. The last three add up over those
+    instances: their operations, the ranges of the thread around each (of any domain), and the
+    ranges directly inside each that launched something too.
     """
 
     range: int
@@ -479,6 +481,9 @@ class RangeDelta(Record, frozen=True, kw_only=True):
     gpu_busy_ns: Amount = 0
     gpu_total_ns: Amount = 0
     projected: Distribution | None = None
+    gpu_operations: Amount = 0
+    levels: Amount = 0
+    children: Amount = 0
 
 
 class KernelDelta(Record, frozen=True, kw_only=True):
@@ -486,7 +491,8 @@ class KernelDelta(Record, frozen=True, kw_only=True):
 
     `range` 0 is outside every range. `inherited` tells that the launching thread had no range
     open and `range` is the one open on the process's main thread at that moment (autograd);
-    nsys counts such a kernel outside every range.
+    nsys counts such a kernel outside every range. `thread` is the launching thread where it had
+    no range open at all, not even a library's; 0 otherwise.
     """
 
     process: int
@@ -494,7 +500,36 @@ class KernelDelta(Record, frozen=True, kw_only=True):
     kernel: int
     device: int
     inherited: bool = False
+    thread: int = 0
     time: Distribution
+
+
+class RangeKernels(msgspec.Struct, frozen=True, array_like=True):
+    """How many instances of a range launched a kernel that they had not launched before, in
+    themselves or in a range inside."""
+
+    range: int
+    kernel: int
+    instances: Amount
+
+
+class LaunchDelta(Record, frozen=True, kw_only=True):
+    """Launches of one kernel by one call, from the call to the kernel's end.
+
+    `call` is the time in the CUDA call, `queue` from its return to the kernel's start where that
+    came later (fewer, or None), `kernel_time` the kernel's own, and `total` from the call's start
+    to the kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
+    """
+
+    process: int
+    thread: int
+    device: int
+    name: str
+    kernel: int
+    total: Distribution
+    call: Distribution
+    queue: Distribution | None = None
+    kernel_time: Distribution
 
 
 class MemoryOperationDelta(Record, frozen=True, kw_only=True):
@@ -547,12 +582,16 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
 
     `records` and `dropped` count ring records; `unattributed` counts GPU operations whose
     launch never arrived; `callback_ns` is what the library measured of its own time in the
-    traced process; `reader_cpu_ns` is what reading cost here.
+    traced process; `reader_cpu_ns` is what reading cost here. `kernels_beside` count again, in
+    the ranges of further domains that were open too, what `kernels` counts once.
     """
 
     process: int
     ranges: tuple[RangeDelta, ...] = ()
     kernels: tuple[KernelDelta, ...] = ()
+    kernels_beside: tuple[KernelDelta, ...] = ()
+    range_kernels: tuple[RangeKernels, ...] = ()
+    launches: tuple[LaunchDelta, ...] = ()
     memory_operations: tuple[MemoryOperationDelta, ...] = ()
     api: tuple[ApiDelta, ...] = ()
     devices: tuple[DeviceDelta, ...] = ()

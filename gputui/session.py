@@ -26,6 +26,7 @@ from gputui.events import (
     HostUnavailable,
     KernelDefined,
     KernelDelta,
+    LaunchDelta,
     LauncherSample,
     MachineSample,
     Mark,
@@ -43,6 +44,7 @@ from gputui.events import (
     RunStarted,
     StepTimeline,
 )
+from gputui.history import LongHistory
 
 HISTORY_SAMPLES = 4096
 """Samples kept for charts: 68 minutes at one a second."""
@@ -51,6 +53,23 @@ LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
 
 MARKS = 1000
+
+PHASE_STARTS = 1000
+"""Starts of outermost ranges kept for the time axes, the newest."""
+
+CHART_FIELDS = (
+    "utilization_percent",
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "memory_bandwidth_percent",
+    "memory_used_bytes",
+    "power_watts",
+    "temperature_celsius",
+)
+"""Fields of a GPU that charts show: kept for a day."""
+
+HOST_CHART_FIELDS = ("cpu_percent", "memory_used_bytes")
 
 SPREAD_FIELDS = (
     "utilization_percent",
@@ -81,6 +100,7 @@ class Gpu:
     history: deque[tuple[int, GpuSample]] = field(
         default_factory=lambda: deque(maxlen=HISTORY_SAMPLES)
     )
+    long_history: LongHistory = field(default_factory=lambda: LongHistory(CHART_FIELDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +124,45 @@ class Range:
     projected: Accumulator = field(default_factory=Accumulator)
     gpu_busy_ns: int = 0
     gpu_total_ns: int = 0
+    gpu_operations: int = 0
+    levels: int = 0
+    children_with_work: int = 0
+    """As RangeDelta's `gpu_operations`, `levels` and `children`: over projected instances."""
     open_since_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KernelKey:
-    """What kernel statistics are kept by. `range` 0 is outside every range."""
+    """What kernel statistics are kept by. `range` 0 is outside every range; `thread` as in
+    KernelDelta."""
 
     process: int
     range: int
     kernel: int
     device: int
     inherited: bool
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchKey:
+    """What the times of launches are kept by. `name` is the CUDA call's."""
+
+    process: int
+    thread: int
+    device: int
+    name: str
+    kernel: int
+
+
+@dataclass(slots=True)
+class LaunchTimes:
+    """From the call to the kernel's end, as LaunchDelta has it."""
+
+    total: Accumulator = field(default_factory=Accumulator)
+    call: Accumulator = field(default_factory=Accumulator)
+    queue: Accumulator = field(default_factory=Accumulator)
+    kernel: Accumulator = field(default_factory=Accumulator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +257,11 @@ class Run:
     ranges: dict[int, Range] = field(default_factory=dict)
     roots: list[int] = field(default_factory=list)
     kernels: dict[KernelKey, Accumulator] = field(default_factory=dict)
+    kernels_beside: dict[KernelKey, Accumulator] = field(default_factory=dict)
+    """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
+    kernel_instances: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(range, kernel) → the range's instances that launched the kernel."""
+    launches: dict[LaunchKey, LaunchTimes] = field(default_factory=dict)
     memory_operations: dict[MemoryOperationKey, TimeAndSize] = field(default_factory=dict)
     api: dict[ApiKey, Accumulator] = field(default_factory=dict)
     devices: dict[int, Device] = field(default_factory=dict)
@@ -217,6 +269,8 @@ class Run:
     throttle_samples: dict[tuple[int, str], int] = field(default_factory=dict)
     steps: dict[int, StepTimeline] = field(default_factory=dict)
     marks: deque[Mark] = field(default_factory=lambda: deque(maxlen=MARKS))
+    phase_starts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=PHASE_STARTS))
+    """(when, name) of the outermost ranges that were open when a delta came."""
     updated_ns: int = 0
 
     @property
@@ -248,6 +302,7 @@ class Session:
         self.gpus: dict[int, Gpu] = {}
         self.host: HostSample | None = None
         self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
+        self.host_long_history = LongHistory(HOST_CHART_FIELDS)
         self.host_unavailable: dict[str, str] = {}
         self.processes: tuple[ProcessSample, ...] = ()
         self.launchers: tuple[LauncherSample, ...] = ()
@@ -305,10 +360,14 @@ class Session:
         self.samples += 1
         self.host = event.host
         self.host_history.append((event.time_ns, event.host))
+        self.host_long_history.add(event.time_ns, event.host)
         self.own_cpu_percent = event.own_cpu_percent
         if event.processes is not None:
             self.processes = event.processes
             self.launchers = event.launchers
+        if (run := self.run) and run.is_active:
+            # A program that says nothing is running all the same.
+            run.updated_ns = max(run.updated_ns, event.time_ns)
         for sample in event.gpus:
             gpu = self.gpus.get(sample.index)
             if gpu is None:
@@ -318,6 +377,7 @@ class Session:
             if "device" not in gpu.unavailable:
                 gpu.sample_ns = event.time_ns
             gpu.history.append((event.time_ns, sample))
+            gpu.long_history.add(event.time_ns, sample)
             if (run := self.run) and run.is_active:
                 self._spread(run, sample)
 
@@ -464,7 +524,15 @@ class Session:
         for ranges in event.ranges:
             self._range_delta(run, ranges)
         for kernels in event.kernels:
-            self._kernel_delta(run, kernels)
+            self._kernel_delta(run, run.kernels, kernels)
+        for kernels in event.kernels_beside:
+            self._kernel_delta(run, run.kernels_beside, kernels)
+        for entry in event.range_kernels:
+            if self._knows_range(run, entry.range):
+                key = (entry.range, entry.kernel)
+                run.kernel_instances[key] = run.kernel_instances.get(key, 0) + entry.instances
+        for launches in event.launches:
+            self._launch_delta(run, launches)
         for operations in event.memory_operations:
             self._memory_operation_delta(run, operations)
         for calls in event.api:
@@ -484,6 +552,9 @@ class Session:
             node.projected.add(delta.projected)
         node.gpu_busy_ns += delta.gpu_busy_ns
         node.gpu_total_ns += delta.gpu_total_ns
+        node.gpu_operations += delta.gpu_operations
+        node.levels += delta.levels
+        node.children_with_work += delta.children
 
     def _knows_range(self, run: Run, number: int) -> bool:
         if number and number not in run.ranges:
@@ -491,10 +562,29 @@ class Session:
             return False
         return True
 
-    def _kernel_delta(self, run: Run, delta: KernelDelta) -> None:
+    def _kernel_delta(
+        self, run: Run, kernels: dict[KernelKey, Accumulator], delta: KernelDelta
+    ) -> None:
         if self._knows_range(run, delta.range):
-            key = KernelKey(delta.process, delta.range, delta.kernel, delta.device, delta.inherited)
-            run.kernels.setdefault(key, Accumulator()).add(delta.time)
+            key = KernelKey(
+                delta.process,
+                delta.range,
+                delta.kernel,
+                delta.device,
+                delta.inherited,
+                delta.thread,
+            )
+            kernels.setdefault(key, Accumulator()).add(delta.time)
+
+    @staticmethod
+    def _launch_delta(run: Run, delta: LaunchDelta) -> None:
+        key = LaunchKey(delta.process, delta.thread, delta.device, delta.name, delta.kernel)
+        times = run.launches.setdefault(key, LaunchTimes())
+        times.total.add(delta.total)
+        times.call.add(delta.call)
+        times.kernel.add(delta.kernel_time)
+        if delta.queue:
+            times.queue.add(delta.queue)
 
     def _memory_operation_delta(self, run: Run, delta: MemoryOperationDelta) -> None:
         if self._knows_range(run, delta.range):
@@ -531,4 +621,7 @@ class Session:
         now_open = {entry.range: entry.since_ns for entry in event.open_ranges}
         for number, node in run.ranges.items():
             if node.definition.process == event.process:
-                node.open_since_ns = now_open.get(number)
+                since_ns = now_open.get(number)
+                if node.depth == 0 and since_ns is not None and since_ns != node.open_since_ns:
+                    run.phase_starts.append((since_ns, node.definition.name))
+                node.open_since_ns = since_ns

@@ -190,7 +190,24 @@ class Traced:
         for key, part in run.kernels.items():
             name = self.session.kernel_names[key.kernel].mangled
             place = self.place(key.range)
-            result.kernels[place, key.inherited, name, key.device] = (part.count, part.total)
+            kernel = place, key.inherited, name, key.device
+            count, total = result.kernels.get(kernel, (0, 0))
+            result.kernels[kernel] = count + part.count, total + part.total
+            if key.thread:
+                outside = key.thread, name
+                result.outside[outside] = result.outside.get(outside, 0) + part.count
+        for key, part in run.kernels_beside.items():
+            kernel = self.place(key.range), self.session.kernel_names[key.kernel].mangled
+            count, total = result.beside.get(kernel, (0, 0))
+            result.beside[kernel] = count + part.count, total + part.total
+        for (number, kernel_number), instances in run.kernel_instances.items():
+            kernel = self.place(number), self.session.kernel_names[kernel_number].mangled
+            result.kernel_instances[kernel] = instances
+        for launch, times in run.launches.items():
+            name = self.session.kernel_names[launch.kernel].mangled
+            launched = launch.thread, launch.device, name
+            count, total = result.launches.get(launched, (0, 0))
+            result.launches[launched] = count + times.total.count, total + times.kernel.total
         for copy, both in run.memory_operations.items():
             result.copies[self.place(copy.range), copy.inherited, copy.operation] = (
                 both.time.count,
@@ -211,7 +228,13 @@ class Traced:
                 result.gpu_total[place] = node.gpu_total_ns
                 result.gpu_busy[place] = node.gpu_busy_ns
             if node.projected.count:
-                result.projected[place] = (node.projected.count, node.projected.total)
+                result.projected[place] = (
+                    node.projected.count,
+                    node.projected.total,
+                    node.gpu_operations,
+                    node.levels,
+                    node.children_with_work,
+                )
         result.devices = {number: d.busy_ns for number, d in run.devices.items()}
         result.unattributed = run.processes[1].unattributed
         return result
@@ -227,7 +250,11 @@ class Account:
     host: dict[Place, tuple[int, int]] = field(default_factory=dict)
     gpu_total: dict[Place, int] = field(default_factory=dict)
     gpu_busy: dict[Place, int] = field(default_factory=dict)
-    projected: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    projected: dict[Place, tuple[int, ...]] = field(default_factory=dict)
+    outside: dict[tuple[int, str], int] = field(default_factory=dict)
+    beside: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    kernel_instances: dict[Any, int] = field(default_factory=dict)
+    launches: dict[Any, tuple[int, int]] = field(default_factory=dict)
     devices: dict[int, int] = field(default_factory=dict)
     unattributed: int = 0
 
@@ -239,6 +266,9 @@ class _Instance:
     parent: _Instance | None
     end: int | None = None
     operations: list[tuple[int, int]] = field(default_factory=list)
+    kernels: set[str] = field(default_factory=set)
+    depth: int = 0
+    outer: _Instance | None = None
 
     def chain(self) -> list[_Instance]:
         return [self, *(self.parent.chain() if self.parent else [])]
@@ -258,7 +288,15 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
             parent = stack[-1] if stack else None
             name = strings[int(record["name"])]
             path = f"{parent.place[2]}/{name}" if parent else name
+            around = [
+                instance
+                for (thread, _), others in stacks.items()
+                if thread == lane[0]
+                for instance in others
+            ]
             stack.append(_Instance((*lane, path), time, parent))
+            stack[-1].depth = len(around)
+            stack[-1].outer = max(around, key=instances.index, default=None)
             instances.append(stack[-1])
         elif stack:
             stack.pop().end = time
@@ -286,7 +324,7 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         main = row(MAIN, time) if own is None and thread != MAIN else None
         beside = [innermost(thread, domain, time) for domain in ("", "app", "NCCL")]
         direct = [instance for instance in beside if instance]
-        of_correlation[correlation] = own, main, direct
+        of_correlation[correlation] = own, main, direct, record
         counted = own or main
         name = strings[int(record["name"])].removesuffix("_v7000")
         key = counted.place if counted else None, counted is not own, name
@@ -294,6 +332,9 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
     result.calls = {key: (len(values), sum(values)) for key, values in sums.items()}
 
     kernels: dict[Any, list[int]] = defaultdict(list)
+    beside: dict[Any, list[int]] = defaultdict(list)
+    launches: dict[Any, list[int]] = defaultdict(list)
+    outside: dict[tuple[int, str], int] = defaultdict(int)
     copies: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     inside: dict[Place, list[tuple[int, int]]] = defaultdict(list)
     devices: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -301,7 +342,7 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         if record["kind"] not in {RecordKind.KERNEL, RecordKind.MEMCPY}:
             continue
         found = of_correlation.get(int(record["correlation"]))
-        own, main, direct = found or (None, None, [])
+        own, main, direct, call = found or (None, None, [], None)
         result.unattributed += found is None
         counted = own or main
         place = counted.place if counted else None
@@ -310,6 +351,15 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         if record["kind"] == RecordKind.KERNEL:
             name = strings[int(record["name"])]
             kernels[place, counted is not own, name, int(record["a"])].append(duration)
+            if call is not None and not direct:
+                outside[int(call["thread"]), name] += 1
+            for instance in direct:
+                if instance is not own:
+                    beside[instance.place, name].append(duration)
+                for ancestor in instance.chain():
+                    ancestor.kernels.add(name)
+            if call is not None:
+                launches[int(call["thread"]), int(record["a"]), name].append(duration)
         else:
             name = "[CUDA memcpy Host-to-Device]"
             copies[place, counted is not own, name].append((duration, int(record["value"])))
@@ -319,6 +369,13 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
                 ancestor.operations.append(interval)
                 inside[ancestor.place].append(interval)
     result.kernels = {key: (len(values), sum(values)) for key, values in kernels.items()}
+    result.beside = {key: (len(values), sum(values)) for key, values in beside.items()}
+    result.outside = dict(outside)
+    result.launches = {key: (len(values), sum(values)) for key, values in launches.items()}
+    for instance in instances:
+        for name in instance.kernels:
+            entry = instance.place, name
+            result.kernel_instances[entry] = result.kernel_instances.get(entry, 0) + 1
     result.copies = {
         key: (len(values), sum(t for t, _ in values), sum(s for _, s in values))
         for key, values in copies.items()
@@ -327,17 +384,25 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
     result.gpu_total = {place: sum(b - a for a, b in parts) for place, parts in inside.items()}
     result.devices = {device: union(parts) for device, parts in devices.items()}
     host: dict[Place, list[int]] = defaultdict(list)
-    projected: dict[Place, list[int]] = defaultdict(list)
+    projected: dict[Place, list[tuple[int, ...]]] = defaultdict(list)
+    busy_children: dict[int, int] = defaultdict(int)
+    for instance in instances:
+        if instance.end is not None and instance.operations and instance.outer:
+            busy_children[id(instance.outer)] += 1
     for instance in instances:
         if instance.end is None:
             continue
         host[instance.place].append(instance.end - instance.start)
         if instance.operations:
-            projected[instance.place].append(
-                max(b for _, b in instance.operations) - min(a for a, _ in instance.operations)
-            )
+            span = max(b for _, b in instance.operations) - min(a for a, _ in instance.operations)
+            operations = len(instance.operations)
+            children = busy_children[id(instance)]
+            projected[instance.place].append((span, operations, instance.depth, children))
     result.host = {place: (len(values), sum(values)) for place, values in host.items()}
-    result.projected = {place: (len(values), sum(values)) for place, values in projected.items()}
+    result.projected = {
+        place: (len(rows), *(sum(column) for column in zip(*rows, strict=True)))
+        for place, rows in projected.items()
+    }
     return result
 
 

@@ -28,7 +28,7 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[np.void]]:
     clock = 1
     for _ in range(length):
         kind, thread = shuffle.choice(ACTIONS), shuffle.choice(THREADS)
-        clock += shuffle.randrange(3)
+        clock += shuffle.randrange(1, 4)  # no two ranges of a thread begin in one nanosecond
         if kind == "push":
             name = shuffle.choice(NAMES)
             ring.append(program.push(clock, name, thread, shuffle.choice(DOMAINS)))

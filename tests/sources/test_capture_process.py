@@ -307,8 +307,9 @@ def test_library_domains_get_gpu_time_but_no_rows(program):
     }
     assert account.gpu_busy == {(MAIN, "", "step"): 5, (MAIN, "NCCL", "ncclAllReduce"): 7}
     assert account.projected == {
-        (MAIN, "", "step"): (1, 5),
-        (MAIN, "NCCL", "ncclAllReduce"): (2, 7),
+        # Instances, time, operations, ranges around, ranges inside that launched something.
+        (MAIN, "", "step"): (1, 5, 1, 0, 1),
+        (MAIN, "NCCL", "ncclAllReduce"): (2, 7, 2, 1, 0),
     }
 
 

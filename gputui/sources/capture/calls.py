@@ -25,6 +25,7 @@ from gputui.sources.capture.lanes import Lanes
 from gputui.sources.capture.names import api_name, is_launch
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.strings import Strings
+from gputui.sources.capture.timeline import NO_NODE
 
 NESTED_NS = 2_000_000_000
 """How long a driver call waits for the runtime call around it, which returns later."""
@@ -84,17 +85,15 @@ class Calls:
         if not is_runtime.all():
             driver_ids = correlations[~is_runtime]
             nested[~is_runtime] = np.isin(driver_ids, runtime_ids)
-            nested[~is_runtime] |= self.window.match_runtime(driver_ids, promote=False)
-        known = np.zeros(len(records), np.bool_)
-        known[is_runtime] = self.window.match_runtime(runtime_ids, promote=True)
+            nested[~is_runtime] |= self.window.runtime_calls(driver_ids)
         if len(self._nested):
             self._nested = pick(self._nested, ~np.isin(self._nested["correlation"], runtime_ids))
         if nested.any():
             records = pick(records, ~nested)
-            is_runtime, known = is_runtime[~nested], known[~nested]
-        return self._add(records, is_runtime, known, now_ns)
+            is_runtime = is_runtime[~nested]
+        return self._add(records, is_runtime, now_ns)
 
-    def _add(self, records: Slots, is_runtime: Bools, known: Bools, now_ns: int) -> Slots:
+    def _add(self, records: Slots, is_runtime: Bools, now_ns: int) -> Slots:
         if not len(records):
             return np.empty(0, CALL)
         starts = times_ns(records["start"])
@@ -106,7 +105,8 @@ class Calls:
             | (placement.inherited.astype(np.int64) << _NAME_BITS)
             | names
         )
-        durations = durations_ns(starts, times_ns(records["end"]))
+        ends = times_ns(records["end"])
+        durations = durations_ns(starts, ends)
         self._done.append((keys[is_runtime], durations[is_runtime]))
         self._hold(
             records["correlation"][~is_runtime], keys[~is_runtime], durations[~is_runtime], now_ns
@@ -120,10 +120,16 @@ class Calls:
         calls["inherited"] = placement.inherited
         calls["runtime"] = is_runtime
         calls["awaits"] = self._launches[names] & (records["a"] == 0) & (placement.instances >= 0)
+        calls["name"] = names
+        calls["thread"] = records["thread"]
+        calls["start"] = starts
+        calls["end"] = ends
+        calls["outside"] = (placement.nodes == NO_NODE) | placement.inherited
+        calls["outside"][placement.others] = False
         self._sequence += len(records)
         self._keep_others(placement, calls["sequence"])
         # The driver call that is in the window already stands for its runtime call.
-        calls = pick(calls, ~known)
+        calls = pick(calls, ~self.window.promote(calls))
         awaited = calls["awaits"] & ~calls["inherited"]
         self._instances.await_operations(calls["instance"][awaited], 1)
         self.window.add(calls, now_ns)
@@ -147,6 +153,10 @@ class Calls:
             )
             for key, time in grouped(keys, durations)
         )
+
+    def name(self, number: int) -> str:
+        """The name that calls in the window carry by number."""
+        return self._names[number]
 
     def _number_names(self, names: UInt32s) -> Int64s:
         def define(key: int, _first: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +36,18 @@ CALL = np.dtype(
         ("inherited", "?"),
         ("awaits", "?"),
         ("runtime", "?"),
+        ("outside", "?"),
+        ("name", "u4"),
+        ("thread", "u4"),
+        ("start", "i8"),
+        ("end", "i8"),
     ]
 )
-"""A call: the range around it; whether its first operation is still to come; its number."""
+"""A call: the range around it; whether its first operation is still to come; its number; whether
+its thread had no range open at all; and the call itself."""
 
-NO_CALL = np.array([(0, NO_NODE, NO_INSTANCE, -1, False, False, False)], CALL)
+NO_CALL = np.zeros(1, CALL)
+NO_CALL["node"], NO_CALL["instance"], NO_CALL["sequence"] = NO_NODE, NO_INSTANCE, -1
 """What an operation gets whose call never came."""
 
 
@@ -107,25 +115,34 @@ class CallWindow:
             answered.append(run.calls["instance"][direct])
         return found, calls, np.concatenate(answered)
 
-    def match_runtime(self, correlations: UInt32s, promote: bool) -> Bools:
-        """Which ids have a call here; with `promote` all of them become runtime calls, without
-        only those count that are.
-        """
+    def runtime_calls(self, correlations: UInt32s) -> Bools:
+        """Which ids have a runtime call here."""
         matched = np.zeros(len(correlations), np.bool_)
+        for run, places, at in self._matches(correlations):
+            matched[at] = run.calls["runtime"][places]
+        return matched
+
+    def promote(self, calls: Slots) -> Bools:
+        """Which of these runtime calls have their driver call here: it now stands for them."""
+        matched = np.zeros(len(calls), np.bool_)
+        if not any(run.has_driver_calls for run in self._runs):
+            return matched
+        for run, places, at in self._matches(np.ascontiguousarray(calls["correlation"])):
+            is_driver = ~run.calls["runtime"][places] & calls["runtime"][at]
+            places, at = places[is_driver], at[is_driver]
+            matched[at] = True
+            for field in ("runtime", "name", "thread", "start", "end"):
+                run.calls[field][places] = calls[field][at]
+        return matched
+
+    def _matches(self, correlations: UInt32s) -> Iterator[tuple[_Run, Int64s, Int64s]]:
         rest = np.arange(len(correlations))
         for run in reversed(self._runs):
             if not len(rest):
-                break
-            if promote and not run.has_driver_calls:
-                continue
+                return
             hit, places = _search(run, correlations[rest])
-            if promote:
-                matched[rest[hit]] = ~run.calls["runtime"][places]
-                run.calls["runtime"][places] = True
-            else:
-                matched[rest[hit]] = run.calls["runtime"][places]
+            yield run, places, rest[hit]
             rest = rest[~hit]
-        return matched
 
     def _push(self, calls: Slots, now_ns: int) -> None:
         calls = pick(calls, np.argsort(calls["correlation"], kind="stable"))

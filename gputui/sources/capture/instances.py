@@ -31,7 +31,8 @@ _SLOT_MASK = (1 << _SLOT_BITS) - 1
 class Finalised:
     """Instances that are complete: closed, with all operations known. Arrays beside each other.
 
-    `first_ns` is over `last_ns` where nothing ran.
+    `first_ns` is over `last_ns` where nothing ran. `depths` counts the ranges of the thread
+    around each, of any domain; `busy_children` those directly inside it that launched something.
     """
 
     ids: Int64s
@@ -40,6 +41,9 @@ class Finalised:
     ends_ns: Int64s
     first_ns: Int64s
     last_ns: Int64s
+    operations: Int64s
+    depths: Int64s
+    busy_children: Int64s
 
 
 class Instances:
@@ -57,12 +61,16 @@ class Instances:
         self.node = np.empty(0, np.int64)
         self.level = np.empty(0, np.int64)
         self.parent = np.empty(0, np.int64)
+        self.outer = np.empty(0, np.int64)
+        self.depth = np.empty(0, np.int64)
         self.start_ns = np.empty(0, np.int64)
         self.end_ns = np.empty(0, np.int64)
         self.first_ns = np.empty(0, np.int64)
         self.last_ns = np.empty(0, np.int64)
         self.awaited = np.empty(0, np.int64)
         self.children = np.empty(0, np.int64)
+        self.operations = np.empty(0, np.int64)
+        self.busy_children = np.empty(0, np.int64)
         self.touched = np.empty(0, np.int64)
         self.closed_ns = np.empty(0, np.int64)
         self.lost = np.empty(0, np.bool_)
@@ -89,13 +97,31 @@ class Instances:
         self.last_ns[rows] = -1
         self.awaited[rows] = 0
         self.children[rows] = 0
+        self.parent[rows] = NO_INSTANCE
+        self.outer[rows] = NO_INSTANCE
+        self.depth[rows] = levels - 1
+        self.operations[rows] = 0
+        self.busy_children[rows] = 0
         self.touched[rows] = self.flushes
         return (self.generation[rows] << _SLOT_BITS) | rows
 
     def set_parents(self, ids: Int64s, parents: Int64s) -> None:
         """Say in which instance each new one was opened (NO_INSTANCE for the outermost)."""
         self.parent[self.rows(ids)] = parents
+        self.outer[self.rows(ids)] = parents
         np.add.at(self.children, self.rows(parents[parents >= 0]), 1)
+
+    def set_outer(self, ids: Int64s, outer: Int64s, depths: Int64s) -> None:
+        """Say which range of another domain is closest around, and how many are around in all.
+
+        An instance waits for those inside it whatever their domain.
+        """
+        rows = self.rows(ids)
+        self.depth[rows] = depths
+        moved = outer != self.outer[rows]
+        self.outer[rows] = outer
+        around = outer[moved]
+        np.add.at(self.children, self.rows(around[self.alive(around)]), 1)
 
     def close(self, ids: Int64s, ends_ns: Int64s, now_ns: int) -> None:
         """They ended. `now_ns` is when that was read."""
@@ -123,40 +149,50 @@ class Instances:
         rows = self.rows(ids[mask])
         np.minimum.at(self.first_ns, rows, starts_ns[mask])
         np.maximum.at(self.last_ns, rows, ends_ns[mask])
+        np.add.at(self.operations, rows, 1)
         self.touched[rows] = self.flushes
 
     def finalise(self, now_ns: int, sees_gpu: bool, everything: bool) -> Finalised:
         """Take out the instances that are complete, or all closed ones.
 
-        Each gives its span of GPU work to its parent first: the innermost go first.
+        Each gives its GPU work to its parent first: round by round, the innermost go first.
         """
         closed = join(self._closed, np.int64)
         everything = everything or self._closed_count > CLOSED_LIMIT
         done: list[Int64s] = []
-        kept: list[Int64s] = []
-        levels = self.level[self.rows(closed)]
-        for level in np.unique(levels)[::-1]:
-            ids = closed[levels == level]
-            rows = self.rows(ids)
+        while len(closed):
+            rows = self.rows(closed)
+            ready = self.children[rows] <= 0
             waited_ns = now_ns - self.closed_ns[rows]
-            if everything:
-                ready = np.ones(len(ids), np.bool_)
-            elif sees_gpu:
-                ready = (
-                    (self.awaited[rows] <= 0)
-                    & (self.children[rows] <= 0)
-                    & (self.flushes - self.touched[rows] >= SETTLED_FLUSHES)
-                ) | (waited_ns >= HORIZON_NS)
-            else:
-                ready = waited_ns >= HOST_SETTLE_NS
-            kept.append(ids[~ready])
-            done.append(ids[ready])
+            if not everything and sees_gpu:
+                settled = (self.awaited[rows] <= 0) & (
+                    self.flushes - self.touched[rows] >= SETTLED_FLUSHES
+                )
+                ready &= settled | (waited_ns >= HORIZON_NS)
+            elif not everything:
+                ready &= waited_ns >= HOST_SETTLE_NS
+            if not ready.any():
+                # What is inside may never close, where ranges of two domains cross.
+                forced = (waited_ns >= 2 * HORIZON_NS) | everything
+                if not forced.any():
+                    break
+                levels = np.where(forced, self.level[rows], 0)
+                ready = forced & (levels == levels.max())
+            done.append(closed[ready])
             self._give_to_parents(rows[ready])
-        self._closed = [ids for ids in kept if len(ids)]
-        self._closed_count = sum(map(len, self._closed))
+            closed = closed[~ready]
+        self._closed = [closed] if len(closed) else []
+        self._closed_count = len(closed)
         return self._release(join(done, np.int64))
 
     def _give_to_parents(self, rows: Int64s) -> None:
+        outer = self.outer[rows]
+        alive = self.alive(outer)
+        around = self.rows(outer[alive])
+        np.add.at(self.busy_children, around, self.operations[rows[alive]] > 0)
+        elsewhere = self.parent[rows[alive]] != outer[alive]
+        np.subtract.at(self.children, around[elsewhere], 1)
+
         parents = self.parent[rows]
         mask = self.alive(parents)
         rows = rows[mask]
@@ -164,6 +200,7 @@ class Instances:
         np.minimum.at(self.first_ns, parents, self.first_ns[rows])
         np.maximum.at(self.last_ns, parents, self.last_ns[rows])
         np.maximum.at(self.touched, parents, self.touched[rows])
+        np.add.at(self.operations, parents, self.operations[rows])
         np.subtract.at(self.children, parents, 1)
 
     def _release(self, ids: Int64s) -> Finalised:
@@ -177,13 +214,17 @@ class Instances:
             ends_ns=self.end_ns[rows],
             first_ns=self.first_ns[rows],
             last_ns=self.last_ns[rows],
+            operations=self.operations[rows],
+            depths=self.depth[rows],
+            busy_children=self.busy_children[rows],
         )
 
     def _grow(self, least: int) -> None:
         size = max(1024, least, 2 * len(self.node))
         for name in (
-            "generation", "node", "level", "parent", "start_ns", "end_ns", "first_ns", "last_ns",
-            "awaited", "children", "touched", "closed_ns", "lost",
+            "generation", "node", "level", "parent", "outer", "depth", "start_ns", "end_ns",
+            "first_ns", "last_ns", "awaited", "children", "operations", "busy_children",
+            "touched", "closed_ns", "lost",
         ):  # fmt: skip
             old = getattr(self, name)
             new = np.zeros(size, old.dtype)

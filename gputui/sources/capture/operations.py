@@ -9,12 +9,15 @@ from gputui.events import (
     Distribution,
     KernelDefined,
     KernelDelta,
+    LaunchDelta,
     MemoryOperationDelta,
+    RangeKernels,
 )
 from gputui.sources.capture.arrays import (
     Int64s,
     KeyTable,
     Slots,
+    UInt32s,
     durations_ns,
     grouped,
     join,
@@ -26,9 +29,11 @@ from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.correlation import NO_CALL
 from gputui.sources.capture.gputime import Beside, Launched
 from gputui.sources.capture.instances import Instances
+from gputui.sources.capture.launches import Launches
 from gputui.sources.capture.names import MEMORY_KINDS, MEMSET, copy_name, demangle
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import OTHER_KERNELS, Numbering
+from gputui.sources.capture.rangekernels import NO_KERNEL, KernelsOfRanges
 from gputui.sources.capture.strings import Strings
 from gputui.sources.trace import TraceSink
 
@@ -40,8 +45,18 @@ MAX_KERNEL_NAMES = 20_000
 MAX_DEVICE = 255
 """Device numbers over this are taken for it."""
 
+MAX_THREADS = 4095
+"""Launching threads that are told apart."""
+
 _MEMSET_CODE = 255
 _GRAPH_KEY = 1 << 33
+
+# A row's key: node | thread | inherited | device | kernel or memory code.
+_DEVICE_SHIFT = 24
+_INHERITED_SHIFT = 32
+_THREAD_SHIFT = 33
+_NODE_SHIFT = 45
+_THREAD_MASK = (1 << (_NODE_SHIFT - _THREAD_SHIFT)) - 1
 
 
 class Operations:
@@ -67,6 +82,11 @@ class Operations:
         self._orphaned_ns = np.empty(0, np.int64)
         self._kernel_rows: list[tuple[Int64s, Int64s]] = []
         self._memory_rows: list[tuple[Int64s, Int64s, Int64s]] = []
+        self._beside_rows: list[tuple[Int64s, Int64s]] = []
+        self._threads = KeyTable(MAX_THREADS)
+        self._thread_ids = [0]
+        self._launches = Launches(process, calls)
+        self._range_kernels = KernelsOfRanges(nodes, instances)
         self._launched: list[Launched] = []
         self._beside: list[Beside] = []
         self.trace: TraceSink | None = None
@@ -120,14 +140,19 @@ class Operations:
         devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
         nodes = calls["node"].astype(np.int64)
         inherited = calls["inherited"]
-        rows = (((nodes << 1) | inherited) << 8 | devices) << 24
+        rows = (
+            nodes << _NODE_SHIFT
+            | inherited.astype(np.int64) << _INHERITED_SHIFT
+            | devices << _DEVICE_SHIFT
+        )
         is_kernel = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
+        kernels = np.full(len(records), NO_KERNEL)
         if is_kernel.all():
             kernels = self._kernel_numbers(records, now_ns)
-            self._kernel_rows.append((rows | kernels, durations))
+            self._keep_kernels(rows, kernels, durations, calls)
+            self._launches.add(calls, devices, kernels, starts, durations)
         else:
-            kernels = self._kernel_numbers(pick(records, is_kernel), now_ns)
-            self._kernel_rows.append((rows[is_kernel] | kernels, durations[is_kernel]))
+            kernels[is_kernel] = self._kernel_numbers(pick(records, is_kernel), now_ns)
             memory = ~is_kernel
             self._memory_rows.append(
                 (
@@ -136,22 +161,43 @@ class Operations:
                     np.minimum(records["value"][memory], np.uint64(1 << 50)).astype(np.int64),
                 )
             )
+            if is_kernel.any():
+                made = pick(calls, is_kernel)
+                of = kernels[is_kernel]
+                took = durations[is_kernel]
+                self._keep_kernels(rows[is_kernel], of, took, made)
+                self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
         if self.trace is not None:
-            every = np.zeros(len(records), np.int64)
-            every[is_kernel] = kernels
-            self.trace.operations(records, nodes, inherited, is_kernel, every)
+            self.trace.operations(records, nodes, inherited, is_kernel, kernels)
         # CUPTI gives 0 for a time it could not take: such an operation is counted, not placed.
         timed = starts > 0
         if not timed.all():
             starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
-            inherited, calls = inherited[timed], pick(calls, timed)
+            inherited, calls, kernels = inherited[timed], pick(calls, timed), kernels[timed]
         instances = calls["instance"].copy()
         self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited))
         direct = ~inherited & (instances >= 0)
         self._instances.add_operations(instances[direct], starts[direct], ends[direct])
-        self._keep_beside(calls["sequence"], starts, ends)
+        self._range_kernels.add(instances[direct], kernels[direct])
+        self._keep_beside(calls["sequence"], starts, ends, devices, kernels)
 
-    def _keep_beside(self, sequences: Int64s, starts: Int64s, ends: Int64s) -> None:
+    def _keep_kernels(self, rows: Int64s, kernels: Int64s, durations: Int64s, calls: Slots) -> None:
+        keys = rows | kernels
+        outside = calls["outside"]
+        if outside.any():
+            keys[outside] |= self._thread_numbers(calls["thread"][outside]) << _THREAD_SHIFT
+        self._kernel_rows.append((keys, durations))
+
+    def _thread_numbers(self, threads: UInt32s) -> Int64s:
+        def define(thread: int, _first: int) -> int:
+            self._thread_ids.append(thread)
+            return len(self._thread_ids) - 1
+
+        return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
+
+    def _keep_beside(
+        self, sequences: Int64s, starts: Int64s, ends: Int64s, devices: Int64s, kernels: Int64s
+    ) -> None:
         others = self._calls.others
         if not len(others):
             return
@@ -164,7 +210,15 @@ class Operations:
         offsets = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
         beside = pick(others, np.repeat(left, counts) + offsets)
         self._instances.add_operations(beside["instance"], starts[rows], ends[rows])
-        self._beside.append((beside["node"].copy(), starts[rows], ends[rows]))
+        nodes = beside["node"].copy()
+        self._beside.append((nodes, starts[rows], ends[rows]))
+        kernel = kernels[rows]
+        self._range_kernels.add(beside["instance"], kernel)
+        is_kernel = kernel != NO_KERNEL
+        keys = nodes << _NODE_SHIFT | devices[rows] << _DEVICE_SHIFT | kernel
+        self._beside_rows.append(
+            (keys[is_kernel], durations_ns(starts[rows], ends[rows])[is_kernel])
+        )
 
     # --- what it adds up to
 
@@ -189,16 +243,33 @@ class Operations:
 
     def kernels(self) -> tuple[KernelDelta, ...]:
         """Kernels since the last call."""
-        keys = join([keys for keys, _ in self._kernel_rows], np.int64)
-        durations = join([durations for _, durations in self._kernel_rows], np.int64)
-        self._kernel_rows = []
+        rows, self._kernel_rows = self._kernel_rows, []
+        return self._kernel_deltas(rows)
+
+    def kernels_beside(self) -> tuple[KernelDelta, ...]:
+        """The same kernels in the further domains that were open too."""
+        rows, self._beside_rows = self._beside_rows, []
+        return self._kernel_deltas(rows)
+
+    def range_kernels(self) -> tuple[RangeKernels, ...]:
+        """Which instances launched which kernel for the first time; before they are finalised."""
+        return self._range_kernels.collect()
+
+    def launches(self) -> tuple[LaunchDelta, ...]:
+        """Launches since the last call."""
+        return self._launches.collect()
+
+    def _kernel_deltas(self, rows: list[tuple[Int64s, Int64s]]) -> tuple[KernelDelta, ...]:
+        keys = join([keys for keys, _ in rows], np.int64)
+        durations = join([durations for _, durations in rows], np.int64)
         return tuple(
             KernelDelta(
                 process=self._process,
-                range=int(self._nodes.number[key >> 33]),
+                range=int(self._nodes.number[key >> _NODE_SHIFT]),
                 kernel=key & 0xFFFFFF,
-                device=key >> 24 & 0xFF,
-                inherited=bool(key >> 32 & 1),
+                device=key >> _DEVICE_SHIFT & 0xFF,
+                inherited=bool(key >> _INHERITED_SHIFT & 1),
+                thread=self._thread_ids[key >> _THREAD_SHIFT & _THREAD_MASK],
                 time=time,
             )
             for key, time in grouped(keys, durations)
@@ -221,12 +292,12 @@ class Operations:
         code = key >> 16 & 0xFF
         return MemoryOperationDelta(
             process=self._process,
-            range=int(self._nodes.number[key >> 33]),
+            range=int(self._nodes.number[key >> _NODE_SHIFT]),
             operation=MEMSET if code == _MEMSET_CODE else copy_name(code),
-            device=key >> 24 & 0xFF,
+            device=key >> _DEVICE_SHIFT & 0xFF,
             source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
             destination_kind=MEMORY_KINDS.get(key & 0xFF),
-            inherited=bool(key >> 32 & 1),
+            inherited=bool(key >> _INHERITED_SHIFT & 1),
             time=time,
             size=size,
         )

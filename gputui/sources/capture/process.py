@@ -149,6 +149,7 @@ class TracedProcess:
         self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
         if ended:
             self._operations.give_up_orphans(now_ns)
+        range_kernels = self._operations.range_kernels()
         launched = self._operations.take_launched()
         finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
         if self._trace is not None:
@@ -160,6 +161,9 @@ class TracedProcess:
             process=self.number,
             ranges=self._range_deltas(finalised, launched),
             kernels=self._operations.kernels(),
+            kernels_beside=self._operations.kernels_beside(),
+            range_kernels=range_kernels,
+            launches=self._operations.launches(),
             memory_operations=self._operations.memory_operations(),
             api=self._calls.collect(self.number, self._nodes, ended),
             devices=self._gpu_time.devices(launched),
@@ -204,6 +208,10 @@ class TracedProcess:
         host = _by_node(closed_nodes, closed_ns)
         ran = finalised.last_ns >= finalised.first_ns
         projected = _by_node(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran])
+        inside = [
+            np.bincount(finalised.nodes[ran], column[ran], len(self._nodes)).astype(np.int64)
+            for column in (finalised.operations, finalised.depths, finalised.busy_children)
+        ]
         busy_ns, total_ns = self._gpu_time.ranges(
             self._nodes, launched, self._operations.take_beside()
         )
@@ -215,6 +223,9 @@ class TracedProcess:
                 gpu_busy_ns=int(busy_ns[node]),
                 gpu_total_ns=int(total_ns[node]),
                 projected=projected.get(node),
+                gpu_operations=int(inside[0][node]),
+                levels=int(inside[1][node]),
+                children=int(inside[2][node]),
             )
             for node in sorted(nodes)
         )

@@ -111,6 +111,10 @@ class Ranges:
         for index, lane in enumerate(lanes):
             part = slice(firsts[index], firsts[index + 1])
             lane.timeline.append(moves.times_ns[part], innermost[part], nodes[part])
+        for index, lane in enumerate(lanes):
+            if len(self.lanes.of_thread(lane.thread)) > 1:
+                of_lane = moves.group[pushes] == index
+                self._look_around(lane, new[of_lane], moves.times_ns[pushes][of_lane])
         self._keep_stacks(lanes, keys, holders)
 
     def _close(self, ids: Int64s, times_ns: Int64s, lost: Bools, now_ns: int) -> None:
@@ -121,6 +125,27 @@ class Ranges:
         whole = ~lost & ~self._instances.lost[rows]
         self.closed_nodes.append(nodes[whole])
         self.closed_ns.append(durations_ns(self._instances.start_ns[rows][whole], times_ns[whole]))
+
+    def _look_around(self, lane: Lane, ids: Int64s, times_ns: Int64s) -> None:
+        """Which range of the thread's other domains is closest around each new instance."""
+        rows = self._instances.rows(ids)
+        outer = self._instances.parent[rows].copy()
+        depths = self._instances.level[rows] - 1
+        inside = self._instances.rows(np.where(outer >= 0, outer, 0))
+        since_ns = np.where(outer >= 0, self._instances.start_ns[inside], -1)
+        for other in self.lanes.of_thread(lane.thread):
+            if other is lane:
+                continue
+            # Of two that began in the same nanosecond the older stack's is outside.
+            found, _ = other.timeline.at(times_ns - (other.place > lane.place))
+            alive = self._instances.alive(found)
+            at = self._instances.rows(np.where(alive, found, 0))
+            depths += np.where(alive, self._instances.level[at], 0)
+            began_ns = np.where(alive, self._instances.start_ns[at], -1)
+            closer = began_ns > since_ns
+            outer = np.where(closer, found, outer)
+            since_ns = np.maximum(since_ns, began_ns)
+        self._instances.set_outer(ids, outer, depths)
 
     def _pushes(
         self, lanes: list[Lane], moves: Transitions, pushes: Int64s, new: Int64s

@@ -1,0 +1,97 @@
+"""Launches from the call to the kernel's end: time in the call, in the queue, and running."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.events import Distribution, LaunchDelta
+from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped
+from gputui.sources.capture.calls import Calls
+
+_DTYPE = np.dtype(
+    [
+        ("thread", "u4"),
+        ("name", "u4"),
+        ("place", "i8"),
+        ("total", "i8"),
+        ("call", "i8"),
+        ("queue", "i8"),
+        ("kernel", "i8"),
+    ]
+)
+_KERNEL_BITS = 24
+
+
+class Launches:
+    """The launches of one process since they were last collected."""
+
+    def __init__(self, process: int, calls: Calls) -> None:
+        self._process = process
+        self._calls = calls
+        self._parts: list[Slots] = []
+
+    def add(
+        self,
+        calls: Slots,
+        devices: Int64s,
+        kernels: Int64s,
+        starts_ns: Int64s,
+        durations: Int64s,
+    ) -> None:
+        """Kernels beside the call that launched each; those without a call are left out."""
+        part = np.empty(len(calls), _DTYPE)
+        part["thread"] = calls["thread"]
+        part["name"] = calls["name"]
+        part["place"] = devices << _KERNEL_BITS | kernels
+        part["call"] = durations_ns(calls["start"], calls["end"])
+        part["queue"] = starts_ns - calls["end"]
+        part["kernel"] = durations
+        ends_ns = np.maximum(calls["end"], starts_ns + durations)
+        part["total"] = durations_ns(calls["start"], ends_ns)
+        known = (calls["sequence"] >= 0) & (starts_ns > 0)
+        self._parts.append(part if known.all() else part[known])
+
+    def collect(self) -> tuple[LaunchDelta, ...]:
+        """What was launched since the last call."""
+        parts, self._parts = self._parts, []
+        if not sum(map(len, parts)):
+            return ()
+        launched = np.concatenate(parts)
+        threads, thread_of = np.unique(launched["thread"], return_inverse=True)
+        names, name_of = np.unique(launched["name"], return_inverse=True)
+        places, place_of = np.unique(launched["place"], return_inverse=True)
+        keys = (thread_of * len(names) + name_of) * len(places) + place_of
+        queued = launched["queue"] > 0
+        queue = dict(grouped(keys[queued], launched["queue"][queued]))
+        columns = (grouped(keys, launched[name].copy()) for name in ("total", "call", "kernel"))
+        return tuple(
+            self._delta(
+                int(threads[key // (len(names) * len(places))]),
+                int(names[key // len(places) % len(names)]),
+                int(places[key % len(places)]),
+                (total, call, running),
+                queue.get(key),
+            )
+            for (key, total), (_, call), (_, running) in zip(*columns, strict=True)
+        )
+
+    def _delta(
+        self,
+        thread: int,
+        name: int,
+        place: int,
+        times: tuple[Distribution, Distribution, Distribution],
+        queue: Distribution | None,
+    ) -> LaunchDelta:
+        total, call, running = times
+        return LaunchDelta(
+            process=self._process,
+            thread=thread,
+            device=place >> _KERNEL_BITS,
+            name=self._calls.name(name),
+            kernel=place & ((1 << _KERNEL_BITS) - 1),
+            total=total,
+            call=call,
+            queue=queue,
+            kernel_time=running,
+        )
