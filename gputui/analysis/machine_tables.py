@@ -110,8 +110,9 @@ def _pipe_table(session: Session) -> Table:
 
 def _state_table(session: Session) -> Table:
     def cells(gpu: Gpu) -> tuple[Cell, ...]:
-        sample, facts, status = newest_sample(gpu), gpu.facts, gpu.status
-        energy = status.energy_joules if status else None
+        sample, facts = newest_sample(gpu), gpu.facts
+        status = gpu.status or GpuStatus(time_ns=0, gpu=facts.index)
+        energy = status.energy_joules
         state = sample.performance_state
         reasons = sample.throttle_reasons
         return (
@@ -119,9 +120,9 @@ def _state_table(session: Session) -> Table:
             formats.MISSING if state is None else f"P{state}",
             of_whole(sample.sm_clock_mhz, facts.max_sm_clock_mhz, _whole),
             of_whole(sample.memory_clock_mhz, facts.max_memory_clock_mhz, _whole),
-            _with_unit(sample.temperature_margin_celsius, "°C"),
+            _with_unit(status.temperature_margin_celsius, "°C"),
             _with_unit(sample.memory_temperature_celsius, "°C"),
-            sample.fan_percent,
+            status.fan_percent,
             None if energy is None else energy / 3600,
             formats.MISSING if reasons is None else ", ".join(reasons) or "no",
         )

@@ -41,9 +41,7 @@ _SAMPLE: tuple[tuple[str, str, float, str], ...] = (
     ("power_instant_watts", "power_instant_watts", 1, "Power now"),
     ("power_limit_watts", "power_limit_watts", 1, "Power limit in force"),
     ("temperature_celsius", "temperature_celsius", 1, "Temperature of the GPU"),
-    ("temperature_margin_celsius", "temperature_margin_celsius", 1, "Degrees left to slowdown"),
     ("memory_temperature_celsius", "memory_temperature_celsius", 1, "Temperature of the memory"),
-    ("fan_percent", "fan_ratio", _PERCENT, "Fan speed"),
     ("performance_state", "performance_state", 1, "0 is the fastest"),
     ("sm_clock_mhz", "sm_clock_hertz", _MHZ, "Clock of the SMs"),
     ("memory_clock_mhz", "memory_clock_hertz", _MHZ, "Clock of the memory"),
@@ -57,15 +55,17 @@ _SAMPLE: tuple[tuple[str, str, float, str], ...] = (
 )
 """Field of a sample, metric, factor to the base unit, help."""
 
-_STATUS: tuple[tuple[str, str, str], ...] = (
-    ("pcie_link_generation", "pcie_link_generation", "Generation of the PCIe link now"),
-    ("pcie_link_width", "pcie_link_lanes", "Lanes of the PCIe link now"),
-    ("nvlink_active_count", "nvlink_active_links", "NVLinks that are up"),
-    ("bar1_used_bytes", "bar1_used_bytes", "BAR1 in use"),
-    ("ecc_enabled", "ecc_enabled", "1 when memory errors are corrected"),
-    ("retired_pages", "retired_pages", "Pages of memory taken out of use"),
-    ("row_remapping_pending", "row_remapping_pending", "1 when a reset is needed to remap"),
-    ("row_remapping_failed", "row_remapping_failed", "1 when rows could not be remapped"),
+_STATUS: tuple[tuple[str, str, float, str], ...] = (
+    ("temperature_margin_celsius", "temperature_margin_celsius", 1, "Degrees left to slowdown"),
+    ("fan_percent", "fan_ratio", _PERCENT, "Fan speed"),
+    ("pcie_link_generation", "pcie_link_generation", 1, "Generation of the PCIe link now"),
+    ("pcie_link_width", "pcie_link_lanes", 1, "Lanes of the PCIe link now"),
+    ("nvlink_active_count", "nvlink_active_links", 1, "NVLinks that are up"),
+    ("bar1_used_bytes", "bar1_used_bytes", 1, "BAR1 in use"),
+    ("ecc_enabled", "ecc_enabled", 1, "1 when memory errors are corrected"),
+    ("retired_pages", "retired_pages", 1, "Pages of memory taken out of use"),
+    ("row_remapping_pending", "row_remapping_pending", 1, "1 when a reset is needed to remap"),
+    ("row_remapping_failed", "row_remapping_failed", 1, "1 when rows could not be remapped"),
 )
 
 
@@ -187,10 +187,10 @@ def _status(families: _Families, gpu: Gpu, labels: dict[str, str]) -> None:
     status = gpu.status
     if status is None:
         return
-    for field, name, text in _STATUS:
+    for field, name, factor, text in _STATUS:
         value = getattr(status, field)
         if value is not None:
-            families.gauge(f"gpu_{name}", text, labels, value)
+            families.gauge(f"gpu_{name}", text, labels, value * factor)
     for value, name, text in (
         (status.energy_joules, "energy_joules", "Energy since the driver was loaded"),
         (status.pcie_replays, "pcie_replays", "PCIe packets sent again"),

@@ -83,8 +83,7 @@ class Device:
                 pcie, pcie_reasons = read_pcie(self._library, self._handle)
             if not status:
                 return SlowReading(None, self.slow.reasons, pcie, pcie_reasons)
-            mig = self._facts.mig_enabled
-            told, reasons = read_status(self._library, self._handle, self.index, mig, self._xids)
+            told, reasons = read_status(self._library, self._handle, self._facts, self._xids)
             return SlowReading(told, reasons, pcie, pcie_reasons)
         except DriverError as error:
             return SlowReading(None, {"status": error.reason}, {}, {})
@@ -127,7 +126,6 @@ class Device:
         self._xids.poll()
         memory = self._read_memory(handle, facts, fields)
         bits = read("throttle_reasons", library.clock_event_bits, handle)
-        celsius = read("temperature_celsius", library.temperature_celsius, handle)
         instant, memory_celsius = self._read_sensors(handle, fields)
         gpm = self._read_counters(handle, facts, fields)
         counted = gpm.values.get
@@ -149,10 +147,8 @@ class Device:
             power_watts=read("power_watts", library.power_watts, handle),
             power_instant_watts=instant,
             power_limit_watts=read("power_limit_watts", library.power_limit_watts, handle),
-            temperature_celsius=celsius,
-            temperature_margin_celsius=self._read_margin(handle, facts, celsius, fields),
+            temperature_celsius=read("temperature_celsius", library.temperature_celsius, handle),
             memory_temperature_celsius=memory_celsius,
-            fan_percent=read("fan_percent", library.fan_percent, handle),
             performance_state=read("performance_state", library.performance_state, handle),
             sm_clock_mhz=read("sm_clock_mhz", library.sm_clock_mhz, handle),
             memory_clock_mhz=read("memory_clock_mhz", library.memory_clock_mhz, handle),
@@ -205,17 +201,6 @@ class Device:
             return None, None
         instant, celsius = both
         return fields.take(names[0], instant), fields.take(names[1], celsius)
-
-    def _read_margin(
-        self, handle: Handle, facts: GpuFacts, celsius: float | None, fields: Fields
-    ) -> float | None:
-        """The driver's own figure or, where it has none, the way to the slowdown threshold."""
-        name = "temperature_margin_celsius"
-        margin = fields.read(name, self._library.temperature_margin_celsius, handle)
-        if margin is None and None not in (celsius, facts.temperature_slowdown_celsius):
-            del fields.reasons[name]
-            margin = facts.temperature_slowdown_celsius - celsius  # type: ignore[operator]
-        return margin
 
     def _read_instances(self, fields: Fields) -> tuple[MigSample, ...]:
         return () if self._instances is None else self._instances.read(fields.reasons)

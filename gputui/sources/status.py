@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from gputui.events import GpuStatus
+from gputui.events import GpuFacts, GpuStatus
 from gputui.sources.library import GPU_IS_LOST, DriverError, Handle, Library, XidWatch
 from gputui.sources.reading import Fields
 
@@ -77,10 +77,10 @@ def read_pcie(library: Library, handle: Handle) -> tuple[dict[str, float], dict[
 
 
 def read_status(
-    library: Library, handle: Handle, index: int, mig: bool | None, xids: Xids
+    library: Library, handle: Handle, facts: GpuFacts, xids: Xids
 ) -> tuple[GpuStatus, dict[str, str]]:
     """The status, and why fields are missing. Raises `DriverError` for a lost GPU."""
-    fields = Fields(mig)
+    fields = Fields(facts.mig_enabled)
     read = fields.read
     rows = read("remapped_rows_corrected", library.remapped_rows, handle)
     if rows is None:
@@ -91,7 +91,9 @@ def read_status(
         fields.reasons["xid_count"] = xids.reason
     status = GpuStatus(
         time_ns=time.time_ns(),
-        gpu=index,
+        gpu=facts.index,
+        temperature_margin_celsius=_margin(library, handle, facts, fields),
+        fan_percent=read("fan_percent", library.fan_percent, handle),
         remapped_rows_corrected=None if rows is None else rows.corrected,
         remapped_rows_uncorrected=None if rows is None else rows.uncorrected,
         row_remapping_pending=None if rows is None else rows.pending,
@@ -123,3 +125,17 @@ def read_status(
         ),
     )
     return status, fields.reasons
+
+
+def _margin(library: Library, handle: Handle, facts: GpuFacts, fields: Fields) -> float | None:
+    """The driver's own figure or, where it has none, the way to the slowdown threshold."""
+    name = "temperature_margin_celsius"
+    margin = fields.read(name, library.temperature_margin_celsius, handle)
+    threshold = facts.temperature_slowdown_celsius
+    if margin is not None or threshold is None:
+        return margin
+    celsius = fields.read(name, library.temperature_celsius, handle)
+    if celsius is None:
+        return None
+    del fields.reasons[name]
+    return threshold - celsius

@@ -67,7 +67,6 @@ def test_every_figure_of_an_h200(probe: Probe) -> None:
         nvlink_tx_bytes_per_s=146_000 * MIB,
         throttle_reasons=(),
         power_instant_watts=640.5,
-        temperature_margin_celsius=33.0,
         memory_temperature_celsius=61.0,
         performance_state=0,
         video_clock_mhz=1545,
@@ -274,7 +273,7 @@ def test_a_figure_that_fails_is_none_with_its_reason_and_harms_no_other(
     expected = {name: ERRORS[error] for call, error in failing.items() for name in FIELDS_OF[call]}
     assert {name: reading.reasons().get(name) for name in expected} == expected
     missing = {name for name in SAMPLE_FIELDS if getattr(reading.gpu(), name) is None}
-    assert missing == set(expected) | {"fan_percent"}
+    assert missing == set(expected)
 
 
 def test_facts_that_are_missing_have_reasons_too(machine: FakeMachine, probe: Probe) -> None:
@@ -389,7 +388,7 @@ def test_an_old_driver_without_the_newer_functions(
         "xid_count",
     ):
         assert reading.reasons()[name] == unknown
-    assert gpu.temperature_margin_celsius == 89 - 54
+    assert reading.status().temperature_margin_celsius == 89 - 54
     (process,) = reading.sample.processes or ()
     assert (process.pid, process.gpu_memory_bytes, process.sm_percent) == (4000000, 1000, None)
     assert reading.host_reasons["processes.sm_percent"] == unknown

@@ -18,6 +18,7 @@ def test_the_status_of_an_h200(probe: Probe) -> None:
         time_ns=status.time_ns,
         gpu=0,
         energy_joules=1234567.89,
+        temperature_margin_celsius=33.0,
         throttle_seconds={
             "power cap": 12.0,
             "thermal slowdown (software)": 0.0,
@@ -111,7 +112,7 @@ def test_the_margin_is_the_way_to_the_threshold_where_the_driver_tells_none(
     machine.gpus[0]["nvmlDeviceGetMarginTemperature"] = NOT_SUPPORTED
     machine.write()
     reading = probe.once()
-    assert reading.gpu().temperature_margin_celsius == 89 - 54
+    assert reading.status().temperature_margin_celsius == 89 - 54
     assert reading.reasons() == {}
 
 
