@@ -256,7 +256,6 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
     temperature_margin_celsius: float | None = None
     """How much hotter the GPU may get before it slows down."""
     fan_percent: float | None = None
-    """How much hotter the GPU may get before it slows down."""
     throttle_seconds: dict[str, float] | None = None
     """By reason, in the words of `throttle_reasons`."""
     pcie_link_generation: int | None = None
