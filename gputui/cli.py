@@ -110,6 +110,7 @@ def _main_parser() -> _Parser:
         help="keep every range, call and kernel in FILE.gputui-trace")  # fmt: skip
     add("--trace-limit", metavar="SIZE", help="most a trace may take (default 1G); oldest go first")
     add("--speed", type=float, metavar="X", help="with --replay: 0.25 to 64 times")
+    add("--follow", action="store_true", help="with --replay: wait for what is still written")
     add("--start", metavar="TIME", help="with --replay: begin at 30s, 5m, 1h")
     add("-i", "--interval", type=float, metavar="SEC",
         help="seconds between samples (default 1, least 0.1)")  # fmt: skip
@@ -174,6 +175,7 @@ def _check_combination(options: argparse.Namespace, command: list[str] | None) -
         ("--duration", "--record", not options.duration or options.record),
         ("--prometheus", "--record", not options.prometheus or options.record),
         ("--speed", "--replay or --demo", not options.speed or options.replay or options.demo),
+        ("--follow", "--replay", not options.follow or options.replay),
         ("--start", "--replay or --demo", not options.start or options.replay or options.demo),
         ("-o", "a recording", not options.output or not modes or options.record),
         ("--rotate", "a recording", not options.rotate or not modes or options.record),
@@ -341,14 +343,19 @@ def _run_app(connect: Connect, settings: Settings, *, shows_run: bool) -> int:
     from gputui.session import Session
     from gputui.ui import Options, run_app
 
-    look = Options(theme=settings.theme, ascii=settings.ascii, shows_run=shows_run)
+    look = Options(
+        theme=settings.theme,
+        ascii=settings.ascii,
+        shows_run=shows_run,
+        readonly=settings.readonly,
+    )
     return run_app(connect, Session(), look)
 
 
 def _replay(options: argparse.Namespace, settings: Settings) -> int:
     start_s = _seconds(options.start, "--start") if options.start else 0.0
     path = str(Path(__file__).with_name("demo.gputui")) if options.demo else options.replay
-    from gputui.sources.replay import MAXIMUM_SPEED, MINIMUM_SPEED, Replay
+    from gputui.playback import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
 
     speed = options.speed if options.speed is not None else 1.0
     if not MINIMUM_SPEED <= speed <= MAXIMUM_SPEED:
@@ -356,7 +363,9 @@ def _replay(options: argparse.Namespace, settings: Settings) -> int:
     _need_terminal()
 
     def connect(notify: Callable[[], None]) -> Source:
-        return Replay.open(path, notify, speed=speed, start_s=start_s)
+        return Playback.open(
+            path, notify, speed=speed, start_s=start_s, follow=options.follow
+        )
 
     return _run_app(connect, settings, shows_run=True)
 

@@ -1,0 +1,8 @@
+"""A recording as a source that can be halted, stepped and moved through: live, but in the past."""
+
+from __future__ import annotations
+
+from gputui.playback.index import Moment
+from gputui.playback.player import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
+
+__all__ = ["MAXIMUM_SPEED", "MINIMUM_SPEED", "Moment", "Playback"]

@@ -1,0 +1,69 @@
+"""Independent copies of a session: what changes is copied, what never does is shared."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from gputui.session import Session
+
+_SHARED = (str, int, float, bool, bytes, tuple, frozenset, type(None))
+
+
+def clone(session: Session) -> Session:
+    """A session that goes its own way from here on.
+
+    Events and other frozen records are shared; containers and objects that grow are copied once,
+    however many point at them.
+    """
+    copy = Session()
+    known: dict[int, Any] = {id(session): copy}
+    for name, value in vars(session).items():
+        # Tables of methods belong to the session that made them.
+        if name != "_folds":
+            setattr(copy, name, _copied(value, known))
+    return copy
+
+
+def _copied(value: Any, known: dict[int, Any]) -> Any:
+    if isinstance(value, _SHARED):
+        return value
+    found = known.get(id(value))
+    if found is not None:
+        return found
+    kind: Any = type(value)
+    if kind is dict:
+        result: dict[Any, Any] = {}
+        known[id(value)] = result
+        result.update((key, _copied(item, known)) for key, item in value.items())
+        return result
+    if kind is list:
+        items: list[Any] = []
+        known[id(value)] = items
+        items.extend(_copied(item, known) for item in value)
+        return items
+    if kind is set:
+        return set(value)
+    if kind is deque:
+        # Histories hold what is frozen: moments, samples, lines.
+        known[id(value)] = copy = deque(value, value.maxlen)
+        return copy
+    if kind.__module__.startswith("gputui.") and not _is_frozen(kind):
+        thing = kind.__new__(kind)
+        known[id(value)] = thing
+        for name in _attributes(value):
+            object.__setattr__(thing, name, _copied(getattr(value, name), known))
+        return thing
+    return value
+
+
+def _is_frozen(kind: type) -> bool:
+    parameters = getattr(kind, "__dataclass_params__", None) or getattr(
+        kind, "__struct_config__", None
+    )
+    return bool(parameters is not None and parameters.frozen)
+
+
+def _attributes(value: object) -> list[str]:
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [*slots, *getattr(value, "__dict__", {})]

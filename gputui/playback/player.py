@@ -1,0 +1,354 @@
+"""Plays a recording: at any speed, from any moment, step by step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gputui.events import AnyEvent, MachineSample
+from gputui.hub import Hub
+from gputui.journal import JournalReader
+from gputui.playback.index import Index, Moment
+from gputui.session import Session
+from gputui.sources.recordings import Recording, open_recording
+
+MINIMUM_SPEED = 0.25
+MAXIMUM_SPEED = 64.0
+
+_BATCH_NS = 20_000_000
+_WAIT_S = 0.5
+
+
+class Playback:
+    """Emits a recording's events as time passes. Every control returns at once.
+
+    After a jump the view's state is another one: `take` gives it together with the events that
+    continue it. Who never jumps may take the events from `hub` alone.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        notify: Callable[[], None],
+        *,
+        speed: float = 1.0,
+        start_s: float = 0.0,
+        follows: bool = False,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """`start_s` seconds are passed over at once.
+
+        With `follows` the newest event is shown as soon as it is there, until time is halted or
+        moved; `stop` ends the waiting of a recording that is followed.
+        """
+        self.name = recording.name
+        self._recording = recording
+        self._notify = notify
+        self._stop = stop
+        self._index = Index(recording)
+        self._lock = threading.Condition()
+        self._hub = Hub(notify)
+        self._speed = min(MAXIMUM_SPEED, max(MINIMUM_SPEED, speed))
+        self._paused = False
+        self._closing = False
+        self._ended = False
+        self._is_live = follows
+        self._follows = follows
+        self._number = 0
+        self._position_ns: int | None = None
+        self._start_ns = int(start_s * 1e9)
+        self._target: Callable[[], int | None] | None = None
+        self._steps = 0
+        self._session: Session | None = None
+        self._indexer = threading.Thread(target=self._index.build, name="index", daemon=True)
+        # A read of stdin cannot be interrupted: the threads must not hold the exit up.
+        self._thread = threading.Thread(target=self._main, name="playback", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        notify: Callable[[], None],
+        *,
+        speed: float = 1.0,
+        start_s: float = 0.0,
+        follow: bool = False,
+    ) -> Playback:
+        """What is at `path` (see open_recording), "-" for standard input, which is followed.
+
+        With `follow` a file that is still written is waited for. Raises JournalError.
+        """
+        if follow and path != "-":
+            stop = threading.Event()
+            reader = JournalReader.open(Path(path), stop)
+            return cls(reader, notify, speed=speed, start_s=start_s, follows=True, stop=stop)
+        recording = open_recording(path)
+        return cls(recording, notify, speed=speed, start_s=start_s, follows=path == "-")
+
+    @property
+    def hub(self) -> Hub:
+        """Where its events are; another one after each jump."""
+        return self._hub
+
+    def start(self) -> None:
+        """Start reading and emitting."""
+        self._indexer.start()
+        self._thread.start()
+
+    def close(self) -> bool:
+        """Stop. Always True: a replay leaves nothing behind."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify_all()
+        if self._stop is not None:
+            self._stop.set()
+        self._index.close()
+        return True
+
+    # --- how it goes
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether time stands still."""
+        return self._paused
+
+    @is_paused.setter
+    def is_paused(self, paused: bool) -> None:
+        with self._lock:
+            self._paused = paused
+            if paused:
+                self._follows = False
+            self._lock.notify_all()
+
+    @property
+    def speed(self) -> float:
+        """Recorded seconds a second, between 0.25 and 64."""
+        return self._speed
+
+    @speed.setter
+    def speed(self, speed: float) -> None:
+        with self._lock:
+            self._speed = min(MAXIMUM_SPEED, max(MINIMUM_SPEED, speed))
+            self._lock.notify_all()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every event was emitted."""
+        return self._ended
+
+    @property
+    def damage(self) -> str | None:
+        """Where the recording is cut or damaged, once reading got there."""
+        return self._recording.damage
+
+    @property
+    def position_s(self) -> float:
+        """How far into the recording this is."""
+        position_ns = self._position_ns
+        return 0.0 if position_ns is None else (position_ns - self._index.first_ns) / 1e9
+
+    @property
+    def length_s(self) -> float:
+        """How long the recording is, as far as it has been read (see `is_read`)."""
+        return (self._index.last_ns - self._index.first_ns) / 1e9
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the recording was read to its end, so that its length is known."""
+        return self._index.is_complete
+
+    @property
+    def moments(self) -> list[Moment]:
+        """What there is to jump to, as far as the recording has been read."""
+        return list(self._index.moments)
+
+    # --- moving
+
+    def seek(self, seconds: float) -> None:
+        """Go to a time from the beginning; over the end is the end, of a recording that is still
+        written its newest event, and those that come."""
+
+        def target() -> int | None:
+            if not self._index.wait(0, _WAIT_S):
+                return None
+            time_ns = self._index.first_ns + int(max(0.0, seconds) * 1e9)
+            if self._is_live and time_ns >= self._index.last_ns:
+                self._follows = True
+                return len(self._index)
+            known = self._index.wait_for_time(time_ns, _WAIT_S)
+            return max(1, self._index.number_at(time_ns)) if known else None
+
+        self._go(target)
+
+    def skip(self, seconds: float) -> None:
+        """Go forward, or back, from here."""
+        self.seek(self.position_s + seconds)
+
+    def step(self, ticks: int = 1) -> None:
+        """Halt, and go on by one sample of the machine; by so many, backwards if negative."""
+        if ticks > 0:
+            with self._lock:
+                self._paused, self._follows = True, False
+                self._steps += ticks
+                self._lock.notify_all()
+            return
+        self.is_paused = True
+        self._go(lambda: self._back(-ticks))
+
+    def next_phase(self) -> None:
+        """Go to the next change of phase; nothing happens where there is none."""
+        self._go_to_moment(lambda moment: moment.kind == "phase")
+
+    def next_event(self) -> None:
+        """Go to the next start, exit, lack of memory, throttling or loss of a process."""
+        self._go_to_moment(lambda moment: moment.kind != "phase")
+
+    def take(self) -> tuple[Session | None, list[AnyEvent]]:
+        """What is new: after a jump the state to go on from, once, which is the caller's; and
+        the events that came since."""
+        with self._lock:
+            session, self._session = self._session, None
+            return session, self._hub.take()
+
+    def _go(self, target: Callable[[], int | None]) -> None:
+        with self._lock:
+            self._target = target
+            self._follows = False
+            self._lock.notify_all()
+
+    def _go_to_moment(self, wanted: Callable[[Moment], bool]) -> None:
+        def target() -> int | None:
+            found = next(
+                (
+                    moment.number + 1
+                    for moment in self._index.moments
+                    if moment.number >= self._number and wanted(moment)
+                ),
+                None,
+            )
+            if found is None and self._index.is_complete:
+                return self._number
+            if found is None:
+                self._index.wait(len(self._index), _WAIT_S)
+            return found
+
+        self._go(target)
+
+    def _back(self, ticks: int) -> int:
+        """The event after the sample that is `ticks` before the one that is shown."""
+        number, left = self._number, ticks + 1
+        while number > 1:
+            first = max(0, number - 256)
+            for back, event in enumerate(reversed(list(self._index.events(first, number)))):
+                if isinstance(event, MachineSample):
+                    left -= 1
+                    if not left:
+                        return number - back
+            number = first
+        return 1
+
+    # --- the thread
+
+    def _main(self) -> None:
+        if self._start_ns:
+            self.seek(self._start_ns / 1e9)
+        while not self._closing:
+            if self._target is not None:
+                self._jump()
+            elif self._steps:
+                self._step_once()
+            elif self._paused:
+                with self._lock:
+                    self._lock.wait_for(lambda: self._is_asked() or not self._paused)
+            elif not self._play():
+                self._ended = self._index.is_complete and self._number >= len(self._index)
+                if self._ended:
+                    self._notify()
+                    with self._lock:
+                        self._lock.wait_for(self._is_asked)
+                else:
+                    self._index.wait(self._number, _WAIT_S)
+
+    def _is_asked(self) -> bool:
+        return self._closing or self._target is not None or self._steps > 0
+
+    def _jump(self) -> None:
+        asked = self._target
+        number = asked() if asked is not None else None
+        if number is None:
+            return  # not read so far yet; asked again
+        with self._lock:
+            if self._target is not asked:
+                return  # another jump was asked for meanwhile
+            self._target = None
+        number = min(number, len(self._index))
+        if number == self._number:
+            return
+        session = self._index.state(number)
+        hub = Hub(self._notify)
+        # A hub waits for the header before it hands anything out; the state has it already.
+        hub.emit(list(self._index.events(0, 1)))
+        hub.take()
+        with self._lock:
+            self._session = session
+            self._hub = hub
+            self._number = number
+            self._position_ns = self._index.time_of(number - 1) if number else None
+            self._ended = False
+        self._notify()
+
+    def _step_once(self) -> None:
+        first = self._number
+        last = first
+        while self._index.wait(last, _WAIT_S) and not self._closing:
+            [event] = self._index.events(last, last + 1)
+            last += 1
+            if isinstance(event, MachineSample):
+                break
+        with self._lock:
+            self._steps = max(0, self._steps - 1)
+        self._emit(first, last)
+
+    def _play(self) -> bool:
+        """Emit what is due next, when it is due; False where nothing more is there."""
+        if self._number >= len(self._index):
+            return False
+        if self._follows:
+            self._emit(self._number, len(self._index))
+            return True
+        due_ns = self._index.time_of(self._number)
+        if self._position_ns is not None and not self._pass(due_ns - self._position_ns):
+            return True
+        last = min(self._index.number_at(due_ns + _BATCH_NS), self._number + 4096)
+        self._emit(self._number, max(last, self._number + 1))
+        return True
+
+    def _emit(self, first: int, last: int) -> None:
+        if last <= first:
+            return
+        events: list[AnyEvent] = list(self._index.events(first, last))
+        with self._lock:
+            if self._target is not None:
+                return  # a jump comes first
+            self._number = last
+            self._position_ns = self._index.time_of(last - 1)
+            hub = self._hub
+        hub.emit(events)
+
+    def _pass(self, recorded_ns: int) -> bool:
+        """Let `recorded_ns` of the recording pass; False when something else is asked for."""
+        left = recorded_ns / 1e9
+        with self._lock:
+            while left > 0 and not self._is_asked():
+                if self._paused:
+                    return False
+                before = time.monotonic()
+                speed = self._speed
+                self._lock.wait(left / speed)
+                passed = (time.monotonic() - before) * speed
+                left -= passed
+                if self._position_ns is not None:
+                    self._position_ns += int(passed * 1e9)
+            return not self._is_asked()

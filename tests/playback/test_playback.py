@@ -1,0 +1,265 @@
+"""Replays: paced, halted, stepped, moved through, followed; the state is that of the fold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gputui.analysis.summary import summary_document
+from gputui.events import (
+    AnyEvent,
+    GpuSample,
+    HostSample,
+    MachineSample,
+    RunEnded,
+    RunProgress,
+)
+from gputui.journal import JournalReader, JournalWriter
+from gputui.playback import Playback
+from gputui.playback.clone import clone
+from gputui.playback.index import Index
+from gputui.session import Session
+from tests.events_for_tests import at, gpu, header, run_ended, run_started
+
+LONG_S = 30.0
+"""How long a test waits for what must come at once before it fails."""
+
+
+class View:
+    """What a screen does: takes what is new each time it is told that there is something."""
+
+    def __init__(self) -> None:
+        self.session = Session()
+        self.changed = threading.Condition()
+        self.notices = 0
+        self.playback: Playback | None = None
+
+    def notify(self) -> None:
+        with self.changed:
+            self.notices += 1
+            self.changed.notify_all()
+
+    def take(self) -> None:
+        assert self.playback is not None
+        session, events = self.playback.take()
+        if session is not None:
+            self.session = session
+        self.session.apply(events)
+
+    def until(self, samples: int) -> None:
+        """Take until the session has so many samples."""
+
+        def reached() -> bool:
+            self.take()
+            return self.session.samples == samples
+
+        with self.changed:
+            assert self.changed.wait_for(reached, LONG_S), self.session.samples
+
+
+def sample(second: float, power: float, *throttled: str) -> MachineSample:
+    reading = GpuSample(index=0, power_watts=power, throttle_reasons=throttled)
+    return MachineSample(time_ns=at(second), host=HostSample(), gpus=(reading,))
+
+
+def session_events(seconds: int = 600) -> list[AnyEvent]:
+    """A sample a second; a run from 10 to 500 with two stages; throttling from 300 to 310."""
+    events: list[AnyEvent] = [header(gpu())]
+    for second in range(1, seconds):
+        if second == 10:
+            events.append(msgspec.structs.replace(run_started(), time_ns=at(second)))
+        if second in (20, 200):
+            stage = "prefill" if second == 20 else "decode"
+            events.append(RunProgress(time_ns=at(second), run=1, stage=stage, done=1))
+        if second == 500:
+            events.append(RunEnded(time_ns=at(500), run=1, exit_code=1, reason="status 1"))
+        throttled = ("sw_thermal_slowdown",) if 300 <= second < 310 else ("gpu_idle",)
+        events.append(sample(second + 0.5, float(second), *throttled))
+    return events
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    writer = JournalWriter(tmp_path / "x.gputui.gz")
+    writer.write(session_events())
+    writer.close()
+    return tmp_path / "x.gputui.gz"
+
+
+@pytest.fixture
+def view(path: Path) -> Iterator[View]:
+    """A halted replay of that, with its view."""
+    view = View()
+    playback = Playback.open(str(path), view.notify)
+    playback.is_paused = True
+    view.playback = playback
+    playback.start()
+    yield view
+    playback.close()
+
+
+def power(view: View) -> float | None:
+    reading = view.session.gpus[0].sample
+    return reading.power_watts if reading else None
+
+
+def test_a_jump_shows_the_state_at_that_time(view: View) -> None:
+    assert view.playback is not None
+    for second in (450, 3, 599, 450, 100):
+        view.playback.seek(second + 0.75)
+        view.until(min(second, 599))
+        assert power(view) == min(second, 599)
+        folded = Session()
+        folded.apply(event for event in session_events() if event.time_ns <= at(second + 0.75))
+        assert len(view.session.gpus[0].history) == len(folded.gpus[0].history)
+        if folded.run:
+            assert view.session.run is not None
+            assert summary_document(view.session, view.session.run) == summary_document(
+                folded, folded.run
+            )
+
+
+def test_over_the_end_is_the_end_and_before_the_start_is_the_start(view: View) -> None:
+    assert view.playback is not None
+    view.playback.seek(1e9)
+    view.until(599)
+    assert view.playback.is_read
+    assert view.playback.length_s == pytest.approx(599.5)
+    view.playback.seek(-5)
+    view.until(0)
+    assert view.playback.position_s == 0.0
+
+
+def test_steps_go_a_sample_at_a_time_both_ways(view: View) -> None:
+    assert view.playback is not None
+    view.playback.seek(100.75)
+    view.until(100)
+    view.playback.step()
+    view.until(101)
+    view.playback.step(2)
+    view.until(103)
+    view.playback.step(-1)
+    view.until(102)
+    view.playback.step(-10)
+    view.until(92)
+    assert view.playback.is_paused
+
+
+def test_skips_are_relative(view: View) -> None:
+    assert view.playback is not None
+    view.playback.seek(100.5)
+    view.until(100)
+    view.playback.skip(10)
+    view.until(110)
+    view.playback.skip(-60)
+    view.until(50)
+
+
+def test_jumps_to_phases_and_events(view: View) -> None:
+    assert view.playback is not None
+    view.playback.next_phase()
+    view.until(19)
+    view.playback.next_phase()
+    view.until(199)
+    view.playback.next_event()
+    view.until(300)
+    assert power(view) == 300
+    view.playback.next_event()
+    view.until(499)
+    assert view.session.run is not None
+    assert view.session.run.ended is not None
+    view.playback.seek(599)
+    view.until(598)
+    assert [(moment.kind, moment.text) for moment in view.playback.moments] == [
+        ("run", "inference started"),
+        ("phase", "prefill"),
+        ("phase", "decode"),
+        ("throttle", "GPU 0 throttles: sw_thermal_slowdown"),
+        ("exit", "status 1"),
+    ]
+
+
+def test_it_plays_on_from_where_it_jumped(view: View) -> None:
+    assert view.playback is not None
+    view.playback.speed = 64
+    view.playback.seek(590)
+    view.until(589)
+    view.playback.is_paused = False
+    view.until(599)
+    with view.changed:
+        assert view.changed.wait_for(lambda: view.playback and view.playback.has_ended, LONG_S)
+    view.playback.seek(595.75)
+    view.until(599)
+
+
+def test_speed_is_kept_within_its_limits(view: View) -> None:
+    assert view.playback is not None
+    view.playback.speed = 1000
+    assert view.playback.speed == 64
+    view.playback.speed = 0
+    assert view.playback.speed == 0.25
+
+
+def test_it_begins_where_it_was_told(path: Path) -> None:
+    view = View()
+    view.playback = playback = Playback.open(str(path), view.notify, start_s=400.75)
+    playback.is_paused = True
+    playback.start()
+    view.until(400)
+    playback.close()
+
+
+def test_a_file_that_grows_is_shown_as_it_does(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path)
+    events = session_events(20)
+    writer.write(events[:5])
+    view = View()
+    view.playback = playback = Playback.open(str(path), view.notify, follow=True)
+    playback.start()
+    view.until(4)
+    writer.write(events[5:8])
+    view.until(7)
+    playback.seek(2.75)
+    view.until(2)
+    writer.write(events[8:])
+    writer.close()
+    playback.seek(19.75)
+    view.until(19)
+    playback.close()
+
+
+def test_a_real_session_is_the_same_from_any_side(h200_path: Path) -> None:
+    """Forwards to every 20th event, from states kept on the way, as folded from the start."""
+    events = list(JournalReader.open(h200_path))
+    index = Index(JournalReader.open(h200_path))
+    index.build()
+    assert index.is_complete
+    folded = Session()
+    for number, event in enumerate(events, 1):
+        folded.apply((event,))
+        if number % 20 == 0 or number == len(events):
+            state = index.state(number)
+            assert state.samples == folded.samples
+            assert (state.run is None) == (folded.run is None)
+            if state.run and folded.run:
+                assert summary_document(state, state.run) == summary_document(folded, folded.run)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    session = Session()
+    session.apply([header(gpu()), run_started()])
+    copy = clone(session)
+    session.apply([sample(2, 5.0), run_ended()])
+    assert copy.samples == 0
+    assert copy.run is not None
+    assert copy.run.ended is None
+    copy.apply([sample(2, 7.0), run_ended()])
+    assert copy.run.ended is not None
+    reading = session.gpus[0].sample
+    assert reading is not None
+    assert reading.power_watts == 5.0
