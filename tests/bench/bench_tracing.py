@@ -74,7 +74,9 @@ def _alone(command: list[str]) -> float:
     done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     try:
         text = done.stdout.decode()
-        results = json.loads(text[text.index("{") :])["results"]
+        # nsys writes words of its own around the document.
+        document, _ = json.JSONDecoder().raw_decode(text[text.index("{\n") :])
+        results = document["results"]
     except (ValueError, KeyError):
         sys.exit(f"{command[0]} failed: {done.stderr.decode()[-2000:]}")
     return float(results["tpot_ms"]) * 1e3
