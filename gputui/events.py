@@ -471,8 +471,8 @@ class RangeDelta(Record, frozen=True, kw_only=True):
     `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one
     GPU operation launched inside the range (or inside its children) ran; `gpu_total_ns` adds
     their durations up. `projected` are, for each instance whose operations have all arrived,
-    first start to last end on the GPU, as nsys projects. The last three add up over those
-    instances: their operations, the ranges of the thread around each (of any domain), and the
+    first start to last end on the GPU, as nsys projects. What follows adds up over those
+    instances: their time on the thread, their operations, the ranges of the thread around each (of any domain), and the
     ranges directly inside each that launched something too.
     """
 
@@ -481,6 +481,7 @@ class RangeDelta(Record, frozen=True, kw_only=True):
     gpu_busy_ns: Amount = 0
     gpu_total_ns: Amount = 0
     projected: Distribution | None = None
+    projected_range_ns: Amount = 0
     gpu_operations: Amount = 0
     levels: Amount = 0
     children: Amount = 0

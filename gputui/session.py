@@ -124,10 +124,11 @@ class Range:
     projected: Accumulator = field(default_factory=Accumulator)
     gpu_busy_ns: int = 0
     gpu_total_ns: int = 0
+    projected_range_ns: int = 0
     gpu_operations: int = 0
     levels: int = 0
     children_with_work: int = 0
-    """As RangeDelta's `gpu_operations`, `levels` and `children`: over projected instances."""
+    """As in RangeDelta, where the last is `children`: sums over projected instances."""
     open_since_ns: int | None = None
 
 
@@ -552,6 +553,7 @@ class Session:
             node.projected.add(delta.projected)
         node.gpu_busy_ns += delta.gpu_busy_ns
         node.gpu_total_ns += delta.gpu_total_ns
+        node.projected_range_ns += delta.projected_range_ns
         node.gpu_operations += delta.gpu_operations
         node.levels += delta.levels
         node.children_with_work += delta.children

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from gputui.analysis.categories import category, short_name
 from gputui.distributions import Accumulator
 from gputui.session import Run, Session
+
+NameStyle = Literal["full", "base", "mangled"]
 
 Key = tuple[str, str, str]
 """(name, short name, category): what rows are summed by."""
@@ -34,7 +37,22 @@ class TableRow:
     exact: bool
 
 
-def kernel_rows(session: Session, run: Run, ranges: Iterable[int] | None = None) -> list[TableRow]:
+def kernel_name(session: Session, number: int, style: NameStyle = "full") -> str:
+    """A kernel's name: demangled, the function's own (nsys's `:base`), or the symbol."""
+    known = session.kernel_names.get(number)
+    if known is None:
+        return f"(kernel {number})"
+    if style == "mangled":
+        return known.mangled
+    return short_name(known.name) if style == "base" else known.name
+
+
+def kernel_rows(
+    session: Session,
+    run: Run,
+    ranges: Iterable[int] | None = None,
+    names: NameStyle = "full",
+) -> list[TableRow]:
     """Kernels by name; with `ranges`, those launched in one of these range nodes."""
     wanted = None if ranges is None else set(ranges)
     sums: dict[int, Accumulator] = {}
@@ -43,10 +61,9 @@ def kernel_rows(session: Session, run: Run, ranges: Iterable[int] | None = None)
             sums.setdefault(key.kernel, Accumulator()).add(times.freeze())
     named: dict[Key, Accumulator] = {}
     for number, times in sums.items():
-        known = session.kernel_names.get(number)
-        name = known.name if known else f"(kernel {number})"
+        name = kernel_name(session, number, names)
         _merge(named, (name, short_name(name), category(name)), times)
-    return _rows(named)
+    return statistics_rows(named)
 
 
 def api_rows(run: Run) -> list[TableRow]:
@@ -54,7 +71,7 @@ def api_rows(run: Run) -> list[TableRow]:
     sums: dict[Key, Accumulator] = {}
     for key, times in run.api.items():
         _merge(sums, (key.name, key.name, "CUDA_API"), times)
-    return _rows(sums)
+    return statistics_rows(sums)
 
 
 def memory_time_rows(run: Run) -> list[TableRow]:
@@ -62,7 +79,7 @@ def memory_time_rows(run: Run) -> list[TableRow]:
     sums: dict[Key, Accumulator] = {}
     for key, both in run.memory_operations.items():
         _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.time)
-    return _rows(sums)
+    return statistics_rows(sums)
 
 
 def memory_size_rows(run: Run) -> list[TableRow]:
@@ -70,22 +87,30 @@ def memory_size_rows(run: Run) -> list[TableRow]:
     sums: dict[Key, Accumulator] = {}
     for key, both in run.memory_operations.items():
         _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.size)
-    return _rows(sums)
+    return statistics_rows(sums)
 
 
-def all_rows(session: Session, run: Run) -> list[TableRow]:
-    """CUDA calls, kernels and memory operations in one table, as seed reports mix them."""
-    sums: dict[Key, Accumulator] = {}
-    for key, times in run.kernels.items():
-        known = session.kernel_names.get(key.kernel)
-        name = known.name if known else f"(kernel {key.kernel})"
-        _merge(sums, (name, short_name(name), "CUDA_KERNEL"), times)
+def gpu_rows(session: Session, run: Run, names: NameStyle = "full") -> list[TableRow]:
+    """Kernels and memory operations in one table."""
+    return statistics_rows(_gpu_sums(session, run, names))
+
+
+def all_rows(session: Session, run: Run, names: NameStyle = "full") -> list[TableRow]:
+    """CUDA calls, kernels and memory operations in one table."""
+    sums = _gpu_sums(session, run, names)
     for call, times in run.api.items():
         _merge(sums, (call.name, call.name, "CUDA_API"), times)
+    return statistics_rows(sums)
+
+
+def _gpu_sums(session: Session, run: Run, names: NameStyle) -> dict[Key, Accumulator]:
+    sums: dict[Key, Accumulator] = {}
+    for key, times in run.kernels.items():
+        name = kernel_name(session, key.kernel, names)
+        _merge(sums, (name, short_name(name), "CUDA_KERNEL"), times)
     for operation, both in run.memory_operations.items():
-        name = operation.operation
-        _merge(sums, (name, name, "MEMORY_OPER"), both.time)
-    return _rows(sums)
+        _merge(sums, (operation.operation, operation.operation, "MEMORY_OPER"), both.time)
+    return sums
 
 
 def category_rows(kernels: Iterable[TableRow]) -> list[tuple[str, int, int, float]]:
@@ -109,7 +134,8 @@ def _merge(sums: dict[Key, Accumulator], key: Key, times: Accumulator) -> None:
     sums.setdefault(key, Accumulator()).add(times.freeze())
 
 
-def _rows(sums: dict[Key, Accumulator]) -> list[TableRow]:
+def statistics_rows(sums: dict[Key, Accumulator]) -> list[TableRow]:
+    """A row for each key, longest total first; percent is of the total of all."""
     whole = sum(times.total for times in sums.values())
     rows = [
         TableRow(

@@ -20,8 +20,16 @@ def to_csv(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.header for column in table.columns])
     for row in table.rows:
-        writer.writerow(["" if cell is None else _unformula(cell) for cell in row])
+        writer.writerow(map(_raw, table.columns, row))
     return out.getvalue()
+
+
+def _raw(column: Column, cell: Cell) -> Cell:
+    if cell is None:
+        return ""
+    if column.decimals is not None and isinstance(cell, float):
+        return f"{cell:.{column.decimals}f}"
+    return _unformula(cell)
 
 
 def to_json(table: Table) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import AnyEvent, CaptureDelta, Distribution, Mark, OpenRange, RangeDelta
-from gputui.sources.capture.arrays import Int64s, Slots, grouped, join, pick
+from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, join, pick
 from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.gputime import GpuTime, Launched
 from gputui.sources.capture.instances import Finalised, Instances
@@ -210,7 +210,12 @@ class TracedProcess:
         projected = _by_node(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran])
         inside = [
             np.bincount(finalised.nodes[ran], column[ran], len(self._nodes)).astype(np.int64)
-            for column in (finalised.operations, finalised.depths, finalised.busy_children)
+            for column in (
+                durations_ns(finalised.starts_ns, finalised.ends_ns),
+                finalised.operations,
+                finalised.depths,
+                finalised.busy_children,
+            )
         ]
         busy_ns, total_ns = self._gpu_time.ranges(
             self._nodes, launched, self._operations.take_beside()
@@ -223,9 +228,10 @@ class TracedProcess:
                 gpu_busy_ns=int(busy_ns[node]),
                 gpu_total_ns=int(total_ns[node]),
                 projected=projected.get(node),
-                gpu_operations=int(inside[0][node]),
-                levels=int(inside[1][node]),
-                children=int(inside[2][node]),
+                projected_range_ns=int(inside[0][node]),
+                gpu_operations=int(inside[1][node]),
+                levels=int(inside[2][node]),
+                children=int(inside[3][node]),
             )
             for node in sorted(nodes)
         )

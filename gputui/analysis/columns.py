@@ -1,0 +1,91 @@
+"""What a table is: named columns, raw cells for programs, formats for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gputui.analysis import formats
+from gputui.analysis.tables import TableRow
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its header, and how a person reads its figures."""
+
+    header: str
+    show: Callable[[float | None], str] | None = None
+    """None shows text as it is, left-aligned."""
+    decimals: int | None = None
+    """Places a figure always has in CSV, where nsys prints trailing zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: raw cells for programs, column formats for people."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+def text(header: str) -> Column:
+    """A column of names."""
+    return Column(header)
+
+
+def time(header: str) -> Column:
+    """A column of nanoseconds."""
+    return Column(header, formats.duration)
+
+
+def size(header: str) -> Column:
+    """A column of bytes."""
+    return Column(header, formats.size)
+
+
+def count(header: str) -> Column:
+    """A column of counts."""
+    return Column(header, formats.quantity)
+
+
+def percent(header: str) -> Column:
+    """A column of shares."""
+    return Column(header, formats.percent)
+
+
+TIMES = tuple(time(f"{name} (ns)") for name in ("Total Time", "Avg", "Med", "Min", "Max", "StdDev"))
+
+
+def statistics_columns(counted: str, *names: str) -> tuple[Column, ...]:
+    """nsys's order: Time (%), Total Time, what is counted, Avg … StdDev, then names."""
+    return (
+        percent("Time (%)"),
+        TIMES[0],
+        count(counted),
+        *TIMES[1:],
+        *(text(name) for name in names),
+    )
+
+
+def statistics_cells(row: TableRow) -> tuple[Cell, ...]:
+    """The cells under `statistics_columns`, names left out, rounded as nsys does."""
+    return (
+        round(row.percent, 1),
+        row.total,
+        row.instances,
+        round(row.average, 1),
+        round(row.median, 1),
+        row.minimum,
+        row.maximum,
+        round(row.deviation, 1),
+    )
+
+
+def note(rows: Sequence[TableRow]) -> str:
+    """What to say beside medians that are not exact."""
+    return "" if all(row.exact for row in rows) else "medians within 1 %"
