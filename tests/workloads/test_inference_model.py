@@ -11,7 +11,8 @@ from workloads.devices import find_device, out_of_memory_explained, set_precisio
 from workloads.errors import CannotRun, OutOfMemory
 from workloads.inference.generation import Generator
 from workloads.inference.memory import parameter_count
-from workloads.inference.model import KVCache, Model
+from workloads.inference.model import Model
+from workloads.inference.parts import KVCache
 from workloads.inference.shapes import SHAPES
 
 CPU = torch.device("cpu")

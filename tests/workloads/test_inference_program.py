@@ -25,7 +25,8 @@ def test_the_result_has_every_declared_figure(answered: Finished) -> None:
     document = answered.document()
     assert document["complete"] is True
     assert document["parameters"] == {
-        "size": "tiny", "batch": 2, "prompt": 8, "tokens": 6, "precision": "fp32",
+        "size": "tiny", "model": "", "text": "", "batch": 2, "prompt": 8, "tokens": 6,
+        "precision": "fp32", "attention": "auto", "compile": False, "graphs": False,
         "device": "cpu", "seed": 0, "warmup": 3,
     }  # fmt: skip
     results = document["results"]
@@ -37,7 +38,10 @@ def test_the_result_has_every_declared_figure(answered: Finished) -> None:
     assert results["output_tokens"] == 6
     assert 0 < results["ttft_ms"] < results["latency_ms"]
     missing = {name for name, value in results.items() if value is None}
-    assert missing == {"peak_memory_allocated_bytes", "peak_memory_reserved_bytes"}
+    assert missing == {
+        "peak_memory_allocated_bytes", "peak_memory_reserved_bytes", "mbu_percent",
+        "prefill_mfu_percent", "output_text",
+    }  # fmt: skip
     assert set(document["unavailable"]) == missing
 
 

@@ -42,11 +42,12 @@ def test_the_catalogue_declares_inference_and_imports_no_torch() -> None:
     inference = next(w for w in catalogue["workloads"] if w["name"] == "inference")
     parameters = {parameter["name"]: parameter for parameter in inference["parameters"]}
     assert list(parameters) == [
-        "size", "batch", "prompt", "tokens", "precision", "device", "seed", "warmup",
+        "size", "model", "text", "batch", "prompt", "tokens", "precision", "attention",
+        "compile", "graphs", "device", "seed", "warmup",
     ]  # fmt: skip
-    assert parameters["size"]["choices"] == ["tiny", "small", "medium", "large", "xl"]
+    assert parameters["size"]["choices"][:5] == ["tiny", "small", "medium", "large", "xl"]
     assert (parameters["size"]["default"], parameters["size"]["cpu_default"]) == ("small", "tiny")
-    assert (parameters["prompt"]["min"], parameters["prompt"]["max"]) == (1, 1023)
+    assert (parameters["prompt"]["min"], parameters["prompt"]["max"]) == (1, 131071)
     assert inference["step_range"] == "step"
     assert inference["source"] == "built-in"
 
@@ -69,7 +70,7 @@ def test_a_package_adds_workloads_and_a_broken_one_hides_no_other(plugins: Path)
 def test_without_arguments_it_lists_what_can_be_run(plugins: Path) -> None:
     done = run(path=plugins)
     assert done.returncode == 0
-    assert "inference       GPT-2-shaped model" in done.stdout
+    assert "inference       GPT-2 or Llama" in done.stdout
     assert "exits           does not load: counting: SystemExit: 5" in done.stdout
 
 

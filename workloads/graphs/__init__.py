@@ -47,7 +47,7 @@ GRAPHS = Workload(
             choices=tuple(SHAPES),
             default="small",
             cpu_default="tiny",
-            help="GPT-2's shape for the decode step",
+            help="shape of the decode step's model, one of the workload inference",
         ),
         warmup(3, "passes"),
         repeats("passes", 100, "passes", cpu_default=5),

@@ -10,7 +10,8 @@ import torch
 
 from workloads.declaration import FigureValue, Outcome, Value
 from workloads.graphs import GRAPHS, WORK
-from workloads.inference.model import KVCache, Model
+from workloads.inference.network import make_network
+from workloads.inference.parts import KVCache
 from workloads.inference.shapes import CONTEXT, SHAPES
 from workloads.place import Place
 from workloads.report import Report
@@ -78,10 +79,10 @@ def _work(
         return chain, count
     shape = SHAPES[str(values["size"])]
     dtype = torch.bfloat16 if place.on_gpu else torch.float32
-    # cuDNN's attention plans anew for a new length; here there is one length alone, but the
-    # workload inference does without it too.
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    model = Model(shape, dtype, place.device, int(values["seed"]))
+    model = make_network(
+        shape, dtype, place.device, seed=int(values["seed"]), positions=CONTEXT,
+        attention="auto", compiled=False,
+    )  # fmt: skip
     cache = KVCache(shape, 1, CONTEXT, dtype, place.device)
     for layer in cache.layers:
         layer.zero_()

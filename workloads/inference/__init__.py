@@ -1,7 +1,8 @@
-"""`inference`: a GPT-2-shaped model answers a prompt, token by token.
+"""`inference`: a decoder answers a prompt, token by token.
 
 The example of how to write a workload. This file declares it and imports nothing heavy;
-`shapes` and `memory` are arithmetic; `model` is the network; `generation` runs prefill and
+`shapes` and `memory` are arithmetic; `model` is GPT-2's network and `llama` Llama's, out of the
+same `parts`; `network` makes either, `checkpoint` reads a user's; `generation` runs prefill and
 decode; `results` turns times into figures; `run` puts them together.
 
 Ranges, and how often each is met with L layers, T tokens asked for and W warm-up rounds:
@@ -10,6 +11,7 @@ Ranges, and how often each is met with L layers, T tokens asked for and W warm-u
     warmup                          1 (none when W is 0)
       step                          2 W: each round is a prompt pass and a decode step (W of
                                     them, prompt passes alone, when T is 1)
+      capture                       T - 1 with graphs: the making of each
     prefill                         1
       step                          1: the prompt pass, which makes the first token
     decode                          1 (none when T is 1)
@@ -18,18 +20,33 @@ Ranges, and how often each is met with L layers, T tokens asked for and W warm-u
     inside each step: embedding 1, norm 2 L + 1, qkv_proj L, attention L, out_proj L, mlp L,
     lm_head 1, sample 1, copy_back 1
 
+With graphs a decode step is `replay` and `copy_back`; compiled, it has no ranges of the parts.
 Everything the GPU is given lies inside one of `load` and the ranges inside a step. A step is
-4 L + 1 matrix products (qkv_proj, out_proj, two in mlp, lm_head), attention's own apart.
+4 L + 1 matrix products (qkv_proj, out_proj, two in mlp, lm_head), attention's own apart, in both
+families: keys and values are one product with the queries, and so are the SwiGLU's two inputs.
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Workload
+from workloads.inference.back_ends import ATTENTION
 from workloads.inference.shapes import CONTEXT, SHAPES
+from workloads.parameters import (
+    DEVICE,
+    DEVICE_NAME,
+    EFFECTIVE_PRECISION,
+    PEAK_ALLOCATED,
+    PEAK_RESERVED,
+    SEED,
+)
+
+MOST_TOKENS = 131_071
+"""One less than the longest context of the models that can be read."""
 
 INFERENCE = Workload(
     name="inference",
-    summary="GPT-2-shaped model: prefill, then decode with a KV cache",
+    summary="GPT-2 or Llama: prefill, then decode with a KV cache",
     description=(
-        "A decoder-only transformer of GPT-2's shape with random weights reads a prompt in one "
+        "A decoder of GPT-2's or Llama's shape, with random weights or a checkpoint's, reads a "
+        "prompt in one "
         "pass (prefill) and then writes one token a step (decode), each the likeliest one, from "
         "a KV cache allocated beforehand. Every token is copied back to the host before the "
         "next step, so each time is what a reader of the text would see."
@@ -42,6 +59,19 @@ INFERENCE = Workload(
             default="small",
             cpu_default="tiny",
             help="shape of the model; " + "; ".join(f"{n}: {s}" for n, s in SHAPES.items()),
+        ),
+        Parameter(
+            name="model",
+            kind="text",
+            default="",
+            help="a folder in Hugging Face's layout (config.json, *.safetensors) of a GPT-2 or "
+            "Llama model, in place of size",
+        ),
+        Parameter(
+            name="text",
+            kind="text",
+            default="",
+            help="a prompt in words, for a model whose folder has a tokenizer.json",
         ),
         Parameter(
             name="batch",
@@ -58,9 +88,9 @@ INFERENCE = Workload(
             default=128,
             cpu_default=32,
             minimum=1,
-            maximum=CONTEXT - 1,
+            maximum=MOST_TOKENS,
             unit="tokens",
-            help=f"length of the prompt; with tokens, at most the context of {CONTEXT}",
+            help=f"length of the prompt; with tokens, at most the context: {CONTEXT} of GPT-2",
         ),
         Parameter(
             name="tokens",
@@ -68,7 +98,7 @@ INFERENCE = Workload(
             default=128,
             cpu_default=32,
             minimum=1,
-            maximum=CONTEXT - 1,
+            maximum=MOST_TOKENS,
             unit="tokens",
             help="tokens to write for each sequence",
         ),
@@ -81,21 +111,21 @@ INFERENCE = Workload(
             help="of weights, KV cache and matrix products; tf32 stores fp32",
         ),
         Parameter(
-            name="device",
-            kind="text",
+            name="attention",
+            kind="choice",
+            choices=tuple(ATTENTION),
             default="auto",
-            pattern=r"auto|cpu|cuda(:[0-9]{1,3})?",
-            pattern_help="auto, cpu, cuda or cuda:N",
-            help="where to run; auto takes the first GPU, else the CPU",
+            help="; ".join(f"{name}: {text}" for name, text in ATTENTION.items()),
         ),
+        Parameter(name="compile", kind="bool", default=False, help="torch.compile the network"),
         Parameter(
-            name="seed",
-            kind="int",
-            default=0,
-            minimum=0,
-            maximum=2**63 - 1,
-            help="of weights and prompt; the same seed gives the same tokens",
+            name="graphs",
+            kind="bool",
+            default=False,
+            help="replay each decode step as a CUDA graph, captured beforehand",
         ),
+        DEVICE,
+        SEED,
         Parameter(
             name="warmup",
             kind="int",
@@ -116,6 +146,16 @@ INFERENCE = Workload(
             name="latency",
             help="batch 8, 32 in, 128 out: the defaults of vLLM's latency benchmark",
             values={"batch": 8, "prompt": 32, "tokens": 128},
+        ),
+        Preset(
+            name="llama-8b",
+            help="Llama 3's 8 billion parameters at batch 1: decode is bound by memory",
+            values={"size": "llama-8b", "prompt": 512, "tokens": 128},
+        ),
+        Preset(
+            name="graphs",
+            help="GPT-2 with every decode step a CUDA graph: no launches between kernels",
+            values={"graphs": True},
         ),
         Preset(
             name="throughput",
@@ -142,12 +182,14 @@ INFERENCE = Workload(
         "mlp",
         "lm_head",
         "sample",
+        "capture",
+        "replay",
         "copy_back",
     ),
     step_range="step",
     results=(
-        Figure(name="device_name", help="what computed"),
-        Figure(name="effective_precision", help="what the matrix products really compute in"),
+        DEVICE_NAME,
+        EFFECTIVE_PRECISION,
         Figure(name="parameter_count", help="weights, the padded vocabulary's included"),
         Figure(name="weight_bytes", unit="bytes", help="memory of the weights"),
         Figure(name="kv_cache_bytes", unit="bytes", help="memory of the whole KV cache"),
@@ -173,12 +215,24 @@ INFERENCE = Workload(
             unit="bytes/s",
             help="model_bytes_per_step over the median gap: what decode achieves of the memory",
         ),
+        Figure(name="mbu_percent", unit="percent", help="that of the data sheet's bandwidth"),
         Figure(
-            name="peak_memory_allocated_bytes", unit="bytes", help="most that tensors held at once"
+            name="input_tokens_per_s",
+            unit="tokens/s",
+            help="prompt tokens of all sequences over the time to the first token",
         ),
         Figure(
-            name="peak_memory_reserved_bytes", unit="bytes", help="most that torch held of the GPU"
+            name="total_tokens_per_s", unit="tokens/s", help="prompt and output over the latency"
         ),
+        Figure(
+            name="prefill_mfu_percent",
+            unit="percent",
+            help="the prompt pass's operations over the time to first token, of the dense peak",
+        ),
+        Figure(name="prepare_ms", unit="ms", help="warming up, compiling and capturing"),
+        PEAK_ALLOCATED,
+        PEAK_RESERVED,
+        Figure(name="output_text", help="the answer in words, its beginning"),
     ),
     run="workloads.inference.run:run",
 )

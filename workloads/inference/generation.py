@@ -8,27 +8,35 @@ import nvtx
 import torch
 from torch import Tensor
 
-from workloads.inference.model import KVCache, Model
+from workloads.inference.network import Forward, Network
+from workloads.inference.parts import KVCache
 
 STEP = nvtx.annotate("step")
 SAMPLE = nvtx.annotate("sample")
 COPY_BACK = nvtx.annotate("copy_back")
+REPLAY = nvtx.annotate("replay")
+CAPTURE = nvtx.annotate("capture")
 
 
 class Generator:
     """Writes up to `tokens` tokens for each sequence of `prompt` [batch, length], greedily.
 
     All its memory is allocated here: cache, the next token on the device, and the text on the
-    host, which is pinned where the device is a GPU so that the copy needs no staging.
+    host, which is pinned where the device is a GPU so that the copy needs no staging. `forward`
+    is the network's own unless it is a compiled one.
 
     `started_ns` is when the prompt was given and `arrived_ns` when each token was on the host,
     by the performance counter. The copy waits for the GPU, so the host's clock is honest.
     """
 
-    def __init__(self, model: Model, prompt: Tensor, tokens: int) -> None:
+    def __init__(
+        self, model: Network, prompt: Tensor, tokens: int, forward: Forward | None = None
+    ) -> None:
         batch, length = prompt.shape
         table = model.token_table
         self._model = model
+        self._forward = model.forward if forward is None else forward
+        self._graphs: list[torch.cuda.CUDAGraph] = []
         self._prompt = prompt
         self._cache = KVCache(model.shape, batch, length + tokens, table.dtype, table.device)
         self._next = torch.empty((batch, 1), dtype=torch.int64, device=table.device)
@@ -54,13 +62,32 @@ class Generator:
         """The token after the newest one."""
         self._step(self._next)
 
+    def capture(self) -> None:
+        """Makes a CUDA graph of every decode step: each attends to one position more than the
+        one before, and a graph's shapes are fixed. Run a decode step before."""
+        pool = torch.cuda.graph_pool_handle()
+        for number in range(1, len(self._text)):
+            self._cache.length = self._prompt.shape[1] + number - 1
+            graph = torch.cuda.CUDAGraph()
+            with CAPTURE, torch.cuda.graph(graph, pool=pool):
+                self._sample(self._forward(self._next, self._cache))
+            self._graphs.append(graph)
+
     def _step(self, tokens: Tensor) -> None:
+        done = len(self.arrived_ns)
         with STEP:
-            logits = self._model.forward(tokens, self._cache)
-            with SAMPLE:
-                # Padding has weights too, but stands for no word.
-                words = logits[:, : self._model.shape.vocabulary]
-                torch.argmax(words, dim=-1, keepdim=True, out=self._next)
+            if done and self._graphs:
+                with REPLAY:
+                    self._graphs[done - 1].replay()
+            else:
+                logits = self._forward(tokens, self._cache)
+                with SAMPLE:
+                    self._sample(logits)
             with COPY_BACK:
-                self._text[len(self.arrived_ns)].copy_(self._next)
+                self._text[done].copy_(self._next)
         self.arrived_ns.append(time.perf_counter_ns())
+
+    def _sample(self, logits: Tensor) -> None:
+        # Padding has weights too, but stands for no word.
+        words = logits[:, : self._model.shape.vocabulary]
+        torch.argmax(words, dim=-1, keepdim=True, out=self._next)

@@ -5,35 +5,58 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workloads.errors import CannotRun
-from workloads.inference.shapes import CONTEXT, Shape
+from workloads.formulas import attention_flops
+from workloads.inference.shapes import Shape
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
 def parameter_count(shape: Shape) -> int:
-    """Weights of the model; the output head shares the token embedding's.
+    """Weights of the model, a head that is the token table counted once.
 
-    A layer has 12 d² weights in its matrices (qkv 3, out 1, mlp 4 + 4), 9 d in their biases and
-    4 d in its two norms.
+    A layer of GPT-2 has 12 d² weights in its matrices (qkv 3, out 1, mlp 4 + 4), 9 d in their
+    biases and 4 d in its two norms. One of Llama has its queries' and output's, its keys' and
+    values', three of its SwiGLU, and a gain for each of two norms.
     """
     width = shape.width
-    embeddings = (shape.padded_vocabulary + CONTEXT) * width
-    return embeddings + shape.layers * (12 * width**2 + 13 * width) + 2 * width
+    tables = shape.padded_vocabulary * width * (1 if shape.tied else 2)
+    if shape.family == "gpt2":
+        positions = shape.context * width
+        return tables + positions + shape.layers * (12 * width**2 + 13 * width) + 2 * width
+    attention = 2 * width * (shape.query_width + shape.kv_width)
+    return tables + shape.layers * (attention + 3 * width * shape.inner + 2 * width) + width
 
 
 def kv_cache_bytes(shape: Shape, batch: int, positions: int, element_bytes: int) -> int:
-    """A key and a value of the model's width, for every layer, position and sequence."""
-    return 2 * shape.layers * shape.width * positions * batch * element_bytes
+    """A key and a value of every KV head, for every layer, position and sequence."""
+    return 2 * shape.layers * shape.kv_width * positions * batch * element_bytes
 
 
 def decode_step_bytes(shape: Shape, batch: int, positions: float, element_bytes: int) -> float:
-    """What one decode step must read: all weights but the unused positions, and the KV cache.
+    """What one decode step must read: the weights it multiplies with, and the KV cache.
 
-    `positions` is how many the step attends to, on average over the steps. Activations are
-    left out, being small beside both.
+    `positions` is how many the step attends to, on average over the steps. Of a table that is
+    only looked up (GPT-2's positions, a token table apart from the head) it reads a row.
+    Activations are left out, being small beside both.
     """
-    weights = (parameter_count(shape) - (CONTEXT - 1) * shape.width) * element_bytes
+    looked_up = (shape.context - 1) * shape.width if shape.family == "gpt2" else 0
+    if not shape.tied:
+        looked_up += (shape.padded_vocabulary - 1) * shape.width
+    weights = (parameter_count(shape) - looked_up) * element_bytes
     return weights + positions * kv_cache_bytes(shape, batch, 1, element_bytes)
+
+
+def forward_flops(shape: Shape, batch: int, tokens: int) -> float:
+    """Of a prompt pass: 2 for every weight a token is multiplied with, the head for the last
+    token alone, and attention over half of the square (`workloads.formulas`, causal)."""
+    width, vocabulary = shape.width, shape.padded_vocabulary
+    if shape.family == "gpt2":
+        a_layer = 12 * width**2
+    else:
+        a_layer = 2 * width * (shape.query_width + shape.kv_width) + 3 * width * shape.inner
+    attention = attention_flops(batch, shape.heads, tokens, tokens, shape.head_width, causal=True)
+    products = 2.0 * batch * (tokens * shape.layers * a_layer + vocabulary * width)
+    return products + shape.layers * attention
 
 
 @dataclass(frozen=True)
@@ -51,9 +74,10 @@ class Footprint:
         """The activations are those of the prompt pass at its widest, inside an MLP.
 
         There a token holds its residual and its norm (d each), and the MLP before and after its
-        GELU (4 d each). The logits of one position a sequence come on top.
+        activation (4 d each in GPT-2). The logits of one position a sequence come on top.
         """
-        elements = batch * (10 * shape.width * prompt + shape.padded_vocabulary)
+        a_token = 2 * shape.width + 2 * shape.inner
+        elements = batch * (a_token * prompt + shape.padded_vocabulary)
         return cls(
             weight_bytes=parameter_count(shape) * element_bytes,
             kv_cache_bytes=kv_cache_bytes(shape, batch, prompt + tokens, element_bytes),

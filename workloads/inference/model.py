@@ -1,4 +1,4 @@
-"""The network: GPT-2's decoder, written out.
+"""GPT-2's decoder, written out.
 
 Plain tensors and functions instead of modules: at batch 1 the GPU waits for Python, and the
 code reads in the order the kernels run. Every operation stands inside a range named after its
@@ -11,22 +11,12 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import nvtx
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.inference.shapes import CONTEXT, Shape
-
-# Made once and entered again and again: a fresh `nvtx.annotate` a range would cost four times
-# as much, and a step enters dozens.
-EMBEDDING = nvtx.annotate("embedding")
-NORM = nvtx.annotate("norm")
-QKV_PROJ = nvtx.annotate("qkv_proj")
-ATTENTION = nvtx.annotate("attention")
-OUT_PROJ = nvtx.annotate("out_proj")
-MLP = nvtx.annotate("mlp")
-LM_HEAD = nvtx.annotate("lm_head")
+from workloads.inference.parts import ANNOTATED, Attend, KVCache, Parts, attend_fused
+from workloads.inference.shapes import Shape
 
 _INITIAL_DEVIATION = 0.02
 """Of the weights (Radford et al., 2018, section 4.1)."""
@@ -50,27 +40,19 @@ class Layer(NamedTuple):
     down: Affine
 
 
-class KVCache:
-    """Keys and values of every position so far, in memory allocated once.
-
-    `layers` has one tensor a layer, of shape [2 (key, value), batch, heads, positions, head
-    width]. `length` counts the positions filled; set it to 0 to start again.
-    """
-
-    def __init__(
-        self, shape: Shape, batch: int, positions: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        dimensions = (2, batch, shape.heads, positions, shape.head_width)
-        self.layers = [
-            torch.empty(dimensions, dtype=dtype, device=device) for _ in range(shape.layers)
-        ]
-        self.length = 0
-
-
 class Model:
     """The decoder with random weights, the same for the same `seed`, device and type."""
 
-    def __init__(self, shape: Shape, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: torch.dtype,
+        device: torch.device,
+        seed: int,
+        *,
+        parts: Parts = ANNOTATED,
+        attend: Attend = attend_fused,
+    ) -> None:
         generator = torch.Generator(device).manual_seed(seed)
 
         def random(*dimensions: int, deviation: float = _INITIAL_DEVIATION) -> Tensor:
@@ -86,9 +68,9 @@ class Model:
         width = shape.width
         # What adds to the residual is scaled by its depth (Radford et al., 2019, section 2.3).
         residual = _INITIAL_DEVIATION / math.sqrt(2 * shape.layers)
-        self.shape = shape
+        self.shape, self.parts, self.attend = shape, parts, attend
         self.token_table = random(shape.padded_vocabulary, width)
-        self.position_table = random(CONTEXT, width)
+        self.position_table = random(shape.context, width)
         self.layers = [
             Layer(
                 attention_norm=norm(),
@@ -122,36 +104,39 @@ class Model:
         width, heads, head_width = self.shape.width, self.shape.heads, self.shape.head_width
         first, last = cache.length, cache.length + length
         cache.length = last
+        parts, epsilon = self.parts, self.shape.epsilon
         is_prompt = length > 1
         if is_prompt and first:
             raise ValueError("a prompt must come first")
 
-        with EMBEDDING:
+        with parts.embedding:
             x = F.embedding(tokens, self.token_table)
             x += self.position_table[first:last]
             x = x.view(rows, width)
 
         for layer, cached in zip(self.layers, cache.layers, strict=True):
-            with NORM:
-                h = F.layer_norm(x, (width,), *layer.attention_norm)
-            with QKV_PROJ:
+            with parts.norm:
+                h = F.layer_norm(x, (width,), *layer.attention_norm, epsilon)
+            with parts.qkv_proj:
                 qkv = F.linear(h, *layer.qkv)
-            with ATTENTION:
+            with parts.attention:
                 # [row, 3 · heads · head width] → [3, batch, heads, length, head width]
                 qkv = qkv.view(batch, length, 3, heads, head_width).permute(2, 0, 3, 1, 4)
                 cached.narrow(3, first, length).copy_(qkv[1:])
                 keys, values = cached.narrow(3, 0, last).unbind()
-                h = F.scaled_dot_product_attention(qkv[0], keys, values, is_causal=is_prompt)
+                h = self.attend(qkv[0], keys, values, is_prompt)
                 h = h.transpose(1, 2).reshape(rows, width)
-            with OUT_PROJ:
+            with parts.out_proj:
                 x += F.linear(h, *layer.out)
-            with NORM:
-                h = F.layer_norm(x, (width,), *layer.mlp_norm)
-            with MLP:
+            with parts.norm:
+                h = F.layer_norm(x, (width,), *layer.mlp_norm, epsilon)
+            with parts.mlp:
                 h = F.gelu(F.linear(h, *layer.up), approximate="tanh")
                 x += F.linear(h, *layer.down)
 
-        with NORM:
-            h = F.layer_norm(x.view(batch, length, width)[:, -1], (width,), *self.final_norm)
-        with LM_HEAD:
+        with parts.norm:
+            h = F.layer_norm(
+                x.view(batch, length, width)[:, -1], (width,), *self.final_norm, epsilon
+            )
+        with parts.lm_head:
             return F.linear(h, self.token_table)

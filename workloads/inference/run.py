@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import nvtx
 import torch
+from torch import Tensor
 
 from workloads.declaration import FigureValue, Outcome, Value
 from workloads.devices import (
-    device_name,
-    find_device,
     free_bytes,
     out_of_memory_explained,
     peak_memory,
     set_precision,
     synchronize,
 )
-from workloads.errors import WrongUsage
+from workloads.errors import CannotRun, WrongUsage
 from workloads.inference import INFERENCE
+from workloads.inference.checkpoint import Folder, gpt2_into, llama_weights
 from workloads.inference.generation import Generator
-from workloads.inference.memory import Footprint, decode_step_bytes, parameter_count
+from workloads.inference.memory import (
+    Footprint,
+    decode_step_bytes,
+    forward_flops,
+    parameter_count,
+)
 from workloads.inference.model import Model
+from workloads.inference.network import Forward, make_network
 from workloads.inference.results import ONE_TOKEN, Latency, recent_pace
-from workloads.inference.shapes import CONTEXT, SHAPES, Shape
+from workloads.inference.shapes import SHAPES, Shape
+from workloads.peaks import share_percent
+from workloads.place import Place
 from workloads.report import Report
 from workloads.stopping import StopRequest
 
@@ -34,16 +44,23 @@ WARMUP = nvtx.annotate("warmup")
 PREFILL = nvtx.annotate("prefill")
 DECODE = nvtx.annotate("decode")
 
+_TEXT_LIMIT = 400
+
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters as they take effect: nothing is "auto" any more."""
+    """The parameters as they take effect: the device is never "auto" any more."""
 
     size: str
+    model: str
+    text: str
     batch: int
     prompt: int
     tokens: int
     precision: str
+    attention: str
+    compile: bool
+    graphs: bool
     device: str
     seed: int
     warmup: int
@@ -52,27 +69,64 @@ class Settings:
     def of(cls, values: Mapping[str, Value], device: torch.device) -> Settings:
         return cls(
             size=str(values["size"]),
+            model=str(values["model"]),
+            text=str(values["text"]),
             batch=int(values["batch"]),
             prompt=int(values["prompt"]),
             tokens=int(values["tokens"]),
             precision=str(values["precision"]),
+            attention=str(values["attention"]),
+            compile=bool(values["compile"]),
+            graphs=bool(values["graphs"]),
             device=str(device),
             seed=int(values["seed"]),
             warmup=int(values["warmup"]),
         )
 
-    @property
-    def shape(self) -> Shape:
-        return SHAPES[self.size]
-
-    def refuse_unless_in_context(self) -> None:
-        """Raises WrongUsage when prompt and answer are longer than the model's context."""
+    def refuse_what_cannot_be(self, shape: Shape) -> None:
+        """Raises WrongUsage when prompt and answer are longer than the model's context, for a
+        text without a model to read it, and for graphs where there are none."""
         length = self.prompt + self.tokens
-        if length > CONTEXT:
+        if length > shape.context:
             raise WrongUsage(
                 f"prompt + tokens = {self.prompt} + {self.tokens} = {length} is more than "
-                f"the context of {CONTEXT}"
+                f"the context of {shape.context}"
             )
+        if self.text and not self.model:
+            raise WrongUsage("text: without a model there is no tokenizer for it; give a folder")
+        if self.graphs and self.device == "cpu":
+            raise WrongUsage("graphs: CUDA graphs need a GPU")
+        if self.graphs and self.compile:
+            raise WrongUsage("graphs and compile: choose one of them")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is run: a shape and, where a folder was named, its weights and words."""
+
+    shape: Shape
+    folder: Folder | None
+    tokenizer: Any | None
+    prompt: Tensor
+    """[batch, length], on the host."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Subject:
+        """Reads what is small of the folder. Raises CannotRun for one that is none."""
+        if not settings.model:
+            shape = SHAPES[settings.size]
+            return cls(shape, None, None, _random_prompt(settings, shape))
+        folder = Folder(settings.model)
+        tokenizer = folder.tokenizer() if settings.text else None
+        if not settings.text:
+            return cls(folder.shape, folder, None, _random_prompt(settings, folder.shape))
+        if tokenizer is None:
+            raise CannotRun(f"text: {settings.model[:200]!r} has no tokenizer.json to read it")
+        words = tokenizer.encode(settings.text).ids
+        if not words or max(words) >= folder.shape.vocabulary:
+            raise CannotRun("text: the tokenizer makes no tokens of it that the model knows")
+        prompt = torch.tensor([words] * settings.batch, dtype=torch.int64)
+        return cls(folder.shape, folder, tokenizer, prompt)
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
@@ -82,40 +136,45 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     this machine has no device, precision or memory for. Raises OutOfMemory when an allocation
     fails all the same.
     """
-    device = find_device(str(given.get("device", "auto")))
-    settings = Settings.of(INFERENCE.fill(given, on_cpu=device.type == "cpu"), device)
-    settings.refuse_unless_in_context()
+    place = Place.of(given)
+    device = place.device
+    settings = Settings.of(INFERENCE.fill(given, on_cpu=not place.on_gpu), device)
+    subject = Subject.of(settings)
+    shape = subject.shape
+    settings = replace(settings, prompt=subject.prompt.shape[1])
+    settings.refuse_what_cannot_be(shape)
     precision = set_precision(settings.precision, device)
-    # cuDNN's attention plans anew for every length, 2 ms each on an H200, and a cache grows by
-    # one every step: decode spent 90 % of its time planning.
-    torch.backends.cuda.enable_cudnn_sdp(False)
     footprint = Footprint.of(
-        settings.shape, settings.batch, settings.prompt, settings.tokens, precision.dtype.itemsize
+        shape, settings.batch, settings.prompt, settings.tokens, precision.dtype.itemsize
     )
     footprint.refuse_unless_fits(free_bytes(device), settings.device)
 
     known: dict[str, FigureValue] = {
-        "device_name": device_name(device),
+        "device_name": place.name,
         "effective_precision": precision.effective,
-        "parameter_count": parameter_count(settings.shape),
+        "parameter_count": parameter_count(shape),
         "weight_bytes": footprint.weight_bytes,
         "kv_cache_bytes": footprint.kv_cache_bytes,
     }
     report.metrics(known)
+    what = subject.folder.path.name if subject.folder else settings.size
     report.say(
-        f"inference: {settings.size} ({settings.shape}), {known['parameter_count']:,} parameters "
+        f"inference: {what} ({shape}), {known['parameter_count']:,} parameters "
         f"in {precision.effective} on {known['device_name']} ({settings.device})"
     )
-    with out_of_memory_explained(), torch.inference_mode():
+    with out_of_memory_explained(), torch.inference_mode(), _kernels_explained(settings):
         started_ns = time.perf_counter_ns()
-        generator = _load(settings, precision.dtype, device, report)
+        generator = _load(settings, subject, precision.dtype, device, report)
         known["load_ms"] = (time.perf_counter_ns() - started_ns) / 1e6
-        _warm_up(generator, settings, report)
+        known["prepare_ms"] = _warm_up(generator, settings, report)
         _prefill(generator, report)
         stopped_by = _decode(generator, settings, report)
 
     latency = Latency.of(generator.started_ns, generator.arrived_ns, settings.batch)
-    figures, unavailable = _derived(latency, settings, precision.dtype, device)
+    figures, unavailable = _derived(latency, settings, shape, precision.dtype, place)
+    known["output_text"] = _text_of(generator, subject.tokenizer)
+    if known["output_text"] is None:
+        unavailable["output_text"] = "without a text to answer, tokens are only numbers"
     return Outcome(
         parameters=asdict(settings),
         results={**known, **latency.figures(), **figures},
@@ -124,35 +183,81 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     )
 
 
+@contextmanager
+def _kernels_explained(settings: Settings) -> Iterator[None]:
+    """Turns PyTorch's refusal to attend by one back end alone into one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "No available kernel" not in str(error) and "No viable backend" not in str(error):
+            raise
+        raise CannotRun(
+            f"attention: {settings.attention} has no kernel for {settings.precision} and this "
+            "shape here; use auto"
+        ) from error
+
+
+def _random_prompt(settings: Settings, shape: Shape) -> Tensor:
+    """Drawn on the host, so it is every device's."""
+    random = torch.Generator().manual_seed(settings.seed)
+    return torch.randint(shape.vocabulary, (settings.batch, settings.prompt), generator=random)
+
+
 def _load(
-    settings: Settings, dtype: torch.dtype, device: torch.device, report: Report
+    settings: Settings, subject: Subject, dtype: torch.dtype, device: torch.device, report: Report
 ) -> Generator:
-    """Model, prompt and cache. The prompt is drawn on the host, so it is every device's."""
+    """Model, prompt and cache."""
     report.progress("load", 0, 1, "model")
-    shape = settings.shape
+    shape, folder = subject.shape, subject.folder
     with LOAD:
-        model = Model(shape, dtype, device, settings.seed)
-        random = torch.Generator().manual_seed(settings.seed)
-        size = (settings.batch, settings.prompt)
-        prompt = torch.randint(shape.vocabulary, size, generator=random).to(device)
-        generator = Generator(model, prompt, settings.tokens)
+        is_llama = shape.family == "llama"
+        weights = llama_weights(folder, dtype, device) if folder and is_llama else None
+        model = make_network(
+            shape,
+            dtype,
+            device,
+            seed=settings.seed,
+            positions=settings.prompt + settings.tokens,
+            attention=settings.attention,
+            compiled=settings.compile,
+            weights=weights,
+        )
+        if folder and isinstance(model, Model):
+            gpt2_into(model, folder)
+        prompt = subject.prompt.to(device)
+        forward: Forward | None = torch.compile(model.forward) if settings.compile else None
+        generator = Generator(model, prompt, settings.tokens, forward)
         synchronize(device)
     report.progress("load", 1, 1, "model")
     return generator
 
 
-def _warm_up(generator: Generator, settings: Settings, report: Report) -> None:
-    """Lets libraries load their kernels and torch its memory before anything is timed."""
-    rounds = settings.warmup
-    if not rounds:
-        return
-    report.progress("warmup", 0, rounds, "rounds")
-    with WARMUP:
-        for done in range(1, rounds + 1):
-            generator.prefill()
-            if settings.tokens > 1:
-                generator.decode_step()
-            report.progress("warmup", done, rounds, "rounds")
+def _text_of(generator: Generator, tokenizer: Any | None) -> str | None:
+    """The first sequence's answer as words."""
+    if tokenizer is None:
+        return None
+    return str(tokenizer.decode(generator.text[0].tolist()))[:_TEXT_LIMIT]
+
+
+def _warm_up(generator: Generator, settings: Settings, report: Report) -> float:
+    """Lets libraries load their kernels and torch its memory before anything is timed; compiles
+    and captures what is to be. Gives the milliseconds it took."""
+    started_ns = time.perf_counter_ns()
+    # A graph must not be the first to run a kernel, and compiling takes a pass of each kind and
+    # a decode step more, which makes the length a variable.
+    least = 2 if settings.compile else 1 if settings.graphs else 0
+    rounds = max(settings.warmup, least)
+    if rounds:
+        report.progress("warmup", 0, rounds, "rounds")
+        with WARMUP:
+            for done in range(1, rounds + 1):
+                generator.prefill()
+                for _ in range(min(settings.tokens - 1, 2 if settings.compile else 1)):
+                    generator.decode_step()
+                report.progress("warmup", done, rounds, "rounds")
+            if settings.graphs:
+                generator.capture()
+    return (time.perf_counter_ns() - started_ns) / 1e6
 
 
 def _prefill(generator: Generator, report: Report) -> None:
@@ -182,22 +287,39 @@ def _decode(generator: Generator, settings: Settings, report: Report) -> int | N
 
 
 def _derived(
-    latency: Latency, settings: Settings, dtype: torch.dtype, device: torch.device
+    latency: Latency, settings: Settings, shape: Shape, dtype: torch.dtype, place: Place
 ) -> tuple[dict[str, FigureValue], dict[str, str]]:
     """The figures that need more than times, and why those that are None are."""
+    prefill_s = latency.ttft_ms / 1e3
+    flops = forward_flops(shape, settings.batch, settings.prompt)
+    whole_s = latency.latency_ms / 1e3
+    tokens = settings.prompt + latency.output_tokens
     figures: dict[str, FigureValue] = {
+        "input_tokens_per_s": settings.batch * settings.prompt / prefill_s,
+        "total_tokens_per_s": settings.batch * tokens / whole_s,
+        "prefill_mfu_percent": share_percent(
+            flops / prefill_s, place.flops_per_s(settings.precision)
+        ),
         "model_bytes_per_step": None,
         "model_bandwidth_bytes_per_s": None,
+        "mbu_percent": None,
     }
-    peaks, unavailable = peak_memory(device)
+    peaks, unavailable = peak_memory(place.device)
+    if place.peak is None:
+        shares = ("prefill_mfu_percent", "mbu_percent")
+        unavailable |= dict.fromkeys(shares, place.why_no_peak)
+    elif figures["prefill_mfu_percent"] is None:
+        unavailable["prefill_mfu_percent"] = f"this GPU has no peak for {settings.precision}"
     if latency.itl_p50_ms is None:
         gaps = ("tpot_ms", "itl_p50_ms", "itl_p99_ms")
-        of_decode = ("model_bytes_per_step", "model_bandwidth_bytes_per_s")
+        of_decode = ("model_bytes_per_step", "model_bandwidth_bytes_per_s", "mbu_percent")
         unavailable |= dict.fromkeys(gaps + of_decode, ONE_TOKEN)
     else:
         # Decode step i of n - 1 attends to prompt + i positions: prompt + n / 2 on average.
         positions = settings.prompt + latency.output_tokens / 2
-        step_bytes = decode_step_bytes(settings.shape, settings.batch, positions, dtype.itemsize)
+        step_bytes = decode_step_bytes(shape, settings.batch, positions, dtype.itemsize)
+        rate = step_bytes / (latency.itl_p50_ms / 1e3)
         figures["model_bytes_per_step"] = round(step_bytes)
-        figures["model_bandwidth_bytes_per_s"] = step_bytes / (latency.itl_p50_ms / 1e3)
+        figures["model_bandwidth_bytes_per_s"] = rate
+        figures["mbu_percent"] = share_percent(rate, place.bytes_per_s)
     return figures | peaks, unavailable
