@@ -482,7 +482,8 @@ def _summary(arguments: list[str]) -> int:
         "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
     )
     options = parser.parse_args(arguments)
-    from gputui.export.write import ExportError, export_text, summary_text, table_text
+    from gputui.export.errors import ExportError
+    from gputui.export.write import export_text, summary_text, table_text
 
     session, run = _load_run(options.file)
     try:
@@ -524,11 +525,21 @@ def _export(arguments: list[str]) -> int:
     return 0
 
 
-_TEXT_FORMATS = ("csv", "json", "md")
-_FILE_FORMATS = ("chrome", "nsys")
+_TEXT_FORMATS = ("csv", "json", "md", "html", "openmetrics")
+_FILE_FORMATS = ("chrome", "nsys", "parquet")
 
 
 def _export_files(name: str, format_name: str, out: Path) -> list[Path]:
+    if format_name == "parquet":
+        from gputui.events import MachineSample
+        from gputui.export.parquet import write_parquet
+        from gputui.export.write import tables_with_rows
+        from gputui.sources.recordings import open_recording
+
+        session, run = _load_run(name)
+        samples = (event for event in open_recording(name) if isinstance(event, MachineSample))
+        write_parquet(out, tables_with_rows(session, run), samples)
+        return [out]
     from gputui.export.traces import open_traced, write_trace
 
     with open_traced(name) as traced:

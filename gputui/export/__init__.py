@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.export.write import FORMATS, ExportError, export_text, write
+from gputui.export.errors import ExportError
+from gputui.export.write import FORMATS, export_text, write
 
 __all__ = ["FORMATS", "ExportError", "export_text", "write"]

@@ -14,8 +14,8 @@ from typing import TextIO
 
 from gputui.events import AnyEvent, MachineSample
 from gputui.export.chrome import processes_of, write_chrome
+from gputui.export.errors import ExportError
 from gputui.export.nsys import write_nsys
-from gputui.export.write import ExportError
 from gputui.journal import JournalError
 from gputui.session import Run, Session
 from gputui.sources.nsys import NsysReport

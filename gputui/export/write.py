@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,12 +15,10 @@ from gputui.analysis.insights import insights
 from gputui.analysis.report import Table
 from gputui.analysis.result_tables import named_tables, summary_tables
 from gputui.analysis.summary import moment, overhead, summary_document
+from gputui.export import html
+from gputui.export.errors import ExportError
 from gputui.export.tables import to_csv, to_json, to_markdown, to_text
 from gputui.session import Run, Session
-
-
-class ExportError(Exception):
-    """The export could not be made. One line for people."""
 
 
 def write(session: Session, run: Run, format_name: str, path: Path) -> None:
@@ -65,13 +64,15 @@ def table_text(
     return TABLE_FORMATS[format_name](tables[name](session, run), width)
 
 
-def _tables(session: Session, run: Run) -> list[Table]:
+def tables_with_rows(session: Session, run: Run) -> list[Table]:
+    """The tables of the summary that have something to say."""
     return [table for table in summary_tables(session, run) if table.rows]
 
 
 def _csv(session: Session, run: Run) -> str:
     sections = [
-        f"# {table.name}: {table.title}\n{to_csv(table)}" for table in _tables(session, run)
+        f"# {table.name}: {table.title}\n{to_csv(table)}"
+        for table in tables_with_rows(session, run)
     ]
     return "\n".join(sections)
 
@@ -82,15 +83,38 @@ def _json(session: Session, run: Run) -> str:
 
 
 def _markdown(session: Session, run: Run) -> str:
-    sections = [to_markdown(table) for table in _tables(session, run)]
+    sections = [to_markdown(table) for table in tables_with_rows(session, run)]
     facts = "".join(f"- {line}\n" for line in facts_lines(session, run))
     return f"## gputui summary: {run.started.name}\n\n{facts}\n" + "\n".join(sections)
+
+
+def _html(session: Session, run: Run) -> str:
+    return html.page(session, run, facts_lines(session, run), tables_with_rows(session, run))
+
+
+def _openmetrics(session: Session, _run: Run) -> str:
+    try:
+        from prometheus_client.openmetrics.exposition import generate_latest
+
+        from gputui.export.prometheus import metrics
+    except ImportError:
+        raise ExportError(
+            "the openmetrics format needs the package prometheus-client: "
+            "pip install 'gputui[prometheus]'"
+        ) from None
+
+    class Collected:
+        def collect(self) -> Iterator[Any]:
+            return metrics(session)
+
+    generate: Callable[[Any], bytes] = generate_latest
+    return generate(Collected()).decode()
 
 
 def summary_text(session: Session, run: Run, width: int | None = None) -> str:
     """The summary for a terminal of `width` columns, unlimited when None."""
     parts = ["\n".join(facts_lines(session, run)) + "\n"]
-    parts += [to_text(table, width) for table in _tables(session, run)]
+    parts += [to_text(table, width) for table in tables_with_rows(session, run)]
     found = insights(session, run)
     if found:
         lines = [f"• {insight.verdict}\n  try: {insight.advice}" for insight in found]
@@ -134,6 +158,8 @@ FORMATS: dict[str, Callable[[Session, Run], str]] = {
     "csv": _csv,
     "json": _json,
     "md": _markdown,
+    "html": _html,
+    "openmetrics": _openmetrics,
     "table": summary_text,
 }
 """Whole summaries, by name."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.analysis.phases import phase_rows
-from gputui.analysis.report import pushpop_table
+from gputui.analysis.report import TABLES
 from gputui.analysis.tables import api_rows, kernel_rows, memory_size_rows, memory_time_rows
 from gputui.journal import JournalError, JournalWriter
 from gputui.session import Run, Session
@@ -67,7 +67,7 @@ def test_ranges_add_up_as_in_sql(real: tuple[Session, Run], sql: sqlite3.Connect
         "LEFT JOIN NVTX_EVENTS d ON d.eventType = 75 AND d.domainId = n.domainId "
         "WHERE n.eventType = 59 GROUP BY 1"
     )
-    found = {(row[-1], row[2], row[1]) for row in pushpop_table(*real).rows}
+    found = {(row[-1], row[2], row[1]) for row in TABLES["nvtx_pushpop_sum"](*real).rows}
     assert found == set(expected)
 
 

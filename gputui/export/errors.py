@@ -1,0 +1,7 @@
+"""What goes wrong with exports, in words."""
+
+from __future__ import annotations
+
+
+class ExportError(Exception):
+    """The export could not be made. One line for people."""

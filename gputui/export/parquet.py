@@ -1,0 +1,97 @@
+"""A recording as Parquet: a folder with a file for each table, and one of all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gputui.analysis.report import Cell, Table
+from gputui.events import GpuSample, MachineSample
+from gputui.export.errors import ExportError
+
+ROWS_AT_ONCE = 20_000
+
+_SAMPLE_FIELDS = tuple(
+    name
+    for name in GpuSample.__struct_fields__
+    if name not in ("index", "throttle_reasons", "mig_instances")
+)
+
+
+def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[MachineSample]) -> int:
+    """Write `folder`, which must not exist; how many files. Samples stream, a portion at a time.
+
+    Columns of samples are those of GpuSample, with `time_ns` and `gpu` before them and the host's
+    `host_cpu_percent` and `host_memory_used_bytes` behind; missing is null. Raises ExportError.
+    """
+    arrow, parquet = _pyarrow()
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ExportError(f"{folder} already exists; choose another name or remove it") from None
+    count = 0
+    for table in tables:
+        parquet.write_table(_columns(arrow, table), folder / f"{table.name}.parquet")
+        count += 1
+    schema = arrow.schema(
+        [("time_ns", arrow.int64()), ("gpu", arrow.int32())]
+        + [(name, arrow.float64()) for name in _SAMPLE_FIELDS]
+        + [("throttle_reasons", arrow.list_(arrow.string()))]
+        + [("host_cpu_percent", arrow.float64()), ("host_memory_used_bytes", arrow.float64())]
+    )
+    with parquet.ParquetWriter(folder / "samples.parquet", schema, compression="zstd") as writer:
+        for rows in _portions(_rows(samples)):
+            writer.write_table(arrow.Table.from_pylist(rows, schema))
+    return count + 1
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ExportError(
+            "the parquet format needs the package pyarrow: pip install 'gputui[export]'"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _columns(arrow: Any, table: Table) -> Any:
+    names = [column.header for column in table.columns]
+    columns = [_typed([row[at] for row in table.rows]) for at in range(len(names))]
+    return arrow.table(dict(zip(names, columns, strict=True)))
+
+
+def _typed(cells: list[Cell]) -> list[Cell]:
+    """Cells of one type: a column of a workload's metrics may hold words beside numbers."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {int} or kinds <= {float, int} or len(kinds) == 1:
+        return [float(cell) if float in kinds and cell is not None else cell for cell in cells]
+    return [None if cell is None else str(cell) for cell in cells]
+
+
+def _rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
+    for sample in samples:
+        for gpu in sample.gpus:
+            yield {
+                "time_ns": sample.time_ns,
+                "gpu": gpu.index,
+                **{name: getattr(gpu, name) for name in _SAMPLE_FIELDS},
+                "throttle_reasons": (
+                    None if gpu.throttle_reasons is None else list(gpu.throttle_reasons)
+                ),
+                "host_cpu_percent": sample.host.cpu_percent,
+                "host_memory_used_bytes": sample.host.memory_used_bytes,
+            }
+
+
+def _portions(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    portion: list[dict[str, Any]] = []
+    for row in rows:
+        portion.append(row)
+        if len(portion) == ROWS_AT_ONCE:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
