@@ -19,7 +19,7 @@ _JITTER_NS = 15_000_000
 
 _MIB = 1024 * 1024
 
-_METRICS: dict[str, tuple[int, float]] = {
+METRICS: dict[str, tuple[int, float]] = {
     "graphics_active_percent": (1, 1),
     "sm_active_percent": (2, 1),
     "sm_occupancy_percent": (3, 1),
@@ -36,7 +36,7 @@ _METRICS: dict[str, tuple[int, float]] = {
 }
 """Field → NVML's metric id (nvml.h, nvmlGpmMetricId_t) and factor to the field's unit."""
 
-FIELDS = tuple(_METRICS)
+FIELDS = tuple(METRICS)
 INSTANCE_FIELDS = FIELDS[:5]
 """What is read of a MIG instance."""
 
@@ -77,7 +77,7 @@ class GpmReader:
         self._sampled_ns: int | None = None
         self._last = self._without("measured from the second reading on")
         if self.supported:
-            self._request = library.gpm_request([_METRICS[name][0] for name in self.fields])
+            self._request = library.gpm_request([METRICS[name][0] for name in self.fields])
 
     def read(self) -> GpmReading:
         """The figures since the sample before. May wait some milliseconds, for a whole window.
@@ -120,7 +120,7 @@ class GpmReader:
         answers = self._metrics(older, newer)
         reading = GpmReading()
         for name in self.fields:
-            metric, factor = _METRICS[name]
+            metric, factor = METRICS[name]
             answer = answers.get(metric, "unknown to this driver: a newer one is needed")
             if isinstance(answer, str):
                 reading.reasons[name] = answer

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -61,11 +62,14 @@ CALLS = (
 
 sys.path[:0] = [str(ROOT), str(FAKE.parent)]
 
+from gputui.sources.gpm import METRICS  # noqa: E402
+from gputui.sources.library import DriverError, Handle, Library  # noqa: E402
+from gputui.sources.machine import Machine  # noqa: E402
+from gputui.sources.status import Xids  # noqa: E402
+
 
 def measure(interval_s: float = 0.12) -> None:
     """Ticks of this machine, as the sampler makes them; with and without processes."""
-    from gputui.sources.machine import Machine
-
     begun = time.perf_counter()
     machine = Machine(None, (), interval_s)
     opened = time.perf_counter() - begun
@@ -94,14 +98,11 @@ def measure(interval_s: float = 0.12) -> None:
 
 def calls() -> None:
     """The time of each call on the first GPU, the median and the most of 20."""
-    from gputui.sources.library import DriverError, Library
-    from gputui.sources.status import Xids
-
     library = Library()
     handle = library.handle(0)
     xids = Xids(library, handle)
     asked = [(name, lambda name=name: getattr(library, name)(handle)) for name in CALLS]
-    for name, call in [*asked, ("next_xid", xids.poll)]:
+    for name, call in [*asked, ("next_xid", xids.poll), *counters(library, handle)]:
         times, answer = [], ""
         for _ in range(20):
             begun = time.perf_counter()
@@ -111,6 +112,23 @@ def calls() -> None:
                 answer = error.reason
             times.append((time.perf_counter() - begun) * 1e6)
         print(f"  {name:38} {statistics.median(times):8.0f} {max(times):8.0f} µs  {answer[:60]}")
+
+
+def counters(library: Library, handle: Handle) -> list[tuple[str, Callable[[], object]]]:
+    """GPM's two calls, where there is GPM: a sample, and the figures between two."""
+    if not library.gpm_supported(handle):
+        return []
+    older, newer = library.gpm_allocate(), library.gpm_allocate()
+    library.gpm_sample(handle, older, None)
+    time.sleep(0.12)
+    library.gpm_sample(handle, newer, None)
+    every = library.gpm_request([metric for metric, _ in METRICS.values()])
+    few = library.gpm_request((2, 5, 10))
+    return [
+        ("gpm_metrics, all that are read", lambda: library.gpm_metrics(every, older, newer)),
+        ("gpm_metrics, three of them", lambda: library.gpm_metrics(few, older, newer)),
+        ("gpm_sample", lambda: library.gpm_sample(handle, newer, None)),
+    ]
 
 
 def fake(count: int) -> None:

@@ -220,3 +220,11 @@ def test_an_answer_in_a_lost_gpu_is_nothing(machine: FakeMachine, probe: Probe) 
     machine.gpus[0]["field.186"] = LOST
     machine.write()
     assert probe.once().gpu() == GpuSample(index=0)
+
+
+def test_the_speed_of_the_first_link_where_there_is_no_common_one(
+    machine: FakeMachine, probe: Probe
+) -> None:
+    machine.gpus[0] |= {"field.90": NOT_SUPPORTED, "field.164": 26562}
+    machine.write()
+    assert probe.once().header.gpus[0].nvlink_link_bytes_per_s == 26.562e9

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, NewType
 
-from gputui.sources.library.calls import Calls, Handle
+from gputui.sources.library.calls import Calls, DriverError, Handle
 
 GpmSample = NewType("GpmSample", object)
+
+_METRICS_LOCK = threading.Lock()
+_LOCK_TIMEOUT_S = 0.3
+"""Under the time that a tick waits for a GPU."""
 
 
 class GpmRequest:
@@ -52,7 +57,15 @@ class CounterCalls(Calls):
         """By metric id, the figure between two samples, or the reason why there is none."""
         block = request.block
         block.sample1, block.sample2 = first, second
-        self._call("nvmlGpmMetricsGet", block)
+        # Two threads in this call at once end the program (seen with driver 580.159.04 on two
+        # H200). The wait has an end, so that a GPU whose call hangs takes this from the others
+        # and no more.
+        if not _METRICS_LOCK.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise DriverError(999, "the counters of another GPU do not answer")
+        try:
+            self._call("nvmlGpmMetricsGet", block)
+        finally:
+            _METRICS_LOCK.release()
         answers: dict[int, float | str] = {}
         for metric, identifier in zip(block.metrics, request.identifiers, strict=False):
             code, value = int(metric.nvmlReturn), float(metric.value)

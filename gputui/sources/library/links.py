@@ -14,6 +14,7 @@ from gputui.sources.library.calls import (
 
 _NVLINK_SPEED_MBPS = 90
 _NVLINK_LINK_COUNT = 91
+_NVLINK_GET_SPEED = 164
 _NVLINK_DATA_TX_KIB = 138
 _NVLINK_DATA_RX_KIB = 139
 """nvml.h, NVML_FI_DEV_NVLINK_*."""
@@ -61,8 +62,16 @@ class LinkCalls(Calls):
         return int(self.field(handle, _NVLINK_LINK_COUNT))
 
     def nvlink_link_bytes_per_s(self, handle: Handle) -> float:
-        """What one link carries each way."""
-        return 1e6 * self.field(handle, _NVLINK_SPEED_MBPS)
+        """What one link carries each way; the first link's where there is no common figure."""
+        try:
+            return 1e6 * self.field(handle, _NVLINK_SPEED_MBPS)
+        except DriverError as error:
+            if error.code != NOT_SUPPORTED:
+                raise
+        answer = self.fields(handle, [(_NVLINK_GET_SPEED, 0)])[_NVLINK_GET_SPEED]
+        if isinstance(answer, DriverError):
+            raise answer
+        return 1e6 * answer
 
     def nvlink_active_count(self, handle: Handle) -> int:
         """How many links are up."""
