@@ -472,8 +472,8 @@ class RangeDelta(Record, frozen=True, kw_only=True):
     GPU operation launched inside the range (or inside its children) ran; `gpu_total_ns` adds
     their durations up. `projected` are, for each instance whose operations have all arrived,
     first start to last end on the GPU, as nsys projects. What follows adds up over those
-    instances: their time on the thread, their operations, the ranges of the thread around each (of any domain), and the
-    ranges directly inside each that launched something too.
+    instances: their time on the thread, their operations, the ranges of the thread around each
+    (of any domain), and the ranges directly inside each that launched something too.
     """
 
     range: int
