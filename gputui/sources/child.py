@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import selectors
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-from gputui.text import clean_output
+from gputui.sources.orphans import (
+    end_orphans,
+    expect_orphans,
+    supervisor_gone,
+    supervisor_started,
+)
+from gputui.sources.output import LineBuffer, Lines
+from gputui.text import clean
 
 GRACE_S = 5.0
 """How long a child may take to end after SIGTERM before it is killed."""
 
-LINES_PER_BATCH = 2000
-"""More lines than this in one batch are counted and left out."""
-
 _BATCH_S = 0.1
 _READ_BYTES = 1 << 16
-_LONGEST_LINE = 1 << 16
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-
-Stream = Literal["stdout", "stderr", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,48 +40,6 @@ class Ending:
     exit_code: int | None
     signal: int | None
     reason: str
-
-
-@dataclass(slots=True)
-class Lines:
-    """Whole lines of one stream since the last batch."""
-
-    stream: Stream
-    lines: list[str]
-    dropped: int = 0
-
-
-class _LineBuffer:
-    """Bytes → whole lines, without ever holding more than a line and a batch."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream: Stream = stream
-        self._partial = b""
-        self._lines: list[str] = []
-        self._dropped = 0
-
-    def feed(self, data: bytes) -> None:
-        pieces = (self._partial + data).split(b"\n")
-        self._partial = pieces.pop()
-        if len(self._partial) > _LONGEST_LINE:
-            pieces.append(self._partial)
-            self._partial = b""
-        room = LINES_PER_BATCH - len(self._lines)
-        self._dropped += max(0, len(pieces) - room)
-        self._lines += [self._text(piece) for piece in pieces[: max(0, room)]]
-
-    def _text(self, piece: bytes) -> str:
-        text = piece.decode("utf-8", "replace")
-        return text if self.stream == "report" else clean_output(text)
-
-    def take(self, final: bool = False) -> Lines | None:
-        if final and self._partial:
-            self.feed(b"\n")
-        if not self._lines and not self._dropped:
-            return None
-        lines = Lines(self.stream, self._lines, self._dropped)
-        self._lines, self._dropped = [], 0
-        return lines
 
 
 class Child:
@@ -99,10 +59,11 @@ class Child:
         byte for byte.
         """
         self._command = list(command)
-        self._name = name
+        self._name = clean(name, 200)
         self._environment = dict(environment)
         self._pass_through = pass_through
         self._control_read, self._control_write = os.pipe()
+        self._control_lock = threading.Lock()
         self._stopping = False
 
     def stop(self) -> None:
@@ -116,12 +77,11 @@ class Child:
         self._tell(b"i")
 
     def _tell(self, word: bytes) -> None:
-        try:
-            os.write(self._control_write, word)
-        except OSError as error:
-            # The child ended meanwhile.
-            if error.errno not in (errno.EPIPE, errno.EBADF):
-                raise
+        # The lock keeps the descriptor's number from meaning another file by now.
+        with self._control_lock:
+            if self._control_write >= 0:
+                with contextlib.suppress(BrokenPipeError):
+                    os.write(self._control_write, word)
 
     def run(
         self,
@@ -134,9 +94,13 @@ class Child:
         """
         executable = shutil.which(self._command[0], path=self._environment.get("PATH"))
         if executable is None:
+            os.close(self._control_read)
             self._close_control()
-            return Ending(127, None, f"cannot start {self._command[0]}: command not found")
+            if os.sep in self._command[0] and os.path.isfile(self._command[0]):
+                return Ending(126, None, f"cannot start {self._name}: permission denied")
+            return Ending(127, None, f"cannot start {self._name}: command not found")
         oom_kills = _oom_kills()
+        expect_orphans()
         report_read, report_write = os.pipe()
         status_read, status_write = os.pipe()
         inherited = (self._control_read, status_write, report_write)
@@ -162,24 +126,28 @@ class Child:
         except OSError as error:
             os.close(report_read)
             os.close(status_read)
+            os.close(self._control_read)
             self._close_control()
-            return Ending(126, None, f"cannot start {self._command[0]}: {error.strerror}")
+            why = (error.strerror or str(error)).lower()
+            return Ending(126, None, f"cannot start {self._name}: {why}")
         finally:
             for descriptor in inherited[1:]:
                 os.close(descriptor)
         os.close(self._control_read)
+        supervisor_started(supervisor.pid)
         try:
             words = self._read_all(supervisor, report_read, status_read, started, output)
         finally:
+            # Where reading failed, the closed pipe tells the supervisor to end them all.
+            self._close_control()
             supervisor.wait()
-            os.close(self._control_write)
-            self._control_write = -1
+            supervisor_gone(supervisor.pid)
         return self._ending(words, _oom_kills() > oom_kills)
 
     def _close_control(self) -> None:
-        os.close(self._control_read)
-        os.close(self._control_write)
-        self._control_write = -1
+        with self._control_lock:
+            os.close(self._control_write)
+            self._control_write = -1
 
     def _read_all(
         self,
@@ -194,9 +162,9 @@ class Child:
         assert supervisor.stderr is not None
         words: dict[str, int] = {}
         buffers = {
-            supervisor.stdout.fileno(): _LineBuffer("stdout"),
-            supervisor.stderr.fileno(): _LineBuffer("stderr"),
-            report: _LineBuffer("report"),
+            supervisor.stdout.fileno(): LineBuffer("stdout"),
+            supervisor.stderr.fileno(): LineBuffer("stderr"),
+            report: LineBuffer("report"),
         }
         through: dict[int, BinaryIO] = {}
         if self._pass_through:
@@ -217,11 +185,17 @@ class Child:
                         continue
                     if not data:
                         selector.unregister(key.fd)
+                        if key.fd == status and not words.keys() & {"ended", "failed"}:
+                            # Those left hold the other pipes open, maybe for ever.
+                            supervisor.wait()
+                            end_orphans()
                     elif key.fd == status:
                         _hear(data, words, started)
                     else:
                         buffers[key.fd].feed(data)
                         due = due or time.monotonic() + _BATCH_S
+                        if key.fd == report and buffers[report].is_full:
+                            due = time.monotonic()
                         if key.fd in through:
                             _write_through(through, key.fd, data)
                 if due is not None and time.monotonic() >= due:

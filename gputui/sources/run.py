@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from gputui.capture.environment import capture_environment, create_capture_folder
+from gputui.capture.options import CaptureOptions
 from gputui.events import (
     AnyEvent,
     RunEnded,
@@ -23,7 +24,8 @@ from gputui.events import (
     RunStarted,
 )
 from gputui.sources.capture import CaptureReader, Numbering
-from gputui.sources.child import Child, Ending, Lines
+from gputui.sources.child import Child, Ending
+from gputui.sources.output import Lines
 from gputui.sources.result_tables import ResultTables, TableReport
 from gputui.sources.trace import TraceWriter
 from gputui.text import clean
@@ -107,7 +109,7 @@ class Run:
         *,
         interval_s: float,
         numbering: Numbering,
-        kernels: bool = True,
+        capture: CaptureOptions | None = None,
         pass_through: bool = False,
         after: Run | None = None,
         trace: TraceWriter | None = None,
@@ -121,7 +123,7 @@ class Run:
         self._emit = emit
         self._interval_s = interval_s
         self._numbering = numbering
-        self._kernels = kernels
+        self._capture = capture or CaptureOptions()
         self._pass_through = pass_through
         self._after = after
         self._trace = trace
@@ -165,7 +167,13 @@ class Run:
             self._after.join()
             self._after = None
         with create_capture_folder() as folder:
-            environment, unavailable = capture_environment(folder, self._kernels, os.environ)
+            environment, unavailable = capture_environment(
+                folder,
+                self._capture.kernels,
+                os.environ,
+                self._capture.graph_trace,
+                self._capture.annotate,
+            )
             reader = CaptureReader(
                 folder,
                 self.number,

@@ -30,8 +30,7 @@ def main(arguments: list[str]) -> int:
     command = arguments[3:]
     os.set_inheritable(control, False)
     os.set_inheritable(status, False)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -60,7 +59,7 @@ def _supervise(child: int, control: int, status: int, wake: int, grace_s: float)
     watched = [control, wake]
     while True:
         ended = _reap(child, ended)
-        alive = _descendants(child if ended is None else None)
+        alive = descendants(os.getpid(), [] if ended is not None else [child])
         if not alive and ended is not None:
             break
         if ended is not None and not stopping:
@@ -99,13 +98,19 @@ def _reap(child: int, ended: int | None) -> int | None:
             ended = wait_status
 
 
-def _descendants(child: int | None) -> list[int]:
-    """Every process below this one. Without /proc only `child` itself is known."""
+def adopt_orphans() -> None:
+    """From now on, processes below this one whose parents end become children of this one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(ancestor: int, known: list[int]) -> list[int]:
+    """Every living process below `ancestor`; those `known` where there is no /proc to tell."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
     except OSError:
-        return [] if child is None else [child]
+        return known
     for name in names:
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -114,7 +119,7 @@ def _descendants(child: int | None) -> list[int]:
                 if fields[0] != b"Z":
                     children.setdefault(int(fields[1]), []).append(int(name))
     found: list[int] = []
-    pending = [os.getpid()]
+    pending = [ancestor]
     while pending:
         below = children.get(pending.pop(), [])
         found += below

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.sources.child import LINES_PER_BATCH, Child, Ending, Lines
+from gputui.sources.child import Child, Ending
+from gputui.sources.output import LINES_PER_BATCH, Lines
 
 PYTHON = sys.executable
 
@@ -88,7 +89,7 @@ def test_death_by_a_signal_names_it() -> None:
 
 @pytest.mark.parametrize(
     ("command", "words"),
-    [("no-such-command", "command not found"), ("/etc/passwd", "command not found")],
+    [("no-such-command", "command not found"), ("/no/such/file", "command not found")],
 )
 def test_what_cannot_be_started_is_one_line(command: str, words: str) -> None:
     watched = Watched(command)
@@ -194,3 +195,51 @@ def test_the_report_pipe_reaches_the_child_alone() -> None:
     watched = Watched(PYTHON, "-c", code)
     watched.run()
     assert watched.lines("report") == ["hello"]
+
+
+def test_a_killed_supervisor_leaves_nobody_behind() -> None:
+    watched = Watched("sh", "-c", "sh -c 'setsid sleep 600 & echo $!'; echo ready; sleep 600")
+
+    def kill() -> None:
+        assert watched.pid is not None
+        parent = psutil.Process(watched.pid).parent()
+        assert parent is not None
+        parent.kill()
+
+    ending = watched.run_until("ready", kill)
+    assert ending.reason == "it: its supervisor was killed"
+    assert watched.pid is not None
+    daemon, _ = watched.lines("stdout")
+    assert gone(watched.pid)
+    assert gone(int(daemon))
+
+
+def test_a_reader_that_fails_ends_the_child() -> None:
+    child = Child([PYTHON, "-c", "print(1, flush=True); import time; time.sleep(600)"],
+                  dict(os.environ), name="it")  # fmt: skip
+    pids: list[int] = []
+
+    def fail(_batches: list[Lines]) -> None:
+        raise RuntimeError("no room")
+
+    with pytest.raises(RuntimeError):
+        child.run(pids.append, fail)
+    assert gone(pids[0])
+    child.stop()  # comes late, and must not reach a descriptor that is another file's by now
+
+
+def test_every_report_of_a_flood_arrives() -> None:
+    count = 10 * LINES_PER_BATCH
+    code = f"import os\nfor i in range({count}): os.write(fd, b'%d\\n' % i)"
+    watched = Watched(
+        PYTHON, "-c", f"fd = int(__import__('os').environ['GPUTUI_REPORT_FD'])\n{code}"
+    )
+    watched.run()
+    assert watched.lines("report") == [str(i) for i in range(count)]
+
+
+def test_a_program_that_may_not_be_run_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "script"
+    path.write_text("#!/bin/sh\n")
+    ending = Watched(str(path)).run()
+    assert (ending.exit_code, ending.reason) == (126, "cannot start it: permission denied")
