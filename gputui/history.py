@@ -11,7 +11,9 @@ STRETCH_NS = 15_000_000_000
 """A column of a chart over an hour is this long on a wide terminal."""
 
 STRETCHES = 5760
-"""24 hours. With ten fields that is about 1.7 MB."""
+"""24 hours. With ten fields that is about 1.8 MB."""
+
+_FIGURES = 4
 
 
 class LongHistory:
@@ -22,7 +24,7 @@ class LongHistory:
     """
 
     def __init__(self, fields: tuple[str, ...]) -> None:
-        self._places = {name: 3 * number for number, name in enumerate(fields)}
+        self._places = {name: _FIGURES * number for number, name in enumerate(fields)}
         self._stretches: deque[tuple[int, array[float]]] = deque(maxlen=STRETCHES)
         self._start_ns = 0
         self._open: dict[str, list[float]] = {}
@@ -57,20 +59,23 @@ class LongHistory:
         """Where the newest stretch ends, 0 while there is none."""
         return self._stretches[-1][0] + STRETCH_NS if self._stretches else 0
 
-    def extremes(self, field: str, start_ns: int) -> Iterator[tuple[float, float, float]]:
-        """(least, mean, most) of each stretch that begins at `start_ns` or later."""
+    def stretches(
+        self, field: str, start_ns: int, end_ns: int
+    ) -> Iterator[tuple[float, float, float, float]]:
+        """(least, mean, most, samples) of each stretch that lies between the two moments."""
         place = self._places[field]
         for begun_ns, figures in reversed(self._stretches):
             if begun_ns < start_ns:
                 return
-            if not math.isnan(figures[place]):
-                yield figures[place], figures[place + 1], figures[place + 2]
+            if begun_ns + STRETCH_NS <= end_ns and not math.isnan(figures[place]):
+                low, mean, high, count = figures[place : place + _FIGURES]
+                yield low, mean, high, count
 
     def _close(self) -> None:
         if self._open:
-            figures = array("f", [math.nan]) * (3 * len(self._places))
+            figures = array("f", [math.nan]) * (_FIGURES * len(self._places))
             for name, (low, total, high, count) in self._open.items():
                 place = self._places[name]
-                figures[place : place + 3] = array("f", (low, total / count, high))
+                figures[place : place + _FIGURES] = array("f", (low, total / count, high, count))
             self._stretches.append((self._start_ns, figures))
             self._open = {}

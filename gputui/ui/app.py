@@ -55,7 +55,7 @@ class GputuiApp(App[None]):
         super().__init__(driver_class=driver_class)
         self.options = options or Options()
         self.animation_level = "none"
-        self.model = Model(session)
+        self.model = Model(session, readonly=self.options.readonly)
         self.crash: BaseException | None = None
         self._connect_to = connect
         self._source: Source | None = None

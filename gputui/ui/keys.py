@@ -23,6 +23,7 @@ class Key:
 VIEWS = "Views"
 RUN = "Runs"
 SCREEN = "Screen"
+MACHINE = "Devices"
 MOVE = "Moving"
 
 KEYS: tuple[Key, ...] = (
@@ -52,10 +53,18 @@ KEYS: tuple[Key, ...] = (
         SCREEN,
     ),
     Key(("s",), "s", "sort", "sort the table by the next column", SCREEN, "sort"),
-    Key(("slash",), "/", "filter", "filter phases or kernels by text", SCREEN, "filter"),
+    Key(("r",), "r", "reverse", "sort the other way round", SCREEN),
+    Key(("slash",), "/", "filter", "filter phases, kernels or processes by text", SCREEN, "filter"),
     Key(("0",), "0", "follow", "follow what runs now; back to the newest moment", SCREEN),
     Key(("escape",), "Esc", "clear", "clear the message or the filter, else as 0", SCREEN),
     Key(("d",), "d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
+    Key(("p",), "p", "processes", "Devices: processes on the whole screen", MACHINE, "processes"),
+    Key(("t",), "t", "tree", "processes under what launched them", MACHINE, "tree"),
+    Key(("K", "f9"), "K F9", "signal", "send the chosen process a signal (asks)", MACHINE),
+    Key(("z",), "z", "zoom(1)", "charts over a longer time, up to 24 h", MACHINE, "zoom"),
+    Key(("Z",), "Z", "zoom(-1)", "charts over a shorter time, down to 30 s", MACHINE),
+    Key(("comma", "shift+left"), ", Shift-←", "step(-1)", "read charts a column earlier", MACHINE),
+    Key(("full_stop", "shift+right"), ". Shift-→", "step(1)", "a column later", MACHINE),
     Key(("h", "question_mark", "f1"), "h ? F1", "help", "this help", SCREEN, "help"),
     Key(("q", "f10"), "q F10", "quit", "quit (asks while a run is active)", SCREEN, "quit"),
     Key(("ctrl+c",), "Ctrl-C", "quit_now", "quit at once; a run is stopped", SCREEN),

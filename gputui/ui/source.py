@@ -92,8 +92,12 @@ given, from any thread, when events wait to be taken."""
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says about the screen. `shows_run` starts in Phases."""
+    """What the command line says about the screen. `shows_run` starts in Phases.
+
+    With `readonly` no process is started, stopped or sent a signal.
+    """
 
     theme: str = "gputui-dark"
     ascii: bool = False
     shows_run: bool = False
+    readonly: bool = False

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from gputui.events import (
     AnyEvent,
     ApiDelta,
@@ -18,6 +20,7 @@ from gputui.events import (
     Distribution,
     GpuFacts,
     GpuSample,
+    GpuStatus,
     GpuUnavailable,
     Header,
     HostFacts,
@@ -26,6 +29,8 @@ from gputui.events import (
     KernelDelta,
     MachineSample,
     MemoryOperationDelta,
+    MigFacts,
+    MigSample,
     OpenRange,
     ProcessAttached,
     ProcessSample,
@@ -178,6 +183,52 @@ def machine(
         ),
         own_cpu_percent=0.8,
     )
+
+
+def status(gpu: int, time_ns: int = START_NS, *, bad: bool = False) -> GpuStatus:
+    """What is read seldom, of a sound card or of one in trouble."""
+    return GpuStatus(
+        time_ns=time_ns,
+        gpu=gpu,
+        energy_joules=7_200_000.0,
+        throttle_seconds={"power cap": 12.5 if bad else 0.0, "board limit": 0.0},
+        pcie_link_generation=5,
+        pcie_link_width=16,
+        pcie_replays=0,
+        nvlink_active_count=18,
+        compute_mode="default",
+        persistence_mode=True,
+        ecc_enabled=True,
+        ecc_corrected=4 if bad else 0,
+        ecc_uncorrected=1 if bad else 0,
+        remapped_rows_corrected=0,
+        remapped_rows_uncorrected=2 if bad else 0,
+        row_remapping_pending=bad,
+        row_remapping_failed=False,
+        retired_pages=0,
+        xid_count=3 if bad else 0,
+        last_xid=79 if bad else None,
+        last_xid_time_ns=time_ns if bad else None,
+    )
+
+
+def with_instances(first: Header, sample: MachineSample) -> Batch:
+    """The first GPU cut in two MIG instances, one of which works."""
+    instances = (
+        MigFacts(index=0, uuid="MIG-a", name="3g.71gb", gpu_instance_id=1, sm_count=60),
+        MigFacts(index=1, uuid="MIG-b", name="4g.71gb", gpu_instance_id=2, sm_count=64),
+    )
+    gpu = msgspec.structs.replace(first.gpus[0], mig_enabled=True, mig_instances=instances)
+    working = (
+        MigSample(
+            index=0, memory_used_bytes=9 * GIB, memory_total_bytes=70 * GIB, sm_active_percent=77.0
+        ),
+    )
+    cut = msgspec.structs.replace(sample.gpus[0], mig_instances=working)
+    return [
+        msgspec.structs.replace(first, gpus=(gpu, *first.gpus[1:])),
+        msgspec.structs.replace(sample, gpus=(cut, *sample.gpus[1:])),
+    ]
 
 
 def no_nvlink(gpu: int, time_ns: int = START_NS) -> GpuUnavailable:

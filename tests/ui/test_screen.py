@@ -49,7 +49,7 @@ async def test_devices_names_figures_and_axes(show: Show) -> None:
             *("host gpu-box", "python -m x", "40.0 GiB", "2 figures n/a: Enter says why"),
         ):
             assert part in text
-        await shown.press("enter")
+        await shown.press("enter", "pagedown", "pagedown")
         assert "no NVLink on this machine" in shown.text
 
 

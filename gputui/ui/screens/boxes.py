@@ -42,11 +42,22 @@ class DetailsBox(Dialog[None]):
     def __init__(self, details: Details) -> None:
         super().__init__()
         self._details = details
+        self._more: tuple[Row, ...] = ()
+
+    def add(self, rows: tuple[Row, ...]) -> None:
+        """Show what was found out meanwhile."""
+        self._more = rows
+        if self.is_attached:
+            self.draw()
+
+    def failed(self, reason: str) -> None:
+        """Nothing was found out, and why."""
+        self.add(((), ((f"! {reason}", "warn"),)))
 
     def rows(self, width: int) -> list[Row]:
         """The text, long lines broken."""
         rows: list[Row] = [*wrap(self._details.title, width, "title"), ()]
-        for row in self._details.rows:
+        for row in (*self._details.rows, *self._more):
             if len(row) == 2 and sum(len(text) for text, _ in row) > width:
                 (label, label_role), (text, role) = row
                 broken = wrap(text, width - len(label), role)
@@ -87,8 +98,9 @@ class Help(Dialog[None]):
         if width < 128:
             return title + [row for block in blocks for row in block]
         half = (width - 2) // 2
-        left = [*blocks[0], *blocks[1], *blocks[3]]
-        return title + beside([(left, half), (blocks[2], half)])
+        left = [row for block in (*blocks[:2], *blocks[4:]) for row in block]
+        right = [row for block in blocks[2:4] for row in block]
+        return title + beside([(left, half), (right, half)])
 
     def footer(self, width: int) -> list[Row]:
         """How to leave."""

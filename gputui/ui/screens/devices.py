@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import datetime
 from math import ceil
+from typing import Literal
 
-from gputui.analysis.formats import MISSING, percent, size
-from gputui.events import ProcessSample
-from gputui.session import Gpu, Session
+from gputui.analysis.processes import ProcessRow, TreeRow
+from gputui.session import Gpu
+from gputui.ui.source import Runner
 from gputui.ui.widgets import gpu as cards
-from gputui.ui.widgets.chart import Chart
+from gputui.ui.widgets.gpu_charts import chart_grid
+from gputui.ui.widgets.gpu_details import detail_rows
+from gputui.ui.widgets.host import host_charts, host_details, host_items
 from gputui.ui.widgets.lines import Row, beside, flow, heading, wrap
-from gputui.ui.widgets.table import Column, Move, table_rows
+from gputui.ui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
+from gputui.ui.widgets.series import Look
+from gputui.ui.widgets.table import Move, column_at, table_rows
 from gputui.ui.widgets.view import Details, Model, View
 
-
-def _descending(
-    figure: Callable[[ProcessSample], float | None],
-) -> Callable[[ProcessSample], float]:
-    def key(process: ProcessSample) -> float:
-        value = figure(process)
-        return -1.0 if value is None else float(value)
-
-    return key
-
-
-_SORTS: tuple[tuple[str, Callable[[ProcessSample], float]], ...] = (
-    ("GPU memory", _descending(lambda p: p.gpu_memory_bytes)),
-    ("SM", _descending(lambda p: p.sm_percent)),
-    ("CPU", _descending(lambda p: p.cpu_percent)),
-    ("host memory", _descending(lambda p: p.host_memory_bytes)),
-    ("PID", lambda p: -p.pid),
-)
+_MARKS = 40
+"""Starts of phases on a time axis: there is room for no more."""
 
 
 class DevicesView(View):
     """The machine."""
 
     SORTS = True
+    FILTERS = True
+    CHARTS = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.chosen = 0
-        self.sorting = 0
+        self.order = Order()
+        self.look = Look()
+        self.focus_on: Literal["gpus", "processes"] = "gpus"
+        self.only_processes = False
+        self.listed: list[TreeRow] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
         """GPUs above, the host's line, processes below."""
         session = self.model.session
+        self.header = None
+        self.first_item_line = 0
         if session.header is None:
             waiting = self.model.failure or "reading the machine"
             return [(), ((f"  {waiting}…" if not self.model.failure else waiting, "dim"),)]
+        run = session.run
+        self.look.marks = tuple(run.phase_starts)[-_MARKS:] if run is not None else ()
         if not session.gpus:
-            self.first_item_line = 0
             return self._without_gpu(width, height)
-        table = self._process_lines(height)
-        host = flow(_host_items(session), width, 1)
+        self.listed = listed(session, self.order, self.needle)
+        host = flow(host_items(session), width, 1)
+        table = self._process_lines(height - len(host))
         room = height - table - len(host)
         rows = self._gpus(width, room)
         rows = (rows + [()] * room)[:room]
@@ -62,123 +61,193 @@ class DevicesView(View):
         rows += self._processes(width, table, len(rows))
         return rows
 
+    # --- keys
+
     def move(self, move: Move) -> None:
         """Left and right choose a GPU, the rest a process."""
         if move in ("left", "right"):
             count = len(self.model.session.gpus)
-            if count > 1:
+            if self.focus_on == "gpus" and count > 1:
                 self.chosen = (self.chosen + (1 if move == "right" else -1)) % count
-                self.draw()
+            self.focus_on = "gpus"
         else:
-            super().move(move)
+            if self.focus_on == "processes":
+                self.cursor.move(move)
+            self.focus_on = "processes"
+        self.draw()
+
+    def chosen_by_hand(self) -> None:
+        """A process was clicked."""
+        self.focus_on = "processes"
 
     def activate(self) -> Details | None:
-        """Every figure of the chosen GPU, or of the host where there is none."""
+        """Every figure of the chosen process or GPU, or of the host where there is none."""
         session = self.model.session
+        process = self.process
+        if process is not None:
+            start_ns = process.start_time_ns
+            return Details(
+                f"Process {process.pid}",
+                known_rows(process, session),
+                None
+                if start_ns is None or not isinstance(self.model.source, Runner)
+                else lambda: told_rows(process.pid, start_ns),
+            )
         if session.gpus:
             gpu = self._chosen_gpu()
-            return Details(f"GPU {gpu.facts.index}  {gpu.facts.name}", cards.detail_rows(gpu))
-        if session.header is None:
+            rows = detail_rows(gpu, session.time_ns, self.model.interval_s)
+            return Details(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows)
+        return Details("Host", host_details(session)) if session.header else None
+
+    @property
+    def process(self) -> ProcessRow | None:
+        """The chosen process, None while a GPU is chosen."""
+        if self.focus_on != "processes":
             return None
-        host = session.header.host
-        facts: list[Row] = [
-            (("host          ", "label"), (host.hostname, "text")),
-            (("system        ", "label"), (host.system, "text")),
-            (("CPU           ", "label"), (host.cpu_model or MISSING, "text")),
-            (("cores         ", "label"), (str(host.cpu_count), "text")),
-            (("memory        ", "label"), (size(host.memory_total_bytes), "text")),
-        ]
-        for field, reason in session.host_unavailable.items():
-            facts.append(((f"{field:<14}", "label"), (f"n/a: {reason}", "dim")))
-        return Details("Host", tuple(facts))
+        return next((one.row for one in self.listed if one.row.identity == self.cursor.key), None)
 
     def sort(self) -> None:
         """Sort processes by the next column."""
-        self.sorting = (self.sorting + 1) % len(_SORTS)
+        self.order = self.order.next()
         self.draw()
+
+    def sort_by(self, title: str) -> None:
+        """Sort processes by a column that was clicked."""
+        self.order = self.order.by(title)
+        self.draw()
+
+    def reverse(self) -> None:
+        """The other way round."""
+        self.order = self.order.reversed()
+        self.draw()
+
+    def toggle_tree(self) -> bool:
+        """Processes under what launched them, or in one list."""
+        self.order = Order(self.order.title, self.order.descending, not self.order.tree)
+        self.draw()
+        return True
+
+    def toggle_processes(self) -> bool:
+        """Give processes the whole view, or take it back."""
+        self.only_processes = not self.only_processes
+        self.focus_on = "processes" if self.only_processes else "gpus"
+        self.draw()
+        return True
+
+    def zoom(self, step: int) -> str:
+        """A longer or shorter time in all charts."""
+        text = self.look.zoom(step)
+        self.draw()
+        return text
+
+    def step(self, columns: int) -> None:
+        """Read all charts at another moment."""
+        session = self.model.session
+        newest = next((gpu.history for gpu in session.gpus.values() if gpu.history), None)
+        history = newest or session.host_history
+        if history:
+            self.look.step(columns, history[-1][0])
+        self.draw()
+
+    def follow(self) -> None:
+        """The newest moment, a GPU chosen."""
+        self.look.at_ns = None
+        self.focus_on = "gpus"
+
+    # --- parts
 
     def _chosen_gpu(self) -> Gpu:
         gpus = list(self.model.session.gpus.values())
         self.chosen = min(self.chosen, len(gpus) - 1)
         return gpus[self.chosen]
 
+    def _card(self, gpu: Gpu, width: int, height: int) -> list[Row]:
+        interval_s, now_ns = self.model.interval_s, self.model.session.time_ns
+        return cards.card_rows(gpu, width, height, interval_s, now_ns, self.look)
+
     def _gpus(self, width: int, height: int) -> list[Row]:
         gpus = list(self.model.session.gpus.values())
-        interval_s = self.model.interval_s
         columns = 1 if len(gpus) == 1 else 4 if width >= 200 and len(gpus) > 6 else 2
         lines = ceil(len(gpus) / columns)
-        if height // lines >= cards.CARD_HEIGHT and width // columns >= 56:
-            gap = 2
-            card_width = (width - gap * (columns - 1)) // columns
-            card_height = height // lines
-            rows: list[Row] = []
-            for line in range(lines):
-                block = gpus[line * columns : (line + 1) * columns]
-                rows += beside(
-                    [
-                        (cards.card_rows(gpu, card_width, card_height, interval_s), card_width)
-                        for gpu in block
-                    ],
-                    gap,
-                )
-            return rows
+        least = cards.CARD_HEIGHT
+        if height // lines < least or width // columns < cards.CARD_WIDTH:
+            return self._list(gpus, width, height)
+        gap = 2
+        card_width = (width - gap * (columns - 1)) // columns
+        card_height = height // lines
+        rows: list[Row] = []
+        for line in range(lines):
+            block = gpus[line * columns : (line + 1) * columns]
+            rows += beside(
+                [(self._card(gpu, card_width, card_height), card_width) for gpu in block], gap
+            )
+        return rows
+
+    def _list(self, gpus: list[Gpu], width: int, height: int) -> list[Row]:
+        """A line a GPU, and the chosen one's card where there is room."""
+        if height < 2:
+            return []
         chosen = self._chosen_gpu()
-        listed = gpus
         room = height - 1
+        shown = gpus
         if len(gpus) > room:
             first = max(0, min(self.chosen - room // 2, len(gpus) - room))
-            listed = gpus[first : first + room]
+            shown = gpus[first : first + room]
+        now_ns = self.model.session.time_ns
         rows = table_rows(
-            cards.list_columns(interval_s, 18), listed, width, selected=listed.index(chosen)
+            cards.list_columns(self.model.interval_s, 18, now_ns, self.look),
+            shown,
+            width,
+            selected=shown.index(chosen),
         )
         left = height - len(rows)
         if left >= 6:
-            rows += cards.card_rows(chosen, width, left, interval_s)
+            rows += self._card(chosen, width, left)
         return rows
 
     def _process_lines(self, height: int) -> int:
-        wanted = 2 + max(1, len(self.model.session.processes))
+        if self.only_processes:
+            gpus = len(self.model.session.gpus) + 1
+            return height - (gpus if gpus <= height // 3 else 0)
+        wanted = 2 + max(1, len(self.listed))
         return min(wanted, max(4, height // 4))
 
     def _processes(self, width: int, height: int, top: int) -> list[Row]:
         session = self.model.session
-        run = session.run
-        ours: set[int] = set()
-        if run is not None and run.is_active:
-            ours = {process.attached.pid for process in run.processes.values()}
-            if run.started.pid is not None:
-                ours.add(run.started.pid)
         reason = session.host_unavailable.get("processes")
-        count = len(session.processes)
-        rows = [heading(f"Processes on the GPUs  {count}", width, "")]
-        if not count:
+        rows = [heading(f"Processes on the GPUs  {self._counted()}", width, self._note(height))]
+        if not self.listed:
             text = f"not known: {reason}" if reason else "none"
+            if self.needle:
+                text = "no process matches the filter (Esc clears it)"
             return [*rows, ((f"  {text}", "dim"),)]
-        name, key = _SORTS[self.sorting]
-        listed = sorted(session.processes, key=lambda p: (-key(p), p.pid, p.gpu))
-        window = self.cursor.window([(p.pid, p.gpu) for p in listed], height - 2)
+        window = self.cursor.window([one.row.identity for one in self.listed], height - 2)
         self.first_item_line = top + 2
-        columns: list[Column[ProcessSample]] = [
-            Column("PID", lambda p: str(p.pid), 0, width=7),
-            Column("GPU", lambda p: str(p.gpu), 2),
-            Column("user", lambda p: (p.user or MISSING)[:12], 5, right=False, width=8),
-            Column("GPU memory", lambda p: size(p.gpu_memory_bytes), 1),
-            Column("SM", lambda p: percent(p.sm_percent), 3, width=6),
-            Column("CPU", lambda p: percent(p.cpu_percent), 4, width=6),
-            Column("host memory", lambda p: size(p.host_memory_bytes), 6),
-            Column(
-                "command",
-                lambda p: ("● " if p.pid in ours else "") + (p.command or MISSING),
-                0,
-                flexible=True,
-                right=False,
-                width=16,
-                role=lambda p: "accent" if p.pid in ours else "text",
-            ),
-        ]
-        shown = listed[window]
+        columns = process_columns(any(gpu.facts.mig_instances for gpu in session.gpus.values()))
+        shown = self.listed[window]
+        self.header = (top + 1, lambda x: column_at(columns, shown, width, x))
         selected = self.cursor.index - self.cursor.offset
-        return rows + table_rows(columns, shown, width, selected=selected, sorted_by=name)
+        return rows + table_rows(
+            columns,
+            shown,
+            width,
+            selected=selected if self.focus_on == "processes" else None,
+            sorted_by=self.order.title,
+            ascending=not self.order.descending,
+        )
+
+    def _counted(self) -> int:
+        return sum(not one.row.is_launcher for one in self.listed)
+
+    def _note(self, height: int) -> str:
+        """What is special about the list, and the moment that charts are read at."""
+        parts = [f"filter: {self.needle}" if self.needle else "", "tree" * self.order.tree]
+        if len(self.listed) > height - 2 and self.focus_on == "processes":
+            parts.append(f"{self.cursor.index + 1} of {len(self.listed)}")
+        if self.look.at_ns is not None:
+            when = datetime.fromtimestamp(self.look.at_ns / 1e9).astimezone()
+            parts.append(f"charts at {when:%H:%M:%S}, 0 is now")
+        return "  ".join(part for part in parts if part)
 
     def _without_gpu(self, width: int, height: int) -> list[Row]:
         session = self.model.session
@@ -194,62 +263,8 @@ class DevicesView(View):
         ):
             rows.append((("  ", "text"), (f"{key:<14}", "key"), (f" {text}", "text")))
         rows += [(), heading(f"Host  {header.host.hostname if header else ''}", width)]
-        rows += flow(_host_items(session), width, 2)
+        rows += flow(host_items(session), width, 2)
         room = min(height - len(rows), 18)
         if room >= 3:
-            rows += cards.chart_grid(
-                _host_charts(session), session.host_history, width, room, self.model.interval_s
-            )
+            rows += chart_grid(host_charts(session), width, room, self.model.interval_s, self.look)
         return rows[:height]
-
-
-def _host_items(session: Session) -> list[Row]:
-    host = session.host
-    header = session.header
-    if host is None or header is None:
-        return [(("host: no reading yet", "dim"),)]
-    total = header.host.memory_total_bytes
-    load = MISSING if host.load_1m is None else f"{host.load_1m:.2f}"
-    items: list[Row] = [
-        (("host ", "label"), (header.host.hostname[:40], "text")),
-        (("CPU ", "label"), (f"{percent(host.cpu_percent):>5}", "value")),
-        (
-            ("memory ", "label"),
-            (f"{size(host.memory_used_bytes)} of {size(total)}", "value"),
-        ),
-        (("load ", "label"), (load, "value"), (f" on {header.host.cpu_count} CPUs", "dim")),
-    ]
-    if session.own_cpu_percent is not None:
-        items.append(
-            (("gputui ", "label"), (percent(session.own_cpu_percent), "value"), (" CPU", "dim"))
-        )
-    if header.driver_version:
-        items.append((("driver ", "label"), (header.driver_version, "text")))
-    if header.cuda_driver_version:
-        items.append((("CUDA ", "label"), (header.cuda_driver_version, "text")))
-    return items
-
-
-def _host_charts(session: Session) -> list[Chart]:
-    header, host = session.header, session.host
-    total = header.host.memory_total_bytes if header else 0
-    used = host.memory_used_bytes if host else None
-    return [
-        Chart(
-            (("CPU", percent(host.cpu_percent if host else None)),),
-            "utilization",
-            100.0,
-            lambda value: f"{value:.0f} %",
-            ((time_ns, sample.cpu_percent) for time_ns, sample in reversed(session.host_history)),
-        ),
-        Chart(
-            (("Memory", f"{size(used)} of {size(total)}"), ("Memory", size(used))),
-            "memory",
-            float(total) or None,
-            size,
-            (
-                (time_ns, sample.memory_used_bytes)
-                for time_ns, sample in reversed(session.host_history)
-            ),
-        ),
-    ]

@@ -15,7 +15,7 @@ from gputui.analysis.tables import (
 )
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, Span, flow, wrap
-from gputui.ui.widgets.table import Column, Move, table_rows
+from gputui.ui.widgets.table import Column, Move, column_at, table_rows
 from gputui.ui.widgets.view import Details, Model, View, panel
 
 TABLES = ("Kernels", "CUDA calls", "Memory operations")
@@ -44,6 +44,7 @@ class KernelsView(View):
         super().__init__(model)
         self.table = 0
         self.sorting = 0
+        self.ascending = False
         self._read: _Read | None = None
         self.listed: list[TableRow] = []
 
@@ -52,6 +53,7 @@ class KernelsView(View):
         run = self.model.run
         if run is None:
             self.first_item_line = 0
+            self.header = None
             text = "Kernels appear here while a program runs."
             start: list[Row] = [((text, "text"),)]
             if self.model.can_start:
@@ -75,12 +77,15 @@ class KernelsView(View):
         window = self.cursor.window([row.name for row in self.listed], height - len(rows) - 1)
         self.first_item_line = len(rows) + 1
         selected = self.cursor.index - self.cursor.offset
+        columns, shown = self._columns(read), self.listed[window]
+        self.header = (len(rows), lambda x: column_at(columns, shown, width, x))
         return rows + table_rows(
-            self._columns(read),
-            self.listed[window],
+            columns,
+            shown,
             width,
             selected=selected,
             sorted_by=_SORTS[self.sorting],
+            ascending=self.ascending,
         )
 
     def move(self, move: Move) -> None:
@@ -125,9 +130,21 @@ class KernelsView(View):
         self.sorting = (self.sorting + 1) % len(_SORTS)
         self.draw()
 
+    def sort_by(self, title: str) -> None:
+        """Sort by a column that was clicked; again, the other way round."""
+        if title in _SORTS:
+            self.ascending = title == _SORTS[self.sorting] and not self.ascending
+            self.sorting = _SORTS.index(title)
+            self.draw()
+
+    def reverse(self) -> None:
+        """The least first, or the most again."""
+        self.ascending = not self.ascending
+        self.draw()
+
     def _order(self, row: TableRow) -> tuple[float, str]:
         figures = (row.total, row.instances, row.average, row.median, row.maximum)
-        return (-figures[self.sorting], row.name)
+        return (figures[self.sorting] * (1 if self.ascending else -1), row.name)
 
     def _tables(self, run: Run) -> _Read:
         read = self._read

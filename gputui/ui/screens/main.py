@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.screen import Screen
 
 from gputui.ui.keys import bindings
 from gputui.ui.messages import Called
-from gputui.ui.source import Playback, Runner
+from gputui.ui.screens.commands import Commands
 from gputui.ui.widgets.bars import KeyBar, TopBar, hints
 from gputui.ui.widgets.field import TextField
 from gputui.ui.widgets.lines import ROLES
@@ -23,10 +20,7 @@ from gputui.ui.widgets.table import Move
 from gputui.ui.widgets.view import Model, View, is_too_small
 
 if TYPE_CHECKING:
-    from gputui.sources.catalogue import Catalogue
-    from gputui.ui.app import GputuiApp
-    from gputui.ui.screens.export import ExportRequest
-    from gputui.ui.screens.workloads import StartRequest
+    from gputui.analysis.processes import ProcessRow
 
 # Modules, so that the first frame waits for one view only.
 _VIEWS = {
@@ -35,18 +29,18 @@ _VIEWS = {
     "kernels": ("gputui.ui.screens.kernels", "KernelsView"),
     "summary": ("gputui.ui.screens.summary", "SummaryView"),
 }
-_INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+_NO_PROCESSES = "processes are in Devices: 1 shows it"
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Commands):
     """Takes the keys and shows one view."""
 
     BINDINGS = bindings()
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{role}" for role in ROLES}
 
     def __init__(self, model: Model, first: str) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.current = first
         self.top = TopBar(id="top")
         self.bottom = KeyBar(id="bottom")
@@ -56,8 +50,6 @@ class MainScreen(Screen[None]):
         self.log_pane.display = False
         self._message: tuple[str, str] | None = None
         self._typing: TextField | None = None
-        self._remembered: dict[str, dict[str, str]] = {}
-        self._last_workload = ""
 
     def compose(self) -> ComposeResult:
         """Bars, view, log."""
@@ -152,7 +144,10 @@ class MainScreen(Screen[None]):
         if details is not None:
             from gputui.ui.screens.boxes import DetailsBox
 
-            self.app.push_screen(DetailsBox(details))
+            box = DetailsBox(details)
+            self.app.push_screen(box)
+            if details.more is not None:
+                self.gputui.in_thread(details.more, box.add, box.failed)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -161,13 +156,17 @@ class MainScreen(Screen[None]):
         else:
             self.say("nothing to sort here: Devices and Kernels have tables that sort")
 
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self.view.reverse()
+
     def action_filter(self) -> None:
         """Type a filter."""
         if self.view.FILTERS:
             self._typing = TextField.holding(self.view.needle)
             self.draw()
         else:
-            self.say("nothing to filter here: Phases and Kernels can be filtered")
+            self.say("nothing to filter here: Devices, Phases and Kernels can be filtered")
 
     def action_clear(self) -> None:
         """Clear the filter; where there is none, follow what is now."""
@@ -187,6 +186,25 @@ class MainScreen(Screen[None]):
         if not self.view.toggle_libraries():
             self.say("ranges of libraries are in Phases: 2 shows it")
 
+    def action_processes(self) -> None:
+        """Processes on the whole view, or not."""
+        if not self.view.toggle_processes():
+            self.say(_NO_PROCESSES)
+
+    def action_tree(self) -> None:
+        """Processes as a tree, or not."""
+        if not self.view.toggle_tree():
+            self.say(_NO_PROCESSES)
+
+    def action_zoom(self, step: int) -> None:
+        """A longer or shorter time in all charts."""
+        told = self.view.zoom(step)
+        self.say(f"charts show {told}" if told else "no charts here: 1 shows some")
+
+    def action_step(self, columns: int) -> None:
+        """Read all charts at another moment."""
+        self.view.step(columns)
+
     def action_log(self) -> None:
         """Show or hide the log."""
         self.log_pane.display = not self.log_pane.display
@@ -199,119 +217,22 @@ class MainScreen(Screen[None]):
         else:
             self.say("the log is hidden: l shows it")
 
-    def action_pause(self) -> None:
-        """Freeze the screen, or a replay."""
-        self._gputui.pause()
-        self.draw()
-
-    def action_interval(self, step: int) -> None:
-        """Another interval, or another speed of a replay."""
-        source = self.model.source
-        if isinstance(source, Playback):
-            source.speed = source.speed * 2 if step > 0 else source.speed / 2
-            self.say(f"replay at ×{source.speed:g}")
-        elif isinstance(source, Runner):
-            now = source.interval_s
-            longer = [s for s in _INTERVALS_S if s > now * 1.001]
-            shorter = [s for s in _INTERVALS_S if s < now * 0.999]
-            if step > 0 and longer:
-                source.interval_s = longer[0]
-            elif step < 0 and shorter:
-                source.interval_s = shorter[-1]
-            self.say(f"a sample every {source.interval_s:g} s")
-        self.draw()
-
-    def action_workloads(self) -> None:
-        """The workload menu."""
-        source = self.model.source
-        run = self.model.run
-        if not isinstance(source, Runner):
-            text = "a replay starts nothing" if source is not None else "still starting"
-            self.say(text, bad=True)
-        elif run is not None and run.is_active:
-            self.say("a run is active: x stops it", bad=True)
-        else:
-            from gputui.ui.screens.workloads import WorkloadDialog
-
-            dialog = WorkloadDialog(
-                self._remembered, self._last_workload, on_cpu=not self.model.session.gpus
-            )
-
-            def arrived(catalogue: Catalogue) -> None:
-                dialog.arrived(catalogue)
-
-            self._gputui.in_thread(source.catalogue, arrived, dialog.failed)
-            self.app.push_screen(dialog, self._start)
-
-    def action_stop_run(self) -> None:
-        """Stop the run, after a question."""
-        run, source = self.model.run, self.model.source
-        if run is None or not run.is_active or not isinstance(source, Runner):
-            self.say("no run is active")
-            return
-        from gputui.ui.screens.boxes import Question
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                source.stop_run()
-                self.say("stopping the run")
-
-        text = f"{run.started.name} and every process it started will be ended."
-        self.app.push_screen(Question("Stop the run?", text, "stop it"), answered)
-
-    def action_export(self) -> None:
-        """Export the summary."""
-        run = self.model.run
-        if run is None:
-            self.say("no run yet: nothing to export", bad=True)
-            return
-        from gputui.ui.screens.export import ExportDialog
-
-        journal = (
-            self.model.source.recording.path if isinstance(self.model.source, Runner) else None
-        )
-        if journal is not None:
-            default = journal.with_name(f"{journal.stem}-run{run.started.run}")
-        else:
-            started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
-            default = Path.cwd() / f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}"
-        self.app.push_screen(ExportDialog(default), self._export)
-
     def action_help(self) -> None:
         """Every key."""
         from gputui.ui.screens.boxes import Help
 
         self.app.push_screen(Help())
 
-    def action_quit(self) -> None:
-        """Quit, after a question while a run is active."""
-        run = self.model.run
-        if run is None or not run.is_active or not isinstance(self.model.source, Runner):
-            self._gputui.quit_now()
-            return
-        from gputui.ui.screens.boxes import Question
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self._gputui.quit_now()
-
-        text = f"{run.started.name} is running. It will be ended; what was recorded is kept."
-        self.app.push_screen(Question("Quit?", text, "end it and quit"), answered)
-
-    def action_quit_now(self) -> None:
-        """Quit without a question."""
-        self._gputui.quit_now()
-
     # --- what the keys lead to
+
+    def chosen_process(self) -> ProcessRow | None:
+        """The one chosen in Devices."""
+        return self.view.process
 
     @property
     def _is_topmost(self) -> bool:
         # Textual's `is_current` also holds for a screen that a dialog lets shine through.
         return self.app.screen is self
-
-    @property
-    def _gputui(self) -> GputuiApp:
-        return cast("GputuiApp", self.app)
 
     def _make(self, name: str) -> View:
         module, kind = _VIEWS[name]
@@ -342,22 +263,9 @@ class MainScreen(Screen[None]):
             actions.add("sort")
         if self.view.FILTERS:
             actions.add("filter")
+        if self.view.CHARTS:
+            actions |= {"zoom(1)", "processes", "tree"}
         return actions
-
-    async def _start(self, request: StartRequest | None) -> None:
-        source = self.model.source
-        if request is None or not isinstance(source, Runner):
-            return
-        workload = request.workload
-        self._remembered[workload.name] = request.texts
-        self._last_workload = workload.name
-        source.start_workload(workload.name, request.values, workload.step_range)
-        await self.action_view("phases")
-
-    def _export(self, request: ExportRequest | None) -> None:
-        run = self.model.run
-        if request is not None and run is not None:
-            self._gputui.export(run, request.format, request.path)
 
     def on_called(self, message: Called) -> None:
         """A thread has finished."""

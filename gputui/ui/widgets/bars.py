@@ -20,6 +20,20 @@ VIEWS = (
 )
 
 
+_ORDER = (
+    *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(1)"),
+    *("export", "help", "quit"),
+)
+"""Of the key bar, from the left."""
+
+
+_ALWAYS = ("help", "quit")
+
+
+def _hint_width(key: Key) -> int:
+    return len(key.shown.split()[0]) + len(key.label) + 3
+
+
 class Bar(LineView):
     """One line with places that can be clicked."""
 
@@ -91,14 +105,16 @@ class KeyBar(Bar):
     """What keys do here, or one message until the next key."""
 
     def update(self, keys: list[Key]) -> None:
-        """Show key hints, whole ones only."""
+        """Show key hints, whole ones only; help and quit whatever else has room."""
         spans: list[Span] = [(" ", "text")]
         self._places = []
         used = 1
+        reserved = sum(_hint_width(key) for key in keys if key.action in _ALWAYS)
         for key in keys:
             first = key.shown.split()[0]
-            size = len(first) + 1 + len(key.label) + 2
-            if used + size > self.size.width:
+            size = _hint_width(key)
+            reserved -= size if key.action in _ALWAYS else 0
+            if used + size + reserved > self.size.width:
                 continue
             self._places.append((used, used + size - 2, key.action))
             spans += [(f"{first} ", "key"), (f"{key.label}  ", "dim")]
@@ -113,6 +129,5 @@ class KeyBar(Bar):
 
 def hints(actions: set[str]) -> list[Key]:
     """The keys with a label whose action is among `actions`, in the order of the help."""
-    order = ("workloads", "stop_run", "log", "pause", "sort", "filter", "export", "help", "quit")
     known = {key.action: key for key in KEYS if key.label}
-    return [known[action] for action in order if action in actions]
+    return [known[action] for action in _ORDER if action in actions]

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.cells import cell_len
 
-from gputui.ui.widgets.lines import Row, fit
+from gputui.ui.widgets.lines import Row, Span, fit
+from gputui.ui.widgets.series import Look, Series
 
 SECOND_NS = 1_000_000_000
 _NICE_SECONDS = (0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 6, 10, 15, 20, 30, 60, 120, 300, 600, 1800, 3600)
+_ZOOM_SECONDS = (
+    *(0.1, 0.2, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 75, 90),
+    *(120, 150, 180, 240, 300, 360, 450, 600, 720, 900, 1200, 1800, 2700, 3600),
+)
+_LABEL_SECONDS = (
+    *(5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600),
+    12 * 3600,
+)
+_NARROWEST_EXTREMES = 26
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -45,6 +56,26 @@ class TimeAxis:
         whole = current if column_ns > interval_ns * 1.5 else current + 1
         return cls(int(whole * column_ns), column_ns, interval_ns)
 
+    @classmethod
+    def of_window(cls, last_ns: int, columns: int, interval_ns: int, window_ns: int) -> TimeAxis:
+        """The axis that shows `window_ns`, however much of it is known, or little more."""
+        needed = window_ns / max(1, columns)
+        column_ns = next(
+            (int(s * SECOND_NS) for s in _ZOOM_SECONDS if s * SECOND_NS >= needed),
+            int(_ZOOM_SECONDS[-1] * SECOND_NS),
+        )
+        whole = last_ns // column_ns + (column_ns <= interval_ns * 1.5)
+        return cls(int(whole * column_ns), column_ns, interval_ns)
+
+    def start_ns(self, count: int) -> int:
+        """Where the first of `count` columns begins."""
+        return self.end_ns - count * self.column_ns
+
+    def column_of(self, time_ns: int, count: int) -> int | None:
+        """Which of `count` columns holds a moment, None for one before or after them."""
+        column = (time_ns - self.start_ns(count)) // self.column_ns
+        return int(column) if 0 <= column < count else None
+
     def columns(
         self, samples: Iterable[tuple[int, float | None]], count: int
     ) -> list[float | None]:
@@ -55,7 +86,7 @@ class TimeAxis:
         """
         totals = [0.0] * count
         counts = [0] * count
-        start_ns = self.end_ns - count * self.column_ns
+        start_ns = self.start_ns(count)
         for time_ns, value in samples:
             if time_ns < start_ns:
                 break
@@ -80,8 +111,8 @@ class TimeAxis:
         line = ["─"] * count
         span_s = count * self.column_ns / SECOND_NS
         step_s = next(
-            (s for s in (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600) if span_s / s <= count / 12),
-            7200,
+            (s for s in _LABEL_SECONDS if span_s / s <= count / 12),
+            _LABEL_SECONDS[-1],
         )
         now = "now"
         limit = count - len(now) - 1
@@ -95,6 +126,27 @@ class TimeAxis:
         if count >= len(now):
             line[count - len(now) :] = now
         return "".join(line)
+
+    def axis_spans(self, count: int, marks: Sequence[tuple[int, str]]) -> list[Span]:
+        """The axis with what began when: a tick, and its name where there is room."""
+        line = list(self.label_row(count))
+        roles = ["dim"] * count
+        for time_ns, name in reversed(marks):
+            column = self.column_of(time_ns, count)
+            if column is None or line[column] != "─":
+                continue
+            line[column] = "┬"
+            roles[column] = "head"
+            end = column + 1
+            for character in name:
+                if end >= count or line[end] != "─" or cell_len(character) != 1:
+                    break
+                line[end], roles[end] = character, "head"
+                end += 1
+        return [
+            ("".join(text for text, _ in part), role)
+            for role, part in groupby(zip(line, roles, strict=True), key=lambda pair: pair[1])
+        ]
 
 
 def _minutes(seconds: int) -> str:
@@ -135,7 +187,7 @@ class Chart:
     role: str
     maximum: float | None
     format: Callable[[float], str]
-    samples: Iterable[tuple[int, float | None]]
+    series: Series
     reason: str = ""
     value_role: str = "value"
 
@@ -146,21 +198,22 @@ def label_width(charts: Iterable[Chart]) -> int:
     return max([3, *map(cell_len, tops)])
 
 
-def chart_rows(chart: Chart, axis: TimeAxis, width: int, height: int, labels: int) -> list[Row]:
+def chart_rows(
+    chart: Chart, axis: TimeAxis, width: int, height: int, labels: int, look: Look
+) -> list[Row]:
     """A chart in exactly `width` × `height`: title and value, the plot, the time axis.
 
-    `labels` is the width of the y axis's figures, as `label_width` gives it.
+    `labels` is the width of the y axis's figures, as `label_width` gives it. Where `look` reads
+    a moment, the title has the figure of its column.
     """
-    name, value = next(
-        (pair for pair in chart.titles if cell_len(pair[0]) + 2 + cell_len(pair[1]) <= width),
-        chart.titles[-1],
-    )
-    title: Row = ((f"{name}  ", "label"), (value, chart.value_role))
     plot_height = height - 2
-    rows: list[Row] = [title]
+    count = max(1, width - labels - 1)
+    shown = chart.maximum and not chart.reason
+    columns = axis.columns(chart.series.samples(axis.column_ns), count) if shown else []
+    at = axis.column_of(look.at_ns, count) if look.at_ns is not None and columns else None
+    rows: list[Row] = [_title(chart, axis, columns, at, width, count)]
     if plot_height < 1:
         return rows[:height]
-    count = max(1, width - labels - 1)
     top = chart.format(chart.maximum) if chart.maximum else ""
     if chart.reason or not chart.maximum:
         text = f"n/a: {chart.reason}" if chart.reason else "n/a"
@@ -171,12 +224,45 @@ def chart_rows(chart: Chart, axis: TimeAxis, width: int, height: int, labels: in
             (fit(f" {text}", count), "dim"),
         )
     else:
-        columns = axis.columns(chart.samples, count)
         for y, text in enumerate(block_rows(columns, chart.maximum, plot_height)):
             label = fit(top, labels, right=True) + "┤" if y == 0 else " " * labels + "│"
-            rows.append(((label, "dim"), (text, chart.role)))
-    rows.append(((fit("0", labels, right=True) + "└", "dim"), (axis.label_row(count), "dim")))
+            plot: Row = ((text, chart.role),)
+            if at is not None:
+                under = text[at] if text[at] != " " else "│"
+                plot = ((text[:at], chart.role), (under, "accent"), (text[at + 1 :], chart.role))
+            rows.append(((label, "dim"), *plot))
+    spans = axis.axis_spans(count, look.marks)
+    rows.append(((fit("0", labels, right=True) + "└", "dim"), *spans))
     return rows
+
+
+def _title(
+    chart: Chart,
+    axis: TimeAxis,
+    columns: Sequence[float | None],
+    at: int | None,
+    width: int,
+    count: int,
+) -> Row:
+    """The fullest title that fits, with the extremes of the time that is shown if they do too."""
+    titles = chart.titles
+    if at is not None:
+        value = columns[at]
+        titles = ((titles[0][0], "n/a" if value is None else chart.format(value)),)
+    name, value_text = next(
+        (pair for pair in titles if cell_len(pair[0]) + 2 + cell_len(pair[1]) <= width),
+        titles[-1],
+    )
+    row: Row = ((f"{name}  ", "label"), (value_text, chart.value_role))
+    left = width - cell_len(name) - cell_len(value_text) - 4
+    if columns and left >= _NARROWEST_EXTREMES:
+        known = chart.series.extremes(axis.start_ns(count))
+        if known is not None:
+            low, mean, high = map(chart.format, known)
+            text = f"min {low}  mean {mean}  max {high}"
+            if cell_len(text) <= left:
+                row = (*row, (f"  {text}", "dim"))
+    return row
 
 
 def spark(values: list[float | None], maximum: float) -> str:

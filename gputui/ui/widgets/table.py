@@ -72,14 +72,16 @@ def table_rows(
     *,
     selected: int | None = None,
     sorted_by: str | None = None,
+    ascending: bool = False,
 ) -> list[Row]:
     """A header and one row an item. The selected row is one span in the role "cursor"."""
+    mark = "▲" if ascending else "▼"
     fitted = fit_columns(columns, items, width)
     header = []
     for column, size, _ in fitted:
         title = column.title
         if column.title == sorted_by and cell_len(title) < size:
-            title = f"▼{title}" if column.right else f"{title}▼"
+            title = f"{mark}{title}" if column.right else f"{title}{mark}"
         header.append(fit(title, size, right=column.right))
     rows: list[Row] = [((fit((" " * GAP).join(header), width), "head"),)]
     for number, item in enumerate(items):
@@ -95,6 +97,16 @@ def table_rows(
         else:
             rows.append(_merged(spans))
     return rows
+
+
+def column_at(columns: Sequence[Column[T]], items: Sequence[T], width: int, x: int) -> str | None:
+    """The title of the column that is at `x`, None between two."""
+    start = 0
+    for column, size, _ in fit_columns(columns, items, width):
+        if start <= x < start + size:
+            return column.title
+        start += size + GAP
+    return None
 
 
 def _merged(spans: Sequence[Span]) -> Row:

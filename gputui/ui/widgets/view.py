@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual import events
 from textual.geometry import Size
 
+from gputui.analysis.processes import ProcessRow
 from gputui.session import Run, Session
 from gputui.ui.source import Playback, Runner, Source
 from gputui.ui.widgets.lines import LineView, Row
@@ -24,6 +25,7 @@ class Model:
 
     session: Session
     source: Source | None = None
+    readonly: bool = False
     failure: str = ""
     paused: bool = False
 
@@ -41,8 +43,8 @@ class Model:
 
     @property
     def can_start(self) -> bool:
-        """Whether workloads can be started: a replay cannot."""
-        return not isinstance(self.source, Playback)
+        """Whether workloads can be started: a replay cannot, nor may one that only reads."""
+        return not self.readonly and not isinstance(self.source, Playback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Details:
 
     title: str
     rows: tuple[Row, ...]
+    more: Callable[[], tuple[Row, ...]] | None = None
+    """Rows that take a while to find out: called in a thread."""
 
 
 class View(LineView):
@@ -58,6 +62,7 @@ class View(LineView):
 
     SORTS = False
     FILTERS = False
+    CHARTS = False
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -65,6 +70,8 @@ class View(LineView):
         self.cursor = Cursor()
         self.needle = ""
         self.first_item_line = 0
+        self.header: tuple[int, Callable[[int], str | None]] | None = None
+        """The line of the table's header, and which column is at a place in it."""
 
     def rows(self, width: int, height: int) -> list[Row]:
         """What to show in that room."""
@@ -94,11 +101,38 @@ class View(LineView):
     def sort(self) -> None:
         """Sort by the next column."""
 
+    def sort_by(self, title: str) -> None:
+        """Sort by a column, by the same one again the other way round."""
+
+    def reverse(self) -> None:
+        """Sort the other way round."""
+
     def follow(self) -> None:
         """Go back to what is now: leave what the person chose to look at."""
 
     def chosen_by_hand(self) -> None:
         """The person chose a row: it stays chosen."""
+
+    @property
+    def process(self) -> ProcessRow | None:
+        """The process that is chosen, if the view has processes."""
+        return None
+
+    def toggle_tree(self) -> bool:
+        """Processes as a tree or a list; tells whether this view has any."""
+        return False
+
+    def toggle_processes(self) -> bool:
+        """Processes on the whole view or not; tells whether this view has any."""
+        return False
+
+    def zoom(self, step: int) -> str:
+        """Charts over a longer or shorter time; gives it in words, "" without charts."""
+        del step
+        return ""
+
+    def step(self, columns: int) -> None:
+        """Read all charts so many columns later."""
 
     def toggle_libraries(self) -> bool:
         """Show or hide ranges of libraries; tells whether this view has any."""
@@ -119,7 +153,12 @@ class View(LineView):
         self._roll("up")
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the row under the pointer."""
+        """Choose the row under the pointer, or sort by the column whose title it is on."""
+        if self.header is not None and event.y == self.header[0]:
+            title = self.header[1](event.x)
+            if title is not None:
+                self.sort_by(title)
+            return
         line = event.y - self.first_item_line
         if line >= 0 and self.first_item_line:
             self.cursor.choose(self.cursor.offset + line)

@@ -1,0 +1,106 @@
+"""What charts read: a figure over time, from every sample or from a day's stretches of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputui.history import STRETCH_NS, LongHistory
+
+WINDOWS_S = (30, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600)
+"""How far back charts can look."""
+
+USUAL = 2
+
+_EVERY_SAMPLE_NS = WINDOWS_S[USUAL + 1] * 1_000_000_000
+"""Over longer times the extremes come from stretches: reading every sample takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One field of samples over time. `recent` has (time, sample) pairs, oldest first."""
+
+    recent: deque[tuple[int, Any]]
+    long: LongHistory
+    field: str
+
+    def samples(self, column_ns: int) -> Iterator[tuple[int, float | None]]:
+        """(time, value) newest first: every sample, then means of what is older.
+
+        With columns of a stretch or longer the means tell the same, and far fewer are read.
+        """
+        coarse = column_ns >= STRETCH_NS
+        until_ns = self.long.end_ns if coarse else 0
+        oldest_ns: int | None = None
+        for time_ns, sample in reversed(self.recent):
+            if time_ns < until_ns:
+                break
+            oldest_ns = time_ns
+            yield time_ns, getattr(sample, self.field)
+        for time_ns, value in self.long.means(self.field):
+            if coarse or oldest_ns is None or time_ns < oldest_ns:
+                yield time_ns, value
+
+    def extremes(self, start_ns: int) -> tuple[float, float, float] | None:
+        """(least, mean, most) since `start_ns`, None where nothing is known."""
+        from_ns = start_ns
+        if self.last_ns - start_ns > _EVERY_SAMPLE_NS:
+            from_ns = max(start_ns, self.long.end_ns)
+        known: list[tuple[float, float, float, float]] = []
+        oldest_ns = self.last_ns
+        for time_ns, sample in reversed(self.recent):
+            if time_ns < from_ns:
+                break
+            oldest_ns = time_ns
+            value = getattr(sample, self.field)
+            if value is not None:
+                known.append((value, value, value, 1.0))
+        known += self.long.stretches(self.field, start_ns, oldest_ns)
+        if not known:
+            return None
+        total = sum(mean * count for _, mean, _, count in known)
+        mean = total / sum(count for _, _, _, count in known)
+        return min(low for low, _, _, _ in known), mean, max(high for _, _, high, _ in known)
+
+    @property
+    def first_ns(self) -> int:
+        """When the oldest sample was taken that is still known one by one."""
+        return self.recent[0][0] if self.recent else 0
+
+    @property
+    def last_ns(self) -> int:
+        """When the newest sample was taken."""
+        return self.recent[-1][0] if self.recent else 0
+
+
+@dataclass(slots=True)
+class Look:
+    """What all charts of a view show: how much time, and the moment that is read, if one is.
+
+    `marks` are (when, name) of phases that began.
+    """
+
+    level: int = USUAL
+    at_ns: int | None = None
+    marks: tuple[tuple[int, str], ...] = field(default=())
+    column_ns: int = 0
+    """What a column of the charts that were drawn last stands for."""
+
+    @property
+    def window_ns(self) -> int:
+        """How far back."""
+        return WINDOWS_S[self.level] * 1_000_000_000
+
+    def zoom(self, step: int) -> str:
+        """A longer or a shorter time; tells it in words."""
+        self.level = min(len(WINDOWS_S) - 1, max(0, self.level + step))
+        seconds = WINDOWS_S[self.level]
+        text = f"{seconds} s" if seconds < 60 else f"{seconds // 60} min"
+        return text if seconds < 3600 else f"{seconds // 3600} h"
+
+    def step(self, columns: int, last_ns: int) -> None:
+        """Read the moment so many columns later; past the newest, the newest again."""
+        at_ns = (last_ns if self.at_ns is None else self.at_ns) + columns * self.column_ns
+        self.at_ns = at_ns if at_ns < last_ns else None
