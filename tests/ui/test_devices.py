@@ -31,7 +31,7 @@ async def test_every_gpu_has_its_figures_at_every_size(
             text = shown.text
             assert "Processes on the GPUs" in text
             seen |= set(re.findall(r"^ *(\d+)  .* GiB", text, re.M)) | set(
-                re.findall(r"─ GPU (\d+) ", text)
+                re.findall(r"─ (?:› )?GPU (\d+) ", text)
             )
             await shown.press("right")
         assert seen >= {str(index) for index in range(gpus)}

@@ -61,9 +61,9 @@ async def test_a_chart_is_labelled_also_on_the_smallest_terminal(show: Show) -> 
 
 async def test_eight_gpus_are_a_list_and_the_chosen_card(show: Show) -> None:
     async with show(scripted.gpu_session(8, quiet=20), (80, 24)) as shown:
-        assert "─ GPU 0" in shown.text
+        assert "─ › GPU 0" in shown.text
         await shown.press("right", "right", "right")
-        assert "─ GPU 3" in shown.text
+        assert "─ › GPU 3" in shown.text
         assert "THROTTLED: power cap" in shown.text
 
 

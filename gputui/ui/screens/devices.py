@@ -163,7 +163,16 @@ class DevicesView(View):
 
     def _card(self, gpu: Gpu, width: int, height: int) -> list[Row]:
         interval_s, now_ns = self.model.interval_s, self.model.session.time_ns
-        return cards.card_rows(gpu, width, height, interval_s, now_ns, self.look)
+        several = len(self.model.session.gpus) > 1
+        return cards.card_rows(
+            gpu,
+            width,
+            height,
+            interval_s,
+            now_ns,
+            self.look,
+            chosen=several and self.focus_on == "gpus" and gpu is self._chosen_gpu(),
+        )
 
     def _gpus(self, width: int, height: int) -> list[Row]:
         gpus = list(self.model.session.gpus.values())

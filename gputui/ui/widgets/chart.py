@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from gputui.ui.widgets.lines import Row, Span, fit
 from gputui.ui.widgets.series import Look, Series
@@ -22,6 +22,8 @@ _LABEL_SECONDS = (
     12 * 3600,
 )
 _NARROWEST_EXTREMES = 26
+_LEAST_NAME = 4
+"""Fewer letters of a phase's name say nothing."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -137,12 +139,11 @@ class TimeAxis:
                 continue
             line[column] = "┬"
             roles[column] = "head"
-            end = column + 1
-            for character in name:
-                if end >= count or line[end] != "─" or cell_len(character) != 1:
-                    break
-                line[end], roles[end] = character, "head"
-                end += 1
+            free = next((n for n in range(column + 1, count) if line[n] != "─"), count)
+            text = set_cell_size(name, min(cell_len(name), free - column - 1))
+            if len(text) >= min(_LEAST_NAME, len(name)) and cell_len(text) == len(text):
+                for place, character in enumerate(text, start=column + 1):
+                    line[place], roles[place] = character, "head"
         return [
             ("".join(text for text, _ in part), role)
             for role, part in groupby(zip(line, roles, strict=True), key=lambda pair: pair[1])

@@ -36,15 +36,22 @@ _LEAST_CHARTS = 4
 
 
 def card_rows(
-    gpu: Gpu, width: int, height: int, interval_s: float, now_ns: int, look: Look
+    gpu: Gpu,
+    width: int,
+    height: int,
+    interval_s: float,
+    now_ns: int,
+    look: Look,
+    *,
+    chosen: bool = False,
 ) -> list[Row]:
-    """A card in exactly `width` × `height`."""
+    """A card in exactly `width` × `height`; `chosen` marks the one that Enter opens."""
     facts = gpu.facts
     about = [size(facts.memory_total_bytes) if facts.memory_total_bytes else ""]
     about.append(f"{facts.sm_count} SMs" if facts.sm_count else "")
     about.append(f"compute {facts.compute_capability}" if facts.compute_capability else "")
     note = " · ".join(part for part in about if part)
-    rows = [heading(f"GPU {facts.index}  {facts.name}", width, note)]
+    rows = [heading(f"{'› ' * chosen}GPU {facts.index}  {facts.name}", width, note)]
     problem = trouble(gpu, now_ns, interval_s)
     if problem:
         rows += wrap(f"! {problem}", width, "hot")[:2]
