@@ -18,7 +18,7 @@ from gputui.events import MachineSample
 from gputui.session import Run, Session
 from gputui.sources.capture.names import COPY_KINDS, MEMORY_KINDS
 from gputui.sources.trace import TraceKind, TraceReader
-from gputui.sources.trace.layout import Slots, UInt32s
+from gputui.sources.trace.layout import Bools, Slots, UInt32s
 
 COUNTERS = {
     "GPU utilization (%)": "utilization_percent",
@@ -34,6 +34,10 @@ COUNTERS = {
 
 _RANGES_ON_GPU = 1_000_000
 """The track of ranges on a GPU, above those of streams."""
+
+# Plain numbers: an enumeration's members cost a look-up each of millions of times.
+_CALL, _RANGE, _PROJECTION = map(int, (TraceKind.CALL, TraceKind.RANGE, TraceKind.PROJECTION))
+_KERNELS = frozenset((int(TraceKind.KERNEL), int(TraceKind.GRAPH)))
 
 _SHORT_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 
@@ -143,7 +147,7 @@ class _Writer:
         """One to three lines a record."""
         if not len(records):
             return
-        joined = np.isin(records["correlation"], self._joined).tolist()
+        joined = self._is_joined(records["correlation"]).tolist()
         columns = zip(
             joined,
             *(
@@ -155,11 +159,13 @@ class _Writer:
             ),
             strict=True,
         )  # fmt: skip
+        base_ns = self._base_ns
         for (is_joined, kind, start, end, node, name, correlation, thread, device, stream,
              context, size, sub, source, destination) in columns:  # fmt: skip
             duration = max(0, end - start)
-            when = f'"ts":{_us(start - self._base_ns)},"dur":{_us(duration)}'
-            if kind == TraceKind.CALL:
+            at = _us(start - base_ns)
+            when = f'"ts":{at},"dur":{_us(duration)}'
+            if kind == _CALL:
                 category = "cuda_driver" if name in self._drivers else "cuda_runtime"
                 joins = f'"correlation":{correlation}' if is_joined else ""
                 yield (
@@ -169,9 +175,9 @@ class _Writer:
                 if is_joined:
                     yield (
                         f'{{"ph":"s","id":{correlation},"pid":{self._pid},"tid":{thread},'
-                        f'"ts":{_us(start - self._base_ns)},"cat":"ac2g","name":"ac2g"}},\n'
+                        f'"ts":{at},"cat":"ac2g","name":"ac2g"}},\n'
                     )
-            elif kind == TraceKind.RANGE:
+            elif kind == _RANGE:
                 known = self._run.ranges.get(node)
                 thread = known.definition.thread if known else 0
                 if known and known.definition.style == "StartEnd":
@@ -182,7 +188,7 @@ class _Writer:
                         f'"name":{self._ranges.get(node, _UNKNOWN)},'
                         f'"pid":{self._pid},"tid":{thread},{when},"args":{{}}}},\n'
                     )
-            elif kind == TraceKind.PROJECTION:
+            elif kind == _PROJECTION:
                 if len(self._devices) == 1:
                     track = self._devices[0], _RANGES_ON_GPU
                     yield self._overlapping(node, "gpu_user_annotation", *track, start, end)
@@ -190,7 +196,7 @@ class _Writer:
                 if (device, stream) not in self._streams:
                     self._streams.add((device, stream))
                     yield _named("thread_name", device, stream, f"stream {stream}") + ",\n"
-                if kind in (TraceKind.KERNEL, TraceKind.GRAPH):
+                if kind in _KERNELS:
                     what, label, more = "kernel", self._kernels.get(name, _UNKNOWN), ""
                 else:
                     what, label = _memory(kind, sub, source, destination)
@@ -205,8 +211,15 @@ class _Writer:
                 if is_joined:
                     yield (
                         f'{{"ph":"f","bp":"e","id":{correlation},"pid":{device},"tid":{stream},'
-                        f'"ts":{_us(start - self._base_ns)},"cat":"ac2g","name":"ac2g"}},\n'
+                        f'"ts":{at},"cat":"ac2g","name":"ac2g"}},\n'
                     )
+
+    def _is_joined(self, correlations: UInt32s) -> Bools:
+        if not len(self._joined):
+            return np.zeros(len(correlations), np.bool_)
+        places = np.minimum(np.searchsorted(self._joined, correlations), len(self._joined) - 1)
+        joined: Bools = self._joined[places] == correlations
+        return joined
 
     def _overlapping(
         self, node: int, category: str, pid: int, tid: int, start: int, end: int

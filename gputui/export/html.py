@@ -12,7 +12,8 @@ from gputui.analysis.phases import phase_rows
 from gputui.analysis.report import Cell, Column, Table
 from gputui.session import Gpu, Run, Session
 
-WIDTH, HEIGHT = 640, 150
+WIDTH, HEIGHT = 520, 140
+BARS_WIDTH = 640
 _LEFT, _BOTTOM, _TOP, _RIGHT = 64, 22, 8, 8
 _POINTS = 600
 """Points of a line: more than the picture is wide would not be seen."""
@@ -153,7 +154,7 @@ def _phases(run: Run) -> Iterator[str]:
 
 def _bars(bars: Sequence[tuple[str, float]]) -> str:
     high, label_width = 22, 260
-    wide = WIDTH - label_width - 70
+    wide = BARS_WIDTH - label_width - 70
     most = max([value for _, value in bars] + [1e-9])
     lines = []
     for number, (name, value) in enumerate(bars):
@@ -170,7 +171,7 @@ def _bars(bars: Sequence[tuple[str, float]]) -> str:
         )
     height = high * len(bars) + 4
     return (
-        f"<figure><svg viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' "
+        f"<figure><svg viewBox='0 0 {BARS_WIDTH} {height}' width='{BARS_WIDTH}' height='{height}' "
         f"role='img' aria-label='bars'>{''.join(lines)}</svg></figure>"
     )
 
