@@ -142,7 +142,7 @@ def _decode(line: bytes) -> AnyEvent:
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
         return _decoder.decode(line)
     # Strings with escapes or beyond ASCII may carry control characters: cleaned on the way in.
-    event: AnyEvent = msgspec.convert(_cleaned(msgspec.json.decode(line)), AnyEvent)
+    event: AnyEvent = msgspec.convert(_cleaned(msgspec.json.decode(line)), AnyEvent, str_keys=True)
     return event
 
 
