@@ -116,6 +116,10 @@ def _main_parser() -> _Parser:
         help="seconds between samples (default 1, least 0.1)")  # fmt: skip
     add("--only", type=int, nargs="+", metavar="INDEX", help="show these GPUs alone")
     add("--no-kernels", action="store_true", help="leave CUDA alone: ranges without kernels")
+    add("--graph-trace", choices=("node", "graph"), default="node",
+        help="CUDA graphs kernel by kernel (default), or each launch whole: cheaper")  # fmt: skip
+    add("--annotate", choices=("modules", "autograd"),
+        help="put ranges around what torch does: modules, or operators too")  # fmt: skip
     add("--readonly", action="store_true", default=None,
         help="offer nothing that starts or stops a process")  # fmt: skip
     add("--theme", metavar="NAME", help="colours of the screen")
@@ -247,6 +251,7 @@ def _live_options(
     pass_through: bool,
     path: Path | None,
 ) -> LiveOptions:
+    from gputui.capture.options import CaptureOptions
     from gputui.sources.live import LiveOptions
 
     trace = None
@@ -262,7 +267,11 @@ def _live_options(
         interval_s=settings.interval,
         only=tuple(options.only) if options.only else None,
         arguments=("gputui", *typed),
-        kernels=not options.no_kernels,
+        capture=CaptureOptions(
+            kernels=not options.no_kernels,
+            graph_trace=options.graph_trace,
+            annotate=options.annotate,
+        ),
         pass_through=pass_through,
         trace=trace,
     )

@@ -12,9 +12,9 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 from gputui.capture.build import LIBRARY_NAME
+from gputui.capture.options import Annotate, GraphTrace
 from gputui.text import clean
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -22,6 +22,9 @@ FOLDER_PREFIX = "gputui-"
 LOCK_NAME = ".gputui-lock"
 ROOM_BYTES = 128 << 20
 """Shared memory that must be free for it to be chosen: a few processes' rings of 16 MiB."""
+
+HOOK = Path(__file__).with_name("hook")
+"""First in the PYTHONPATH of a child that is annotated: its interpreter runs what is in there."""
 
 _CUDA = "CUDA_INJECTION64_PATH"
 _NVTX = "NVTX_INJECTION64_PATH"
@@ -52,12 +55,14 @@ def capture_environment(
     folder: Path,
     kernels: bool,
     base_environment: Mapping[str, str],
-    graph_trace: Literal["node", "graph"] = "node",
+    graph_trace: GraphTrace = "node",
+    annotate: Annotate | None = None,
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a child that is to be captured, and what stands in the way, if anything.
 
     `base_environment` with what makes the driver and NVTX load the capture library, in the child
-    and in all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone.
+    and in all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone;
+    `annotate` has its Python interpreters put ranges around what torch does.
     A variable that another tool has taken stays as it is, and the second value says in one
     line who has it and what will be missing.
     """
@@ -80,6 +85,11 @@ def capture_environment(
     environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
     environment["GPUTUI_CAPTURE_KERNELS"] = "1" if kernels else "0"
     environment["GPUTUI_GRAPH_TRACE"] = graph_trace
+    if annotate is not None:
+        environment["GPUTUI_ANNOTATE"] = annotate
+        environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
+        paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if (
         kernels
         and "GPUTUI_CUPTI_PATH" not in base_environment

@@ -1036,6 +1036,15 @@ static void *domain_create_w(const wchar_t *text) { return register_w(NULL, text
 static void domain_destroy(void *domain) { (void)domain; }
 static void initialize(const void *reserved) { (void)reserved; }
 
+/* For the start-up hook of a child's Python, which has no NVTX of its own to call: a name once,
+ * then a push of it and a pop in the default domain. A push that cannot be told stays balanced. */
+EXPORT void *gputui_name(const char *text)
+{
+    return text != NULL && start_capture() ? ASCII(text) : NULL;
+}
+EXPORT void gputui_push(void *name) { push(NULL, NULL, name); }
+EXPORT void gputui_pop(void) { pop(NULL); }
+
 typedef void (*Function)(void);
 typedef const void *(*GetExportTable)(uint32_t);
 typedef struct {

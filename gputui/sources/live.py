@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from gputui.capture.options import CaptureOptions
 from gputui.events import AnyEvent
 from gputui.hub import Hub
 from gputui.sources.capture import Numbering
@@ -16,6 +17,7 @@ from gputui.sources.machine import bare_header
 from gputui.sources.run import Run, RunRequest
 from gputui.sources.sampler import Sampler
 from gputui.sources.trace import TraceWriter
+from gputui.text import clean
 
 
 class Recording(Protocol):
@@ -43,7 +45,7 @@ class LiveOptions:
     interval_s: float = 1.0
     only: tuple[int, ...] | None = None
     arguments: tuple[str, ...] = ()
-    kernels: bool = True
+    capture: CaptureOptions = field(default_factory=CaptureOptions)
     pass_through: bool = False
     trace: TraceWriter | None = None
 
@@ -58,7 +60,9 @@ class Live:
         self.hub = Hub(notify, recording)
         self._options = options
         self._interval_s = options.interval_s
-        self._sampler = Sampler(options.interval_s, options.only, options.arguments)
+        # An argument may be any bytes, and a journal that starts with them could not be read.
+        self._arguments = tuple(map(clean, options.arguments))
+        self._sampler = Sampler(options.interval_s, options.only, self._arguments)
         self._numbering = Numbering()
         self._runs = 0
         self._run: Run | None = None
@@ -78,9 +82,8 @@ class Live:
         self._sampler.stop()
         if self.hub.awaits_header:
             # The driver hangs. What the run did is recorded all the same.
-            options = self._options
             reason = "the NVIDIA driver did not answer before the end"
-            self.hub.emit([bare_header(options.arguments, options.interval_s, reason)])
+            self.hub.emit([bare_header(self._arguments, self._options.interval_s, reason)])
         self.recording.close()
         if self._options.trace is not None:
             self._options.trace.close()
@@ -127,7 +130,7 @@ class Live:
             self.hub.emit,
             interval_s=self._interval_s,
             numbering=self._numbering,
-            kernels=self._options.kernels,
+            capture=self._options.capture,
             pass_through=self._options.pass_through,
             after=previous,
             trace=self._options.trace,

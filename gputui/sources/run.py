@@ -35,6 +35,8 @@ Emit = Callable[[Sequence[AnyEvent]], None]
 METRICS_LIMIT = 500
 """Different metric names kept from one child."""
 
+_LARGEST = 1 << 63
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
@@ -133,7 +135,9 @@ class Run:
         self._metric_names: set[str] = set()
         self._tables = ResultTables()
         self._error: str | None = None
-        self._thread = threading.Thread(target=self._main, name=f"run-{number}")
+        self._started = False
+        # A child that cannot be ended must not hold the exit up.
+        self._thread = threading.Thread(target=self._main, name=f"run-{number}", daemon=True)
 
     def start(self) -> None:
         """Start the thread; the child follows."""
@@ -166,6 +170,19 @@ class Run:
         if self._after is not None:
             self._after.join()
             self._after = None
+        try:
+            ending = self._run_child()
+        except Exception as error:
+            # Whoever waits for the run's end must hear of it, and why.
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError) and error.strerror:
+                why = f"{error.strerror.lower()}: {error.filename or 'its pipes'}"
+            ending = Ending(126, None, f"gputui could not run {self.request.name}: {why}")
+        if not self._started:
+            self._start(None, None)
+        self._emit([self._ended(ending)])
+
+    def _run_child(self) -> Ending:
         with create_capture_folder() as folder:
             environment, unavailable = capture_environment(
                 folder,
@@ -190,19 +207,15 @@ class Run:
                 )
                 if self._stop_wanted:
                     child.stop()
-            started = False
 
-            def on_start(pid: int | None) -> None:
-                nonlocal started
-                started = True
-                self._emit([self._started(pid, unavailable)])
+            def on_start(pid: int) -> None:
+                self._start(pid, unavailable)
                 reader.start(self._emit, self._interval_s)
 
-            ending = child.run(on_start, self._output)
-            if not started:
-                on_start(None)
-            reader.stop()
-            self._emit([self._ended(ending)])
+            try:
+                return child.run(on_start, self._output)
+            finally:
+                reader.stop()
 
     def _ended(self, ending: Ending) -> RunEnded:
         reason = ending.reason
@@ -213,22 +226,27 @@ class Run:
             run=self.number,
             exit_code=ending.exit_code,
             signal=ending.signal,
-            reason=f"stopped: {reason}" if self._stop_wanted else reason,
+            reason=clean(f"stopped: {reason}" if self._stop_wanted else reason, 1000),
             stopped=self._stop_wanted,
         )
 
-    def _started(self, pid: int | None, unavailable: str | None) -> RunStarted:
-        return RunStarted(
+    def _start(self, pid: int | None, unavailable: str | None) -> None:
+        self._started = True
+        started = RunStarted(
             time_ns=time.time_ns(),
             run=self.number,
             kind=self.request.kind,
             name=clean(self.request.name, 200),
             arguments=tuple(clean(word) for word in self.request.command),
-            parameters=dict(self.request.parameters),
+            parameters={
+                name: clean(value) if isinstance(value, str) else value
+                for name, value in self.request.parameters.items()
+            },
             pid=pid,
             step_range=self.request.step_range,
             capture_unavailable_reason=unavailable,
         )
+        self._emit([started])
 
     def _output(self, batches: list[Lines]) -> None:
         events: list[AnyEvent] = []
@@ -309,6 +327,8 @@ class Run:
                 continue
             if isinstance(value, str):
                 value = clean(value, 500)
+            if isinstance(value, int) and abs(value) >= _LARGEST:
+                continue  # no counter of anything; nor could the recording's readers hold it
             if value is None or isinstance(value, str | int | float):
                 self._metric_names.add(name)
                 kept[name] = value

@@ -63,5 +63,8 @@ def test_it_compiles_without_warnings_with_nothing_but_cc(tmp_path):
         "InitializeInjectionNvtx2",
         "InitializeInjectionNvtxExtension",
         "gputui_layout",
+        "gputui_name",
+        "gputui_pop",
+        "gputui_push",
         "gputui_ring_read",
     }

@@ -115,9 +115,11 @@ class _Drain:
         return trace
 
 
-def environment(folder: Path, extra: dict[str, str] | None = None, kernels: bool = False):
+def environment(
+    folder: Path, extra: dict[str, str] | None = None, kernels: bool = False, annotate=None
+):
     clear = {name: value for name, value in os.environ.items() if "INJECTION64" not in name}
-    made, problem = capture_environment(folder, kernels, clear)
+    made, problem = capture_environment(folder, kernels, clear, annotate=annotate)
     assert problem is None
     return made | (extra or {})
 
@@ -128,11 +130,12 @@ def run(
     extra: dict[str, str] | None = None,
     kernels: bool = False,
     drain: bool = True,
+    annotate: str | None = None,
 ) -> Outcome:
     """Runs `command` captured; with `drain` its rings are read while it runs, else at its end."""
     process = subprocess.Popen(
         command,
-        env=environment(folder, extra, kernels),
+        env=environment(folder, extra, kernels, annotate),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,0 +1,250 @@
+"""Runs at the start of an annotated child's interpreter: puts ranges around what torch does.
+
+A private `sitecustomize` that hands on to the one it hides. It waits until the program imports
+torch and then wraps calls of modules, backward, the optimizer's step and the data loader's next,
+so that a program without NVTX shows phases. Ranges go straight to the capture library.
+
+Whatever fails here, the program goes on without ranges. Python 3.8 and later; nothing of gputui
+is imported, for the child may be another interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import weakref
+from typing import Any, Callable, Sequence  # noqa: UP035
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_TORCH = "torch"
+
+Handle = int
+
+
+class _Ranges:
+    """Push and pop of the capture library, each about 0.2 µs."""
+
+    def __init__(self, path: str) -> None:
+        # Not released while calling: that would cost more than the call.
+        library = ctypes.PyDLL(path)
+        self._define = library.gputui_name
+        self._define.restype = ctypes.c_void_p
+        self._define.argtypes = [ctypes.c_char_p]
+        self.push: Callable[[Handle | None], Any] = library.gputui_push
+        library.gputui_push.argtypes = [ctypes.c_void_p]
+        library.gputui_push.restype = None
+        self.pop: Callable[[], Any] = library.gputui_pop
+        library.gputui_pop.argtypes = []
+        library.gputui_pop.restype = None
+        self._handles: dict[str, Handle] = {}
+
+    def handle(self, name: str) -> Handle | None:
+        known = self._handles.get(name)
+        if known is None:
+            known = self._define(name.encode("utf-8", "replace"))
+            if known is not None:
+                self._handles[name] = known
+        return known
+
+    def around(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """`function` with a range around each call."""
+        push, pop, handle = self.push, self.pop, self.handle(name)
+
+        @functools.wraps(function)
+        def ranged(*args: Any, **kwargs: Any) -> Any:
+            push(handle)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                pop()
+
+        return ranged
+
+
+class _Modules:
+    """Ranges around module calls, named after the module's path in the model around it."""
+
+    def __init__(self, ranges: _Ranges) -> None:
+        self._ranges = ranges
+        self._handles: dict[int, Handle | None] = {}
+        self._alive: dict[int, Any] = {}
+
+    def install(self, torch: Any) -> None:
+        module_type = torch.nn.Module
+        call = module_type.__call__
+        handles, push, pop, name = self._handles, self._ranges.push, self._ranges.pop, self._name
+        is_compiling = _compiling(torch)
+
+        @functools.wraps(call)
+        def ranged_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():  # a compiler that traces through here finds the call alone
+                return call(module, *args, **kwargs)
+            key = id(module)
+            push(handles[key] if key in handles else name(module))
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                pop()
+
+        module_type.__call__ = ranged_call
+
+    def _name(self, root: Any) -> Handle | None:
+        """Names a module that is called outside the models known, and all that is in it."""
+        try:
+            for path, module in list(root.named_modules()):
+                if id(module) not in self._handles:
+                    # torch.compile stands its wrapper between a model and its name.
+                    parts = [part for part in path.split(".") if part != "_orig_mod"]
+                    self._keep(module, ".".join(parts) or type(module).__name__)
+        except Exception:
+            self._keep(root, type(root).__name__)
+        return self._handles[id(root)]
+
+    def _keep(self, module: Any, name: str) -> None:
+        key = id(module)
+
+        def forget(_reference: Any) -> None:
+            self._handles.pop(key, None)
+            self._alive.pop(key, None)
+
+        self._alive[key] = weakref.ref(module, forget)
+        self._handles[key] = self._ranges.handle(name)
+
+
+def _compiling(torch: Any) -> Callable[[], bool]:
+    compiler = getattr(torch, "compiler", None)
+    found = getattr(compiler, "is_compiling", None)
+    return found if found is not None else lambda: False
+
+
+def _wrap(ranges: _Ranges, owner: Any, attribute: str, name: str) -> None:
+    with contextlib.suppress(Exception):
+        setattr(owner, attribute, ranges.around(getattr(owner, attribute), name))
+
+
+def _wrap_optimizers(ranges: _Ranges, torch: Any) -> None:
+    """Every optimizer's class wraps its step once, through this function of torch's."""
+    optimizer = torch.optim.Optimizer
+    hook = optimizer.profile_hook_step
+
+    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
+        wrapped = hook(function)
+        handles: dict[type, Handle | None] = {}
+
+        @functools.wraps(wrapped)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            kind = type(self)
+            if kind not in handles:
+                handles[kind] = ranges.handle(kind.__name__ + ".step")
+            ranges.push(handles[kind])
+            try:
+                return wrapped(self, *args, **kwargs)
+            finally:
+                ranges.pop()
+
+        return step
+
+    optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+
+def _annotate(torch: Any) -> None:
+    library = os.environ.get("GPUTUI_CAPTURE_LIBRARY", "")
+    if not library:
+        return
+    ranges = _Ranges(library)
+    with contextlib.suppress(Exception):
+        _Modules(ranges).install(torch)
+    with contextlib.suppress(Exception):
+        _wrap_optimizers(ranges, torch)
+    _wrap(ranges, torch.autograd, "backward", "backward")
+    with contextlib.suppress(Exception):
+        loaders = torch.utils.data.dataloader._BaseDataLoaderIter
+        _wrap(ranges, loaders, "__next__", "dataloader next")
+    if os.environ.get("GPUTUI_ANNOTATE") == "autograd":
+        _annotate_operators(ranges, torch)
+
+
+def _annotate_operators(ranges: _Ranges, torch: Any) -> None:
+    """Operators of a CUDA build through its own NVTX profiler, which follows autograd's threads;
+    of others through a dispatch mode, which sees the main thread."""
+    profiler = torch._C._autograd
+    if torch.version.cuda is not None:
+        config = profiler.ProfilerConfig(
+            profiler.ProfilerState.NVTX,
+            False, False, False, False, False,
+            torch._C._profiler._ExperimentalConfig(),
+        )  # fmt: skip
+        profiler._enable_profiler(config, set())
+        return
+    from importlib import import_module
+
+    base = import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+    class Operators(base):  # type: ignore[misc, valid-type]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            del types
+            ranges.push(ranges.handle(str(function.overloadpacket)))
+            try:
+                return function(*args, **(kwargs or {}))
+            finally:
+                ranges.pop()
+
+    Operators().__enter__()
+
+
+class _AfterTorch(importlib.abc.MetaPathFinder):
+    """Lets the others find torch, and annotates once it has been executed."""
+
+    def __init__(self) -> None:
+        self._looking = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if fullname != _TORCH or self._looking:
+            return None
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
+        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+            return spec
+        execute = spec.loader.exec_module
+        finder = self
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(finder)
+            with contextlib.suppress(Exception):
+                _annotate(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _hand_on() -> None:
+    """Run the sitecustomize that this one hides."""
+    elsewhere = [entry for entry in sys.path if os.path.abspath(entry or os.getcwd()) != _HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == "sitecustomize":
+    if os.environ.get("GPUTUI_ANNOTATE"):
+        sys.meta_path.insert(0, _AfterTorch())
+    _hand_on()

@@ -1,0 +1,21 @@
+"""What is to be captured of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Annotate = Literal["modules", "autograd"]
+"""Ranges that are put around what torch does: calls of modules, or operators as well."""
+
+GraphTrace = Literal["node", "graph"]
+"""Kernels of CUDA graphs one by one, or each launch of a graph as a whole (cheaper)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """What the user asked for. `kernels` False leaves CUDA alone."""
+
+    kernels: bool = True
+    graph_trace: GraphTrace = "node"
+    annotate: Annotate | None = None
