@@ -202,6 +202,15 @@ def test_a_command_keeps_its_streams_and_its_status(tmp_path: Path) -> None:
     assert {(line.stream, line.text) for line in run.log} >= {("stdout", "out"), ("stderr", "err")}
 
 
+def test_arguments_that_are_no_text_leave_the_recording_readable(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    done = gputui("--record", "-o", str(path), "--", "printf", b"\xff")  # type: ignore[arg-type]
+    assert done.returncode == 0, done.stderr
+    session = folded(path)
+    assert session.header is not None
+    assert session.header.arguments[-1] == "\N{REPLACEMENT CHARACTER}"
+
+
 def test_a_command_killed_by_a_signal_gives_128_and_the_signal(tmp_path: Path) -> None:
     path = tmp_path / "x.gputui"
     done = gputui("--record", "-o", str(path), "--", "sh", "-c", "kill -9 $$")

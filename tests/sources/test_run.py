@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from gputui.capture import environment
 from gputui.events import AnyEvent, RunEnded, RunOutput, RunStarted
+from gputui.journal import JournalReader, JournalWriter
 from gputui.session import Run as RunState
 from gputui.session import Session
 from gputui.sources.capture import Numbering
@@ -179,3 +183,37 @@ def test_variables_taken_by_another_tool_are_left_alone_and_said(
     assert state.started.capture_unavailable_reason is not None
     assert "nsys" in state.started.capture_unavailable_reason
     assert any("nsight-systems" in line.text for line in state.log if line.stream == "stdout")
+
+
+def test_a_run_that_has_no_place_for_its_capture_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(environment, "SHARED_MEMORY", tmp_path / "no-memory")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no-temporaries"))
+    state = collect(python("pass"))
+    assert state.started.pid is None
+    assert state.ended is not None
+    assert state.ended.exit_code == 126
+    assert "no such file or directory" in state.ended.reason
+    assert "no-temporaries" in state.ended.reason
+
+
+def test_words_that_are_no_text_are_recorded_as_something(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    request = RunRequest("command", "\x1b[31m", ("\x1b[31m",), {"path": "a\udcff"})
+    collected = Collected(request)
+    collected.run.start()
+    state = collected.finish()
+    writer = JournalWriter(path)
+    writer.write([header(), *collected.events])
+    writer.close()
+    assert list(JournalReader.open(path)) == [header(), *collected.events]
+    assert state.parameters == {"path": "a\N{REPLACEMENT CHARACTER}"}
+    assert state.ended is not None
+    assert "\x1b" not in state.ended.reason
+
+
+def test_figures_that_are_beyond_any_counter_are_left_out() -> None:
+    report = f'{{"type":"metrics","metrics":{{"a":{10**400},"b":{2**63 - 1},"c":1e300}}}}'
+    code = f"import os; os.write(int(os.environ['GPUTUI_REPORT_FD']), b'{report}\\n')"
+    assert collect(python(code)).metrics == {"b": 2**63 - 1, "c": 1e300}
