@@ -204,7 +204,7 @@ def test_a_command_keeps_its_streams_and_its_status(tmp_path: Path) -> None:
 
 def test_arguments_that_are_no_text_leave_the_recording_readable(tmp_path: Path) -> None:
     path = tmp_path / "x.gputui"
-    done = gputui("--record", "-o", str(path), "--", "printf", b"\xff")  # type: ignore[arg-type]
+    done = gputui("--record", "-o", str(path), "--", "true", b"\xff")  # type: ignore[arg-type]
     assert done.returncode == 0, done.stderr
     session = folded(path)
     assert session.header is not None

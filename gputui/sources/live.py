@@ -18,7 +18,6 @@ from gputui.sources.run import Run, RunRequest
 from gputui.sources.sampler import Sampler
 from gputui.sources.trace import TraceWriter
 from gputui.text import clean
-from gputui.text import clean
 
 
 class Recording(Protocol):
