@@ -42,6 +42,14 @@ def numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
+def trace_path(recording: Path) -> Path:
+    """Where the trace of a recording lies: x.gputui, x.gputui.gz, … have x.gputui-trace."""
+    name = recording.name
+    for suffix in (".gz", ".zst", ".gputui"):
+        name = name.removesuffix(suffix)
+    return recording.with_name(f"{name}.gputui-trace")
+
+
 def make_folder(path: Path) -> None:
     """Make the folder of recordings, private to the user. Raises JournalError."""
     try:

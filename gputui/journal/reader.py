@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -72,7 +72,7 @@ class JournalReader:
             stream = io.BufferedReader(_Tail(stream, stop))
         return cls(stream, str(path))
 
-    def __iter__(self) -> Iterator[AnyEvent]:
+    def __iter__(self) -> Generator[AnyEvent, None, None]:
         yield self.header
         with self._stream:
             while (event := self._next_event()) is not None:
@@ -97,7 +97,7 @@ class JournalReader:
                 self.damage = f"{self.name}: line {self._line} {what}; read until there"
                 return None
             try:
-                return _decode(line)
+                return decode(line)
             except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
                 if _is_unknown_kind(line):
                     self.skipped += 1
@@ -138,7 +138,8 @@ class _Tail(io.RawIOBase):
         super().close()
 
 
-def _decode(line: bytes) -> AnyEvent:
+def decode(line: bytes) -> AnyEvent:
+    """The event of one line, its strings cleaned. Raises what msgspec raises, or ValueError."""
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
         return _decoder.decode(line)
     # Strings with escapes or beyond ASCII may carry control characters: cleaned on the way in.

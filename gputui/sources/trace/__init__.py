@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gputui.sources.trace.layout import TRACE, TraceKind, trace_path
+from gputui.journal.places import trace_path
+from gputui.sources.trace.layout import TRACE, TraceKind
 from gputui.sources.trace.reader import TraceReader
 from gputui.sources.trace.sink import TraceSink
 from gputui.sources.trace.writer import TraceWriter

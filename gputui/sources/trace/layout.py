@@ -8,7 +8,6 @@ which records may be torn: valid are those from `reserved - capacity` to `writte
 from __future__ import annotations
 
 import enum
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -61,11 +60,3 @@ TRACE = np.dtype(
 """One record. `inherited` as in KernelDelta; `correlation` joins a call and its operations."""
 
 assert TRACE.itemsize == RECORD_BYTES
-
-
-def trace_path(recording: Path) -> Path:
-    """Where the trace of a recording lies: x.gputui, x.gputui.gz, … have x.gputui-trace."""
-    name = recording.name
-    for suffix in (".gz", ".zst"):
-        name = name.removesuffix(suffix)
-    return recording.with_name(f"{name.removesuffix('.gputui')}.gputui-trace")

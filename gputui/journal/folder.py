@@ -1,0 +1,155 @@
+"""The recordings of a folder: what each holds, without reading it all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from gputui.events import AnyEvent, Header, RunEnded, RunStarted
+from gputui.journal.errors import JournalError, reason
+from gputui.journal.places import SUFFIXES, trace_path
+from gputui.journal.reader import JournalReader, decode
+
+FIRST_EVENTS = 2000
+"""Events at the beginning in which a recording's run is looked for."""
+
+TAIL_BYTES = 256 << 10
+"""Bytes at the end of a plain recording in which its end is looked for."""
+
+WHOLE_BYTES = 4 << 20
+"""A compressed recording is read to its end up to this size: its end cannot be jumped to."""
+
+MOST = 1000
+"""Recordings of a folder that are listed, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One recording. `problem` says in one line why it cannot be opened; the rest is None then.
+
+    `length_ns` and `result` are None where they were not looked for (large compressed files).
+    """
+
+    path: Path
+    size_bytes: int
+    started_ns: int
+    hostname: str | None = None
+    gpus: tuple[str, ...] = ()
+    kind: str | None = None
+    name: str | None = None
+    length_ns: int | None = None
+    result: str | None = None
+    has_trace: bool = False
+    problem: str | None = None
+
+
+def recordings(folder: Path) -> list[Entry]:
+    """The recordings of `folder`, the newest first; none where it is not there.
+
+    Reads the beginning and the end of each: some milliseconds a file. Raises JournalError where
+    the folder cannot be read.
+    """
+    try:
+        found = [
+            (entry.stat().st_mtime_ns, Path(entry.path))
+            for entry in os.scandir(folder)
+            if entry.name.endswith(SUFFIXES) and entry.is_file()
+        ]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise JournalError(f"cannot read {folder}: {reason(error)}") from None
+    return [describe(path) for _, path in sorted(found, reverse=True)[:MOST]]
+
+
+def describe(path: Path) -> Entry:
+    """What one recording holds."""
+    try:
+        facts = path.stat()
+    except OSError as error:
+        return Entry(path, 0, 0, problem=f"cannot read {path}: {reason(error)}")
+    try:
+        reader = JournalReader.open(path)
+    except JournalError as error:
+        return Entry(path, facts.st_size, facts.st_mtime_ns, problem=str(error))
+    header = reader.header
+    is_plain = path.suffix == ".gputui"
+    with contextlib.closing(iter(reader)) as events:
+        first = list(islice(events, FIRST_EVENTS))
+        whole = len(first) < FIRST_EVENTS
+        last = first[-200:]
+        if not whole and not is_plain and facts.st_size <= WHOLE_BYTES:
+            last, whole = list(deque(events, 200)) or last, True
+    if not whole and is_plain:
+        last, whole = _tail(path), True
+    started = next((event for event in first if isinstance(event, RunStarted)), None)
+    ended = next((event for event in reversed(last) if isinstance(event, RunEnded)), None)
+    newest = max((event.time_ns for event in last), default=header.time_ns)
+    return Entry(
+        path=path,
+        size_bytes=facts.st_size,
+        started_ns=header.time_ns,
+        hostname=header.host.hostname,
+        gpus=tuple(gpu.name for gpu in header.gpus),
+        kind=started.kind if started else None,
+        name=started.name if started else None,
+        length_ns=max(0, newest - header.time_ns) if whole else None,
+        result=(ended.reason if ended else "no end was recorded") if whole and started else None,
+        has_trace=trace_path(path).exists(),
+    )
+
+
+def rename(path: Path, name: str) -> Path:
+    """Give a recording, and its trace, another name in its folder; the new path.
+
+    The suffix is kept where `name` has none of its own. Raises JournalError.
+    """
+    if not name.strip() or "/" in name or "\0" in name or name.startswith("."):
+        raise JournalError(f"{name!r} is no name for a file")
+    suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(s)), "")
+    target = path.with_name(name if name.endswith(SUFFIXES) else f"{name}{suffix}")
+    for old, new in ((path, target), (trace_path(path), trace_path(target))):
+        if not old.exists() and old != path:
+            continue
+        if new.exists():
+            raise JournalError(f"{new} already exists; choose another name or remove it")
+        try:
+            old.rename(new)
+        except OSError as error:
+            raise JournalError(f"cannot rename {old}: {reason(error)}") from None
+    return target
+
+
+def delete(path: Path) -> None:
+    """Remove a recording and its trace. Raises JournalError."""
+    for file in (path, trace_path(path)):
+        try:
+            file.unlink(missing_ok=file != path)
+        except OSError as error:
+            raise JournalError(f"cannot remove {file}: {reason(error)}") from None
+
+
+def _tail(path: Path) -> list[AnyEvent]:
+    """Events at the end of a plain recording; what does not read as one is passed over."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES).split(b"\n")
+    except OSError:
+        return []
+    events: list[AnyEvent] = []
+    for line in lines[1:]:
+        try:
+            event = decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError):
+            continue
+        if not isinstance(event, Header):
+            events.append(event)
+    return events
