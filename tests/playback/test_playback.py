@@ -24,6 +24,7 @@ from gputui.playback.clone import clone
 from gputui.playback.index import Index
 from gputui.session import Session
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
+from tests.sources.nsys_for_tests import Export
 
 LONG_S = 30.0
 """How long a test waits for what must come at once before it fails."""
@@ -263,3 +264,38 @@ def test_a_copy_goes_its_own_way() -> None:
     reading = session.gpus[0].sample
     assert reading is not None
     assert reading.power_watts == 5.0
+
+
+def test_what_is_replayed_is_what_was_recorded(h200_path: Path, tmp_path: Path) -> None:
+    """Record, replay, record again: the same events."""
+    index = Index(JournalReader.open(h200_path))
+    index.build()
+    again = tmp_path / "again.gputui"
+    writer = JournalWriter(again)
+    writer.write(list(index.events(0, len(index))))
+    writer.close()
+    assert list(JournalReader.open(again)) == list(JournalReader.open(h200_path))
+
+
+def test_an_nsys_export_is_moved_through_like_a_recording(tmp_path: Path) -> None:
+    export = Export()
+    for second in range(5):
+        start = second * 1_000_000_000
+        export.range("step", start, start + 900_000_000)
+        export.kernel("gemm", (start + 10, start + 20), (start + 30, start + 100), second + 1)
+    view = View()
+    path = export.write(tmp_path / "r.sqlite")
+    view.playback = playback = Playback.open(str(path), view.notify)
+    playback.is_paused = True
+    playback.start()
+    for seconds, steps in ((2.5, 2), (5.0, 5), (1.5, 1)):
+        playback.seek(seconds)
+
+        def reached(steps: int = steps) -> bool:
+            view.take()
+            run = view.session.run
+            return run is not None and sum(n.cpu.count for n in run.ranges.values()) == steps
+
+        with view.changed:
+            assert view.changed.wait_for(reached, LONG_S)
+    playback.close()
