@@ -137,7 +137,6 @@ class MigSample(Record, frozen=True, kw_only=True):
     memory_reserved_bytes: int | None = None
     memory_total_bytes: int | None = None
     memory_bandwidth_percent: float | None = None
-    graphics_active_percent: float | None = None
     sm_active_percent: float | None = None
     sm_occupancy_percent: float | None = None
     tensor_active_percent: float | None = None
@@ -147,7 +146,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
     """One GPU at one moment. Field names are those of `--once --json`.
 
     `power_watts` is the driver's average over a second (Ampere and later), as nvidia-smi's
-    power.draw; `graphics_active_percent` and the pipes are shares of cycles (GPM).
+    power.draw; the pipes (`tensor_active_percent` and on) are shares of cycles (GPM).
     """
 
     index: int
@@ -177,7 +176,6 @@ class GpuSample(Record, frozen=True, kw_only=True):
     video_clock_mhz: int | None = None
     encoder_percent: float | None = None
     decoder_percent: float | None = None
-    graphics_active_percent: float | None = None
     integer_active_percent: float | None = None
     fp16_active_percent: float | None = None
     fp32_active_percent: float | None = None
@@ -584,7 +582,9 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     `records` and `dropped` count ring records; `unattributed` counts GPU operations whose
     launch never arrived; `callback_ns` is what the library measured of its own time in the
     traced process; `reader_cpu_ns` is what reading cost here. `kernels_beside` count again, in
-    the ranges of further domains that were open too, what `kernels` counts once.
+    the ranges of further domains that were open too, what `kernels` counts once. Kernels and calls
+    were traced for `traced_ns` and, where the user wanted part of the time alone, not for
+    `paused_ns`.
     """
 
     process: int
@@ -602,6 +602,8 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     unattributed: Amount = 0
     callback_ns: Amount = 0
     reader_cpu_ns: Amount = 0
+    traced_ns: Amount = 0
+    paused_ns: Amount = 0
 
 
 class Mark(Event, frozen=True, kw_only=True, tag="mark"):

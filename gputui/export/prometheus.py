@@ -29,7 +29,6 @@ _SAMPLE: tuple[tuple[str, str, float, str], ...] = (
         1,
         "DRAM traffic: the share times the peak",
     ),
-    ("graphics_active_percent", "graphics_active_ratio", _PERCENT, "Cycles in which work was on"),
     ("sm_active_percent", "sm_active_ratio", _PERCENT, "Cycles in which an SM had a warp"),
     ("sm_occupancy_percent", "sm_occupancy_ratio", _PERCENT, "Warps of those an SM can hold"),
     ("tensor_active_percent", "tensor_active_ratio", _PERCENT, "Cycles of the tensor pipes"),

@@ -64,6 +64,13 @@ class Device:
             self._facts = self._read_facts(self._handle)
         return self._facts
 
+    def warm(self) -> None:
+        """Has the driver prepare the counters; to be called while nothing else calls it."""
+        if self._gpm is not None and not (self._facts is not None and self._facts.mig_enabled):
+            self._gpm.warm()
+        if self._instances is not None:
+            self._instances.warm()
+
     def poll(self, processes: bool) -> DeviceReading:
         """One reading; with `processes`, also who is on the GPU."""
         try:
@@ -158,7 +165,6 @@ class Device:
             throttle_reasons=None if bits is None else throttle_reasons(bits),
             mig_instances=self._read_instances(fields),
             memory_bandwidth_percent=bandwidth,
-            graphics_active_percent=counted("graphics_active_percent"),
             sm_active_percent=counted("sm_active_percent"),
             sm_occupancy_percent=counted("sm_occupancy_percent"),
             tensor_active_percent=counted("tensor_active_percent"),

@@ -50,6 +50,12 @@ class Instances:
         """A handle of each GPU instance, by its id."""
         return {each.facts.gpu_instance_id: each.handle for each in self._instances}
 
+    def warm(self) -> None:
+        """As GpmReader's."""
+        for reader in self._readers.values():
+            if isinstance(reader, GpmReader):
+                reader.warm()
+
     def read(self, reasons: dict[str, str]) -> tuple[MigSample, ...]:
         """A sample of each; why figures are missing goes into `reasons`."""
         counters = {number: self._read_counters(number) for number in self._readers}
@@ -108,7 +114,6 @@ class Instances:
             memory_reserved_bytes=None if memory is None else memory.reserved,
             memory_total_bytes=None if memory is None else memory.total,
             memory_bandwidth_percent=counted("memory_bandwidth_percent"),
-            graphics_active_percent=counted("graphics_active_percent"),
             sm_active_percent=counted("sm_active_percent"),
             sm_occupancy_percent=counted("sm_occupancy_percent"),
             tensor_active_percent=counted("tensor_active_percent"),

@@ -28,8 +28,9 @@ OPEN_TIMEOUT_S = 5.0
 POLL_TIMEOUT_S = 0.5
 """How long one tick waits for a GPU; the slowest call measured took 0.034 s."""
 
-TOPOLOGY_TIMEOUT_S = 2.0
-"""How long the driver may take to tell the ways between GPUs; they are left out after that."""
+SETTLE_TIMEOUT_S = 2.0
+"""How long preparing counters and telling the ways between GPUs may take; a driver that hangs
+there goes without the ways."""
 STATUS_EVERY_S = 5.0
 """How often what is slow to read, or seldom changes, is read."""
 
@@ -235,27 +236,33 @@ class Nvml:
                 facts[gpu.index] = answer
             except (TimeoutError, DriverError):
                 facts[gpu.index] = GpuFacts(index=gpu.index, uuid="", name=f"GPU {gpu.index}")
-        self.facts = self._with_topology(library, facts)
-
-    def _with_topology(self, library: Library, facts: dict[int, GpuFacts]) -> tuple[GpuFacts, ...]:
-        """The facts, with the ways between GPUs where there are several."""
-        handles = {
-            gpu.index: handle for gpu in self._gpus if (handle := gpu.device.handle) is not None
-        }
-        if len(handles) < 2:
-            return tuple(facts.values())
-        asker: Worker[dict[int, dict[int, str]]] = Worker("nvml-topology")
-        asker.ask(functools.partial(read_topology, library, handles))
-        try:
-            ways = asker.answer(time.monotonic() + TOPOLOGY_TIMEOUT_S)
-        except (TimeoutError, DriverError):
-            ways = {}
-        finally:
-            asker.stop()
-        return tuple(
+        ways = self._settle(library)
+        self.facts = tuple(
             msgspec.structs.replace(one, topology=ways.get(index, {}))
             for index, one in facts.items()
         )
+
+    def _settle(self, library: Library) -> dict[int, dict[int, str]]:
+        """Has the counters prepared, one GPU at a time; gives the ways between GPUs.
+
+        Nothing else calls the driver meanwhile.
+        """
+        opened = [gpu.device for gpu in self._gpus if gpu.device.handle is not None]
+
+        def settle() -> dict[int, dict[int, str]]:
+            for device in opened:
+                device.warm()
+            handles = {device.index: device.handle for device in opened if device.handle}
+            return read_topology(library, handles) if len(handles) > 1 else {}
+
+        settler: Worker[dict[int, dict[int, str]]] = Worker("nvml-settle")
+        settler.ask(settle)
+        try:
+            return settler.answer(time.monotonic() + SETTLE_TIMEOUT_S)
+        except (TimeoutError, DriverError):
+            return {}
+        finally:
+            settler.stop()
 
 
 def _coarse(seconds: float) -> str:

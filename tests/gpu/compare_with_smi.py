@@ -79,7 +79,6 @@ QUERIES: tuple[tuple[str, str, float], ...] = (
 """Our field, nvidia-smi's, factor from its unit to ours."""
 
 GPM: tuple[tuple[str, int, float], ...] = (
-    ("graphics_active_percent", 1, 1),
     ("sm_active_percent", 2, 1),
     ("sm_occupancy_percent", 3, 1),
     ("integer_active_percent", 4, 1),

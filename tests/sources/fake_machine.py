@@ -99,7 +99,6 @@ H200 = {
     "xid": "0 0",
     "nvmlGpmQueryDeviceSupport": 1,
     "nvmlGpmSampleGet": 0,
-    "gpm.1": 98.0,
     "gpm.4": 9.0,
     "gpm.11": 0.0,
     "gpm.12": 4.0,

@@ -23,6 +23,7 @@ typedef struct { int unused; } *device_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int references, live_samples;
+static long asked;
 
 static char *content(void) {
     static char *text;
@@ -68,6 +69,7 @@ static int ask(device_t device, const char *function, const char *detail, char *
     char key[VALUE], place[32];
     int index = gpu_of(device), instance = instance_of(device);
     if (references == 0 && strcmp(function, "nvmlInitWithFlags") != 0) return UNINITIALIZED;
+    __atomic_add_fetch(&asked, 1, __ATOMIC_SEQ_CST);
     if (instance < 0) snprintf(place, sizeof place, "%d", index);
     else snprintf(place, sizeof place, "%d.mig.%d", index, instance);
     if (device) snprintf(key, sizeof key, "%s.%s%s%s", place, function, *detail ? "." : "", detail);
@@ -490,11 +492,15 @@ static int metrics_of(struct query *query) {
     return OK;
 }
 
-/* Two threads here at once end the program, as with driver 580 on two H200. */
+/* As with driver 580 on two H200, other calls during the first of these end the program; so do
+ * two of these at once. */
 int nvmlGpmMetricsGet(struct query *query) {
-    static int inside;
+    static int inside, prepared;
     if (__atomic_exchange_n(&inside, 1, __ATOMIC_SEQ_CST)) abort();
-    usleep(200);
+    long before = __atomic_load_n(&asked, __ATOMIC_SEQ_CST);
+    usleep(prepared ? 200 : 5000);
+    if (!prepared && __atomic_load_n(&asked, __ATOMIC_SEQ_CST) != before) abort();
+    prepared = 1;
     int code = metrics_of(query);
     __atomic_store_n(&inside, 0, __ATOMIC_SEQ_CST);
     return code;

@@ -21,7 +21,6 @@ from gputui.events import GpuSample
 from gputui.sources.counters import CounterRate
 
 GPM_FIELDS = (
-    "graphics_active_percent",
     "integer_active_percent",
     "fp64_active_percent",
     "fp32_active_percent",
@@ -72,7 +71,6 @@ def test_every_figure_of_an_h200(probe: Probe) -> None:
         video_clock_mhz=1545,
         encoder_percent=0.0,
         decoder_percent=0.0,
-        graphics_active_percent=98.0,
         integer_active_percent=9.0,
         fp64_active_percent=0.0,
         fp32_active_percent=4.0,

@@ -8,7 +8,7 @@ from fake_machine import NO_PERMISSION, NOT_SUPPORTED, FakeMachine, Probe
 from gputui.events import MigFacts, MigSample
 
 UUIDS = ("MIG-aaaaaaaa-0000", "MIG-bbbbbbbb-1111")
-COUNTERS = (1, 2, 3, 5, 10)
+COUNTERS = (2, 3, 5, 10)
 
 
 @pytest.fixture
@@ -69,7 +69,6 @@ def test_instances_are_parts_of_their_gpu(divided: FakeMachine, probe: Probe) ->
         memory_reserved_bytes=1000,
         memory_total_bytes=10**10,
         memory_bandwidth_percent=10.0,
-        graphics_active_percent=10.0,
         sm_active_percent=10.0,
         sm_occupancy_percent=10.0,
         tensor_active_percent=10.0,

@@ -57,9 +57,8 @@ class CounterCalls(Calls):
         """By metric id, the figure between two samples, or the reason why there is none."""
         block = request.block
         block.sample1, block.sample2 = first, second
-        # Two threads in this call at once end the program (seen with driver 580.159.04 on two
-        # H200). The wait has an end, so that a GPU whose call hangs takes this from the others
-        # and no more.
+        # The driver computes with state that threads share (see GpmReader.warm). The wait has an
+        # end, so that a GPU whose call hangs takes this from the others and no more.
         if not _METRICS_LOCK.acquire(timeout=_LOCK_TIMEOUT_S):
             raise DriverError(999, "the counters of another GPU do not answer")
         try:

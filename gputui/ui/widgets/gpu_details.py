@@ -31,7 +31,6 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "Load",
         (
             ("utilization_percent", "GPU utilization"),
-            ("graphics_active_percent", "engines active"),
             ("sm_active_percent", "SM active"),
             ("sm_occupancy_percent", "SM occupancy"),
             ("tensor_active_percent", "tensor cores active"),
