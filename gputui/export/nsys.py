@@ -124,9 +124,12 @@ class _Export:
         for table, columns in TABLES.items():
             run(f"CREATE TABLE {table} ({', '.join(map(_column, columns.split()))})")
         count = 0
+        # A session may have had other runs before this one.
+        ours = np.array(sorted(self._run.processes), np.uint32)
         for portion in self._trace.portions():
-            count += len(portion)
-            self._portion(portion)
+            part = portion[np.isin(portion["process"], ours)]
+            count += len(part)
+            self._portion(part)
         self._facts()
         self._connection.executemany(
             "INSERT INTO StringIds (id, value) VALUES (?, ?)",

@@ -84,9 +84,10 @@ def write_trace(traced: Traced, format_name: str, out: Path) -> list[Path]:
         if format_name == "nsys":
             write_nsys(out, traced.session, traced.run, traced.trace)
             return [out]
-        processes = processes_of(traced.trace)
+        # A session may have had other runs before this one.
+        processes = [p for p in processes_of(traced.trace) if p in traced.run.processes]
         if not processes:
-            raise ExportError(f"the trace of {traced.name} is empty: nothing was captured")
+            raise ExportError(f"the trace of {traced.name} has nothing of the newest run")
         written = []
         for process in processes:
             path = out if len(processes) == 1 else _of_process(out, traced.run, process)

@@ -16,8 +16,9 @@ from gputui.analysis.tables import api_rows, kernel_rows, memory_size_rows, memo
 from gputui.cli import run as gputui
 from gputui.events import GpuSample, HostSample, MachineSample
 from gputui.export.chrome import write_chrome
+from gputui.export.errors import ExportError
 from gputui.export.traces import open_traced, write_trace
-from gputui.journal import JournalError, JournalWriter
+from gputui.journal import JournalError, JournalReader, JournalWriter
 from gputui.session import Session
 from gputui.sources.nsys import NsysReport
 from gputui.sources.trace import TRACE, TraceKind, TraceReader, TraceWriter, trace_path
@@ -216,6 +217,21 @@ def test_each_rank_has_a_file_and_readings_are_counters(tmp_path: Path) -> None:
     assert {event["name"] for event in counters} == {"Power (W)"}
     assert [event["args"]["value"] for event in counters] == [102.0, 103.0, 104.0]
     assert counters[0]["ts"] == 0.0
+
+
+def test_the_newest_run_alone_is_exported(tmp_path: Path) -> None:
+    path = traced_ranks(tmp_path)
+    writer = JournalWriter(tmp_path / "y.gputui")
+    writer.write([*JournalReader.open(path), run_started(2), attached(3, run=2),
+                  defined(3, "later", process=3)])  # fmt: skip
+    writer.close()
+    trace_path(path).rename(tmp_path / "y.gputui-trace")
+    with pytest.raises(ExportError, match="nothing of the newest run"):
+        exported(tmp_path / "y.gputui", "chrome", tmp_path / "t.json")
+    exported(tmp_path / "y.gputui", "nsys", tmp_path / "t.sqlite")
+    with sqlite3.connect(tmp_path / "t.sqlite") as connection:
+        rows = connection.execute("SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        assert rows.fetchone() == (0,)
 
 
 def test_operations_whose_call_was_dropped_join_nothing(tmp_path: Path) -> None:

@@ -197,6 +197,20 @@ def test_launches_belong_to_the_innermost_range_and_text_is_inline_or_by_id(
     }
 
 
+@pytest.mark.parametrize("rows_at_once", [1, 2, 7, 100])
+def test_every_row_counts_wherever_blocks_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
+    monkeypatch.setattr("gputui.sources.nsys.database.ROWS_AT_ONCE", rows_at_once)
+    export = Export()
+    for i in range(50):
+        export.range("step", 1000 * i, 1000 * i + 900)
+        export.kernel("gemm", (1000 * i + 10, 1000 * i + 20), (1000 * i + 30, 1000 * i + 40), i + 1)
+    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    [step] = phase_rows(run)
+    assert (step.instances, step.kernels, step.launches, step.kernel_ns) == (50, 50, 50, 500)
+
+
 def test_memory_operations_keep_their_kinds(tmp_path: Path) -> None:
     export = Export()
     common = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": TASK}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -141,7 +142,7 @@ class Stream:
     def _fill(self) -> None:
         if self._exhausted or len(self._block):
             return
-        rows = [row for row, _ in zip(self._rows, range(ROWS_AT_ONCE), strict=False)]
+        rows = list(islice(self._rows, ROWS_AT_ONCE))
         if rows:
             self._block = np.array(rows, np.int64).reshape(-1, self._width)
         else:

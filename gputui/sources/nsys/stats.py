@@ -11,6 +11,7 @@ import csv
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from gputui import __version__
@@ -55,6 +56,7 @@ _UNITS = {
     "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9,
 }  # fmt: skip
 _LARGEST = 2**62
+_HEADER_LINES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,7 @@ def _report_of(file_name: str) -> tuple[str, str] | None:
 
 def _header(rows: Iterator[list[str]]) -> Callable[[list[str]], _Row] | None:
     """How to read the rows below the line that names the columns; lines before it are words."""
-    for cells, _ in zip(rows, range(200), strict=False):
+    for cells in islice(rows, _HEADER_LINES):
         columns = {cell.strip().rpartition(" (")[0] or cell.strip(): i
                    for i, cell in enumerate(cells)}  # fmt: skip
         name = next((columns[name] for name in _NAME_COLUMNS if name in columns), None)
