@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.events import HostSample
-from gputui.history import STRETCH_NS, STRETCHES, LongHistory
+from gputui.history import LongHistory
 
 SECOND_NS = 1_000_000_000
 
@@ -17,35 +17,41 @@ def host(value: float | None) -> HostSample:
     return HostSample(cpu_percent=value)
 
 
-@given(st.lists(st.none() | st.floats(0, 100, width=32), min_size=1, max_size=200))
-def test_stretches_keep_extremes_and_the_mean(values: list[float | None]) -> None:
-    history = LongHistory(("cpu_percent",))
+STRETCH_NS = 15 * SECOND_NS
+FIELD = "cpu_percent"
+
+
+@given(st.lists(st.none() | st.floats(0, 100, width=32), min_size=1, max_size=300))
+def test_every_level_keeps_extremes_and_the_mean(values: list[float | None]) -> None:
+    history = LongHistory((FIELD,))
     for second, value in enumerate(values):
         history.add(second * SECOND_NS, host(value))
     history.add(10_000 * SECOND_NS, host(None))
     known = [value for value in values if value is not None]
-    stretches = list(history.stretches("cpu_percent", 0, 10_000 * SECOND_NS))
-    if not known:
-        assert not stretches
-        return
-    assert min(low for low, _, _, _ in stretches) == min(known)
-    assert max(high for _, _, high, _ in stretches) == max(known)
-    assert sum(count for *_, count in stretches) == len(known)
-    total = sum(mean * count for _, mean, _, count in stretches)
-    assert total / len(known) == pytest.approx(sum(known) / len(known), rel=1e-5, abs=1e-5)
+    for level in history.levels:
+        stretches = list(level.figures(FIELD, 0, 10_000 * SECOND_NS))
+        assert bool(stretches) == bool(known)
+        if known:
+            assert min(low for _, low, _, _, _ in stretches) == min(known)
+            assert max(high for _, _, _, high, _ in stretches) == max(known)
+            assert sum(count for *_, count in stretches) == len(known)
+            total = sum(mean * count for _, _, mean, _, count in stretches)
+            assert total / len(known) == pytest.approx(sum(known) / len(known), 1e-5, 1e-5)
 
 
 def test_a_stretch_is_told_once_it_is_whole() -> None:
-    history = LongHistory(("cpu_percent",))
-    history.add(0, host(5.0))
-    assert history.end_ns == 0
-    history.add(STRETCH_NS, host(7.0))
-    assert history.end_ns == STRETCH_NS
-    assert list(history.means("cpu_percent")) == [(STRETCH_NS // 2, 5.0)]
+    level = LongHistory((FIELD,)).levels[0]
+    level.add(0, {FIELD: 5.0})
+    assert level.end_ns == 0
+    level.add(STRETCH_NS, {FIELD: 7.0})
+    assert level.end_ns == STRETCH_NS
+    assert list(level.means(FIELD)) == [(STRETCH_NS // 2, 5.0)]
 
 
-def test_no_more_than_a_day_is_kept() -> None:
-    history = LongHistory(("cpu_percent",))
-    for number in range(STRETCHES + 100):
+def test_a_day_is_kept_and_no_more_than_a_little_longer() -> None:
+    history = LongHistory((FIELD,))
+    for number in range(3 * 24 * 240):
         history.add(number * STRETCH_NS, host(1.0))
-    assert sum(1 for _ in history.means("cpu_percent")) == STRETCHES
+    kept_ns = [level.stretch_ns * sum(1 for _ in level.means(FIELD)) for level in history.levels]
+    assert kept_ns[0] == 4 * 3600 * SECOND_NS
+    assert 24 * 3600 * SECOND_NS <= kept_ns[1] <= 25 * 3600 * SECOND_NS

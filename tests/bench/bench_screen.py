@@ -19,10 +19,13 @@ from textual.pilot import Pilot
 
 from gputui.session import Session
 from gputui.ui.app import GputuiApp
+from gputui.ui.screens.devices import DevicesView
 from tests.ui import scripted
 
 TICKS = 60
 SETTLE = 400
+DAY_S, EVERY_S = 86_400, 15
+"""Charts over 24 hours are full before the first measurement."""
 
 
 class CountingDriver(HeadlessDriver):
@@ -56,13 +59,14 @@ async def main(width: int, height: int, gpus: int) -> None:
         source = app.model.source
         assert isinstance(source, scripted.ScriptedSource)
         source.give([[scripted.header(gpus)]])
-        source.give([[scripted.machine(tick, gpus)] for tick in range(SETTLE)])
+        day = range(-DAY_S, 0, EVERY_S)
+        source.give([[scripted.machine(tick, gpus)] for tick in (*day, *range(SETTLE))])
         run = scripted.decode_run(SETTLE, 30_000, cuda=True, ticks=10 * TICKS, ended=False)
         source.give(run[:2])
         batches = iter(run[2:])
         tick = SETTLE
-        for key in ("1", "2", "3", "5"):
-            await pilot.press(key)
+        for keys in (("1",), ("2",), ("3",), ("5",), ("1", "z"), ("z",), ("z", "z", "z")):
+            await pilot.press(*keys)
             await _frame(pilot)
             sent, cpu = CountingDriver.sent, time.process_time()
             for _ in range(TICKS):
@@ -76,11 +80,15 @@ async def main(width: int, height: int, gpus: int) -> None:
                 app.main.draw()
                 await _frame(pilot)
             idle = CountingDriver.sent - before
-            results.append((app.main.current, sent / TICKS, 1000 * spent, idle))
+            view = app.main.view
+            zoomed = ""
+            if isinstance(view, DevicesView) and "z" in keys:
+                zoomed = f" {view.look.window_ns // 10**9} s"
+            results.append((app.main.current + zoomed, sent / TICKS, 1000 * spent, idle))
     print(f"{width}x{height}, {gpus} GPUs, one tick a second, truecolor")
-    print(f"{'view':<10}{'bytes/tick':>12}{'CPU ms/tick':>14}{'bytes unchanged':>18}")
-    for view, sent, cpu, idle in results:
-        print(f"{view:<10}{sent:>12.0f}{cpu:>14.2f}{idle:>18}")
+    print(f"{'view':<14}{'bytes/tick':>12}{'CPU ms/tick':>14}{'bytes unchanged':>18}")
+    for name, sent, cpu, idle in results:
+        print(f"{name:<14}{sent:>12.0f}{cpu:>14.2f}{idle:>18}")
 
 
 if __name__ == "__main__":

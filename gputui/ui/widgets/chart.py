@@ -257,7 +257,7 @@ def _title(
     row: Row = ((f"{name}  ", "label"), (value_text, chart.value_role))
     left = width - cell_len(name) - cell_len(value_text) - 4
     if columns and left >= _NARROWEST_EXTREMES:
-        known = chart.series.extremes(axis.start_ns(count))
+        known = chart.series.extremes(axis.start_ns(count), axis.column_ns)
         if known is not None:
             low, mean, high = map(chart.format, known)
             text = f"min {low}  mean {mean}  max {high}"

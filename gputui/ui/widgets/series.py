@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputui.history import STRETCH_NS, LongHistory
+from gputui.history import LongHistory, Stretches
 
 WINDOWS_S = (30, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600)
 """How far back charts can look."""
 
 USUAL = 2
-
-_EVERY_SAMPLE_NS = WINDOWS_S[USUAL + 1] * 1_000_000_000
-"""Over longer times the extremes come from stretches: reading every sample takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +28,49 @@ class Series:
 
         With columns of a stretch or longer the means tell the same, and far fewer are read.
         """
-        coarse = column_ns >= STRETCH_NS
-        until_ns = self.long.end_ns if coarse else 0
-        oldest_ns: int | None = None
+        until_ns, levels = self._parts(column_ns)
+        oldest_ns = self.last_ns + 1
         for time_ns, sample in reversed(self.recent):
             if time_ns < until_ns:
                 break
             oldest_ns = time_ns
             yield time_ns, getattr(sample, self.field)
-        for time_ns, value in self.long.means(self.field):
-            if coarse or oldest_ns is None or time_ns < oldest_ns:
-                yield time_ns, value
+        for level in levels:
+            before_ns = oldest_ns
+            for time_ns, value in level.means(self.field):
+                if time_ns < before_ns:
+                    oldest_ns = time_ns
+                    yield time_ns, value
 
-    def extremes(self, start_ns: int) -> tuple[float, float, float] | None:
+    def extremes(self, start_ns: int, column_ns: int) -> tuple[float, float, float] | None:
         """(least, mean, most) since `start_ns`, None where nothing is known."""
-        from_ns = start_ns
-        if self.last_ns - start_ns > _EVERY_SAMPLE_NS:
-            from_ns = max(start_ns, self.long.end_ns)
+        until_ns, levels = self._parts(column_ns)
         known: list[tuple[float, float, float, float]] = []
         oldest_ns = self.last_ns
         for time_ns, sample in reversed(self.recent):
-            if time_ns < from_ns:
+            if time_ns < max(start_ns, until_ns):
                 break
             oldest_ns = time_ns
             value = getattr(sample, self.field)
             if value is not None:
                 known.append((value, value, value, 1.0))
-        known += self.long.stretches(self.field, start_ns, oldest_ns)
+        for level in levels:
+            for begun_ns, *figures in level.figures(self.field, start_ns, oldest_ns):
+                oldest_ns = begun_ns
+                known.append((figures[0], figures[1], figures[2], figures[3]))
         if not known:
             return None
         total = sum(mean * count for _, mean, _, count in known)
         mean = total / sum(count for _, _, _, count in known)
         return min(low for low, _, _, _ in known), mean, max(high for _, _, high, _ in known)
+
+    def _parts(self, column_ns: int) -> tuple[int, Sequence[Stretches]]:
+        """From when on every sample is read, and what is read of the time before."""
+        levels = self.long.levels
+        first = sum(level.stretch_ns <= column_ns for level in levels)
+        if not first:
+            return 0, levels
+        return levels[first - 1].end_ns, levels[first - 1 :]
 
     @property
     def first_ns(self) -> int:
