@@ -5,5 +5,5 @@ in a process of its own: `python -m workloads NAME [--KEY VALUE ...]`. It tells 
 through NVTX ranges, and how far it is through a pipe of JSON lines (`workloads.report`); it
 knows no monitor, so that it runs as well by itself or under another profiler.
 
-`workloads/inference` is the example to read before writing one.
+Before writing one, copy `workloads.template`; `workloads/inference` is a whole one to read.
 """

@@ -10,7 +10,7 @@ import torch
 
 from workloads.attention.grids import GRIDS, IMPLEMENTATIONS
 from workloads.attention.implementations import attention
-from workloads.attention.run import run
+from workloads.attention.run import run, tf32_rows
 from workloads.declaration import Row
 from workloads.report import Report
 from workloads.rows import Unsupported
@@ -85,3 +85,25 @@ def test_a_backward_pass_that_does_not_fit_keeps_the_forward_ones(
 
 def test_every_implementation_is_described() -> None:
     assert list(IMPLEMENTATIONS) == ["naive", "compiled", "math", "flash", "efficient", "cudnn"]
+
+
+def test_tf32_stands_beside_fp32_with_the_change_the_seed_misprints() -> None:
+    def row(precision: str, length: int, fwd: float, bwd: float | None) -> Row:
+        return {
+            "implementation": "compiled", "precision": precision, "causal": False, "batch": 8,
+            "heads": 1, "d_model": 32, "seq_len": length, "fwd_ms": fwd, "bwd_ms": bwd,
+        }  # fmt: skip
+
+    first, second = tf32_rows(
+        [
+            row("fp32 (ieee)", 64, 11.154, 57.279),
+            row("fp32 (tf32)", 64, 11.482, 57.955),
+            row("fp32 (ieee)", 128, 11.404, None),
+            row("fp32 (tf32)", 128, 11.356, None),
+            row("bf16", 64, 1.0, 1.0),
+        ]
+    )
+    assert first["fwd_change_percent"] == pytest.approx(2.9, abs=0.05)
+    assert first["bwd_change_percent"] == pytest.approx(1.2, abs=0.05)
+    assert second["fwd_change_percent"] == pytest.approx(-0.4, abs=0.05)
+    assert "bwd_change_percent" not in second

@@ -22,6 +22,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """Less than the CPU's defaults, to be quick."""
 
+ON_A_GPU_ALONE = {"cuda_output", "attention_tf32"}
+"""Tables without a row on the CPU."""
+
 outcomes: dict[str, Outcome] = {}
 
 
@@ -65,7 +68,7 @@ def test_its_tables_are_declared_and_have_rows_of_declared_columns(
     declared = {table.name: {column.name for column in table.columns} for table in workload.tables}
     assert set(outcome.tables) == set(declared)
     for name, rows in outcome.tables.items():
-        if workload.name != "cuda":
+        if name not in ON_A_GPU_ALONE:
             assert rows, name
         for row in rows:
             assert set(row) <= declared[name]

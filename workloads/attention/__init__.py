@@ -87,6 +87,15 @@ ATTENTION = Workload(
             values={"grid": "seed-004", "implementations": "compiled", "precision": "fp32,tf32"},
         ),
         Preset(
+            name="seed-003",
+            help="GPT-2 medium at batch 64: memory traffic and time, naive against flash",
+            values={
+                "grid": "seed-003",
+                "implementations": "naive,flash,cudnn",
+                "precision": "fp16",
+            },
+        ),
+        Preset(
             name="handout",
             help="the assignment's grid, naive against compiled",
             values={
@@ -166,6 +175,21 @@ ATTENTION = Workload(
                 Figure(name="bwd_speedup", help="the same of the backward pass"),
                 Figure(name="compile_ms", unit="ms", help="the first call, compiling included"),
                 STATUS,
+            ),
+        ),
+        Table(
+            name="attention_tf32",
+            title="The same with TF32 and without",
+            columns=(
+                Figure(name="implementation", help="how it is computed"),
+                Figure(name="d_model", help="width of one head"),
+                Figure(name="seq_len", help="tokens of a sequence"),
+                Figure(name="fwd_fp32_ms", unit="ms", help="a forward pass in fp32 (ieee)"),
+                Figure(name="fwd_tf32_ms", unit="ms", help="in fp32 (tf32)"),
+                Figure(name="fwd_change_percent", unit="percent", help="of the time, by TF32"),
+                Figure(name="bwd_fp32_ms", unit="ms", help="a backward pass in fp32 (ieee)"),
+                Figure(name="bwd_tf32_ms", unit="ms", help="in fp32 (tf32)"),
+                Figure(name="bwd_change_percent", unit="percent", help="of the time, by TF32"),
             ),
         ),
     ),

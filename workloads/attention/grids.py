@@ -73,6 +73,10 @@ GRIDS = {
         "the CS336 assignment's",
         _crossed(8, (16, 32, 64, 128), (256, 1024, 4096, 8192, 16384), causal=False),
     ),
+    "seed-003": Grid(
+        "GPT-2 medium's, as the FlashAttention paper's first table",
+        (AttentionShape(64, 16, 1024, 64, causal=False),),
+    ),
     "flash-handout": Grid(
         "the assignment's for FlashAttention",
         _crossed(1, (16, 32, 64, 128), tuple(2**power for power in range(7, 17)), causal=True),
@@ -80,4 +84,5 @@ GRIDS = {
     "flash-paper": Grid("FlashAttention-2's", _flash_paper()),
 }
 """`seed-004`, `handout`: Stanford CS336, assignment 2, problem pytorch_attention. `flash-handout`:
-problem flash_benchmarking. `flash-paper`: Dao, 2023, section 4.1."""
+problem flash_benchmarking. `flash-paper`: Dao, 2023, section 4.1. `seed-003`: Dao et al., 2022,
+figure 2."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 import nvtx
@@ -66,7 +66,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         parameters=values,
         results={"device_name": place.name, **_results(rows)},
         unavailable=_unavailable(rows),
-        tables={"attention": rows.rows},
+        tables={"attention": rows.rows, "attention_tf32": tf32_rows(rows.rows)},
         stopped_by=stop.signal,
     )
 
@@ -190,6 +190,27 @@ def _add_speedups(rows: list[Cells]) -> None:
             own, other = row.get(f"{direction}_ms"), against.get(f"{direction}_ms")
             if isinstance(own, float) and isinstance(other, float):
                 row[f"{direction}_speedup"] = other / own
+
+
+def tf32_rows(rows: Sequence[Row]) -> list[Row]:
+    """Rows measured in fp32 beside the same in TF32, and how much that changed the time."""
+    same = ("implementation", "causal", "batch", "heads", "d_model", "seq_len")
+    tf32 = {
+        tuple(row[name] for name in same): row for row in rows if row["precision"] == "fp32 (tf32)"
+    }
+    found: list[Row] = []
+    for row in rows:
+        other = tf32.get(tuple(row[name] for name in same))
+        if other is None or row["precision"] != "fp32 (ieee)":
+            continue
+        cells: Cells = {name: row[name] for name in ("implementation", "d_model", "seq_len")}
+        for direction in ("fwd", "bwd"):
+            before, after = row.get(f"{direction}_ms"), other.get(f"{direction}_ms")
+            cells |= {f"{direction}_fp32_ms": before, f"{direction}_tf32_ms": after}
+            if isinstance(before, float) and isinstance(after, float):
+                cells[f"{direction}_change_percent"] = 100 * (after / before - 1)
+        found.append(cells)
+    return found
 
 
 def _results(rows: Rows) -> dict[str, FigureValue]:

@@ -37,7 +37,7 @@ SWEEPS = {
     "none": "only what the other parameters say",
     "precision": "fp32, tf32, bf16, fp16",
     "ctx": "64, 128, 256, 512",
-    "warmup": "0, 1, 2 and 5 warm-up steps",
+    "warmup": "0, 1, 2 and 5 warm-up steps; only the first row loads the libraries",
     "mode": "fwd, fwd_bwd, full",
     "seed-004": "the four rows of the CS336 solution's headline table",
 }

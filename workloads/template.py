@@ -1,0 +1,143 @@
+"""A workload to start from: copy this file into a package of yours.
+
+    [project.entry-points."gputui.workloads"]
+    saxpy = "my_package.saxpy:SAXPY"
+
+in that package's pyproject.toml, and `pip install -e .`: `python -m workloads saxpy` runs it,
+and the menu and `gputui --record --workload saxpy` have it too. Rename what is named saxpy here.
+
+What to keep to:
+- The declaration imports nothing heavy: it is read whenever somebody asks what there is. Put
+  the code that runs into a module of its own once it grows, and name it in `run`.
+- Every declared figure is in the outcome; one that could not be had is None with its reason in
+  `unavailable`, never 0. Names end in their unit.
+- Refuse before allocating what cannot fit, and say the sum (`CannotRun`, `WrongUsage`).
+- Warm up before timing. Stand every phase in an NVTX range, and every step in the range that
+  `step_range` names.
+- Give the CPU a size that takes seconds: `cpu_default`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from workloads.declaration import (
+    Figure,
+    FigureValue,
+    Outcome,
+    Parameter,
+    Preset,
+    Table,
+    Value,
+    Workload,
+)
+from workloads.errors import CannotRun
+from workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup
+
+if TYPE_CHECKING:
+    from workloads.report import Report
+
+SAXPY = Workload(
+    name="saxpy",
+    summary="y = a x + y over growing arrays",
+    description="Adds a scaled array to another again and again, in growing sizes.",
+    parameters=(
+        Parameter(
+            name="largest",
+            kind="int",
+            default=2**28,
+            cpu_default=2**20,
+            minimum=1024,
+            maximum=2**40,
+            help="numbers of the last arrays; the first ones have 1024, each next 16 times more",
+        ),
+        warmup(3, "passes"),
+        repeats("passes", 20, "passes", cpu_default=5),
+        DEVICE,
+    ),
+    presets=(Preset(name="quick", help="small arrays alone", values={"largest": 1024}),),
+    phases=("step",),
+    step_range="step",
+    results=(
+        DEVICE_NAME,
+        Figure(name="best_bytes_per_s", unit="bytes/s", help="of the fastest size"),
+        Figure(name="peak_percent", unit="percent", help="that of the data sheet's bandwidth"),
+    ),
+    tables=(
+        Table(
+            name="saxpy",
+            title="y = a x + y",
+            columns=(
+                Figure(name="elements", help="numbers of each array"),
+                Figure(name="gpu_ms", unit="ms", help="between CUDA events, a pass"),
+                Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
+                Figure(name="bytes_per_s", unit="bytes/s", help="two reads and a write"),
+                STATUS,
+            ),
+        ),
+    ),
+    run="workloads.template:run",
+)
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Measures every size. `given` are values of the declared parameters, already read."""
+    import nvtx
+    import torch
+
+    from workloads.devices import free_bytes
+    from workloads.peaks import share_percent
+    from workloads.place import Place
+    from workloads.rows import Rows, best
+    from workloads.stopping import StopRequest
+    from workloads.timing import measure, repeat
+
+    place = Place.of(given)
+    values = place.fill(SAXPY, given)
+    largest = int(values["largest"])
+    needed, free = 2 * 4 * largest, free_bytes(place.device)
+    if needed > free:
+        raise CannotRun(
+            f"needs {needed / 2**30:.1f} GiB = 2 arrays × 4 bytes × {largest}; {place.device} has "
+            f"{free / 2**30:.1f} GiB free; use a smaller largest"
+        )
+    sizes = [1024 * 16**power for power in range(7) if 1024 * 16**power <= largest]
+    rows = Rows(len(sizes), place.device, report)
+    step = nvtx.annotate("step")
+    # Inside, a first Ctrl-C asks for the end, and what was measured is still reported.
+    with StopRequest() as stop:
+        for size in sizes:
+            if stop.signal is not None:
+                break
+            with rows.row(f"saxpy {size}", elements=size) as cells:
+                x, y = (torch.ones(size, device=place.device) for _ in range(2))
+
+                def once(x: torch.Tensor = x, y: torch.Tensor = y) -> None:
+                    with step:
+                        y.add_(x, alpha=2.0)
+
+                repeat(once, int(values["warmup"]), place.device)
+                times = measure(once, place.device, int(values["passes"]))
+                cells |= {
+                    "gpu_ms": times.gpu_ms,
+                    "wall_ms": times.wall_ms,
+                    "bytes_per_s": 3 * 4 * size / times.best_ms * 1e3,
+                }
+    rate = best(rows.rows, "bytes_per_s")
+    results: dict[str, FigureValue] = {
+        "device_name": place.name,
+        "best_bytes_per_s": rate,
+        "peak_percent": share_percent(rate, place.bytes_per_s),
+    }
+    return Outcome(
+        parameters=values,
+        results=results,
+        unavailable={
+            name: place.why_no_peak if rate else "the run was stopped before the first row"
+            for name, value in results.items()
+            if value is None
+        },
+        tables={"saxpy": rows.rows},
+        stopped_by=stop.signal,
+    )
