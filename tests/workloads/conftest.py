@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Read when torch is imported, here and in children: threads that wait for one another make tiny
+# models slow where the cores are shared.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Workloads that need no torch: good ones, failing ones, and entry points that are broken.
 PLUGIN = """
