@@ -55,16 +55,12 @@ def charts(gpu: Gpu) -> list[Chart]:
     return result
 
 
-def _whole_percent(value: float) -> str:
-    return f"{value:.0f} %"
-
-
 def _share(title: str, role: str, field: str, gpu: Gpu, sample: GpuSample) -> Chart:
     return Chart(
         ((title, percent(getattr(sample, field))),),
         role,
         100.0,
-        _whole_percent,
+        percent,
         series(gpu, field),
         reason=gpu.unavailable.get(field, ""),
     )
@@ -104,7 +100,7 @@ def _bandwidth(gpu: Gpu, sample: GpuSample) -> Chart:
         ),
         "bandwidth",
         100.0,
-        _whole_percent,
+        percent,
         series(gpu, "memory_bandwidth_percent"),
         reason=gpu.unavailable.get("memory_bandwidth_percent", ""),
     )
