@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gputui import __version__
+from gputui.streams import columns, release, say, tolerate
 
 if TYPE_CHECKING:
     from gputui.journal import Limits
@@ -46,30 +47,33 @@ class _Parser(argparse.ArgumentParser):
 
 def run(arguments: Sequence[str]) -> int:
     """Do what `arguments` say; the exit status."""
+    tolerate()
     try:
         return _dispatch(list(arguments))
     except BrokenPipeError:
         # The reader of our output has seen enough.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
     except KeyboardInterrupt:
         return 130
     except _UsageError as error:
         return _fail(error, USAGE_ERROR)
     except Exception as error:
-        if type(error).__name__ in _ONE_LINE_USAGE:
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if kinds & _ONE_LINE_USAGE:
             return _fail(error, USAGE_ERROR)
-        if type(error).__name__ in _ONE_LINE:
+        if kinds & _ONE_LINE:
             return _fail(error, 1)
         raise
+    finally:
+        release()
 
 
-_ONE_LINE_USAGE = ("SettingsError", "CatalogueError", "AddressError")
-_ONE_LINE = ("JournalError", "ExportError", "PrometheusError")
+_ONE_LINE_USAGE = {"SettingsError", "CatalogueError", "AddressError"}
+_ONE_LINE = {"JournalError", "ExportError", "PrometheusError"}
 
 
 def _fail(error: Exception, status: int) -> int:
-    print(f"gputui: {error}", file=sys.stderr)
+    say(str(error))
     return status
 
 
@@ -181,6 +185,7 @@ def _check_combination(options: argparse.Namespace, command: list[str] | None) -
         ("--speed", "--replay or --demo", not options.speed or options.replay or options.demo),
         ("--follow", "--replay", not options.follow or options.replay),
         ("--start", "--replay or --demo", not options.start or options.replay or options.demo),
+        ("-o -", "--record", options.output != "-" or options.record),
         ("-o", "a recording", not options.output or not modes or options.record),
         ("--rotate", "a recording", not options.rotate or not modes or options.record),
         ("--trace", "--record or -o", not options.trace or options.record or options.output),
@@ -195,7 +200,7 @@ def _check_combination(options: argparse.Namespace, command: list[str] | None) -
 
 def _seconds(text: str, flag: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
-    if not match or not float(match[1]) > 0:
+    if not match or not 0 < float(match[1]) < 1e9 / 3600:
         raise _UsageError(f"{flag} {text}: give a time like 30s, 5m or 1h")
     return float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
 
@@ -290,22 +295,29 @@ def _record(
 ) -> int:
     import time
 
-    from gputui.journal import default_path, make_folder
+    from gputui.journal import JournalError, TakenError, default_path, make_folder
     from gputui.record import RecordOptions, record
 
-    path: Path | None
-    if options.output == "-":
-        path = None
-    elif options.output:
-        path = Path(options.output)
-    else:
-        path = default_path(request.name if request else "machine", time.time())
-        make_folder(path.parent)
+    def place() -> Path:
+        found = default_path(request.name if request else "machine", time.time())
+        make_folder(found.parent)
+        return found
+
+    path = None if options.output == "-" else Path(options.output) if options.output else place()
     pass_through = command is not None and path is not None
     live = _live_options(options, settings, _typed(arguments, command), pass_through, path)
     duration = _seconds(options.duration, "--duration") if options.duration else None
     address = _address(options.prometheus) if options.prometheus else None
-    return record(RecordOptions(path, live, request, duration, _limits(options), address))
+    limits = _limits(options)
+    while True:
+        try:
+            return record(RecordOptions(path, live, request, duration, limits, address))
+        except JournalError as error:
+            if live.trace is not None:
+                live.trace.discard()
+            if options.output or not isinstance(error, TakenError):
+                raise
+            path = place()  # another gputui was quicker
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -329,16 +341,22 @@ def _screen(
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
         import time
 
-        from gputui.journal import JournalWriter, RunRecorder, default_path
+        from gputui.journal import JournalError, JournalWriter, RunRecorder, default_path
         from gputui.sources.live import Live
 
-        recording = (
-            JournalWriter(output, limits)
-            if output
-            else RunRecorder(lambda name: default_path(name, time.time()), limits)
-        )
         typed = _typed(arguments, command)
-        live = Live(notify, recording, _live_options(options, settings, typed, False, output))
+        watching = _live_options(options, settings, typed, False, output)
+        try:
+            recording = (
+                JournalWriter(output, limits)
+                if output
+                else RunRecorder(lambda name: default_path(name, time.time()), limits)
+            )
+        except JournalError:
+            if watching.trace is not None:
+                watching.trace.discard()
+            raise
+        live = Live(notify, recording, watching)
         if request is not None:
             live.start_run(request)
         return live
@@ -372,9 +390,7 @@ def _replay(options: argparse.Namespace, settings: Settings) -> int:
     _need_terminal()
 
     def connect(notify: Callable[[], None]) -> Source:
-        return Playback.open(
-            path, notify, speed=speed, start_s=start_s, follow=options.follow
-        )
+        return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)
 
     return _run_app(connect, settings, shows_run=True)
 
@@ -402,18 +418,13 @@ def _once(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(machine_document(session))
         return 0
-    width = _columns()
+    width = columns(sys.stdout)
     print("\n".join(machine_lines(session)))
     for table in machine_tables(session, width):
         print(f"\n{to_text(table, width)}", end="")
     reasons = reason_lines(session, width)
     print("\n".join(["", *reasons] if reasons else []), end="\n" if reasons else "")
     return 0
-
-
-def _columns() -> int | None:
-    """The terminal's width; None where output goes to a file or a pipe."""
-    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
 
 
 def _print_json(document: object) -> None:
@@ -451,7 +462,7 @@ def _workloads(arguments: list[str]) -> int:
     for workload in catalogue.workloads:
         print(f"{workload.name:<{width}}  {workload.summary}")
     for broken in catalogue.broken:
-        print(f"gputui: {broken.name} cannot be run: {broken.error}", file=sys.stderr)
+        say(f"{broken.name} cannot be run: {broken.error}")
     return 0
 
 
@@ -471,13 +482,9 @@ def _load_run(name: str) -> tuple[Session, Run]:
     session = Session()
     session.apply(reader)
     if reader.damage:
-        print(f"gputui: {reader.damage}", file=sys.stderr)
+        say(f"{reader.damage}")
     if reader.skipped:
-        print(
-            f"gputui: {name}: {reader.skipped} events of kinds this version does not know "
-            "were left out",
-            file=sys.stderr,
-        )
+        say(f"{name}: {reader.skipped} events of kinds this version does not know were left out")
     if session.run is None:
         raise JournalError(f"{name}: no run was recorded, so there is nothing to sum up")
     return session, session.run
@@ -497,9 +504,9 @@ def _summary(arguments: list[str]) -> int:
     session, run = _load_run(options.file)
     try:
         if options.table:
-            text = table_text(session, run, options.table, options.format, _columns())
+            text = table_text(session, run, options.table, options.format, columns(sys.stdout))
         elif options.format == "table":
-            text = summary_text(session, run, _columns())
+            text = summary_text(session, run, columns(sys.stdout))
         else:
             text = export_text(session, run, options.format)
     except ExportError as error:
@@ -520,7 +527,7 @@ def _export(arguments: list[str]) -> int:
             raise _UsageError(f"--format {options.format} needs a file: give -o OUT")
         written = _export_files(options.file, options.format, Path(options.output))
         for path in written:
-            print(f"gputui: wrote {path}", file=sys.stderr)
+            say(f"wrote {path}")
         return 0
     from gputui.export.write import export_text, write
 
@@ -530,7 +537,7 @@ def _export(arguments: list[str]) -> int:
         sys.stdout.flush()
     else:
         write(session, run, options.format, Path(options.output))
-        print(f"gputui: wrote {options.output}", file=sys.stderr)
+        say(f"wrote {options.output}")
     return 0
 
 
@@ -553,10 +560,9 @@ def _export_files(name: str, format_name: str, out: Path) -> list[Path]:
 
     with open_traced(name) as traced:
         if traced.trace.dropped:
-            print(
-                f"gputui: {traced.trace.path.name} is full: the oldest {traced.trace.dropped} "
-                "records were dropped",
-                file=sys.stderr,
+            say(
+                f"{traced.trace.path.name} is full: the oldest {traced.trace.dropped} "
+                "records were dropped"
             )
         return write_trace(traced, format_name, out)
 
@@ -587,10 +593,10 @@ def _compare(arguments: list[str]) -> int:
         tripped = [line for condition in conditions for line in condition.tripped(comparison)]
     except GateError as error:
         raise _UsageError(f"--fail-if {error}") from None
-    sys.stdout.write(comparison_text(comparison, options.format, _columns()))
+    sys.stdout.write(comparison_text(comparison, options.format, columns(sys.stdout)))
     sys.stdout.flush()
     for line in tripped:
-        print(f"gputui: {line}", file=sys.stderr)
+        say(f"{line}")
     return 1 if tripped else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -15,15 +16,21 @@ from typing import TYPE_CHECKING, TextIO
 
 from gputui.analysis import formats
 from gputui.export.write import summary_text
-from gputui.journal import JournalWriter, Limits
+from gputui.journal import JournalError, JournalWriter, Limits
 from gputui.session import Run, Session
+from gputui.sources.child import GRACE_S
 from gputui.sources.live import Live, LiveOptions
 from gputui.sources.run import RunRequest
+from gputui.streams import columns, release, say
 
 if TYPE_CHECKING:
     from gputui.prometheus import Exporter
 
 _LAST_LINES = 5
+_CLOSING_S = GRACE_S + 10.0
+"""Longer than everything takes that ends by itself."""
+
+_LONGEST_ETA_NS = 1000 * 3600e9
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -48,7 +55,12 @@ class _Recorder:
         self._wake = threading.Event()
         self._session = Session()
         self._exporter = _exporter(self._session, options.prometheus)
-        self._journal = JournalWriter(options.path, options.limits)
+        try:
+            self._journal = JournalWriter(options.path, options.limits)
+        except JournalError:
+            if self._exporter is not None:
+                self._exporter.close()
+            raise
         self._live = Live(self._wake.set, self._journal, options.live)
         self._signals: list[int] = []
         self._progress = _ProgressLine(sys.stderr)
@@ -61,15 +73,31 @@ class _Recorder:
             if self._options.request is not None:
                 self._live.start_run(self._options.request)
             self._loop()
-            gone = self._live.close()
-            self._take()
         finally:
+            gone = self._close()
             self._progress.clear()
             if self._exporter is not None:
                 self._exporter.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+        self._take()
         return self._finish(gone)
+
+    def _close(self) -> bool:
+        """End the run and finish the recording; whether the run's processes are gone.
+
+        Who reads the journal from a pipe may have stopped reading without going: then nothing
+        can be finished, and the program ends here.
+        """
+        gone: list[bool] = []
+        closing = threading.Thread(target=lambda: gone.append(self._live.close()), daemon=True)
+        closing.start()
+        closing.join(_CLOSING_S)
+        if closing.is_alive():
+            say("the recording is unfinished: whoever reads it has stopped reading")
+            release()
+            os._exit(1)
+        return gone == [True]
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._signals.append(number)
@@ -113,19 +141,19 @@ class _Recorder:
         run = self._session.run
         ok = True
         for notice in self._journal.notices:
-            _say(notice)
+            say(notice)
         trace = self._options.live.trace
         if trace is not None:
-            _say(trace.failure or f"traced {trace.path}")
+            say(trace.failure or f"traced {trace.path}")
             if trace.dropped:
-                _say(f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped")
+                say(f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped")
         if self._journal.failure:
-            _say(self._journal.failure)
+            say(self._journal.failure)
             ok = False
         elif self._options.path is not None:
-            _say(f"recorded {self._options.path} ({formats.size(self._journal.bytes_written)})")
+            say(f"recorded {self._options.path} ({formats.size(self._journal.bytes_written)})")
         if not gone:
-            _say("some processes of the run did not end and were left behind")
+            say("some processes of the run did not end and were left behind")
             ok = False
         if run is None:
             return 0 if ok else 1
@@ -139,19 +167,18 @@ class _Recorder:
         if is_workload and exit_status(run):
             complaints = [entry.text for entry in run.log if entry.stream == "stderr"]
             for line in complaints[-_LAST_LINES:]:
-                _say(line)
+                say(line)
         if run.ended and (is_workload or run.started.pid is None) and exit_status(run):
-            _say(run.ended.reason)
+            say(run.ended.reason)
         if not (run.ranges or run.kernels or run.metrics):
             return
         is_data = self._options.path is None or self._options.live.pass_through
         out = sys.stderr if is_data else sys.stdout
         try:
-            print(summary_text(self._session, run), file=out, end="")
-            out.flush()
+            print(summary_text(self._session, run, columns(out)), file=out, end="", flush=True)
         except OSError:
             # Whoever read the summary is gone; the recording has it.
-            return
+            release()
 
 
 def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | None:
@@ -161,7 +188,7 @@ def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | N
 
     exporter = Exporter(session, address)
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    _say(f"serving http://{host}:{address[1]}/metrics")
+    say(f"serving http://{host}:{address[1]}/metrics")
     return exporter
 
 
@@ -185,10 +212,6 @@ def record(options: RecordOptions) -> int:
     """Record as `options` say; the exit status. Raises JournalError where it cannot write,
     PrometheusError where it cannot serve."""
     return _Recorder(options).run()
-
-
-def _say(text: str) -> None:
-    print(f"gputui: {text}", file=sys.stderr)
 
 
 class _ProgressLine:
@@ -256,5 +279,7 @@ def progress_words(run: Run) -> str:
     words = f"{progress.stage} {progress.done:g}/{progress.total:g}{unit} {100 * share:.0f} %"
     spent_ns = run.updated_ns - run.stage_started_ns
     if 0 < share < 1 and run.is_active and spent_ns > 0:
-        words += f" ETA {formats.duration(spent_ns * (1 - share) / share)}"
+        left_ns = spent_ns * (1 - share) / share
+        if left_ns < _LONGEST_ETA_NS:
+            words += f" ETA {formats.duration(left_ns)}"
     return words

@@ -47,7 +47,8 @@ def load_settings(
 ) -> Settings:
     """The settings that hold. `flags` has what was typed; None there means not typed.
 
-    `file` must exist when given; the default one need not. Raises SettingsError.
+    `file` must exist when given; the default one need not, nor its folder be one that may be
+    looked into. Raises SettingsError.
     """
     settings = _from_file(file if file is not None else config_path(environment), file is not None)
     for field in fields(Settings):
@@ -72,8 +73,11 @@ def _from_file(path: Path, required: bool) -> Settings:
             raise SettingsError(f"{path}: there is no such file") from None
         return Settings()
     except OSError as error:
+        # As user of a container one may have somebody else's home, or none.
+        if not required and not os.path.exists(path):
+            return Settings()
         raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: not readable as TOML: {clean(str(error), 200)}") from None
     settings = Settings()
     known = [field.name for field in fields(Settings)]
@@ -107,7 +111,8 @@ def _parsed(name: str, text: str, where: str) -> float | bool | str:
 def _with(settings: Settings, name: str, value: object, where: str) -> Settings:
     expected = type(getattr(Settings(), name))
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        # Larger ones than a float can hold are too large all the same.
+        value = float(min(max(value, -1), 1 << 60))
     if not isinstance(value, expected):
         words = {float: "a number", bool: "true or false", str: "text"}[expected]
         raise SettingsError(f"{where}: {name} must be {words}, not {clean(repr(value), 60)}")

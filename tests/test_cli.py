@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -12,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gputui.journal import JournalReader
@@ -76,6 +78,9 @@ def test_help_names_every_mode() -> None:
         (["--duration", "5s"], "--duration needs --record"),
         (["--record", "--duration", "soon"], "--duration soon: give a time like 30s"),
         (["--record", "--duration", "0"], "--duration 0: give a time"),
+        (["--record", "--duration", f"{10**20}s"], "give a time like 30s"),
+        (["-o", "-"], "-o - needs --record"),
+        (["--re\x1b[31m"], "unrecognized arguments: --re\N{REPLACEMENT CHARACTER}[31m"),
         (["--record", "-i", "0.01"], "the interval must be from 0.1"),
         (["--record", "-i", "nan"], "the interval must be from 0.1"),
         (["--record", "--workload", "inferense"], "did you mean inference"),
@@ -288,6 +293,8 @@ def test_settings_come_from_flag_then_environment_then_file(tmp_path: Path) -> N
         ("interval = 'x'", "interval must be a number"),
         ("readonly = 3", "readonly must be true or false"),
         ("interval = ", "not readable as TOML"),
+        (f"interval = {10**400}", "the interval must be from"),
+        (f"interval = {'[' * 5000}", "not readable as TOML"),
     ],
 )
 def test_a_wrong_settings_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -324,3 +331,97 @@ def test_without_a_screen_textual_is_never_imported(words: list[str]) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_went_leaves_the_commands_status(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = ["--record", "-o", str(tmp_path / "x.gputui"), "--", "sh", "-c", "echo out; exit 3"]
+    done = subprocess.run(
+        [*PROGRAM, *words], stdout=write, stderr=write, stdin=subprocess.DEVNULL, check=False
+    )
+    os.close(write)
+    assert done.returncode == 3
+    run = folded(tmp_path / "x.gputui").run
+    assert run is not None
+    assert run.ended is not None
+
+
+def test_progress_that_has_hardly_begun_has_no_time_left(tmp_path: Path) -> None:
+    report = '{"type":"progress","stage":"x","done":5e-324,"total":1}'
+    code = f"import os, time; os.write(int(os.environ['GPUTUI_REPORT_FD']), b'{report}\\n')"
+    words = ["--record", "-o", str(tmp_path / "x.gputui"), "-i", "0.1"]
+    main, side = os.openpty()
+    recording = subprocess.Popen(
+        [*PROGRAM, *words, "--", sys.executable, "-c", f"{code}\ntime.sleep(600)"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=side,
+    )  # fmt: skip
+    os.close(side)
+    seen = b""
+    while b"x 4.94" not in seen:
+        seen += os.read(main, 4096)
+    while seen.count(b"\r\x1b[K") < 8:
+        seen += os.read(main, 4096)
+    recording.send_signal(signal.SIGTERM)
+    assert recording.wait(30) == 128 + signal.SIGTERM
+    os.close(main)
+    assert b"ETA" not in seen
+
+
+def test_a_reader_that_stopped_reading_cannot_hold_the_program(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import gputui.record\ngputui.record._CLOSING_S = 1.0\n"
+    )
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"full")
+    os.set_blocking(write, True)
+    recording = subprocess.Popen(
+        [*PROGRAM, "--record", "-o", "-", "--", "sh", "-c", f"echo $$ > {fifo}; exec sleep 600"],
+        stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[1]}"},
+    )  # fmt: skip
+    child = psutil.Process(int(fifo.read_text()))
+    recording.send_signal(signal.SIGTERM)
+    assert recording.wait(30) == 1
+    assert recording.stderr is not None
+    assert "stopped reading" in recording.stderr.read()
+    assert not psutil.wait_procs([child], 30)[1]
+    os.close(read)
+    os.close(write)
+
+
+def test_recordings_begun_at_once_all_find_a_name(tmp_path: Path) -> None:
+    place = {"XDG_DATA_HOME": str(tmp_path)}
+    together = [
+        subprocess.Popen([*PROGRAM, "--record", "--", "true"], env=os.environ | place,
+                         stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(4)
+    ]  # fmt: skip
+    assert [one.wait(60) for one in together] == [0] * 4
+    assert len(list(tmp_path.rglob("*.gputui"))) == 4
+
+
+def test_a_recording_that_did_not_begin_leaves_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    path.write_text("precious")
+    done = gputui("--record", "--trace", "-o", str(path), "--", "true")
+    one_line(done, 1, "already exists")
+    assert [entry.name for entry in tmp_path.glob("x*")] == ["x.gputui"]
+    assert path.read_text() == "precious"
+
+
+def test_a_folder_of_settings_that_nobody_can_look_into_is_no_settings() -> None:
+    done = gputui("--once", "--json", env=os.environ | {"XDG_CONFIG_HOME": "/dev/null"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_encoding_without_arrows_loses_the_arrows_alone(recording: Path) -> None:
+    plain = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = gputui("summary", str(recording), env=plain)
+    assert done.returncode == 0, done.stderr
+    assert "Phases (NVTX ranges)" in done.stdout

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from typing import TypeGuard
+
 MISSING = "n/a"
 
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P")
+
+
+def _is_figure(value: float | None) -> TypeGuard[float]:
+    """Whether there is something to show: damaged recordings add up to infinity."""
+    return value is not None and math.isfinite(value)
 
 
 def _three_digits(value: float) -> str:
@@ -21,7 +29,7 @@ def _three_digits(value: float) -> str:
 
 def duration(ns: float | None) -> str:
     """Nanoseconds as "950 ns", "12.3 µs", "1.23 ms", "45.6 s", "2m05s" or "3h07m"."""
-    if ns is None:
+    if not _is_figure(ns):
         return MISSING
     if abs(ns) >= 3600e9:
         minutes = round(ns / 60e9)
@@ -37,7 +45,7 @@ def duration(ns: float | None) -> str:
 
 def size(count: float | None) -> str:
     """Bytes in binary units: "512 B", "1.20 GiB"."""
-    if count is None:
+    if not _is_figure(count):
         return MISSING
     value = float(count)
     for unit in _BINARY[:-1]:
@@ -49,7 +57,7 @@ def size(count: float | None) -> str:
 
 def quantity(value: float | None, unit: str = "") -> str:
     """A count or a rate in decimal steps: "950", "12.3 k", "1.20 M tok/s"."""
-    if value is None:
+    if not _is_figure(value):
         return MISSING
     number = float(value)
     for prefix in _DECIMAL[:-1]:
@@ -76,7 +84,7 @@ def rate(bytes_per_s: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """A share: "97 %", "3.4 %", "0.12 %"; "<0.01 %" for what is there but tiny."""
-    if value is None:
+    if not _is_figure(value):
         return MISSING
     if value == 0:
         return "0 %"

@@ -7,7 +7,7 @@ with a word about where, what is unknown is skipped and counted. FORMAT.md descr
 
 from __future__ import annotations
 
-from gputui.journal.errors import JournalError
+from gputui.journal.errors import JournalError, TakenError
 from gputui.journal.places import default_path, make_folder
 from gputui.journal.reader import LINE_LIMIT, JournalReader
 from gputui.journal.recorder import RunRecorder
@@ -21,6 +21,7 @@ __all__ = [
     "JournalWriter",
     "Limits",
     "RunRecorder",
+    "TakenError",
     "default_path",
     "make_folder",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gputui.events import AnyEvent, RunStarted
-from gputui.journal.errors import JournalError
+from gputui.journal.errors import JournalError, TakenError
 from gputui.journal.places import make_folder
 from gputui.journal.rotation import Limits, Preamble
 from gputui.journal.writer import JournalWriter
@@ -55,9 +55,15 @@ class RunRecorder:
             self._writer.close()
 
     def _open(self, name: str) -> None:
-        try:
+        taken: Path | None = None
+        while self._writer is None and self._refused is None:
             path = self._path_of(name)
-            make_folder(path.parent)
-            self._writer = JournalWriter(path, self._limits)
-        except JournalError as error:
-            self._refused = str(error)
+            try:
+                make_folder(path.parent)
+                self._writer = JournalWriter(path, self._limits)
+            except TakenError as error:
+                # Another gputui was quicker: there is a next name, unless there is but one.
+                self._refused = str(error) if path == taken else None
+                taken = path
+            except JournalError as error:
+                self._refused = str(error)

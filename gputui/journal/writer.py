@@ -11,7 +11,7 @@ import msgspec
 
 from gputui.events import AnyEvent
 from gputui.journal.compression import Compressor, compressor_for
-from gputui.journal.errors import JournalError, reason
+from gputui.journal.errors import JournalError, TakenError, reason
 from gputui.journal.places import numbered
 from gputui.journal.rotation import Limits, Preamble
 
@@ -29,7 +29,7 @@ class JournalWriter:
     def __init__(self, path: Path | None, limits: Limits | None = None) -> None:
         """Open `path`, which must not exist, private to the user; None writes to stdout.
 
-        Raises JournalError with the reason when it cannot be opened.
+        Raises JournalError with the reason when it cannot be opened, TakenError when it exists.
         """
         self.path = path
         self.failure: str | None = None
@@ -134,7 +134,7 @@ def _open(path: Path | None) -> tuple[BinaryIO, Compressor]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise JournalError(f"{path} already exists; choose another name or remove it") from None
+        raise TakenError(f"{path} already exists; choose another name or remove it") from None
     except OSError as error:
         raise JournalError(f"cannot write {path}: {reason(error)}") from None
     return os.fdopen(descriptor, "wb"), compressor

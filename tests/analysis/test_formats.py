@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,3 +70,13 @@ def test_every_figure_is_short_and_keeps_its_magnitude(value: int) -> None:
         assert 1 <= len(show(value)) <= 10
     if value:
         assert not formats.quantity(value).startswith("0.00")
+
+
+@pytest.mark.parametrize(
+    "show", [formats.duration, formats.size, formats.quantity, formats.percent]
+)
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_what_a_damaged_recording_adds_up_to_is_no_figure(
+    show: Callable[[float], str], value: float
+) -> None:
+    assert show(value) == "n/a"

@@ -81,6 +81,11 @@ class TraceWriter:
                 os.close(self._file)
                 self._file = None
 
+    def discard(self) -> None:
+        """Close and remove the file: the recording that it was to lie beside did not begin."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
     def _append(self, records: Slots) -> None:
         self._reserved += len(records)
         self._head()

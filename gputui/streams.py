@@ -1,0 +1,40 @@
+"""Standard output and errors: whose reader may be gone, and which may be narrow or plain."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TextIO
+
+from gputui.text import clean
+
+
+def say(text: str) -> None:
+    """One line of narration on stderr. `text` may hold what strangers named."""
+    try:
+        print(f"gputui: {clean(text)}", file=sys.stderr)
+    except OSError:
+        release()
+
+
+def tolerate() -> None:
+    """Print a character that stdout's encoding lacks as "?" instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def release() -> None:
+    """Let go of the streams that nobody reads any more: a flush at exit would change the status."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def columns(stream: TextIO) -> int | None:
+    """The terminal's width; None where `stream` is a file or a pipe, or the width is not known."""
+    return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
