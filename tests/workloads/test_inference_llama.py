@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,55 @@ def written(model: Network) -> Tensor:
 )
 def test_the_sizes_are_those_of_the_released_models(size: str, parameters: int) -> None:
     assert parameter_count(SHAPES[size]) == parameters
+
+
+def plain_logits(shape: Shape, weights: Weights, prompt: Tensor) -> Tensor:
+    """Llama once more, after its papers, a token and a head at a time."""
+    width = shape.head_width
+    rates = [shape.rope_base ** (-2 * i / width) for i in range(width // 2)]
+
+    def turned(x: Tensor, position: int) -> Tensor:
+        pairs = zip(x[: width // 2], x[width // 2 :], rates, strict=True)
+        out = [
+            (a * cos - b * sin, b * cos + a * sin)
+            for a, b, rate in pairs
+            for cos, sin in [(math.cos(position * rate), math.sin(position * rate))]
+        ]
+        return torch.stack([pair[0] for pair in out] + [pair[1] for pair in out])
+
+    def normal(x: Tensor, gain: Tensor) -> Tensor:
+        return x / (x.square().mean(-1, keepdim=True) + shape.epsilon).sqrt() * gain
+
+    x = weights.token_table[prompt]
+    length = len(prompt)
+    for layer in weights.layers:
+        qkv = normal(x, layer.attention_norm) @ layer.qkv.T
+        heads = qkv.view(length, shape.heads + 2 * shape.kv_heads, width)
+        mixed = torch.zeros(length, shape.heads, width)
+        for head in range(shape.heads):
+            shared = shape.heads + head // shape.groups
+            keys = [turned(heads[i, shared], i) for i in range(length)]
+            for i in range(length):
+                query = turned(heads[i, head], i)
+                scores = torch.stack([query @ key for key in keys[: i + 1]]) / math.sqrt(width)
+                values = heads[: i + 1, shared + shape.kv_heads]
+                mixed[i, head] = torch.softmax(scores, 0) @ values
+        x = x + mixed.view(length, -1) @ layer.out.T
+        h = normal(x, layer.mlp_norm)
+        gate, up = (h @ layer.gate_up.T).chunk(2, dim=-1)
+        x = x + (gate * torch.sigmoid(gate) * up) @ layer.down.T
+    return normal(x[-1], weights.final_norm) @ weights.head.T
+
+
+def test_the_network_is_what_the_papers_write() -> None:
+    # Large weights, so that what attention does is seen in the logits.
+    weights = random_weights(TINY, torch.float32, CPU, seed=2)
+    for tensor in LlamaModel(TINY, weights, 1).tensors():
+        if tensor.dim() > 1:
+            tensor.mul_(5)
+    prompt = tokens(batch=1, length=6)
+    found = logits(LlamaModel(TINY, weights, 6), prompt)[0]
+    torch.testing.assert_close(found, plain_logits(TINY, weights, prompt[0]), rtol=1e-3, atol=1e-4)
 
 
 def test_grouped_heads_share_their_cache() -> None:

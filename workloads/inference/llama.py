@@ -101,6 +101,8 @@ class LlamaModel:
         self.weights = weights
         self.token_table = weights.token_table
         cos, sin = rotary_tables(shape, positions, self.token_table.device)
+        first, second = sin.chunk(2, dim=-1)
+        sin = torch.cat([-first, second], dim=-1)
         self._cos, self._sin = cos.to(self.token_table.dtype), sin.to(self.token_table.dtype)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -125,7 +127,7 @@ class LlamaModel:
         is_prompt = length > 1
         if is_prompt and first:
             raise ValueError("a prompt must come first")
-        widths = [shape.query_width, shape.kv_width, shape.kv_width]
+        counts = [shape.heads + shape.kv_heads, shape.kv_heads]
 
         with parts.embedding:
             x = F.embedding(tokens, self.token_table).view(rows, shape.width)
@@ -136,15 +138,14 @@ class LlamaModel:
             with parts.qkv_proj:
                 qkv = F.linear(h, layer.qkv)
             with parts.attention:
-                q, k, v = (
-                    part.view(batch, length, -1, shape.head_width).transpose(1, 2)
-                    for part in torch.split(qkv, widths, dim=-1)
-                )
-                cos, sin = self._cos[first:last], self._sin[first:last]
-                cached[0].narrow(2, first, length).copy_(_turned(k, cos, sin))
+                # Queries and keys are turned together: a third of the kernels.
+                heads = qkv.view(batch, length, -1, shape.head_width).transpose(1, 2)
+                qk, v = torch.split(heads, counts, dim=1)
+                qk = _turned(qk, self._cos[first:last], self._sin[first:last])
+                cached[0].narrow(2, first, length).copy_(qk[:, shape.heads :])
                 cached[1].narrow(2, first, length).copy_(v)
                 keys, values = cached.narrow(3, 0, last).unbind()
-                h = self.attend(_turned(q, cos, sin), keys, values, is_prompt)
+                h = self.attend(qk[:, : shape.heads], keys, values, is_prompt)
                 h = h.transpose(1, 2).reshape(rows, shape.query_width)
             with parts.out_proj:
                 x = x + F.linear(h, layer.out)
@@ -164,5 +165,6 @@ class LlamaModel:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Pairs of the two halves turned; `sin` is negative in its first half."""
     first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-second, first], dim=-1) * sin
+    return torch.addcmul(x * cos, torch.cat([second, first], dim=-1), sin)
