@@ -14,6 +14,7 @@ from gputui import __version__
 from gputui.streams import columns, release, say, tolerate
 
 if TYPE_CHECKING:
+    from gputui.capture.options import CaptureOptions, DutyCycle
     from gputui.journal import Limits
     from gputui.session import Run, Session
     from gputui.settings import Settings
@@ -122,6 +123,9 @@ def _main_parser() -> _Parser:
     add("--no-kernels", action="store_true", help="leave CUDA alone: ranges without kernels")
     add("--graph-trace", choices=("node", "graph"), default="node",
         help="CUDA graphs kernel by kernel (default), or each launch whole: cheaper")  # fmt: skip
+    add("--trace-steps", metavar="SHARE",
+        help="trace kernels of some steps (1/10[:RANGE]) or some of the time (10%%, 1s/10s)",
+    )
     add("--annotate", choices=("modules", "autograd"),
         help="put ranges around what torch does: modules, or operators too")  # fmt: skip
     add("--readonly", action="store_true", default=None,
@@ -255,8 +259,8 @@ def _live_options(
     typed: Sequence[str],
     pass_through: bool,
     path: Path | None,
+    capture: CaptureOptions,
 ) -> LiveOptions:
-    from gputui.capture.options import CaptureOptions
     from gputui.sources.live import LiveOptions
 
     trace = None
@@ -272,14 +276,53 @@ def _live_options(
         interval_s=settings.interval,
         only=tuple(options.only) if options.only else None,
         arguments=("gputui", *typed),
-        capture=CaptureOptions(
-            kernels=not options.no_kernels,
-            graph_trace=options.graph_trace,
-            annotate=options.annotate,
-        ),
+        capture=capture,
         pass_through=pass_through,
         trace=trace,
     )
+
+
+def _capture_options(options: argparse.Namespace, request: RunRequest | None) -> CaptureOptions:
+    from gputui.capture.options import CaptureOptions
+
+    step_range = request.step_range if request else None
+    return CaptureOptions(
+        kernels=not options.no_kernels,
+        graph_trace=options.graph_trace,
+        annotate=options.annotate,
+        duty=_duty(options.trace_steps, step_range) if options.trace_steps else None,
+    )
+
+
+_SHARE_PERIOD_S = 5.0
+"""A share in percent is of every stretch this long."""
+
+
+def _duty(text: str, step_range: str | None) -> DutyCycle:
+    from gputui.capture.options import DutyCycle
+
+    steps = re.fullmatch(r"(\d{1,9})/(\d{1,9})(?::(.{1,1000}))?", text)
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    times = re.fullmatch(r"([^/]+)/([^/]+)", text)
+    if steps:
+        step = steps[3] or step_range
+        if step is None:
+            raise _UsageError(
+                f"--trace-steps {text}: say which range is a step, as in {text}:train_step"
+            )
+        duty = DutyCycle(int(steps[1]), int(steps[2]), step)
+    elif share:
+        duty = DutyCycle(
+            int(float(share[1]) / 100 * _SHARE_PERIOD_S * 1e9), int(_SHARE_PERIOD_S * 1e9)
+        )
+    elif times:
+        on_s, period_s = (_seconds(part, "--trace-steps") for part in times.groups())
+        duty = DutyCycle(int(on_s * 1e9), int(period_s * 1e9))
+    else:
+        raise _UsageError(f"--trace-steps {text}: give 1/10, 1/10:RANGE, 10% or 1s/10s")
+    if not 0 < duty.on < duty.period:
+        raise _UsageError(f"--trace-steps {text}: trace some of it, and less than all")
+    return duty
 
 
 def _typed(arguments: list[str], command: list[str] | None) -> list[str]:
@@ -305,7 +348,9 @@ def _record(
 
     path = None if options.output == "-" else Path(options.output) if options.output else place()
     pass_through = command is not None and path is not None
-    live = _live_options(options, settings, _typed(arguments, command), pass_through, path)
+    capture = _capture_options(options, request)
+    typed = _typed(arguments, command)
+    live = _live_options(options, settings, typed, pass_through, path, capture)
     duration = _seconds(options.duration, "--duration") if options.duration else None
     address = _address(options.prometheus) if options.prometheus else None
     limits = _limits(options)
@@ -337,6 +382,8 @@ def _screen(
     output = Path(options.output) if options.output else None
     limits = _limits(options)
 
+    capture = _capture_options(options, request)
+
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
         import time
@@ -345,7 +392,7 @@ def _screen(
         from gputui.sources.live import Live
 
         typed = _typed(arguments, command)
-        watching = _live_options(options, settings, typed, False, output)
+        watching = _live_options(options, settings, typed, False, output, capture)
         try:
             recording = (
                 JournalWriter(output, limits)

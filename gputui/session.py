@@ -240,6 +240,8 @@ class Process:
     unattributed: int = 0
     callback_ns: int = 0
     reader_cpu_ns: int = 0
+    traced_ns: int = 0
+    paused_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -279,6 +281,13 @@ class Run:
         """What was asked for, with the workload's defaults once it has told them."""
         asked: dict[str, str | int | float | bool | None] = dict(self.started.parameters)
         return self.result.parameters if self.result else asked
+
+    @property
+    def traced_share(self) -> float:
+        """How much of the time kernels were traced: 1 unless a duty cycle was asked for."""
+        paused = sum(process.paused_ns for process in self.processes.values())
+        traced = sum(process.traced_ns for process in self.processes.values())
+        return traced / (traced + paused) if paused else 1.0
 
     @property
     def is_active(self) -> bool:
@@ -522,6 +531,8 @@ class Session:
         process.unattributed += event.unattributed
         process.callback_ns += event.callback_ns
         process.reader_cpu_ns += event.reader_cpu_ns
+        process.traced_ns += event.traced_ns
+        process.paused_ns += event.paused_ns
         for ranges in event.ranges:
             self._range_delta(run, ranges)
         for kernels in event.kernels:

@@ -8,6 +8,7 @@ deviations have one decimal; MB are 10^6 bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from gputui.analysis import formats
@@ -132,7 +133,20 @@ def _styles(
     return ((_named(report, style), partial(make, style)) for style in styles)
 
 
-NSYS_TABLES: dict[str, Make] = {
+def _marked(make: Make) -> Make:
+    """The table, with a word where kernels and calls were traced part of the time only."""
+
+    def table(session: Session, run: Run) -> Table:
+        made = make(session, run)
+        if run.traced_share == 1.0 or not made.rows:
+            return made
+        partly = f"kernels and calls traced {formats.percent(100 * run.traced_share)} of the time"
+        return replace(made, note="; ".join(filter(None, (partly, made.note))))
+
+    return table
+
+
+_TABLES: dict[str, Make] = {
     **dict(_styles("cuda_gpu_kern_sum", _kernels)),
     "cuda_api_sum": _calls,
     "cuda_gpu_mem_time_sum": _memory_time,
@@ -145,5 +159,11 @@ NSYS_TABLES: dict[str, Make] = {
     "nvtx_gpu_proj_sum": projection_table,
     **dict(_styles("nvtx_kern_sum", kernels_by_range_table)),
     **dict(_styles("cuda_kern_exec_sum", kernel_execution_table)),
+}
+
+_OF_RANGES_ALONE = {"nvtx_sum", "nvtx_pushpop_sum", "nvtx_startend_sum"}
+
+NSYS_TABLES: dict[str, Make] = {
+    name: make if name in _OF_RANGES_ALONE else _marked(make) for name, make in _TABLES.items()
 }
 """Every table by nsys's name for it."""

@@ -99,13 +99,16 @@ def _result_table(table: ResultTable) -> Document:
 def overhead(session: Session, run: Run) -> Document:
     """What watching cost: the library in the traced processes, the reader here."""
     processes = run.processes.values()
+    records = sum(process.records for process in processes)
     return {
-        "records": sum(process.records for process in processes),
+        "records": records,
         "dropped": sum(process.dropped for process in processes),
         "unattributed": sum(process.unattributed for process in processes),
         "callback_ns": sum(process.callback_ns for process in processes),
         "reader_cpu_ns": sum(process.reader_cpu_ns for process in processes),
         "monitor_cpu_percent": session.own_cpu_percent,
+        "records_per_s": records / (run.duration_ns / 1e9) if run.duration_ns else None,
+        "kernels_traced_percent": 100.0 * run.traced_share,
     }
 
 

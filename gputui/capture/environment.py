@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gputui.capture.build import LIBRARY_NAME
-from gputui.capture.options import Annotate, GraphTrace
+from gputui.capture.options import Annotate, DutyCycle, GraphTrace
 from gputui.text import clean
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -57,12 +57,14 @@ def capture_environment(
     base_environment: Mapping[str, str],
     graph_trace: GraphTrace = "node",
     annotate: Annotate | None = None,
+    duty: DutyCycle | None = None,
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a child that is to be captured, and what stands in the way, if anything.
 
     `base_environment` with what makes the driver and NVTX load the capture library, in the child
     and in all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone;
-    `annotate` has its Python interpreters put ranges around what torch does.
+    `annotate` has its Python interpreters put ranges around what torch does; `duty` traces
+    kernels part of the time.
     A variable that another tool has taken stays as it is, and the second value says in one
     line who has it and what will be missing.
     """
@@ -85,6 +87,8 @@ def capture_environment(
     environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
     environment["GPUTUI_CAPTURE_KERNELS"] = "1" if kernels else "0"
     environment["GPUTUI_GRAPH_TRACE"] = graph_trace
+    if duty is not None:
+        environment["GPUTUI_DUTY"] = duty.encode()
     if annotate is not None:
         environment["GPUTUI_ANNOTATE"] = annotate
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)

@@ -13,9 +13,26 @@ GraphTrace = Literal["node", "graph"]
 
 
 @dataclass(frozen=True, slots=True)
+class DutyCycle:
+    """Kernels are traced `on` of every `period`: steps (pushes of the range `step`), or, where
+    that is None, nanoseconds. Ranges are always traced."""
+
+    on: int
+    period: int
+    step: str | None = None
+
+    def encode(self) -> str:
+        """As the capture library reads it."""
+        if self.step is None:
+            return f"time {self.on} {self.period}"
+        return f"steps {self.on} {self.period} {self.step}"
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureOptions:
     """What the user asked for. `kernels` False leaves CUDA alone."""
 
     kernels: bool = True
     graph_trace: GraphTrace = "node"
     annotate: Annotate | None = None
+    duty: DutyCycle | None = None

@@ -70,13 +70,16 @@ class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     `written` counts slots (a string takes several), `dropped` records that found the ring full,
     `cupti_dropped` activity that CUPTI itself lost, `callback_ns` time spent in the library, and
-    `heartbeat_ns` the moment of the last flush (None where CUDA is not traced).
+    `heartbeat_ns` the moment of the last flush (None where CUDA is not traced). `traced_ns` and
+    `paused_ns` are how long kernels were traced, and how long not by the user's wish.
     """
 
     written: int
     dropped: int
     cupti_dropped: int
     callback_ns: int
+    traced_ns: int
+    paused_ns: int
     heartbeat_ns: int | None
 
 
@@ -163,6 +166,8 @@ class RingReader:
             dropped=int(header["dropped"]),
             cupti_dropped=int(header["cupti_dropped"]),
             callback_ns=int(header["callback_ns"]),
+            traced_ns=int(header["traced_ns"]),
+            paused_ns=int(header["paused_ns"]),
             heartbeat_ns=int(header["heartbeat_ns"]) or None,
         )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from gputui.analysis.summary import moment, overhead, summary_document
 from gputui.export import html
 from gputui.export.errors import ExportError
 from gputui.export.tables import to_csv, to_json, to_markdown, to_text
+from gputui.export.whole import whole
 from gputui.session import Run, Session
 
 
@@ -25,14 +24,8 @@ def write(session: Session, run: Run, format_name: str, path: Path) -> None:
     """Write the summary of `run` to `path`, whole or not at all. Raises ExportError."""
     text = export_text(session, run, format_name)
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
+        with whole(path) as place:
+            place.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ExportError(
             f"cannot write {path}: {(error.strerror or str(error)).lower()}"
@@ -146,6 +139,10 @@ def facts_lines(session: Session, run: Run) -> list[str]:
     ]
     cost = overhead(session, run)
     seen = f"{formats.count(cost['records'])} records, {cost['dropped']} dropped"
+    if cost["records_per_s"]:
+        seen += f", {formats.count(round(cost['records_per_s']))} a second"
+    if run.traced_share < 1.0:
+        seen += f"; kernels traced {formats.percent(cost['kernels_traced_percent'])} of the time"
     if run.duration_ns and cost["callback_ns"]:
         seen += f"; library {100 * cost['callback_ns'] / run.duration_ns:.2f} % of the run's time"
     if run.duration_ns:

@@ -190,6 +190,7 @@ class Run:
                 os.environ,
                 self._capture.graph_trace,
                 self._capture.annotate,
+                self._capture.duty,
             )
             reader = CaptureReader(
                 folder,

@@ -9,6 +9,7 @@ import ctypes
 import os
 import struct
 import sys
+import time
 
 KEPT: list[object] = []
 
@@ -131,6 +132,21 @@ def main() -> None:
         for each in every_kind(part == "old"):
             fake.fake_queue(each, len(each))
         fake.fake_drop(5)
+    elif part == "steps":
+        import nvtx
+
+        for step in range(7):
+            with nvtx.annotate("step"):
+                each = kernel(216, b"step%d" % step, step)
+                if fake.fake_is_enabled(10):
+                    fake.fake_queue(each, len(each))
+    elif part == "time":
+        # Until the flushing thread has switched off, and flushed in the dark some times more.
+        while fake.fake_is_enabled(10):
+            time.sleep(0.01)
+        until = fake.fake_flushes() + 4
+        while fake.fake_flushes() < until:
+            time.sleep(0.01)
     elif part == "many":
         for number in range(20_000):
             name = b"_Z%d" % (number % 50) + b"k" * 2000

@@ -135,6 +135,39 @@ def test_a_forked_worker_that_initialises_cuda_has_a_ring_of_its_own(cupti, tmp_
     assert worker.exited
 
 
+def test_kernels_of_some_steps_alone(cupti, tmp_path):
+    outcome = run_cuda(cupti, tmp_path, "steps", GPUTUI_DUTY="steps 2 3 step")
+    trace = outcome.trace
+    assert trace.ranges() == [("push", "step", "", "0"), ("pop", "", "0")] * 7
+    names = [trace.name(kernel["name"]) for kernel in trace.of(RecordKind.KERNEL)]
+    assert names == ["step0", "step1", "step3", "step4", "step6"]
+    # Of what was on, off and on again: calls before kernels, and after them.
+    kinds = [f"Activity{{}}able({kind})" for kind in (10, 1, 2, 22)]
+    calls = [word for word in outcome.words if word.startswith("Activity")]
+    off = calls.index("ActivityDisable(10)")
+    assert calls[off : off + 4] == [kind.format("Dis") for kind in kinds]
+    assert set(calls[off + 4 : off + 14]) == {
+        "ActivityEnableRuntimeApi(off)",
+        "ActivityEnableDriverApi(off)",
+    }
+    on = off + 14 + 10
+    assert calls[on : on + 4] == [kind.format("En") for kind in kinds]
+    assert trace.health.traced_ns > 0
+    assert trace.health.paused_ns > 0
+
+
+def test_kernels_of_some_time_alone(cupti, tmp_path):
+    health = run_cuda(cupti, tmp_path, "time", GPUTUI_DUTY="time 100000000 1000000000").trace.health
+    assert 0 < health.traced_ns < health.paused_ns
+
+
+@pytest.mark.parametrize("duty", ["steps 3 3 step", "steps 0 3 step", "time 5", "nonsense"])
+def test_a_duty_that_is_none_traces_all(cupti, tmp_path, duty):
+    trace = run_cuda(cupti, tmp_path, "steps", GPUTUI_DUTY=duty).trace
+    assert len(trace.of(RecordKind.KERNEL)) == 7
+    assert trace.health.paused_ns == 0
+
+
 @pytest.mark.parametrize(
     ("fails", "text"),
     [

@@ -139,6 +139,8 @@ class TracedProcess:
         dropped: int = 0,
         callback_ns: int = 0,
         reader_cpu_ns: int = 0,
+        traced_ns: int = 0,
+        paused_ns: int = 0,
         ended: bool = False,
     ) -> list[AnyEvent]:
         """The events since the last call: definitions first, then what happened.
@@ -173,6 +175,8 @@ class TracedProcess:
             unattributed=self._operations.unattributed - self._unattributed,
             callback_ns=callback_ns,
             reader_cpu_ns=reader_cpu_ns,
+            traced_ns=traced_ns,
+            paused_ns=paused_ns,
         )
         self._ranges.lanes.forget()
         self._records = 0

@@ -42,6 +42,8 @@ class _Attached:
         self._slots = 0
         self._dropped = 0
         self._callback_ns = 0
+        self._traced_ns = 0
+        self._paused_ns = 0
         self._cpu_ns = 0
         self.drained = False
 
@@ -86,8 +88,11 @@ class _Attached:
             dropped=max(0, dropped - self._dropped),
             callback_ns=max(0, health.callback_ns - self._callback_ns),
             reader_cpu_ns=cpu_ns,
+            traced_ns=max(0, health.traced_ns - self._traced_ns),
+            paused_ns=max(0, health.paused_ns - self._paused_ns),
             ended=ended,
         )
+        self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
         self._cpu_ns = time.thread_time_ns() - began
         self._dropped, self._callback_ns = dropped, health.callback_ns
         if ended:

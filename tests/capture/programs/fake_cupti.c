@@ -31,7 +31,10 @@ static int answer(const char *name, long argument)
 {
     const char *fails = getenv("FAKE_CUPTI_FAILS");
     size_t used = strlen(calls), length = strlen(name);
-    snprintf(calls + used, sizeof calls - used, "%s(%ld) ", name, argument);
+    if (argument < 0)
+        snprintf(calls + used, sizeof calls - used, "%s(off) ", name);
+    else
+        snprintf(calls + used, sizeof calls - used, "%s(%ld) ", name, argument);
     if (fails != NULL && strncmp(fails, name, length) == 0 && fails[length] == '=')
         return atoi(fails + length + 1);
     return 0;
@@ -80,14 +83,25 @@ int cuptiActivityRegisterCallbacks(void *request, void *complete)
     *(void **)&completed = complete;
     return answer("ActivityRegisterCallbacks", 0);
 }
-int cuptiActivityEnable(int kind) { return answer("ActivityEnable", kind); }
+static char enabled[64];
+int fake_is_enabled(int kind) { return enabled[kind]; }
+int cuptiActivityEnable(int kind)
+{
+    enabled[kind % 64] = 1;
+    return answer("ActivityEnable", kind);
+}
+int cuptiActivityDisable(int kind)
+{
+    enabled[kind % 64] = 0;
+    return answer("ActivityDisable", kind);
+}
 int cuptiActivityEnableRuntimeApi(uint32_t call, uint8_t on)
 {
-    return answer("ActivityEnableRuntimeApi", on ? call : -1);
+    return answer("ActivityEnableRuntimeApi", on ? (long)call : -1);
 }
 int cuptiActivityEnableDriverApi(uint32_t call, uint8_t on)
 {
-    return answer("ActivityEnableDriverApi", on ? call : -1);
+    return answer("ActivityEnableDriverApi", on ? (long)call : -1);
 }
 /* Records stand in a buffer with their sizes before them. */
 int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record)
@@ -112,9 +126,12 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *co
     dropped = 0;
     return 0;
 }
+static int flushes;
+int fake_flushes(void) { return flushes; }
 int cuptiActivityFlushAll(uint32_t how)
 {
     (void)how;
+    flushes++;
     pthread_mutex_lock(&lock);
     size_t at = 0;
     while (at < queued) {
