@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.cli import run as gputui
 from gputui.events import AnyEvent, GpuUnavailable, RunOutput
 from gputui.journal import (
     JournalError,
@@ -511,3 +512,24 @@ def test_a_file_that_grows_can_be_followed(tmp_path: Path, suffix: str) -> None:
     stop.set()
     assert list(events) == []
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--record", "-o", "-", "--rotate", "1h"], "standard output has no size"),
+        (["--record", "-o", "-", "--trace"], "give -o FILE"),
+        (["--record", "--rotate", "often"], "give a size like 500k, 100M or 2G"),
+        (["--record", "--max-size", "0"], "give a size like 500k, 100M or 2G"),
+        (["--record", "--trace-limit", "1G"], "--trace-limit needs --trace"),
+        (["--once", "--rotate", "1h"], "--rotate needs a recording"),
+        (["--demo", "--follow"], "--follow needs --replay"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused_in_one_line(
+    words: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gputui(words) == 2
+    said = capsys.readouterr().err
+    assert answer in said
+    assert said.count("\n") == 1
