@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome, NoColor
 
 from gputui.ui.messages import Called, Connected, EventsReady, NotConnected
 from gputui.ui.screens.main import MainScreen
 from gputui.ui.source import Connect, Options, Playback, Source
-from gputui.ui.themes import DEFAULT, THEMES, VARIABLE_DEFAULTS
+from gputui.ui.themes import DEFAULT, THEMES, VARIABLE_DEFAULTS, sixteen_colors
 from gputui.ui.widgets.view import Model
 
 if TYPE_CHECKING:
@@ -73,9 +73,20 @@ class GputuiApp(App[None]):
         """Colours for themes that do not know what this program's colours mean."""
         return dict(VARIABLE_DEFAULTS)
 
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colours; those there are on a terminal that has few."""
+        variables = super().get_css_variables()
+        if self.console.color_system == "standard":
+            variables |= sixteen_colors(self.current_theme.dark)
+        return variables
+
     def get_line_filters(self) -> list[LineFilter]:
-        """With --ascii nothing else leaves the program, borders and names included."""
-        filters = list(super().get_line_filters())
+        """NO_COLOR means none: Textual's greys are colours too. With --ascii nothing else
+        leaves the program, borders and names included.
+        """
+        filters: list[LineFilter] = [
+            NoColor() if isinstance(one, Monochrome) else one for one in super().get_line_filters()
+        ]
         if self._ascii:
             from gputui.ui.plain import AsciiFilter
 

@@ -53,7 +53,7 @@ _LIGHT = {
     "gp-cursor": "#bcd4f7",
     "gp-cursor-text": "#000000",
     "gp-bar": "#e4e7ed",
-    "gp-field": "#eef0f4",
+    "gp-field": "#e2e2e6",
     "gp-utilization": "#4d8a00",
     "gp-memory": "#1f6fd0",
     "gp-bandwidth": "#0f857a",
@@ -100,6 +100,69 @@ _SAFE = {
         )
     },
 }
+
+# The 16 colours of a terminal as Rich knows them, named by their numbers: what is written with
+# one of these is that colour, where the nearest of 16 to a finer colour could be the
+# background's, or the red that means danger.
+_ANSI = (
+    *("#000000", "#aa0000", "#00aa00", "#aa5500", "#0000aa", "#aa00aa", "#00aaaa", "#aaaaaa"),
+    *("#555555", "#ff5555", "#55ff55", "#ffff55", "#5555ff", "#ff55ff", "#55ffff", "#ffffff"),
+)
+_SIXTEEN_DARK = {
+    "gp-text": 15,
+    "gp-dim": 7,
+    "gp-title": 15,
+    "gp-rule": 8,
+    "gp-label": 7,
+    "gp-accent": 10,
+    "gp-good": 2,
+    "gp-warn": 11,
+    "gp-hot": 9,
+    "gp-head": 14,
+    "gp-cursor": 4,
+    "gp-cursor-text": 15,
+    "gp-field": 8,
+    "gp-utilization": 10,
+    "gp-memory": 12,
+    "gp-bandwidth": 6,
+    "gp-power": 3,
+    "gp-tensor": 13,
+    "gp-occupancy": 5,
+    "gp-host": 14,
+    "gp-on-block": 0,
+    **{f"gp-phase-{n}": c for n, c in enumerate((12, 3, 10, 13, 11, 14, 5, 7), start=1)},
+}
+_SIXTEEN_LIGHT = {
+    "gp-text": 0,
+    "gp-dim": 8,
+    "gp-title": 0,
+    "gp-rule": 7,
+    "gp-label": 8,
+    "gp-accent": 2,
+    "gp-good": 2,
+    "gp-warn": 3,
+    "gp-hot": 1,
+    "gp-head": 4,
+    "gp-cursor": 4,
+    "gp-cursor-text": 15,
+    "gp-field": 7,
+    "gp-utilization": 2,
+    "gp-memory": 4,
+    "gp-bandwidth": 6,
+    "gp-power": 3,
+    "gp-tensor": 5,
+    "gp-occupancy": 13,
+    "gp-host": 12,
+    "gp-on-block": 15,
+    **{f"gp-phase-{n}": c for n, c in enumerate((4, 3, 2, 5, 6, 12, 13, 8), start=1)},
+}
+
+
+def sixteen_colors(dark: bool) -> dict[str, str]:
+    """What the variables are on a terminal of 16 colours, for every theme."""
+    numbers = _SIXTEEN_DARK if dark else _SIXTEEN_LIGHT
+    return {name: _ANSI[number] for name, number in numbers.items()}
+
 
 DEFAULT = "gputui-dark"
 

@@ -264,7 +264,11 @@ class MainScreen(Commands):
         if self.view.FILTERS:
             actions.add("filter")
         if self.view.CHARTS:
-            actions |= {"zoom(1)", "processes", "tree"}
+            actions.add("zoom(1)")
+            if self.model.session.gpus:
+                actions |= {"processes", "tree"}
+            else:
+                actions -= {"sort", "filter"}
         return actions
 
     def on_called(self, message: Called) -> None:

@@ -53,7 +53,7 @@ def host_charts(session: Session) -> list[Chart]:
             (("CPU", percent(host.cpu_percent if host else None)),),
             "utilization",
             100.0,
-            lambda value: f"{value:.0f} %",
+            percent,
             series("cpu_percent"),
         ),
         Chart(
