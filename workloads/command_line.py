@@ -61,7 +61,7 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
             nargs="?" if parameter.kind == "bool" else None,
             const="true" if parameter.kind == "bool" else None,
         )
-    known, unknown = parser.parse_known_args(arguments)
+    known, unknown = parser.parse_known_args(_joined(workload, arguments))
     given = vars(known)
     preset = given.pop("preset", None)
     if unknown:
@@ -71,6 +71,25 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
         # No parameter has this name, or the parser would know it: the workload says so.
         given[word.removeprefix("--").partition("=")[0]] = ""
     return workload.read(given, preset)
+
+
+def _joined(workload: Workload, arguments: Sequence[str]) -> list[str]:
+    """`--name value` as `--name=value`: a value may begin with a dash, as a compiler's flags do."""
+    takes_value = {f"--{known.name}" for known in workload.parameters if known.kind != "bool"}
+    takes_value.add("--preset")
+    joined: list[str] = []
+    for word in arguments:
+        if joined and joined[-1] in takes_value and not _is_option(workload, word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _is_option(workload: Workload, word: str) -> bool:
+    """Whether `word` names a parameter, so that the one before it has no value."""
+    names = {f"--{known.name}" for known in workload.parameters} | {"--preset", "--help"}
+    return word.partition("=")[0] in names
 
 
 def _help(parameter: Parameter) -> str:

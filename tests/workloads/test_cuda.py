@@ -12,9 +12,11 @@ import pytest
 import torch
 from fake_nvcc import fake_nvcc
 
+from workloads.command_line import read_arguments
+from workloads.cuda import CUDA
 from workloads.cuda import run as cuda
 from workloads.declaration import Outcome
-from workloads.errors import CannotRun
+from workloads.errors import CannotRun, WrongUsage
 from workloads.report import Report
 
 
@@ -81,6 +83,15 @@ def test_without_a_gpu_it_is_only_compiled(tmp_path: Path) -> None:
     )
     assert outcome.results["compile_s"] is not None
     assert outcome.unavailable["run_s"] == "without a GPU it is only compiled"
+
+
+def test_flags_may_begin_with_a_dash() -> None:
+    for words in (["--flags", "-O1 -g"], ["--flags=-O1 -g"]):
+        assert read_arguments(CUDA, words) == {"flags": "-O1 -g"}
+    with pytest.raises(WrongUsage, match="argument --flags: expected one argument"):
+        read_arguments(CUDA, ["--flags", "--nvcc", "nvcc"])
+    with pytest.raises(WrongUsage, match="no parameter is named 'flag'"):
+        read_arguments(CUDA, ["--flag", "-O1"])
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="has no nvcc")

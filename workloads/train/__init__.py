@@ -129,7 +129,11 @@ MEMORY = Table(
         Figure(name="configuration", help="the row of the headline"),
         Figure(name="what", help="what holds the memory"),
         Figure(name="expected_bytes", unit="bytes", help="by formula"),
-        Figure(name="measured_bytes", unit="bytes", help="growth of torch's allocated memory"),
+        Figure(
+            name="measured_bytes",
+            unit="bytes",
+            help="growth of torch's allocated memory, libraries' workspaces included",
+        ),
     ),
 )
 
