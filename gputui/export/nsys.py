@@ -7,9 +7,8 @@ start, as in nsys. Calls keep the names that `nsys stats` prints.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from gputui import __version__
 from gputui.analysis.categories import short_name
+from gputui.export.whole import whole
 from gputui.session import Run, Session
 from gputui.sources.capture.names import COPY_KINDS, MEMORY_KINDS
 from gputui.sources.trace import TraceKind, TraceReader
@@ -71,22 +71,12 @@ _KERNEL_ZEROS = (
 
 def write_nsys(path: Path, session: Session, run: Run, trace: TraceReader) -> int:
     """Write the SQLite file, whole or not at all; how many records went in. Raises OSError."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    try:
-        connection = sqlite3.connect(temporary)
+    with whole(path) as place:
         try:
-            count = _Export(connection, session, run, trace).write()
-        finally:
-            connection.close()
-        os.replace(temporary, path)
-    except sqlite3.Error as error:
-        os.unlink(temporary)
-        raise OSError(None, str(error)) from None
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return count
+            with contextlib.closing(sqlite3.connect(place)) as connection:
+                return _Export(connection, session, run, trace).write()
+        except sqlite3.Error as error:
+            raise OSError(None, str(error)) from None
 
 
 class _Export:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from gputui.events import AnyEvent, MachineSample
 from gputui.export.chrome import processes_of, write_chrome
 from gputui.export.errors import ExportError
 from gputui.export.nsys import write_nsys
+from gputui.export.whole import whole
 from gputui.journal import JournalError
 from gputui.session import Run, Session
 from gputui.sources.nsys import NsysReport
@@ -118,16 +118,10 @@ def _of_process(out: Path, run: Run, process: int) -> Path:
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[TextIO]:
     """A text file that takes its name once it is complete."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as raw:
-            if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", 4, raw) as packed, io.TextIOWrapper(packed) as text:
-                    yield text
-            else:
-                with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
-                    yield text
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with whole(path) as place, place.open("wb") as raw:
+        if path.suffix == ".gz":
+            with gzip.GzipFile("", "wb", 4, raw) as packed, io.TextIOWrapper(packed) as text:
+                yield text
+        else:
+            with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
+                yield text

@@ -1,0 +1,47 @@
+"""Files that are there whole or not at all, and never in the place of a recording."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from gputui.export.errors import ExportError
+from gputui.journal.places import SUFFIXES
+
+_TRACE_SUFFIX = ".gputui-trace"
+_JOURNAL_BEGINS = b'{"event":"header"'
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write what is to be `path`: it takes that name when the `with` is left in peace.
+
+    A device or a pipe, as /dev/stdout, is written to as it is. Raises ExportError where `path` is
+    a recording, OSError where it cannot be written.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        yield path
+        return
+    if _is_recording(path):
+        raise ExportError(f"{path} is a recording, which an export would replace: choose another")
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    try:
+        yield Path(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _is_recording(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    if path.name.endswith((*SUFFIXES, _TRACE_SUFFIX)):
+        return True
+    with path.open("rb") as file:
+        return file.read(len(_JOURNAL_BEGINS)) == _JOURNAL_BEGINS
