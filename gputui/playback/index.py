@@ -6,6 +6,7 @@ session are kept every so often, so that any moment is a short fold away.
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 import time
@@ -31,10 +32,10 @@ from gputui.playback.clone import clone
 from gputui.session import Session
 from gputui.sources.recordings import Recording
 
-SNAPSHOTS = 256
+SNAPSHOTS = 384
 """States kept; when there are more every second one goes and they come half as often."""
 
-FIRST_SPACING = 64
+FIRST_SPACING = 32
 """Events between states in the beginning."""
 
 MOMENTS = 20_000
@@ -142,18 +143,13 @@ class Index:
             data = self._spool.read(end - start)
         return map(_decoder.decode, data.splitlines())
 
-    def state(self, number: int, near: tuple[int, Session] | None = None) -> Session:
-        """A session of its own into which the first `number` events are folded.
-
-        `near` is a state that the caller still has: it is used where it is the nearest.
-        """
+    def state(self, number: int) -> Session:
+        """A session of its own into which the first `number` events are folded."""
         with self._changed:
             place = bisect_right([at for at, _ in self._snapshots], number) - 1
-            base = self._snapshots[place] if place >= 0 else (0, Session())
-        if near is not None and base[0] < near[0] <= number:
-            base = near
-        at, session = base
-        session = clone(session)
+            at, base = self._snapshots[place] if place >= 0 else (0, Session())
+            # Within the lock: a state that is let go of is emptied.
+            session = clone(base)
         if number > at:
             session.apply(self.events(at, number))
         return session
@@ -179,9 +175,17 @@ class Index:
         self._snapshots.append((number, clone(self._session)))
         if len(self._snapshots) > SNAPSHOTS:
             self._spacing *= 2
-            self._snapshots = [
-                (at, session) for at, session in self._snapshots if at % self._spacing == 0
-            ]
+            kept = []
+            for at, session in self._snapshots:
+                if at % self._spacing == 0:
+                    kept.append((at, session))
+                else:
+                    # A session refers to itself; what is frozen no collector would free.
+                    vars(session).clear()
+            self._snapshots = kept
+        # States are kept for good, and are millions of objects: a full collection would look
+        # through them for a third of a second, in the midst of a jump.
+        gc.freeze()
 
 
 class _Notes:

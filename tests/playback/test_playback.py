@@ -251,6 +251,14 @@ def test_a_real_session_is_the_same_from_any_side(h200_path: Path) -> None:
                 assert summary_document(state, state.run) == summary_document(folded, folded.run)
 
 
+def test_states_that_were_thinned_out_are_folded_again(
+    h200_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.playback.index.SNAPSHOTS", 4)
+    monkeypatch.setattr("gputui.playback.index.FIRST_SPACING", 1)
+    test_a_real_session_is_the_same_from_any_side(h200_path)
+
+
 def test_a_copy_goes_its_own_way() -> None:
     session = Session()
     session.apply([header(gpu()), run_started()])
