@@ -9,8 +9,13 @@ unless told otherwise. The same recording gives the same pictures.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
+
+# Whatever terminal this is called from, the pictures are those of one with all colours.
+os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"
+os.environ.pop("NO_COLOR", None)
 
 import gputui
 from gputui.events import AnyEvent, RunEnded, RunProgress

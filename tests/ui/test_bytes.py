@@ -20,7 +20,7 @@ async def _frame(pilot: Pilot[None]) -> None:
 
 @pytest.mark.parametrize("key", ["1", "2", "3", "5"])
 async def test_unchanged_figures_write_nothing(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEXTUAL_COLOR_SYSTEM", "truecolor")
+    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
     app = GputuiApp(scripted.ScriptedSource, Session(), driver_class=CountingDriver)
     async with app.run_test(headless=False, size=(120, 40)) as pilot:
         while app.model.source is None:

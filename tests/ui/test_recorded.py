@@ -93,7 +93,11 @@ def decoding() -> list[AnyEvent]:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
 @pytest.mark.parametrize("view", ["devices", "phases"])
-def test_pictures(snap_compare: Any, view: str, size: tuple[int, int]) -> None:
+def test_pictures(
+    snap_compare: Any, monkeypatch: pytest.MonkeyPatch, view: str, size: tuple[int, int]
+) -> None:
+    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     made: list[ScriptedSource] = []
 
     def connect(notify: Any) -> ScriptedSource:
