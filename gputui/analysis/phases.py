@@ -38,8 +38,9 @@ class PhaseRow:
     """One path of the range tree in one rank; threads of a process are added up.
 
     `share_percent` is of the GPU's busy time where the run used a GPU, otherwise of the time
-    in outermost ranges; `per_step_ns` is the CPU time a step of the nearest enclosing step.
-    `open_since_ns` is set while an instance is open. `exact` tells that medians are.
+    in the domain's outermost ranges; `per_step_ns` is the CPU time a step of the nearest
+    enclosing step. `open_since_ns` is set while an instance is open. `exact` tells that medians
+    are.
     """
 
     key: PhaseKey
@@ -120,6 +121,7 @@ class _Tree:
         self.run = run
         self.nodes: dict[PhaseKey, list[Range]] = {}
         self.children: dict[PhaseKey, list[PhaseKey]] = {}
+        self.parents: dict[PhaseKey, PhaseKey | None] = {}
         roots: list[PhaseKey] = []
         # An explicit stack: a program may nest deeper than Python recurses.
         pending: list[tuple[int, PhaseKey | None]] = [
@@ -135,6 +137,7 @@ class _Tree:
             if key not in self.nodes:
                 self.nodes[key] = []
                 self.children[key] = []
+                self.parents[key] = parent
                 (self.children[parent] if parent else roots).append(key)
             self.nodes[key].append(node)
             pending.extend((child, key) for child in reversed(node.children))
@@ -145,7 +148,11 @@ class _Tree:
             self.keys.append(key)
             stack.extend(reversed(self.children[key]))
         self.gpu_ns = sum(device.busy_ns for device in run.devices.values())
-        self.cpu_ns = sum(self._elapsed(node) for key in roots for node in self.nodes[key])
+        # By domain: ranges of several lie over each other, and their times do not add up.
+        self.cpu_ns: dict[str, int] = {}
+        for key in roots:
+            elapsed = sum(map(self._elapsed, self.nodes[key]))
+            self.cpu_ns[key[1]] = self.cpu_ns.get(key[1], 0) + elapsed
 
     def _elapsed(self, node: Range) -> int:
         """Time in the range so far, the instance that is open now included."""
@@ -166,7 +173,8 @@ class _Tree:
             self._elapsed(node) for child in self.children[key] for node in self.nodes[child]
         )
         opened = [node.open_since_ns for node in nodes if node.open_since_ns is not None]
-        whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (self.cpu_ns, elapsed)
+        cpu_ns = self.cpu_ns.get(domain, 0)
+        whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (cpu_ns, elapsed)
         steps = self._enclosing_steps(key)
         return PhaseRow(
             key=key,
@@ -207,12 +215,14 @@ class _Tree:
 
     def _enclosing_steps(self, key: PhaseKey) -> int:
         """Instances of the nearest step at or around `key`, 0 where there is none."""
-        process, domain, names = key
         wanted = self.run.started.step_range
-        for length in range(len(names), 0, -1):
-            name = names[length - 1]
+        at: PhaseKey | None = key
+        # By the parents, not by the names: a file may nest a range in one of another domain.
+        while at is not None:
+            name = at[2][-1]
             if name == wanted if wanted else STEP_NAMES.match(name):
-                return sum(node.cpu.count for node in self.nodes[process, domain, names[:length]])
+                return sum(node.cpu.count for node in self.nodes[at])
+            at = self.parents[at]
         return 0
 
 

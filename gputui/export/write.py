@@ -34,11 +34,10 @@ def write(session: Session, run: Run, format_name: str, path: Path) -> None:
 
 def export_text(session: Session, run: Run, format_name: str) -> str:
     """The summary of `run` as text in `format_name`, one of FORMATS. Raises ExportError."""
-    try:
-        return FORMATS[format_name](session, run)
-    except KeyError:
+    if format_name not in FORMATS:
         known = ", ".join(FORMATS)
-        raise ExportError(f"there is no format {format_name!r}; known: {known}") from None
+        raise ExportError(f"there is no format {format_name!r}; known: {known}")
+    return FORMATS[format_name](session, run)
 
 
 def table_text(

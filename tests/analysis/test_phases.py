@@ -213,3 +213,26 @@ def test_gpu_busy_never_exceeds_the_sum_of_durations(h200: Session) -> None:
     assert h200.run is not None
     for row in phase_rows(h200.run):
         assert 0 <= row.gpu_busy_ns <= row.gpu_total_ns
+
+
+def test_domains_over_each_other_do_not_halve_each_others_shares() -> None:
+    rows = rows_of(
+        defined(1, "step"),
+        defined(2, "mlp", parent=1),
+        defined(3, "step", domain="beside"),
+        cpu((1, [100]), (2, [25]), (3, [90])),
+    )
+    assert {(row.domain, row.path): row.share_percent for row in rows} == {
+        ("", "step"): 100,
+        ("", "step/mlp"): 25,
+        ("beside", "step"): 100,
+    }
+
+
+def test_a_file_may_nest_a_domain_in_another_ones_step() -> None:
+    rows = rows_of(
+        defined(1, "step"),
+        defined(2, "inside", parent=1, domain="beside"),
+        cpu((1, [100, 100]), (2, [50])),
+    )
+    assert [row.per_step_ns for row in rows] == [100, 25]
