@@ -19,11 +19,12 @@ from gputui.capture.environment import (
     missing_library_reason,
 )
 from gputui.events import SCHEMA_VERSION, RangeDefined
-from gputui.journal import default_path
+from gputui.journal.places import default_folder
 from gputui.session import Session
 from gputui.sources.capture import CaptureReader, Numbering
 from gputui.sources.catalogue import CatalogueError, load_catalogue
 from gputui.sources.sampler import read_once
+from gputui.text import clean
 
 _SELF_TEST = "import nvtx\nwith nvtx.annotate('gputui self-test'): pass"
 
@@ -42,7 +43,12 @@ class Check:
 
 def examine() -> list[Check]:
     """Every check, in the order a user needs things. Takes about a second."""
-    return [check for look in _LOOKS for check in look()]
+    return [_cleaned(check) for look in _LOOKS for check in look()]
+
+
+def _cleaned(check: Check) -> Check:
+    """What the environment and other packages say, safe to print."""
+    return Check(clean(check.name), check.status, clean(check.detail), clean(check.mend))
 
 
 def document(checks: list[Check]) -> dict[str, Any]:
@@ -117,13 +123,22 @@ def _library() -> Iterator[Check]:
 def _self_test() -> Check:
     """A child pushes one range; it must arrive."""
     name = "capture self-test"
+    try:
+        return _captured(name)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        return Check(name, "missing", f"no place for records: {error.filename}: {why}",
+                     "make room in /dev/shm, or set TMPDIR")  # fmt: skip
+
+
+def _captured(name: str) -> Check:
     with create_capture_folder() as folder:
         environment, taken = capture_environment(folder, False, os.environ)
         if taken is not None:
             return Check(name, "warning", taken, "unset the variable to capture here")
         started = time.monotonic()
         child = subprocess.run(
-            [sys.executable, "-c", _SELF_TEST],
+            [sys.executable, "-P", "-c", _SELF_TEST],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -182,11 +197,12 @@ def _workloads() -> Iterator[Check]:
 
 
 def _recordings() -> Iterator[Check]:
-    folder = default_path("doctor", time.time()).parent
+    folder = default_folder()
     existing = folder
-    while not existing.exists():
+    # Not Path.exists: in a home that is somebody else's it raises.
+    while not os.path.exists(existing) and existing != existing.parent:
         existing = existing.parent
-    if os.access(existing, os.W_OK):
+    if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):
         free = shutil.disk_usage(existing).free
         yield Check("recordings", "ok", f"{folder} ({free / 2**30:.1f} GiB free)")
     else:

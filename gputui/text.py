@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Any
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -29,6 +30,17 @@ def clean(text: str, limit: int = 4096) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub(REPLACEMENT, text.replace("\t", "    "))
+
+
+def clean_document(value: Any) -> Any:
+    """What JSON decodes to, with every string in it cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [clean_document(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key, 200): clean_document(item) for key, item in value.items()}
+    return value
 
 
 def clean_output(line: str, limit: int = 2000) -> str:

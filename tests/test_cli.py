@@ -425,3 +425,31 @@ def test_an_encoding_without_arrows_loses_the_arrows_alone(recording: Path) -> N
     done = gputui("summary", str(recording), env=plain)
     assert done.returncode == 0, done.stderr
     assert "Phases (NVTX ranges)" in done.stdout
+
+
+def test_doctor_prints_nothing_that_a_terminal_obeys() -> None:
+    nowhere = {"TERM": "x\x1b[31m", "XDG_DATA_HOME": "/dev/null"}
+    checks = json.loads(gputui("doctor", "--json", env=os.environ | nowhere).stdout)["checks"]
+    found = {check["name"]: (check["status"], check["detail"]) for check in checks}
+    assert found["terminal"][1].startswith("x\N{REPLACEMENT CHARACTER}[31m")
+    assert found["recordings"] == ("warning", "/dev/null cannot be written")
+
+
+def test_a_folder_called_workloads_is_not_taken_for_ours(tmp_path: Path) -> None:
+    stranger = tmp_path / "workloads"
+    stranger.mkdir()
+    (stranger / "__init__.py").write_text("raise SystemExit('I am somebody else')")
+    assert "inference" in gputui("workloads", cwd=tmp_path).stdout
+    done = gputui("--record", *TINY, "-o", "x.gputui", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_catalogue_says_is_cleaned(tmp_path: Path) -> None:
+    stranger = tmp_path / "workloads"
+    stranger.mkdir()
+    document = '{"schema":1,"workloads":[{"name":"\\u001b[31mred","summary":"\x9b1m"}]}'
+    (stranger / "__init__.py").touch()
+    (stranger / "__main__.py").write_text(f"print({document!r})", encoding="utf-8")
+    done = gputui("workloads", env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    odd = "\N{REPLACEMENT CHARACTER}"
+    assert done.stdout == f"{odd}[31mred  {odd}1m\n"

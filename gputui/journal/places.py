@@ -26,7 +26,8 @@ def default_path(name: str, moment: float) -> Path:
     folder = default_folder()
     path = folder / f"{stamp}-{plain}.gputui"
     number = 2
-    while path.exists():
+    # Not Path.exists: in a home that is somebody else's it raises.
+    while os.path.exists(path):
         path = folder / f"{stamp}-{plain}-{number}.gputui"
         number += 1
     return path

@@ -14,7 +14,7 @@ import msgspec
 from gputui.events import SCHEMA_VERSION, AnyEvent, Header
 from gputui.journal.compression import CompressionError, expanded
 from gputui.journal.errors import JournalError, reason
-from gputui.text import clean
+from gputui.text import clean, clean_document
 
 LINE_LIMIT = 32 * 1024 * 1024
 """A longer line is damage: no tick comes near it."""
@@ -143,18 +143,10 @@ def decode(line: bytes) -> AnyEvent:
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
         return _decoder.decode(line)
     # Strings with escapes or beyond ASCII may carry control characters: cleaned on the way in.
-    event: AnyEvent = msgspec.convert(_cleaned(msgspec.json.decode(line)), AnyEvent, str_keys=True)
+    event: AnyEvent = msgspec.convert(
+        clean_document(msgspec.json.decode(line)), AnyEvent, str_keys=True
+    )
     return event
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(key, 200): _cleaned(item) for key, item in value.items()}
-    return value
 
 
 class _Kind(msgspec.Struct):

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.text import clean
+from gputui.text import clean, clean_document
 
 TIMEOUT_S = 30.0
 
@@ -100,19 +100,23 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_catalogue() -> Catalogue:
     """Ask for the catalogue. Takes a tenth of a second. Raises CatalogueError."""
-    command = [sys.executable, "-m", "workloads", "--catalogue"]
+    # -P: a folder called workloads where gputui was started is not ours.
+    command = [sys.executable, "-P", "-m", "workloads", "--catalogue"]
     try:
         answer = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CatalogueError(f"the workload catalogue did not answer: {error}") from None
+        why = (
+            f"not within {TIMEOUT_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else error
+        )
+        raise CatalogueError(f"the workload catalogue did not answer: {why}") from None
     if answer.returncode != 0:
         last = answer.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise CatalogueError(f"the workload catalogue failed: {clean(' '.join(last), 200)}")
     try:
-        return msgspec.json.decode(answer.stdout, type=Catalogue)
-    except msgspec.MsgspecError as error:
+        return msgspec.convert(clean_document(msgspec.json.decode(answer.stdout)), Catalogue)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise CatalogueError(f"the workload catalogue is not readable: {error}") from None
 
 

@@ -57,7 +57,7 @@ class RunRequest:
     ) -> RunRequest:
         """A workload of the catalogue, its parameters already parsed."""
         words = [word for key, value in parameters.items() for word in (f"--{key}", _typed(value))]
-        command = (sys.executable, "-m", "workloads", name, *words)
+        command = (sys.executable, "-P", "-m", "workloads", name, *words)
         return cls("workload", name, command, dict(parameters), step_range)
 
     @classmethod
