@@ -21,8 +21,10 @@ class Stretches:
     def __init__(self, fields: tuple[str, ...], stretch_ns: int, most: int) -> None:
         self.stretch_ns = stretch_ns
         self._places = {name: _FIGURES * number for number, name in enumerate(fields)}
-        self._known: deque[tuple[int, array[float]]] = deque(maxlen=most)
-        self._start_ns = 0
+        self._known: deque[tuple[int, int, array[float]]] = deque(maxlen=most)
+        self._start_ns = -1
+        self._first_ns = 0
+        self._last_ns = 0
         self._open: dict[str, list[float]] = {}
 
     def add(self, time_ns: int, values: dict[str, float]) -> None:
@@ -31,6 +33,8 @@ class Stretches:
         if start_ns > self._start_ns:
             self._close()
             self._start_ns = start_ns
+            self._first_ns = time_ns
+        self._last_ns = time_ns
         for name, value in values.items():
             sums = self._open.get(name)
             if sums is None:
@@ -47,18 +51,18 @@ class Stretches:
         return self._known[-1][0] + self.stretch_ns if self._known else 0
 
     def means(self, field: str) -> Iterator[tuple[int, float | None]]:
-        """(middle of a stretch, mean), newest first."""
+        """(middle of a stretch's samples, mean), newest first."""
         place = self._places[field] + 1
-        for start_ns, figures in reversed(self._known):
+        for _, middle_ns, figures in reversed(self._known):
             value = figures[place]
-            yield start_ns + self.stretch_ns // 2, None if math.isnan(value) else value
+            yield middle_ns, None if math.isnan(value) else value
 
     def figures(
         self, field: str, start_ns: int, end_ns: int
     ) -> Iterator[tuple[int, float, float, float, float]]:
         """(start, least, mean, most, samples) of stretches between two moments, newest first."""
         place = self._places[field]
-        for begun_ns, figures in reversed(self._known):
+        for begun_ns, _, figures in reversed(self._known):
             if begun_ns < start_ns:
                 return
             if begun_ns + self.stretch_ns <= end_ns and not math.isnan(figures[place]):
@@ -71,7 +75,8 @@ class Stretches:
             for name, (low, total, high, count) in self._open.items():
                 place = self._places[name]
                 figures[place : place + _FIGURES] = array("f", (low, total / count, high, count))
-            self._known.append((self._start_ns, figures))
+            middle_ns = (self._first_ns + self._last_ns) // 2
+            self._known.append((self._start_ns, middle_ns, figures))
             self._open = {}
 
 

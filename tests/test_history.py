@@ -42,10 +42,20 @@ def test_every_level_keeps_extremes_and_the_mean(values: list[float | None]) -> 
 def test_a_stretch_is_told_once_it_is_whole() -> None:
     level = LongHistory((FIELD,)).levels[0]
     level.add(0, {FIELD: 5.0})
+    level.add(STRETCH_NS - 2, {FIELD: 5.0})
     assert level.end_ns == 0
     level.add(STRETCH_NS, {FIELD: 7.0})
     assert level.end_ns == STRETCH_NS
-    assert list(level.means(FIELD)) == [(STRETCH_NS // 2, 5.0)]
+    assert list(level.means(FIELD)) == [(STRETCH_NS // 2 - 1, 5.0)]
+
+
+def test_a_stretch_that_began_late_says_nothing_of_the_time_before() -> None:
+    history = LongHistory((FIELD,))
+    began_ns = 299 * SECOND_NS
+    for second in range(299, 700):
+        history.add(second * SECOND_NS, host(1.0))
+    for level in history.levels:
+        assert all(time_ns >= began_ns for time_ns, _ in level.means(FIELD))
 
 
 def test_a_day_is_kept_and_no_more_than_a_little_longer() -> None:
