@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gputui import __version__
-from gputui.streams import columns, release, say, tolerate
+from gputui.streams import columns, read_keys_from_terminal, release, say, tolerate
 
 if TYPE_CHECKING:
     from gputui.capture.options import CaptureOptions, DutyCycle
@@ -123,7 +123,9 @@ def _main_parser() -> _Parser:
     add("--no-kernels", action="store_true", help="leave CUDA alone: ranges without kernels")
     add("--graph-trace", choices=("node", "graph"), default="node",
         help="CUDA graphs kernel by kernel (default), or each launch whole: cheaper")  # fmt: skip
-    add("--trace-steps", metavar="SHARE",
+    add(
+        "--trace-steps",
+        metavar="SHARE",
         help="trace kernels of some steps (1/10[:RANGE]) or some of the time (10%%, 1s/10s)",
     )
     add("--annotate", choices=("modules", "autograd"),
@@ -435,6 +437,13 @@ def _replay(options: argparse.Namespace, settings: Settings) -> int:
     if not MINIMUM_SPEED <= speed <= MAXIMUM_SPEED:
         raise _UsageError(f"--speed {speed:g}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
     _need_terminal()
+    if path == "-":
+        if sys.stdin.isatty():
+            raise _UsageError("--replay - shows a recording that is piped in, and nothing is")
+        try:
+            read_keys_from_terminal()
+        except OSError:
+            raise _UsageError("the screen needs a terminal to read keys from") from None
 
     def connect(notify: Callable[[], None]) -> Source:
         return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from gputui.text import clean
+
+_data: list[BinaryIO] = []
 
 
 def say(text: str) -> None:
@@ -38,3 +40,19 @@ def release() -> None:
 def columns(stream: TextIO) -> int | None:
     """The terminal's width; None where `stream` is a file or a pipe, or the width is not known."""
     return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+
+
+def standard_input() -> BinaryIO:
+    """What is piped in."""
+    return _data[0] if _data else sys.stdin.buffer
+
+
+def read_keys_from_terminal() -> None:
+    """Let a screen read keys where data is piped in: `standard_input` has the data from now on.
+
+    Raises OSError where no terminal controls this process.
+    """
+    terminal = os.open("/dev/tty", os.O_RDWR)
+    _data[:] = [os.fdopen(os.dup(0), "rb")]
+    os.dup2(terminal, 0)
+    os.close(terminal)

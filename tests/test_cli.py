@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -453,3 +454,20 @@ def test_what_a_catalogue_says_is_cleaned(tmp_path: Path) -> None:
     done = gputui("workloads", env=os.environ | {"PYTHONPATH": str(tmp_path)})
     odd = "\N{REPLACEMENT CHARACTER}"
     assert done.stdout == f"{odd}[31mred  {odd}1m\n"
+
+
+def test_a_piped_recording_is_shown_and_keys_come_from_the_terminal(recording: Path) -> None:
+    program = f"cat {recording} | {sys.executable} -m gputui --replay -; echo STATUS $?"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("sh", ["sh", "-c", program])
+    seen = b""
+    while b"inference" not in seen and b"STATUS" not in seen:
+        seen += os.read(terminal, 65536)
+    os.write(terminal, b"q")
+    while b"STATUS" not in seen:
+        seen += os.read(terminal, 65536)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert b"inference" in seen
+    assert b"STATUS 0" in seen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +10,7 @@ from gputui.events import AnyEvent, Header
 from gputui.journal import JournalReader
 from gputui.sources.nsys import NsysReport, NsysTables
 from gputui.sources.nsys.database import MAGIC
+from gputui.streams import standard_input
 
 
 class Recording(Protocol):
@@ -37,7 +37,7 @@ def open_recording(path: str) -> Recording:
     Raises JournalError, one line, where there is no session.
     """
     if path == "-":
-        return JournalReader(sys.stdin.buffer, "standard input")
+        return JournalReader(standard_input(), "standard input")
     place = Path(path)
     if not place.is_file() or place.suffix == ".csv":
         tables = NsysTables.find(place)
