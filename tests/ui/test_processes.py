@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import psutil
 import pytest
+from textual.events import MouseScrollUp
 
 from gputui.events import LauncherSample, ProcessAttached, ProcessSample, RunStarted
 from gputui.sources.processes import start_time_ns
@@ -82,6 +83,12 @@ async def test_a_click_on_a_header_sorts_and_the_wheel_moves(show: Show) -> None
         await shown.pilot.click(view, offset=(at, line + 3))
         await shown.press("enter")
         assert "Process 5002" in shown.text
+        await shown.press("escape")
+        x, y = view.region.x + at, view.region.y + line + 1
+        view.post_message(MouseScrollUp(view, x, y, 0, -1, 0, False, False, False))
+        await shown.settle()
+        await shown.press("enter")
+        assert "Process 5001" in shown.text
 
 
 async def test_the_filter_knows_pid_user_command_and_gpu(show: Show) -> None:
