@@ -412,6 +412,8 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     cuda_status: str
     """"tracing", "no CUDA", or one line that says why kernels are not seen."""
     cupti_version: int | None = None
+    visible_devices: str | None = None
+    """Its CUDA_VISIBLE_DEVICES when it initialised CUDA: what its device numbers stand for."""
 
 
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):

@@ -45,6 +45,7 @@ from gputui.events import (
     StepTimeline,
 )
 from gputui.history import LongHistory
+from gputui.visible_devices import visible_gpus
 
 HISTORY_SAMPLES = 4096
 """Samples kept for charts: 68 minutes at one a second."""
@@ -323,6 +324,7 @@ class Session:
         self.unknown_references = 0
         self._runs_of_processes: dict[int, Run] = {}
         self._runs_of_ranges: dict[int, Run] = {}
+        self._gpus_of_numbers: dict[tuple[str, int], int] = {}
         self._folds: dict[type, Callable[..., None]] = {
             Header: self._header,
             MachineSample: self._machine_sample,
@@ -480,6 +482,19 @@ class Session:
                 known.attached = event
             self._runs_of_processes[event.process] = run
 
+    def _gpu_of(self, run: Run, number: int, device: int) -> int:
+        """The machine's index of a process's CUDA device number."""
+        process = run.processes.get(number)
+        visible = process.attached.visible_devices if process else None
+        if visible is None:
+            return device
+        key = visible, device
+        if key not in self._gpus_of_numbers:
+            uuids = {index: gpu.facts.uuid for index, gpu in self.gpus.items()}
+            gpus = visible_gpus(visible, uuids)
+            self._gpus_of_numbers[key] = gpus[device] if device < len(gpus) else device
+        return self._gpus_of_numbers[key]
+
     def _run_of_process(self, process: int, time_ns: int) -> Run | None:
         run = self._runs_of_processes.get(process)
         if run is None:
@@ -583,15 +598,15 @@ class Session:
                 delta.process,
                 delta.range,
                 delta.kernel,
-                delta.device,
+                self._gpu_of(run, delta.process, delta.device),
                 delta.inherited,
                 delta.thread,
             )
             kernels.setdefault(key, Accumulator()).add(delta.time)
 
-    @staticmethod
-    def _launch_delta(run: Run, delta: LaunchDelta) -> None:
-        key = LaunchKey(delta.process, delta.thread, delta.device, delta.name, delta.kernel)
+    def _launch_delta(self, run: Run, delta: LaunchDelta) -> None:
+        device = self._gpu_of(run, delta.process, delta.device)
+        key = LaunchKey(delta.process, delta.thread, device, delta.name, delta.kernel)
         times = run.launches.setdefault(key, LaunchTimes())
         times.total.add(delta.total)
         times.call.add(delta.call)
@@ -605,7 +620,7 @@ class Session:
                 delta.process,
                 delta.range,
                 delta.operation,
-                delta.device,
+                self._gpu_of(run, delta.process, delta.device),
                 delta.source_kind,
                 delta.destination_kind,
                 delta.inherited,
@@ -619,9 +634,9 @@ class Session:
             key = ApiKey(delta.process, delta.range, delta.name, delta.inherited)
             run.api.setdefault(key, Accumulator()).add(delta.time)
 
-    @staticmethod
-    def _device_delta(run: Run, delta: DeviceDelta) -> None:
-        device = run.devices.setdefault(delta.device, Device())
+    def _device_delta(self, run: Run, delta: DeviceDelta) -> None:
+        index = self._gpu_of(run, delta.process, delta.device)
+        device = run.devices.setdefault(index, Device())
         device.busy_ns += delta.busy_ns
         device.operations += delta.operations
         if device.first_start_ns is None or delta.first_start_ns < device.first_start_ns:

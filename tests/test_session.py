@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,6 +113,12 @@ def test_a_run_goes_through_its_stages() -> None:
     ]
 
 
+def test_a_run_that_says_nothing_grows_older_with_the_samples() -> None:
+    session = folded(header(gpu()), run_started(), sample(5))
+    assert session.run is not None
+    assert session.run.duration_ns == 4_000_000_000
+
+
 def test_the_log_is_bounded_and_counts_all_it_saw() -> None:
     lines = tuple(str(i) for i in range(LOG_LINES))
     output = RunOutput(time_ns=at(2), run=1, stream="stdout", lines=lines)
@@ -204,3 +211,28 @@ def test_events_in_any_order_never_break_the_fold(events: list[AnyEvent]) -> Non
     for run in session.runs.values():
         for node in run.ranges.values():
             assert node.definition.process in run.processes
+
+
+def test_device_numbers_stand_for_what_the_process_could_see() -> None:
+    ranks = [
+        msgspec.structs.replace(attached(number, rank=number - 1), visible_devices=visible)
+        for number, visible in ((1, "3"), (2, "GPU-2,GPU-0"), (3, None))
+    ]
+    session = folded(header(gpu(0), gpu(1), gpu(2), gpu(3)), run_started(), *ranks)
+    for process in (1, 2, 3):
+        device = DeviceDelta(
+            process=process,
+            device=0,
+            busy_ns=process,
+            operations=1,
+            first_start_ns=at(2),
+            last_end_ns=at(3),
+        )
+        kernel = KernelDelta(process=process, range=0, kernel=1, device=1, time=times(5))
+        session.apply(
+            [CaptureDelta(time_ns=at(4), process=process, devices=(device,), kernels=(kernel,))]
+        )
+    assert session.run is not None
+    assert {index: d.busy_ns for index, d in session.run.devices.items()} == {3: 1, 2: 2, 0: 3}
+    # The first process sees one GPU alone: its number 1 names none, and stays as it is.
+    assert {key.process: key.device for key in session.run.kernels} == {1: 1, 2: 0, 3: 1}

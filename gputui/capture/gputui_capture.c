@@ -90,6 +90,7 @@ typedef struct {
     /* Producers and the reader each write a cache line of their own (and its prefetched twin). */
     uint64_t head __attribute__((aligned(128)));
     uint64_t tail __attribute__((aligned(128)));
+    char visible_devices[240]; /* "=" and CUDA_VISIBLE_DEVICES; empty where it is not set */
     char cuda_text[512] __attribute__((aligned(512)));
     char command[3072] __attribute__((aligned(1024)));
 } Header;
@@ -120,7 +121,8 @@ EXPORT int gputui_layout(char *out, uint64_t size)
     PUT_HEADER(start_ns); PUT_HEADER(start_ticks); PUT_HEADER(cuda_state); PUT_HEADER(exited);
     PUT_HEADER(heartbeat_ns); PUT_HEADER(dropped); PUT_HEADER(callback_ns);
     PUT_HEADER(cupti_dropped); PUT_HEADER(pid_namespace);
-    PUT_HEADER(traced_ns); PUT_HEADER(paused_ns); PUT_HEADER(head); PUT_HEADER(tail); PUT_HEADER(cuda_text);
+    PUT_HEADER(traced_ns); PUT_HEADER(paused_ns); PUT_HEADER(head); PUT_HEADER(tail); PUT_HEADER(visible_devices);
+    PUT_HEADER(cuda_text);
     PUT_HEADER(command);
     PUT_NUMBER(RING_MAGIC); PUT_NUMBER(LAYOUT_VERSION); PUT_NUMBER(HEADER_BYTES);
     PUT_NUMBER(SLOT_BYTES); PUT_NUMBER(STRING_BYTES_PER_SLOT); PUT_NUMBER(STRING_BYTES_MAX);
@@ -1264,6 +1266,9 @@ static void return_buffer(uint8_t *buffer)
 enum { CALLS = 2048 };
 static String *call_names[2][CALLS];
 
+/* Calls that were made: those alone are worth switching off. */
+static uint8_t call_made[2][CALLS], call_off[2][CALLS];
+
 /* Records on their way to the ring: one reservation for many. */
 enum { BATCH = 64 };
 typedef struct {
@@ -1426,8 +1431,10 @@ static void decode_call(const uint8_t *r, int driver, Slot *out)
     out->thread = u32_at(r, 28);
     out->correlation = u32_at(r, 32);
     out->a = u32_at(r, 36);
-    if (call < CALLS && call_names[driver][call] != NULL)
+    if (call < CALLS && call_names[driver][call] != NULL) {
+        call_made[driver][call] = 1;
         out->name = id_of(call_names[driver][call]);
+    }
 }
 
 static void decode_graph(const uint8_t *r, Slot *out)
@@ -1783,21 +1790,27 @@ static const int activity_kinds[] = {
     ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY, ACTIVITY_MEMSET, ACTIVITY_MEMCPY2,
 };
 
-/* All that was enabled, off and on again: about 80 µs on an H200. Calls go on before kernels and
- * off after them, so that no kernel is without its call. */
+static void switch_calls(int driver, int on, int (*enable)(uint32_t, uint8_t))
+{
+    for (uint32_t call = 1; call < CALLS; call++)
+        if (on ? call_off[driver][call] : call_made[driver][call] && !call_off[driver][call]) {
+            enable(call, (uint8_t)on);
+            call_off[driver][call] = (uint8_t)!on;
+        }
+}
+
+/* What costs, off and on again: on an H200 some 17 µs for the kinds and 1 for each call. Calls go
+ * on before kernels and off after them, so that no kernel is without its call. */
 static void switch_activity(int on)
 {
     for (int step = 0; step < 2; step++) {
         if (step == on)
             for (size_t at = 0; at < sizeof activity_kinds / sizeof *activity_kinds; at++)
                 (on ? cupti.ActivityEnable : cupti.ActivityDisable)(activity_kinds[at]);
-        else
-            for (uint32_t call = 1; call < CALLS; call++) {
-                if (call_names[0][call] != NULL)
-                    cupti.ActivityEnableRuntimeApi(call, (uint8_t)on);
-                if (call_names[1][call] != NULL)
-                    cupti.ActivityEnableDriverApi(call, (uint8_t)on);
-            }
+        else {
+            switch_calls(0, on, cupti.ActivityEnableRuntimeApi);
+            switch_calls(1, on, cupti.ActivityEnableDriverApi);
+        }
     }
 }
 
@@ -1851,6 +1864,9 @@ static void start_cuda(void)
     if (!start_capture())
         open_ring_after_fork();
     if (is_armed() && header->cuda_state != CUDA_OFF) {
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        if (visible != NULL)
+            snprintf(header->visible_devices, sizeof header->visible_devices, "=%s", visible);
         set_cuda_state(CUDA_STARTING, "looking for libcupti");
         find_candidates(&candidates);
         for (int at = 0; at < candidates.count && another_may_do && !claimed; at++)

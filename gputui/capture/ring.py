@@ -63,6 +63,7 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
     cuda_state: CudaState
     cuda_text: str
     cupti_version: int | None
+    visible_devices: str | None = None
 
 
 class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +148,7 @@ class RingReader:
             state = CudaState(int(header["cuda_state"]))
         except ValueError:
             state = CudaState.FAILED
+        visible = bytes(header["visible_devices"])
         return RingFacts(
             pid=int(header["pid"]),
             parent_pid=int(header["parent_pid"]),
@@ -157,6 +159,7 @@ class RingReader:
             cuda_state=state,
             cuda_text=_text(header["cuda_text"]),
             cupti_version=int(header["cupti_version"]) or None,
+            visible_devices=_text(visible[1:]) if visible[:1] == b"=" else None,
         )
 
     def health(self) -> RingHealth:

@@ -141,17 +141,12 @@ def test_kernels_of_some_steps_alone(cupti, tmp_path):
     assert trace.ranges() == [("push", "step", "", "0"), ("pop", "", "0")] * 7
     names = [trace.name(kernel["name"]) for kernel in trace.of(RecordKind.KERNEL)]
     assert names == ["step0", "step1", "step3", "step4", "step6"]
-    # Of what was on, off and on again: calls before kernels, and after them.
+    # Off and on again: the kinds, and of the calls those that were made.
+    switched = [word for word in outcome.words if word.startswith("Activity")][-22:]
     kinds = [f"Activity{{}}able({kind})" for kind in (10, 1, 2, 22)]
-    calls = [word for word in outcome.words if word.startswith("Activity")]
-    off = calls.index("ActivityDisable(10)")
-    assert calls[off : off + 4] == [kind.format("Dis") for kind in kinds]
-    assert set(calls[off + 4 : off + 14]) == {
-        "ActivityEnableRuntimeApi(off)",
-        "ActivityEnableDriverApi(off)",
-    }
-    on = off + 14 + 10
-    assert calls[on : on + 4] == [kind.format("En") for kind in kinds]
+    off = [*(kind.format("Dis") for kind in kinds), "ActivityEnableRuntimeApi(off)"]
+    on = ["ActivityEnableRuntimeApi(211)", *(kind.format("En") for kind in kinds)]
+    assert switched[-20:] == (off + on) * 2
     assert trace.health.traced_ns > 0
     assert trace.health.paused_ns > 0
 
@@ -207,3 +202,14 @@ def test_kernels_that_were_not_asked_for_leave_cupti_alone(cupti, tmp_path):
     outcome = run_cuda(cupti, tmp_path, GPUTUI_CAPTURE_KERNELS="0")
     assert outcome.words == []
     assert outcome.trace.facts.cuda_state == CudaState.OFF
+
+
+@pytest.mark.parametrize(("value", "expected"), [("3,1", "3,1"), ("", "")])
+def test_the_visible_devices_are_told(cupti, tmp_path, value, expected):
+    trace = run_cuda(cupti, tmp_path, CUDA_VISIBLE_DEVICES=value).trace
+    assert trace.facts.visible_devices == expected
+
+
+def test_no_visible_devices_are_told_where_none_are_set(cupti, tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert run_cuda(cupti, tmp_path).trace.facts.visible_devices is None

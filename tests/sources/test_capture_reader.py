@@ -23,7 +23,7 @@ from gputui.capture.layout import (
     STRING_BYTES_PER_SLOT,
     RecordKind,
 )
-from gputui.events import AnyEvent, ProcessAttached, ProcessDetached, RunStarted
+from gputui.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted
 from gputui.session import Session
 from gputui.sources.capture import CaptureReader, Numbering
 
@@ -112,8 +112,10 @@ def test_what_is_no_ring_is_a_problem_told_once(tmp_path):
     reader = CaptureReader(tmp_path, run=1)
     reader.poll(START_NS)
     reader.poll(START_NS)
-    assert reader.collect(START_NS) == []
-    assert len(reader.problems) == 1
+    (told,) = reader.collect(START_NS)
+    assert isinstance(told, RunOutput)
+    assert told.lines == (f"{tmp_path / '1-1.ring'}: not a ring of gputui's",)
+    assert reader.collect(START_NS) == reader.finish(START_NS) == []
 
 
 def test_a_live_program_from_attach_to_detach(tmp_path):

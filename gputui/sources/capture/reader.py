@@ -11,7 +11,7 @@ import numpy as np
 
 from gputui.capture.layout import SLOT
 from gputui.capture.ring import RingFacts, RingFolder, RingReader, StringDefinitions
-from gputui.events import AnyEvent, ProcessAttached, ProcessDetached
+from gputui.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput
 from gputui.sources.capture.arrays import Slots, stack
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.process import BATCH_RECORDS, TracedProcess
@@ -134,6 +134,7 @@ class CaptureReader:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.problems: list[str] = []
+        self._told = 0
 
     def poll(self, now_ns: int) -> int:
         """Drain all rings, new ones too. Gives the number of slots read."""
@@ -152,7 +153,7 @@ class CaptureReader:
 
     def collect(self, now_ns: int) -> list[AnyEvent]:
         """The events since the last call. Processes that ended are detached."""
-        events: list[AnyEvent] = []
+        events = self._tell_problems(now_ns)
         for attached in list(self._attached):
             events += attached.collect(self._run, now_ns, attached.drained)
             if attached.drained:
@@ -160,10 +161,18 @@ class CaptureReader:
                 attached.ring.close()
         return events
 
+    def _tell_problems(self, now_ns: int) -> list[AnyEvent]:
+        """Lines for the run's log about rings that cannot be read."""
+        new = tuple(self.problems[self._told :])
+        self._told = len(self.problems)
+        if not new:
+            return []
+        return [RunOutput(time_ns=now_ns, run=self._run, stream="stderr", lines=new)]
+
     def finish(self, now_ns: int) -> list[AnyEvent]:
         """Drain a last time, wait for nothing more, detach all."""
         self.poll(now_ns)
-        events: list[AnyEvent] = []
+        events = self._tell_problems(now_ns)
         for attached in self._attached:
             events += attached.collect(self._run, now_ns, True)
             attached.ring.close()
@@ -210,4 +219,5 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
         command=facts.command,
         cuda_status=facts.cuda_text,
         cupti_version=facts.cupti_version,
+        visible_devices=facts.visible_devices,
     )
