@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--size", default="small")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--only", nargs="*", help="of the variants, those besides bare")
     parser.add_argument("--nsys", default=shutil.which("nsys"))
     options = parser.parse_args()
     words = ["inference", "--size", options.size, "--tokens", str(options.tokens)]
@@ -46,6 +47,7 @@ def main() -> int:
     variants: dict[str, Callable[[], float]] = {
         "bare": lambda: _alone([sys.executable, "-m", "workloads", *words]),
         "gputui": lambda: _recorded(words),
+        "gputui --trace-steps 1/10": lambda: _recorded(words, "--trace-steps", "1/10"),
         "gputui --no-kernels": lambda: _recorded(words, "--no-kernels"),
     }
     if options.device != "cpu":
@@ -54,6 +56,8 @@ def main() -> int:
         variants["torch.profiler, CPU and CUDA"] = lambda: _alone([*profiler, "both", *words])
         if options.nsys:
             variants["nsys -t cuda,nvtx"] = lambda: _nsys(options.nsys, words)
+    if options.only is not None:
+        variants = {name: run for name, run in variants.items() if name in {"bare", *options.only}}
     times: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(options.rounds):
         for name, run in variants.items():
@@ -106,6 +110,7 @@ def _recorded(words: list[str], *flags: str) -> float:
 
 
 def _nsys(nsys: str, words: list[str]) -> float:
+    """Where nsys cannot import its own capture the run was profiled all the same."""
     with tempfile.TemporaryDirectory() as folder:
         command = [nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none"]
         command += ["-o", os.path.join(folder, "report"), sys.executable, "-m", "workloads", *words]
