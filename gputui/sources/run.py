@@ -37,6 +37,14 @@ METRICS_LIMIT = 500
 
 _LARGEST = 1 << 63
 
+_REFUSED = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
+"""What torch.profiler prints where another holds the process's one place at CUPTI."""
+
+_TWO = (
+    "gputui: a profiler in the command wants CUPTI too, which serves one: it gets no CUDA "
+    "events. To leave CUDA to it, run with --no-kernels"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
@@ -135,6 +143,7 @@ class Run:
         self._metric_names: set[str] = set()
         self._tables = ResultTables()
         self._error: str | None = None
+        self._told_of_profiler = False
         self._started = False
         # A child that cannot be ended must not hold the exit up.
         self._thread = threading.Thread(target=self._main, name=f"run-{number}", daemon=True)
@@ -251,6 +260,13 @@ class Run:
 
     def _output(self, batches: list[Lines]) -> None:
         events: list[AnyEvent] = []
+        if not self._told_of_profiler and any(
+            _REFUSED in line for batch in batches for line in batch.lines
+        ):
+            self._told_of_profiler = True
+            events.append(
+                RunOutput(time_ns=time.time_ns(), run=self.number, stream="stderr", lines=(_TWO,))
+            )
         for batch in batches:
             if batch.stream == "report":
                 events += self._reports(batch.lines)

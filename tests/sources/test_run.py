@@ -217,3 +217,12 @@ def test_figures_that_are_beyond_any_counter_are_left_out() -> None:
     report = f'{{"type":"metrics","metrics":{{"a":{10**400},"b":{2**63 - 1},"c":1e300}}}}'
     code = f"import os; os.write(int(os.environ['GPUTUI_REPORT_FD']), b'{report}\\n')"
     assert collect(python(code)).metrics == {"b": 2**63 - 1, "c": 1e300}
+
+
+def test_a_profiler_that_finds_cupti_taken_is_explained_once() -> None:
+    refusal = "failed with error CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"
+    state = collect(python(f"for _ in range(3): print({refusal!r}, flush=True)"))
+    told = [line.text for line in state.log if "--no-kernels" in line.text]
+    assert len(told) == 1
+    assert state.ended is not None
+    assert state.ended.exit_code == 0
