@@ -22,7 +22,9 @@ _RULES: tuple[tuple[str, str], ...] = (
     (
         "attention",
         r"flash_(fwd|bwd|attn)|flash_?attention|fmha|sdpa|mha_(fwd|bwd|varlen)|attention"
-        r"|flex_attention|preatt|compute_att|paged_att|reshape_and_cache",
+        r"|flex_attention|preatt|compute_att|paged_att|reshape_and_cache"
+        # What cuDNN's attention runs before and after its backward pass.
+        r"|compute_dot_do_o|convert_dq_",
     ),
     (
         "optimizer",
@@ -53,7 +55,12 @@ _RULES: tuple[tuple[str, str], ...] = (
     ("random", r"philox|distribution_|curand|(?<![a-z])random|bernoulli|dropout"),
     ("sort", r"radix_?sort|(?<![a-z])sort|topk|mergesort"),
     ("scan", r"(?<![a-z])scan|cumsum|cumprod"),
-    ("index", r"index|gather|scatter|embedding|(?<![a-z])tril|triu|arange|range_kernel"),
+    (
+        "index",
+        r"index|gather|scatter|embedding|(?<![a-z])tril|triu|arange|range_kernel"
+        # The backward pass of an embedding.
+        r"|compute_grad_weight|krn_partial",
+    ),
     ("reduction", r"reduce|reduction|(?<![a-z])argm(ax|in)"),
     (
         "elementwise",

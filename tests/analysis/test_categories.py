@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.analysis.categories import CATEGORIES, category, short_name
 from gputui.session import Session
+from tests.conftest import DATA
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,8 @@ from gputui.session import Session
          "random"),
         ("preatt_kernel(float*, float*, float*, int, int, int, int)", "attention"),
         ("Kernel2", "matmul"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", "attention"),
+        ("void at::native::(anonymous namespace)::compute_grad_weight<float, long>()", "index"),
         ("my_own_thing(float*)", "other"),
     ],
 )  # fmt: skip
@@ -65,6 +70,15 @@ def test_categories(name: str, expected: str) -> None:
 )  # fmt: skip
 def test_short_names(name: str, expected: str) -> None:
     assert short_name(name) == expected
+
+
+def test_the_longest_kernels_of_every_workload_on_an_h200_are_labelled_right() -> None:
+    """The fifty longest of the catalogue's runs, and the fifty with the largest shares of their
+    runs, each label read by a person."""
+    with (DATA / "h200_kernels.csv").open(newline="") as file:
+        labelled = [(row["kernel"], row["category"]) for row in csv.DictReader(file)]
+    assert len(labelled) >= 50
+    assert [(name, category(name)) for name, _ in labelled] == labelled
 
 
 @given(st.text(max_size=80))
