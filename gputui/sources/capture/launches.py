@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.events import Distribution, LaunchDelta
-from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped
+from gputui.sources.capture.arrays import Int64s, Slots, UInt32s, durations_ns, grouped
 from gputui.sources.capture.calls import Calls
 
 _DTYPE = np.dtype(
@@ -20,6 +20,11 @@ _DTYPE = np.dtype(
     ]
 )
 _KERNEL_BITS = 24
+# A launch's key: thread (its place among those that launched) | call | device | kernel.
+_NAME_SHIFT = 32
+_THREAD_SHIFT = 48
+_PLACE_MASK = (1 << _NAME_SHIFT) - 1
+_NAME_MASK = (1 << (_THREAD_SHIFT - _NAME_SHIFT)) - 1
 
 
 class Launches:
@@ -57,18 +62,20 @@ class Launches:
         if not sum(map(len, parts)):
             return ()
         launched = np.concatenate(parts)
-        threads, thread_of = np.unique(launched["thread"], return_inverse=True)
-        names, name_of = np.unique(launched["name"], return_inverse=True)
-        places, place_of = np.unique(launched["place"], return_inverse=True)
-        keys = (thread_of * len(names) + name_of) * len(places) + place_of
+        threads, thread_of = _numbered(launched["thread"])
+        keys = (
+            thread_of << _THREAD_SHIFT
+            | launched["name"].astype(np.int64) << _NAME_SHIFT
+            | launched["place"]
+        )
         queued = launched["queue"] > 0
         queue = dict(grouped(keys[queued], launched["queue"][queued]))
         columns = (grouped(keys, launched[name].copy()) for name in ("total", "call", "kernel"))
         return tuple(
             self._delta(
-                int(threads[key // (len(names) * len(places))]),
-                int(names[key // len(places) % len(names)]),
-                int(places[key % len(places)]),
+                int(threads[key >> _THREAD_SHIFT]),
+                key >> _NAME_SHIFT & _NAME_MASK,
+                key & _PLACE_MASK,
                 (total, call, running),
                 queue.get(key),
             )
@@ -95,3 +102,11 @@ class Launches:
             queue=queue,
             kernel_time=running,
         )
+
+
+def _numbered(threads: UInt32s) -> tuple[UInt32s, Int64s]:
+    """The different threads, and which of them each is; most programs launch from one."""
+    if (threads == threads[0]).all():
+        return threads[:1], np.zeros(len(threads), np.int64)
+    different, numbers = np.unique(threads, return_inverse=True)
+    return different, numbers.astype(np.int64)
