@@ -578,6 +578,8 @@ def _export(arguments: list[str]) -> int:
     parser.add_argument("--format", required=True, choices=(*_TEXT_FORMATS, *_FILE_FORMATS))
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="default: stdout")
     options = parser.parse_args(arguments)
+    if options.output != "-" and _is_same_file(options.file, options.output):
+        raise _UsageError(f"-o {options.output}: that is the file to read; choose another name")
     if options.format in _FILE_FORMATS:
         if options.output == "-":
             raise _UsageError(f"--format {options.format} needs a file: give -o OUT")
@@ -595,6 +597,13 @@ def _export(arguments: list[str]) -> int:
         write(session, run, options.format, Path(options.output))
         say(f"wrote {options.output}")
     return 0
+
+
+def _is_same_file(first: str, second: str) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return False
 
 
 _TEXT_FORMATS = ("csv", "json", "md", "html", "openmetrics")

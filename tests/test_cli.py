@@ -180,6 +180,13 @@ def test_export_writes_a_file_whole(recording: Path, tmp_path: Path, name: str) 
     one_line(done, 1, "cannot write /no/such/x")
 
 
+def test_an_export_never_replaces_what_it_reads(recording: Path) -> None:
+    before = recording.read_bytes()
+    done = gputui("export", str(recording), "--format", "json", "-o", str(recording))
+    one_line(done, 2, "that is the file to read")
+    assert recording.read_bytes() == before
+
+
 def test_a_cut_recording_sums_up_and_says_where_it_ends(recording: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gputui"
     cut.write_bytes(recording.read_bytes()[:-20])

@@ -14,8 +14,13 @@ SUFFIXES = (".gputui", ".gputui.gz", ".gputui.zst")
 
 
 def default_folder() -> Path:
-    """`<data folder>/gputui/sessions`; the data folder is XDG_DATA_HOME, else ~/.local/share."""
-    base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local/share")
+    """`<data folder>/gputui/sessions`; the data folder is XDG_DATA_HOME, else ~/.local/share.
+
+    Raises JournalError where there is neither.
+    """
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    if base.startswith("~"):
+        raise JournalError("there is no home folder: set XDG_DATA_HOME, or record with -o FILE")
     return Path(base, "gputui", "sessions")
 
 

@@ -83,6 +83,11 @@ class JournalReader:
         while True:
             try:
                 line = self._stream.readline(LINE_LIMIT)
+            except OSError as error:
+                if self._line == 0:
+                    raise
+                self.damage = f"{self.name}: {reason(error)} after line {self._line}"
+                return None
             except CompressionError as error:
                 self.damage = (
                     f"{self.name}: damaged after line {self._line} ({clean(str(error), 120)}); "
