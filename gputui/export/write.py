@@ -138,6 +138,10 @@ def facts_lines(session: Session, run: Run) -> list[str]:
     ]
     cost = overhead(session, run)
     seen = f"{formats.count(cost['records'])} records, {cost['dropped']} dropped"
+    if cost["records_per_s"]:
+        seen += f", {formats.count(round(cost['records_per_s']))} a second"
+    if run.traced_share < 1.0:
+        seen += f"; kernels traced {formats.percent(cost['kernels_traced_percent'])} of the time"
     if run.duration_ns and cost["callback_ns"]:
         seen += f"; library {100 * cost['callback_ns'] / run.duration_ns:.2f} % of the run's time"
     if run.duration_ns:

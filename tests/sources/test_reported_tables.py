@@ -87,7 +87,14 @@ def test_a_child_that_reports_a_table_and_a_result_gives_one_result_with_the_tab
     )
     events: list[AnyEvent] = []
     request = RunRequest("workload", "x", (sys.executable, "-c", program))
-    run = Run(1, request, events.extend, interval_s=0.1, numbering=Numbering(), capture=CaptureOptions(kernels=False))
+    run = Run(
+        1,
+        request,
+        events.extend,
+        interval_s=0.1,
+        numbering=Numbering(),
+        capture=CaptureOptions(kernels=False),
+    )
     run.start()
     assert run.join(30)
     (found,) = [event for event in events if isinstance(event, RunResult)]
