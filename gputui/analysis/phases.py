@@ -69,6 +69,14 @@ class PhaseRow:
     has_children: bool
 
     @property
+    def gpu_idle_ns(self) -> int | None:
+        """Time in which the GPU ran nothing of this phase between its first and last operation,
+        added up over instances; None before an instance's operations have arrived."""
+        if not self.projected.count:
+            return None
+        return max(0, self.projected.total - self.gpu_busy_ns)
+
+    @property
     def is_open(self) -> bool:
         """Whether the program is in this phase now."""
         return self.open_since_ns is not None

@@ -175,6 +175,7 @@ def _phases(run: Run) -> list[Document]:
             "cpu_stddev_ns": row.cpu.deviation,
             "cpu_per_step_ns": row.per_step_ns,
             "gpu_busy_ns": row.gpu_busy_ns if on_gpu else None,
+            "gpu_idle_ns": row.gpu_idle_ns,
             "gpu_total_ns": row.gpu_total_ns if on_gpu else None,
             "gpu_projected_ns": row.projected.total if row.projected.count else None,
             "kernels": row.kernels if on_gpu else None,

@@ -209,6 +209,14 @@ def test_every_kernel_on_an_h200_lies_inside_a_range(h200: Session) -> None:
     assert roots == sum(times.count for times in h200.run.kernels.values()) == 10578
 
 
+def test_a_launch_bound_decode_leaves_the_gpu_idle(h200: Session) -> None:
+    assert h200.run is not None
+    step = next(row for row in phase_rows(h200.run) if row.path == "decode/step")
+    assert step.gpu_idle_ns is not None
+    assert step.gpu_idle_ns + step.gpu_busy_ns == step.projected.total
+    assert step.gpu_idle_ns > 2 * step.gpu_busy_ns
+
+
 def test_gpu_busy_never_exceeds_the_sum_of_durations(h200: Session) -> None:
     assert h200.run is not None
     for row in phase_rows(h200.run):
