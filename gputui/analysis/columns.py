@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputui.analysis import formats
 from gputui.analysis.tables import TableRow
@@ -20,6 +20,8 @@ class Column:
     """None shows text as it is, left-aligned."""
     decimals: int | None = None
     """Places a figure always has in CSV, where nsys prints trailing zeros."""
+    spare: int = 0
+    """On a narrow terminal the column with the highest goes first; 0 stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,22 @@ def percent(header: str) -> Column:
     return Column(header, formats.percent)
 
 
-TIMES = tuple(time(f"{name} (ns)") for name in ("Total Time", "Avg", "Med", "Min", "Max", "StdDev"))
+def spare(order: int, column: Column) -> Column:
+    """The same column, to be left out where there is no room: the highest `order` first."""
+    return replace(column, spare=order)
+
+
+TIMES = tuple(
+    spare(order, time(f"{name} (ns)"))
+    for name, order in (
+        ("Total Time", 0),
+        ("Avg", 2),
+        ("Med", 1),
+        ("Min", 4),
+        ("Max", 3),
+        ("StdDev", 5),
+    )
+)
 
 
 def statistics_columns(counted: str, *names: str) -> tuple[Column, ...]:

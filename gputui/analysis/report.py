@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gputui.analysis.columns import Cell, Column, Table, count, percent, size, text, time
+from gputui.analysis.columns import Cell, Column, Table, count, percent, size, spare, text, time
 from gputui.analysis.nsys_tables import NSYS_TABLES
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.tables import category_rows, kernel_rows
@@ -46,16 +46,16 @@ def phases_table(_session: Session, run: Run) -> Table:
         text("Phase"),
         *who,
         percent("Share (%)"),
-        count("Instances"),
+        spare(2, count("Instances")),
         time("CPU Total (ns)"),
-        time("CPU Exclusive (ns)"),
-        time("CPU / Step (ns)"),
+        spare(5, time("CPU Exclusive (ns)")),
+        spare(1, time("CPU / Step (ns)")),
         time("GPU Busy (ns)"),
-        time("GPU Idle (ns)"),
-        time("GPU Projected (ns)"),
+        spare(3, time("GPU Idle (ns)")),
+        spare(7, time("GPU Projected (ns)")),
         count("Kernels"),
-        count("Launches"),
-        size("Memcpy (bytes)"),
+        spare(4, count("Launches")),
+        spare(6, size("Memcpy (bytes)")),
     )
     return Table(
         "phases", "Phases (NVTX ranges)", columns, tuple(map(cells, rows)), f"share {basis}"

@@ -73,28 +73,65 @@ def _escaped(text: str) -> str:
 
 
 def to_text(table: Table, width: int | None = None) -> str:
-    """Aligned columns with human units; with `width`, the last text column is cut to fit."""
+    """Aligned columns with human units.
+
+    Columns of figures without a single one are left out. With `width`, so are spare columns
+    until the rest fits, then the widest text columns are cut.
+    """
     headers = _headers(table.columns)
     rows = _shown(table)
     widths = [
         max([cell_width(header), *(cell_width(row[i]) for row in rows)])
         for i, header in enumerate(headers)
     ]
-    texts = [i for i, column in enumerate(table.columns) if column.show is None]
+    kept = _columns_kept(table, widths, width)
+    texts = [i for i in kept if table.columns[i].show is None]
     if width is not None and texts:
-        over = sum(widths) + 2 * (len(widths) - 1) - width
-        widest = max(texts, key=lambda i: widths[i])
-        if over > 0:
-            widths[widest] = max(12, cell_width(headers[widest]), widths[widest] - over)
+        while (over := _total(kept, widths) - width) > 0:
+            widest = max(texts, key=lambda i: widths[i])
+            least = max(12, cell_width(headers[widest]))
+            if widths[widest] <= least:
+                break
+            second = sorted((widths[i] for i in texts), reverse=True)[1:2]
+            # Down to the next longest, then both: no name loses more than it must.
+            step = max(1, widths[widest] - max(second, default=0))
+            widths[widest] = max(least, widths[widest] - min(over, step))
+
+    def line(cells: Sequence[str]) -> str:
+        return _line([(table.columns[i], cells[i], widths[i]) for i in kept])
+
     title = f"{table.title}  ({table.note})" if table.note else table.title
-    lines = [title, "─" * cell_width(title), _line(table.columns, headers, widths)]
-    lines += [_line(table.columns, row, widths) for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join([title, "─" * cell_width(title), line(headers), *map(line, rows)]) + "\n"
 
 
-def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
+def _columns_kept(table: Table, widths: Sequence[int], width: int | None) -> list[int]:
+    kept = [
+        i
+        for i, column in enumerate(table.columns)
+        if column.show is None or not table.rows or any(row[i] is not None for row in table.rows)
+    ]
+    if width is not None:
+        # Names may be cut to 24 columns before a figure has to go.
+        narrow = [
+            min(size, 24) if column.show is None else size
+            for column, size in zip(table.columns, widths, strict=True)
+        ]
+        figures = [i for i in kept if table.columns[i].show is not None]
+        # Spare ones by rank, then others from the right, of which the first two stay.
+        may_go = [i for i in figures if i in figures[2:] or table.columns[i].spare]
+        going = sorted(may_go, key=lambda i: (table.columns[i].spare, i))
+        while going and _total(kept, narrow) > width:
+            kept.remove(going.pop())
+    return kept
+
+
+def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
+    return sum(widths[i] for i in kept) + 2 * (len(kept) - 1)
+
+
+def _line(cells: Sequence[tuple[Column, str, int]]) -> str:
     parts = []
-    for column, cell, width in zip(columns, cells, widths, strict=True):
+    for column, cell, width in cells:
         text = cell if cell_width(cell) <= width else _cut(cell, width)
         padding = " " * (width - cell_width(text))
         parts.append(text + padding if column.show is None else padding + text)

@@ -1,0 +1,61 @@
+"""Tables for a terminal: what has no figures is left out, and what does not fit goes by rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.analysis.columns import Column, Table, count, spare, text, time
+from gputui.analysis.report import TABLES
+from gputui.export.tables import to_csv, to_text
+from gputui.session import Session
+from gputui.text import cell_width
+
+TABLE = Table(
+    "t",
+    "Title",
+    (text("Name"), time("Total (ns)"), spare(2, count("Calls")), spare(1, count("Kernels"))),
+    (("decode", 1_500_000, 12, 3), ("a very long name of a phase indeed", 10, 1, None)),
+)
+
+
+def test_all_of_it_where_there_is_room() -> None:
+    lines = to_text(TABLE, 100).splitlines()
+    assert lines[2].split() == ["Name", "Total", "Calls", "Kernels"]
+    assert lines[3].split() == ["decode", "1.50", "ms", "12", "3"]
+    assert lines[4].endswith("n/a")
+
+
+@pytest.mark.parametrize(
+    ("width", "headers"),
+    [
+        (52, ["Name", "Total", "Calls", "Kernels"]),
+        (45, ["Name", "Total", "Kernels"]),
+        (40, ["Name", "Total"]),
+        (20, ["Name", "Total"]),
+    ],
+)
+def test_spare_columns_go_first_and_figures_are_never_cut(width: int, headers: list[str]) -> None:
+    lines = to_text(TABLE, width).splitlines()
+    assert lines[2].split() == headers
+    assert "1.50 ms" in lines[3]
+    assert all(cell_width(line) <= max(width, 21) for line in lines)
+
+
+def test_columns_without_a_figure_are_left_out() -> None:
+    table = Table("t", "T", (text("Name"), time("GPU (ns)")), (("load", None), ("decode", None)))
+    assert "GPU" not in to_text(table)
+    assert "GPU" in to_csv(table)
+
+
+def test_an_empty_table_keeps_its_headers() -> None:
+    assert "GPU" in to_text(Table("t", "T", (text("Name"), Column("GPU", str)), ()))
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_of_a_recorded_run_fits_a_terminal(
+    h200: Session, name: str, width: int
+) -> None:
+    assert h200.run is not None
+    lines = to_text(TABLES[name](h200, h200.run), width).splitlines()
+    assert max(map(cell_width, lines)) <= width
