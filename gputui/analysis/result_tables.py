@@ -21,12 +21,12 @@ _SHOWN_BY_UNIT: dict[str, Callable[[float | None], str]] = {
 def summary_tables(session: Session, run: Run) -> list[Table]:
     """The tables of the summary, the workload's own after its metrics; some may have no rows."""
     first, *others = (TABLES[name](session, run) for name in SUMMARY)
-    return [first, *_own_tables(run), *others]
+    return [first, *own_tables(run), *others]
 
 
 def named_tables(run: Run) -> dict[str, Callable[[Session, Run], Table]]:
     """Every table that can be asked for by name. Ours stand before a workload's of that name."""
-    own = {table.name: partial(_given, table) for table in _own_tables(run)}
+    own = {table.name: partial(_given, table) for table in own_tables(run)}
     return own | TABLES
 
 
@@ -34,18 +34,22 @@ def _given(table: Table, _session: Session, _run: Run) -> Table:
     return table
 
 
-def _own_tables(run: Run) -> list[Table]:
+def own_tables(run: Run) -> list[Table]:
+    """What the workload made of its result, formats by the units it names; often none."""
     return [] if run.result is None else [_table(table) for table in run.result.tables]
 
 
 def _table(reported: ResultTable) -> Table:
+    width = len(reported.columns)
+    # A recording may come from anywhere: rows are made as long as the header says.
+    rows = tuple((*row, *[None] * (width - len(row)))[:width] for row in reported.rows)
     columns = []
     for i, column in enumerate(reported.columns):
-        cells = [row[i] for row in reported.rows]
+        cells = [row[i] for row in rows]
         is_text = any(isinstance(cell, str | bool) for cell in cells)
         show = None if is_text else _SHOWN_BY_UNIT.get(column.unit or "", _number)
         columns.append(Column(column.name, show))
-    return Table(reported.name, reported.title, tuple(columns), reported.rows)
+    return Table(reported.name, reported.title, tuple(columns), rows)
 
 
 def _number(value: float | None) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gputui.analysis.formats import count, duration, percent, quantity, size
+from gputui.analysis.insights import insights
 from gputui.analysis.phases import PhaseRow, phase_rows
+from gputui.analysis.result_tables import own_tables
 from gputui.analysis.tables import (
     TableRow,
     api_rows,
@@ -15,7 +17,8 @@ from gputui.analysis.tables import (
     memory_time_rows,
 )
 from gputui.session import Run, Session
-from gputui.ui.widgets.lines import Row, heading, wrap
+from gputui.ui.widgets.lines import Row, flow, heading, wrap
+from gputui.ui.widgets.result import MOST_ROWS, result_rows
 from gputui.ui.widgets.run import metric_text, problems, state
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.view import SCROLL_LINES, Model, View, panel
@@ -78,6 +81,11 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
     if run.metrics:
         rows += [(), heading("Figures the workload reports", width)]
         rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
+    for table in own_tables(run):
+        if table.rows and table.columns:
+            total = len(table.rows)
+            note = f"first {MOST_ROWS} of {total}" if total > MOST_ROWS else ""
+            rows += [(), heading(table.title, width, note), *result_rows(table, width)]
     phases = phase_rows(run)
     if phases:
         on_gpu = any(device.busy_ns for device in run.devices.values())
@@ -105,13 +113,18 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
             name = gpu.facts.name if gpu else ""
             share = percent(100 * device.busy_ns / run.duration_ns) if run.duration_ns else "n/a"
             text = f"busy {duration(device.busy_ns)}, {share} of the run"
-            rows.append(
-                (
-                    (f"GPU {index}  {name}  ", "label"),
-                    (text, "value"),
-                    (f"  {count(device.operations)} operations", "dim"),
-                )
-            )
+            parts: list[Row] = [
+                ((f"GPU {index}  {name}", "label"),),
+                ((text, "value"),),
+                ((f"{count(device.operations)} operations", "dim"),),
+            ]
+            rows += flow(parts, width, len(parts), gap=2)
+    found = insights(session, run)
+    if found:
+        rows += [(), heading("What stands out", width)]
+        for insight in found:
+            rows += _item("• ", insight.verdict, width, "text")
+            rows += _item("  try: ", insight.advice, width, "dim")
     rows += [(), heading("Capture", width), *_capture(run, width)]
     return rows
 
@@ -141,6 +154,15 @@ def _facts(session: Session, run: Run, width: int) -> list[Row]:
     return rows
 
 
+def _item(mark: str, text: str, width: int, role: str) -> list[Row]:
+    """A paragraph whose later lines stand under its first word."""
+    blank = " " * len(mark)
+    return [
+        ((blank if number else mark, role), *row)
+        for number, row in enumerate(wrap(text, width - len(mark), role))
+    ]
+
+
 def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:
     """Label and figure, in two columns where the width allows."""
     label = max([14, *(len(name) for name, _ in pairs)]) + 1
@@ -154,8 +176,10 @@ def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:
             at = column * lines + line
             if at < len(pairs):
                 name, text = pairs[at]
+                if column:
+                    spans.append((" " * 3, "text"))
                 spans.append((name.ljust(label), "label"))
-                spans.append((text.ljust(figure + 3), "value"))
+                spans.append((text.ljust(figure), "value"))
         rows.append(tuple(spans))
     return rows
 
