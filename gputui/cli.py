@@ -28,7 +28,7 @@ _USAGE = """\
 gputui [--workload NAME [-p KEY=VALUE ...] | -- CMD ARG ...]
        gputui --record [-o FILE|-] [--duration 30s] [--workload NAME ... | -- CMD ...]
        gputui --replay FILE|- [--speed X] [--start T]   |   gputui --demo
-       gputui --once [--json]
+       gputui --once [--json] [--watch [-i SEC]]
        gputui workloads [NAME] [--json]   |   gputui doctor [--json]
        gputui summary FILE [--table NAME] [--format table|json|csv|md]
        gputui export FILE --format FORMAT [-o OUT]
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         release()
 
 
-_ONE_LINE_USAGE = {"SettingsError", "CatalogueError", "AddressError"}
+_ONE_LINE_USAGE = {"SettingsError", "CatalogueError", "AddressError", "OnlyError"}
 _ONE_LINE = {"JournalError", "ExportError", "PrometheusError"}
 
 
@@ -104,6 +104,8 @@ def _main_parser() -> _Parser:
     add("--demo", action="store_true", help="replay a short session of a real H200")
     add("--once", action="store_true", help="print one reading of the machine")
     add("--json", action="store_true", help="with --once: as JSON")
+    add("--watch", action="store_true",
+        help="with --once: again each interval; with --json a document a line")  # fmt: skip
     add("-o", "--output", metavar="FILE", help="record to this file; - is standard output")
     add("--duration", metavar="TIME", help="with --record: stop after 30s, 5m, 1h")
     add("--rotate", metavar="SIZE|TIME", help="go on in a new file after 100M or 1h")
@@ -156,7 +158,7 @@ def _main_mode(arguments: list[str], command: list[str] | None) -> int:
     flags = {name: getattr(options, name) for name in names}
     settings = load_settings(flags, os.environ, options.config)
     if options.once:
-        return _once(options)
+        return _once(options, settings)
     if options.replay or options.demo:
         return _replay(options, settings)
     request = _request(options, command)
@@ -186,6 +188,7 @@ def _check_combination(options: argparse.Namespace, command: list[str] | None) -
     for flag, needs, fits in (
         ("-p", "--workload", not options.parameters or options.workload),
         ("--json", "--once", not options.json or options.once),
+        ("--watch", "--once", not options.watch or options.once),
         ("--duration", "--record", not options.duration or options.record),
         ("--prometheus", "--record", not options.prometheus or options.record),
         ("--speed", "--replay or --demo", not options.speed or options.replay or options.demo),
@@ -456,30 +459,12 @@ def _need_terminal() -> None:
         raise _UsageError("the screen needs a terminal; use --record or --once without one")
 
 
-def _once(options: argparse.Namespace) -> int:
-    from gputui.sources.sampler import begin_reading
+def _once(options: argparse.Namespace, settings: Settings) -> int:
+    from gputui.once import print_once, watch
 
-    reading = begin_reading(options.only)
-    # Most of a reading is waiting: the rest is imported meanwhile.
-    from gputui.analysis.machine import machine_document, machine_lines, reason_lines
-    from gputui.analysis.machine_tables import machine_tables
-    from gputui.export.tables import to_text
-    from gputui.session import Session
-
-    session = Session()
-    session.apply(reading())
-    reason = session.header.gpu_unavailable_reason if session.header else None
-    if reason and reason.startswith("--only"):
-        raise _UsageError(reason)
-    if options.json:
-        _print_json(machine_document(session))
-        return 0
-    width = columns(sys.stdout)
-    print("\n".join(machine_lines(session)))
-    for table in machine_tables(session, width):
-        print(f"\n{to_text(table, width)}", end="")
-    reasons = reason_lines(session, width)
-    print("\n".join(["", *reasons] if reasons else []), end="\n" if reasons else "")
+    if options.watch:
+        return watch(options.only, settings.interval, as_json=options.json)
+    print_once(options.only, as_json=options.json)
     return 0
 
 

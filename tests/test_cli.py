@@ -76,6 +76,7 @@ def test_help_names_every_mode() -> None:
         (["--"], "nothing to run after --"),
         (["-p", "size=tiny"], "-p needs --workload"),
         (["--json"], "--json needs --once"),
+        (["--watch"], "--watch needs --once"),
         (["--duration", "5s"], "--duration needs --record"),
         (["--record", "--duration", "soon"], "--duration soon: give a time like 30s"),
         (["--record", "--duration", "0"], "--duration 0: give a time"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,30 @@ def gputui(machine: FakeMachine, library: Path):  # type: ignore[no-untyped-def]
         )
 
     return run
+
+
+@pytest.fixture
+def watching(machine: FakeMachine, library: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Starts `gputui --once --watch` ten times a second, with more words.
+
+    SIGINT is set back to its default: whoever runs the tests in the background ignores it.
+    """
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from gputui.cli import run; sys.exit(run(sys.argv[1:]))"
+    )
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", program, "--once", "--watch", "-i", "0.1", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=HERE.parent.parent,
+            env=os.environ | {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(machine.path)},
+        )
+
+    return start
 
 
 def test_the_document_has_every_field_and_a_reason_for_each_that_is_null(
@@ -133,3 +160,89 @@ def test_a_gpu_that_is_not_there_is_wrong_usage(gputui) -> None:  # type: ignore
     done = gputui("--once", "--only", "0", "7")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "gputui: --only 7: no such GPU, this machine has GPU 0\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_watched_each_line_is_a_document_until_a_signal(
+    machine: FakeMachine,
+    gputui,  # type: ignore[no-untyped-def]
+    watching: Callable[..., subprocess.Popen[str]],
+    number: int,
+) -> None:
+    machine.reset(2)
+    machine.write()
+    once = json.loads(gputui("--once", "--json").stdout)
+    with watching("--json") as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        documents = [json.loads(child.stdout.readline()) for _ in range(3)]
+        child.send_signal(number)
+        for line in child.stdout:
+            json.loads(line)
+        assert child.stderr.read() == ""
+    assert child.returncode == 0
+    assert len({document["time"] for document in documents}) == 3
+    for document in documents:
+        assert document.keys() == once.keys()
+        assert [gpu.keys() for gpu in document["gpus"]] == [gpu.keys() for gpu in once["gpus"]]
+        assert document["gpus"][1]["sm_active_percent"] == 97.0
+        assert document["gpus"][0]["ecc_uncorrected_lifetime"] is not None
+    assert machine.unfreed_samples == 0
+
+
+def test_watched_a_changed_figure_is_in_a_later_line(
+    machine: FakeMachine, watching: Callable[..., subprocess.Popen[str]]
+) -> None:
+    with watching("--json") as child:
+        assert child.stdout is not None
+        assert json.loads(child.stdout.readline())["gpus"][0]["power_watts"] == 612.345
+        machine.gpus[0]["nvmlDeviceGetPowerUsage"] = 5000
+        machine.write()
+        while json.loads(child.stdout.readline())["gpus"][0]["power_watts"] != 5.0:
+            pass
+        child.terminate()
+
+
+def test_watched_tables_have_an_empty_line_between_them(
+    watching: Callable[..., subprocess.Popen[str]],
+) -> None:
+    with watching() as child:
+        assert child.stdout is not None
+        lines = [child.stdout.readline()]
+        first = lines[0].split()[2:]  # the host and its driver, behind date and time
+        while (line := child.stdout.readline()).split()[2:] != first:
+            lines.append(line)
+        child.terminate()
+    assert line.split()[2:] == first
+    assert lines[-1] == "\n"
+    assert "GPUs\n" in lines
+
+
+def test_watched_a_reader_that_goes_or_stands_still_ends_it_quietly(
+    machine: FakeMachine, watching: Callable[..., subprocess.Popen[str]]
+) -> None:
+    machine.reset(8)
+    machine.write()
+    with watching("--json") as gone, watching("--json") as still:
+        for child in (gone, still):
+            assert child.stdout is not None
+            # Too small for one document, so that writing it has to wait.
+            fcntl.fcntl(child.stdout, fcntl.F_SETPIPE_SZ, 4096)
+            child.stdout.read(1)
+        assert gone.stdout is not None
+        gone.stdout.close()
+        assert gone.wait(60) == 0
+        still.terminate()
+        assert still.wait(60) == 0
+        for child in (gone, still):
+            assert child.stderr is not None
+            assert child.stderr.read() == ""
+
+
+def test_watching_a_gpu_that_is_not_there_is_wrong_usage(
+    watching: Callable[..., subprocess.Popen[str]],
+) -> None:
+    with watching("--only", "7") as child:
+        out, err = child.communicate()
+    assert (child.returncode, out) == (2, "")
+    assert err == "gputui: --only 7: no such GPU, this machine has GPU 0\n"
