@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ from gputui.journal import JournalReader
 from gputui.session import Session
 
 DATA = Path(__file__).parent / "data"
+
+
+def pytest_configure() -> None:
+    """Started in the background a shell has SIGINT ignored, which children would inherit."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
