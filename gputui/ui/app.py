@@ -160,6 +160,9 @@ class GputuiApp(App[None]):
     def _take(self) -> None:
         if self._source is None:
             return
+        if isinstance(self._source, Playback):
+            self._take_replayed(self._source)
+            return
         events = self._source.hub.take()
         # The session must hold still while an export reads it in a thread.
         if self._writing or (self.model.paused and len(self._held) < MOST_HELD_EVENTS):
@@ -171,8 +174,19 @@ class GputuiApp(App[None]):
         if not self.model.paused:
             self.main.draw()
 
+    def _take_replayed(self, playback: Playback) -> None:
+        """A replay that is halted makes no events but those that were asked for: none is held."""
+        if self._writing:
+            return  # what waits is taken when the export has ended
+        session, events = playback.take()
+        if session is not None:
+            self.model.session = session
+        self.model.session.apply(events)
+        self.model.paused = playback.is_paused
+        self.main.draw()
+
     def pause(self) -> None:
-        """Freeze the screen, or go on with all that came meanwhile."""
+        """Freeze the screen, or go on with all that came meanwhile; a replay's time itself."""
         self.model.paused = not self.model.paused
         if isinstance(self._source, Playback):
             self._source.is_paused = self.model.paused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
@@ -25,6 +26,7 @@ RUN = "Runs"
 SCREEN = "Screen"
 MACHINE = "Devices"
 MOVE = "Moving"
+REPLAY = "Replay"
 
 KEYS: tuple[Key, ...] = (
     Key(("1",), "1", "view('devices')", "Devices: GPUs, the host, GPU processes", VIEWS),
@@ -37,7 +39,14 @@ KEYS: tuple[Key, ...] = (
     Key(("left_square_bracket",), "[", "scroll_log(5)", "older lines of the log", RUN),
     Key(("right_square_bracket",), "]", "scroll_log(-5)", "newer lines of the log", RUN),
     Key(("e",), "e", "export", "export the summary to a file", RUN, "export"),
-    Key(("space",), "space", "pause", "freeze the screen; collecting goes on", SCREEN, "pause"),
+    Key(
+        ("space",),
+        "space",
+        "pause",
+        "freeze the screen; collecting goes on (a replay: halt it)",
+        SCREEN,
+        "pause",
+    ),
     Key(
         ("plus", "equals_sign"),
         "+",
@@ -85,6 +94,41 @@ KEYS: tuple[Key, ...] = (
     Key(("enter",), "Enter", "activate", "open or close a phase; details of a GPU or kernel", MOVE),
 )
 
+REPLAY_KEYS: tuple[Key, ...] = (
+    Key(("left_square_bracket",), "[", "replay_step(-1)", "halt, and a sample back", REPLAY),
+    Key(("right_square_bracket",), "]", "replay_step(1)", "halt, and a sample forward", REPLAY),
+    Key(("left_curly_bracket",), "{", "replay_skip(-10)", "10 s back", REPLAY),
+    Key(("right_curly_bracket",), "}", "replay_skip(10)", "10 s forward", REPLAY),
+    Key(("n",), "n", "replay_phase", "to the next change of phase", REPLAY),
+    Key(("N",), "N", "replay_event", "to the next start, exit or trouble", REPLAY),
+    Key(("left_parenthesis",), "(", "replay_log(5)", "older lines of the log", REPLAY),
+    Key(("right_parenthesis",), ")", "replay_log(-5)", "newer lines of the log", REPLAY),
+)
+"""Keys while a recording is played. A key that is also among KEYS does this then instead."""
+
+
+def keys_of(replays: bool) -> list[Key]:
+    """The keys that do something while a recording is played, or while none is."""
+    if not replays:
+        return list(KEYS)
+    taken = {name for key in REPLAY_KEYS for name in key.keys}
+    return [*(key for key in KEYS if not taken & set(key.keys)), *REPLAY_KEYS]
+
+
+def _names(keys: Iterable[Key]) -> frozenset[str]:
+    return frozenset(key.action.partition("(")[0] for key in keys)
+
+
+_KEYED = _names((*KEYS, *REPLAY_KEYS))
+_USED = {replays: _names(keys_of(replays)) for replays in (False, True)}
+
+
+def does(action: str, replays: bool) -> bool:
+    """Whether an action, given by its name alone, may be taken while a recording is played, or
+    while none is. Those without a key always may.
+    """
+    return action not in _KEYED or action in _USED[replays]
+
 
 def bindings() -> list[BindingType]:
     """The keys as Textual knows them."""
@@ -97,5 +141,5 @@ def bindings() -> list[BindingType]:
             show=False,
             priority=key.action == "quit_now" or "tab" in key.keys or "shift+tab" in key.keys,
         )
-        for key in KEYS
+        for key in (*KEYS, *REPLAY_KEYS)
     ]

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gputui.events import AnyEvent
+    from gputui.session import Session
     from gputui.sources.catalogue import Catalogue, Value
 
 
@@ -79,10 +80,48 @@ class Runner(Source, Protocol):
 
 @runtime_checkable
 class Playback(Source, Protocol):
-    """A source that plays what was recorded: it can be halted, and run at another speed."""
+    """A source that plays what was recorded: it can be halted, moved, run at another speed.
+
+    Every control returns at once; `take` gives what came of it.
+    """
 
     is_paused: bool
     speed: float
+
+    @property
+    def position_s(self) -> float:
+        """How far into the recording this is."""
+        ...
+
+    @property
+    def length_s(self) -> float:
+        """How long the recording is, as far as it has been read."""
+        ...
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it was read to its end."""
+        ...
+
+    def step(self, ticks: int = 1) -> None:
+        """Halt, and go on, or back, by so many samples."""
+        ...
+
+    def skip(self, seconds: float) -> None:
+        """Go forward, or back, from here."""
+        ...
+
+    def next_phase(self) -> None:
+        """Go to the next change of phase."""
+        ...
+
+    def next_event(self) -> None:
+        """Go to the next start, exit or trouble."""
+        ...
+
+    def take(self) -> tuple[Session | None, Sequence[AnyEvent]]:
+        """After a jump the session to go on from, once; and the events that came since."""
+        ...
 
 
 Connect = Callable[[Callable[[], None]], Source]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.ui.keys import KEYS
+from gputui.ui.keys import keys_of
 from gputui.ui.screens.dialog import Dialog, key_hints
 from gputui.ui.widgets.lines import Row, beside, wrap
 from gputui.ui.widgets.view import Details
@@ -87,10 +87,14 @@ class Help(Dialog[None]):
 
     widest = 150
 
+    def __init__(self, *, replays: bool) -> None:
+        super().__init__()
+        self._replays = replays
+
     def rows(self, width: int) -> list[Row]:
         """Keys by group, in two columns where there is room."""
         groups: dict[str, list[Row]] = {}
-        for key in KEYS:
+        for key in keys_of(self._replays):
             rows = groups.setdefault(key.group, [((key.group, "head"),)])
             rows.append(((f"{key.shown:<12} ", "key"), (key.help, "text")))
         blocks = [[*rows, ()] for rows in groups.values()]

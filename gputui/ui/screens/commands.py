@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual.screen import Screen
 
+from gputui.ui.keys import does
 from gputui.ui.source import Playback, Runner
 from gputui.ui.widgets.view import Model
 
@@ -74,6 +75,39 @@ class Commands(Screen[None]):
                 source.interval_s = shorter[-1]
             self.say(f"a sample every {source.interval_s:g} s")
         self.draw()
+
+    # --- a replay
+
+    @property
+    def replays(self) -> bool:
+        """Whether a recording is played."""
+        return isinstance(self.model.source, Playback)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Some keys have one meaning for a recording and another, or none, without."""
+        return does(action, self.replays) and super().check_action(action, parameters)
+
+    def action_replay_step(self, ticks: int) -> None:
+        """Halt, and go a sample on or back."""
+        if isinstance(self.model.source, Playback):
+            self.model.source.step(ticks)
+            self.model.paused = True
+            self.draw()
+
+    def action_replay_skip(self, seconds: int) -> None:
+        """Go on or back in time."""
+        if isinstance(self.model.source, Playback):
+            self.model.source.skip(seconds)
+
+    def action_replay_phase(self) -> None:
+        """Go to the next change of phase."""
+        if isinstance(self.model.source, Playback):
+            self.model.source.next_phase()
+
+    def action_replay_event(self) -> None:
+        """Go to the next start, exit or trouble."""
+        if isinstance(self.model.source, Playback):
+            self.model.source.next_event()
 
     # --- runs
 

@@ -217,11 +217,15 @@ class MainScreen(Commands):
         else:
             self.say("the log is hidden: l shows it")
 
+    def action_replay_log(self, lines: int) -> None:
+        """Scroll the log."""
+        self.action_scroll_log(lines)
+
     def action_help(self) -> None:
         """Every key."""
         from gputui.ui.screens.boxes import Help
 
-        self.app.push_screen(Help())
+        self.app.push_screen(Help(replays=self.replays))
 
     # --- what the keys lead to
 

@@ -69,10 +69,12 @@ class TopBar(Bar):
 
 
 def _state(model: Model, width: int) -> Row:
-    """What fits of: the run, PAUSED, the pace, the program's name. PAUSED comes first."""
+    """What fits of: PAUSED, where a replay is, the run, the pace, the program's name."""
     parts: list[Row] = []
     if model.paused:
         parts.append(((" PAUSED ", "tab-active"),))
+    if isinstance(model.source, Playback):
+        parts.append(((_place(model.source), "label"),))
     run = model.run
     if run is not None and run.is_active:
         text = f"▶ {fit(run.started.name, min(20, cell_len(run.started.name)))}"
@@ -87,9 +89,7 @@ def _state(model: Model, width: int) -> Row:
         good = run.ended.exit_code == 0
         text = "✓ run done" if good else "■ run stopped" if run.ended.stopped else "✗ run failed"
         parts.append(((text, "good" if good else "warn" if run.ended.stopped else "hot"),))
-    if isinstance(model.source, Playback):
-        parts.append(((f"replay ×{model.source.speed:g}", "label"),))
-    elif model.source is not None:
+    if model.source is not None and not isinstance(model.source, Playback):
         parts.append(((f"every {model.interval_s:g} s", "label"),))
     parts.append((("gputui", "title"),))
     kept: list[Span] = []
@@ -99,6 +99,19 @@ def _state(model: Model, width: int) -> Row:
             kept += [*part, ("  ", "text")]
             width -= size
     return (*kept[:-1], (" ", "text")) if kept else ()
+
+
+def _place(playback: Playback) -> str:
+    """Where a replay is, of how much (so far, while it is still being read), and its speed."""
+    more = "" if playback.is_read else "+"
+    return f"{_clock(playback.position_s)}/{_clock(playback.length_s)}{more} ×{playback.speed:g}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, tenths = divmod(int(max(0.0, seconds) * 10), 600)
+    hours, minutes = divmod(minutes, 60)
+    rest = f"{minutes:02d}:{tenths // 10:02d}" if hours else f"{minutes}:{tenths / 10:04.1f}"
+    return f"{hours}:{rest}" if hours else rest
 
 
 class KeyBar(Bar):
