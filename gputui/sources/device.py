@@ -13,7 +13,7 @@ from gputui.sources.facts import HOST_MEMORY, read_facts
 from gputui.sources.gpm import GpmReader, GpmReading
 from gputui.sources.instances import Instances
 from gputui.sources.library import GPU_IS_LOST, DriverError, Handle, Library, Memory
-from gputui.sources.occupants import list_occupants
+from gputui.sources.occupants import OccupantReader
 from gputui.sources.reading import DeviceReading, Fields
 from gputui.sources.status import SlowReading, Xids, read_pcie, read_status
 from gputui.sources.throttle import throttle_reasons
@@ -40,6 +40,7 @@ class Device:
         self._gpm_reason = ""
         self._instances: Instances | None = None
         self._xids: Xids | None = None
+        self._occupants = OccupantReader()
         self._nvlink = {name: CounterRate() for name in _NVLINK}
 
     @property
@@ -71,12 +72,13 @@ class Device:
         if self._instances is not None:
             self._instances.warm()
 
-    def poll(self, processes: bool) -> DeviceReading:
-        """One reading; with `processes`, also who is on the GPU."""
+    def poll(self, processes: bool, process_use: bool) -> DeviceReading:
+        """One reading; with `processes`, also who is on the GPU and what was last measured of
+        them; that is measured anew with `process_use`."""
         try:
             facts = self.open()
             assert self._handle is not None
-            return self._read(self._handle, facts, processes)
+            return self._read(self._handle, facts, processes, process_use)
         except DriverError as error:
             return DeviceReading.without(self.index, error.reason, self._facts_reasons)
 
@@ -124,7 +126,9 @@ class Device:
         self._xids = Xids(library, handle)
         return facts
 
-    def _read(self, handle: Handle, facts: GpuFacts, processes: bool) -> DeviceReading:
+    def _read(
+        self, handle: Handle, facts: GpuFacts, processes: bool, process_use: bool
+    ) -> DeviceReading:
         library = self._library
         fields = Fields(facts.mig_enabled)
         read = fields.read
@@ -177,11 +181,12 @@ class Device:
             nvlink_rx_bytes_per_s=counted("nvlink_rx_bytes_per_s"),
             nvlink_tx_bytes_per_s=counted("nvlink_tx_bytes_per_s"),
         )
+        instances = self._instances.handles if self._instances is not None else {}
         if not processes:
+            if process_use:
+                self._occupants.measure(library, handle, mig=bool(instances))
             return DeviceReading(sample, fields.reasons)
-        told = list_occupants(
-            library, handle, self._instances.handles if self._instances is not None else {}
-        )
+        told = self._occupants.list(library, handle, instances, measure=process_use)
         return DeviceReading(sample, fields.reasons, told.processes, told.use, told.reasons)
 
     def _read_memory(self, handle: Handle, facts: GpuFacts, fields: Fields) -> Memory | None:

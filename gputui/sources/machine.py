@@ -21,6 +21,7 @@ from gputui.events import (
 from gputui.sources.host import Host, host_facts
 from gputui.sources.nvml import Nvml
 from gputui.sources.processes import ProcessTable
+from gputui.sources.turns import Turns
 
 PROCESSES_EVERY_NS = 1_900_000_000
 """Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
@@ -68,6 +69,7 @@ class Machine:
         self._process_reasons: dict[str, str] = {}
         self._status_told = False
         self._processes_ns: int | None = None
+        self._use_turns = Turns([gpu.index for gpu in self._nvml.facts])
         self._cpu_ns = time.process_time_ns()
         self._cpu_since_ns = time.monotonic_ns()
         self._start_counters()
@@ -79,7 +81,7 @@ class Machine:
         statuses = self._nvml.statuses(0.0 if self._status_told else FIRST_STATUS_S)
         self._status_told = True
         processes_due = self._processes_due()
-        readings = self._nvml.poll(processes=processes_due)
+        readings = self._nvml.poll(processes_due, self._use_turns.take(time.monotonic_ns()))
         processes = None
         if processes_due:
             processes, self._process_reasons = self._processes.update(
@@ -118,7 +120,7 @@ class Machine:
 
     def _start_counters(self) -> None:
         self._nvml.statuses()
-        readings = self._nvml.poll(processes=True)
+        readings = self._nvml.poll(True, self._use_turns.take(time.monotonic_ns()))
         self._processes.update((reading.sample.index, reading) for reading in readings)
         self._host.sample()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -89,6 +89,22 @@ def _open_library(only: Sequence[int] | None, visible: str | None) -> _Opened:
     return _Opened(library, driver, cuda, indexes, reason)
 
 
+def missing_gpus(only: Sequence[int]) -> str | None:
+    """One line where `only` names GPUs that are not there; None too where no driver tells.
+
+    Leaves the driver started, so that what follows need not wait for it again.
+    """
+    opener: Worker[_Opened] = Worker("nvml-only")
+    opener.ask(lambda: _open_library(only, None))
+    try:
+        opened = opener.answer(time.monotonic() + OPEN_TIMEOUT_S)
+    except (TimeoutError, DriverError):
+        return None
+    finally:
+        opener.stop()
+    return opened.reason if opened.reason != _NO_GPU else None
+
+
 class Nvml:
     """The chosen GPUs. Opening never raises; `unavailable_reason` says what is not there.
 
@@ -133,8 +149,9 @@ class Nvml:
         self.unavailable_reason = opened.reason
         self._open_devices(opened.indexes, open_timeout_s)
 
-    def poll(self, processes: bool) -> list[DeviceReading]:
-        """One reading of each GPU, side by side; with `processes`, also who is on it.
+    def poll(self, processes: bool, process_use: Collection[int]) -> list[DeviceReading]:
+        """One reading of each GPU, side by side; with `processes`, also who is on it. What they
+        use is measured anew on the GPUs whose indexes are in `process_use`.
 
         A GPU that does not answer in time is waited for once, then left to itself until it
         does: its reading has nothing but the reason.
@@ -142,7 +159,9 @@ class Nvml:
         asked = {
             gpu.index
             for gpu in self._gpus
-            if gpu.worker.ask(functools.partial(gpu.device.poll, processes))
+            if gpu.worker.ask(
+                functools.partial(gpu.device.poll, processes, gpu.index in process_use)
+            )
         }
         until = time.monotonic() + self._poll_timeout_s
         readings = []

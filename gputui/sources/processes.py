@@ -23,6 +23,7 @@ _FOREIGN = (
 _DENIED = "this user may not look into some processes"
 _DEEPEST = 16
 """Ancestors that are followed: more is no launcher of anything."""
+_NOT_YET = "not measured of some processes yet: it is every few seconds"
 _NO_MEMORY = "the driver does not tell it for some processes (containers, MIG)"
 
 
@@ -113,7 +114,10 @@ class ProcessTable:
     ) -> ProcessSample:
         if process.memory_bytes is None:
             reasons["processes.gpu_memory_bytes"] = _NO_MEMORY
-        use = None if uses is None else uses.get(process.pid, _IDLE)
+        use = None if uses is None else uses.get(process.pid)
+        if uses is not None and use is None:
+            reasons.setdefault("processes.sm_percent", _NOT_YET)
+            reasons.setdefault("processes.memory_bandwidth_percent", _NOT_YET)
         return ProcessSample(
             pid=process.pid,
             gpu=gpu,
@@ -208,9 +212,6 @@ class _Details:
     host_memory_bytes: int | None = None
     start_time_ns: int | None = None
     parent_pid: int | None = None
-
-
-_IDLE = ProcessUse(0.0, 0.0, 0.0, 0.0)
 
 
 def _has_nvidia_device(pid: int) -> bool:

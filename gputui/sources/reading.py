@@ -32,6 +32,7 @@ STATUS_FIELDS = tuple(
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
     """What one GPU said at one tick. `processes` is None when it could not tell, or not asked.
+    `process_use` has every process that was there when it was measured.
 
     `reasons` says why fields are None, `process_reasons` the same of the processes' fields.
     """

@@ -65,6 +65,17 @@ static device_t mig_handle(int gpu, int instance) {
     return (device_t)(intptr_t)((instance + 1) * MIG_BASE + gpu + 1);
 }
 
+/* FAKE_NVML_CALLS, where set, names a file that gets a line "DEVICE FUNCTION" for each call. */
+static void note(int index, const char *function) {
+    char line[VALUE];
+    const char *path = getenv("FAKE_NVML_CALLS");
+    int file = path ? open(path, O_WRONLY | O_APPEND | O_CREAT, 0600) : -1;
+    if (file < 0) return;
+    int length = snprintf(line, sizeof line, "%d %s\n", index, function);
+    if (write(file, line, (size_t)length) != length) abort();
+    close(file);
+}
+
 static int ask(device_t device, const char *function, const char *detail, char *value) {
     char key[VALUE], place[32];
     int index = gpu_of(device), instance = instance_of(device);
@@ -74,6 +85,7 @@ static int ask(device_t device, const char *function, const char *detail, char *
     else snprintf(place, sizeof place, "%d.mig.%d", index, instance);
     if (device) snprintf(key, sizeof key, "%s.%s%s%s", place, function, *detail ? "." : "", detail);
     else snprintf(key, sizeof key, "%s", function);
+    note(index, function);
     for (;;) {
         if (!find(key, value)) return NOT_SUPPORTED;
         if (value[0] == '!') return atoi(value + 1);

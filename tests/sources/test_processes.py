@@ -6,16 +6,28 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
-from fake_machine import NO_PERMISSION, NOT_AVAILABLE_BYTES, NOT_SUPPORTED, FakeMachine, Probe
+from fake_machine import (
+    NO_PERMISSION,
+    NOT_AVAILABLE_BYTES,
+    NOT_SUPPORTED,
+    FakeMachine,
+    Probe,
+    Reading,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gputui.events import GpuSample
 from gputui.sources.library import GpuProcess, ProcessUse
 from gputui.sources.processes import ProcessTable
 from gputui.sources.reading import DeviceReading
+from gputui.sources.turns import LEAST_AGE_NS, MOST_AGE_NS, Turns
 
 NO_SUCH_PID = 2**22 + 5
 """Above the largest pid that Linux gives (pid_max's own limit)."""
@@ -174,6 +186,82 @@ def test_the_launchers_of_a_process_lead_up_from_it(child: subprocess.Popen[byte
     assert above[os.getpid()].user == psutil.Process().username()
     table.update([(0, reading())])
     assert table.launchers == ()
+
+
+@given(
+    count=st.integers(1, 40),
+    steps=st.lists(st.integers(100, 1500), min_size=1, max_size=60),
+)
+def test_gpus_take_turns_and_none_waits_long(count: int, steps: list[int]) -> None:
+    turns, now = Turns(range(count)), 10**15
+    assert turns.take(now) == set(range(count))
+    asked = dict.fromkeys(range(count), now)
+    share = max(2, (count + 3) // 4)
+    for step_ms in steps:
+        now += step_ms * 1_000_000
+        taken = turns.take(now)
+        assert len(taken) <= share
+        assert all(now - asked[member] >= LEAST_AGE_NS for member in taken)
+        asked |= dict.fromkeys(taken, now)
+        assert all(now - then <= MOST_AGE_NS for then in asked.values())
+
+
+def test_slow_ticks_ask_whom_they_must() -> None:
+    turns = Turns(range(8))
+    assert [len(turns.take(second * 10**9)) for second in range(0, 40, 10)] == [8] * 4
+
+
+def test_one_tick_measures_few_gpus_and_a_few_seconds_measure_all(
+    machine: FakeMachine,
+    own_probe: Callable[[], Probe],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = tmp_path / "calls"
+    monkeypatch.setenv("FAKE_NVML_CALLS", str(calls))
+    machine.reset(8)
+    for gpu in machine.gpus:
+        gpu["nvmlDeviceGetComputeRunningProcesses_v3"] = "50 1000"
+        gpu["nvmlDeviceGetProcessUtilization"] = "50 0 20"
+    machine.write()
+    probe = own_probe()
+    probe.send(do="start", interval_s=0.1)
+
+    def measured() -> dict[int, list[int]]:
+        """By GPU, the ticks that measured; each asks every GPU once for its utilization."""
+        ticks: Counter[int] = Counter()
+        found: dict[int, list[int]] = {}
+        for line in calls.read_text().splitlines():
+            gpu, _, function = line.partition(" ")
+            ticks[int(gpu)] += function == "nvmlDeviceGetUtilizationRates"
+            if function == "nvmlDeviceGetProcessUtilization":
+                tick = found.setdefault(int(gpu), [])
+                if ticks[int(gpu)] not in tick:  # asked for the size, then for the samples
+                    tick.append(ticks[int(gpu)])
+        return found
+
+    def all_again(_: Reading) -> bool:
+        return all(len(found) >= 2 for found in measured().values())
+
+    reading = probe.until(probe.events(), all_again)
+    processes = reading.sample.processes
+    assert {found[0] for found in measured().values()} == {1}  # at the opening, everyone
+    assert len(measured()) == 8
+    later = Counter(tick for found in measured().values() for tick in found[1:])
+    assert max(later.values()) <= 2
+    told = [e.processes for e in reading.events if getattr(e, "processes", None) is not None]
+    assert processes is None or len(processes) == 8
+    assert [process.sm_percent for process in told[0]] == [20.0] * 8
+
+
+def test_a_process_that_came_after_the_last_measurement_has_no_figure() -> None:
+    here = os.getpid()
+    processes, reasons = ProcessTable(verify=False).update(
+        [(0, DeviceReading(GpuSample(index=0), {}, (GpuProcess(here, 7),), {}))]
+    )
+    assert processes is not None
+    assert processes[0].sm_percent is None
+    assert "not measured" in reasons["processes.sm_percent"]
 
 
 def test_a_driver_that_will_not_list(machine: FakeMachine, probe: Probe) -> None:
