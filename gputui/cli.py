@@ -346,6 +346,8 @@ def _record(
     from gputui.journal import JournalError, TakenError, default_path, make_folder
     from gputui.record import RecordOptions, record
 
+    _check_only(options)
+
     def place() -> Path:
         found = default_path(request.name if request else "machine", time.time())
         make_folder(found.parent)
@@ -370,6 +372,16 @@ def _record(
             path = place()  # another gputui was quicker
 
 
+def _check_only(options: argparse.Namespace) -> None:
+    """Before anything is started or written."""
+    if options.only:
+        from gputui.sources.nvml import missing_gpus
+
+        reason = missing_gpus(options.only)
+        if reason:
+            raise _UsageError(reason)
+
+
 def _address(text: str) -> tuple[str, int]:
     from gputui.prometheus import parse_address
 
@@ -386,8 +398,8 @@ def _screen(
     _need_terminal()
     output = Path(options.output) if options.output else None
     limits = _limits(options)
-
     capture = _capture_options(options, request)
+    _check_only(options)
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -41,6 +41,7 @@ def gputui(machine: FakeMachine, library: Path):  # type: ignore[no-untyped-def]
 def watching(machine: FakeMachine, library: Path) -> Callable[..., subprocess.Popen[str]]:
     """Starts `gputui --once --watch` ten times a second, with more words.
 
+    The pipe it writes to is too small for the document of a few GPUs: writing has to wait.
     SIGINT is set back to its default: whoever runs the tests in the background ignores it.
     """
     program = (
@@ -53,6 +54,7 @@ def watching(machine: FakeMachine, library: Path) -> Callable[..., subprocess.Po
             [sys.executable, "-c", program, "--once", "--watch", "-i", "0.1", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            pipesize=4096,
             text=True,
             cwd=HERE.parent.parent,
             env=os.environ | {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(machine.path)},
@@ -226,8 +228,6 @@ def test_watched_a_reader_that_goes_or_stands_still_ends_it_quietly(
     with watching("--json") as gone, watching("--json") as still:
         for child in (gone, still):
             assert child.stdout is not None
-            # Too small for one document, so that writing it has to wait.
-            fcntl.fcntl(child.stdout, fcntl.F_SETPIPE_SZ, 4096)
             child.stdout.read(1)
         assert gone.stdout is not None
         gone.stdout.close()
@@ -237,6 +237,41 @@ def test_watched_a_reader_that_goes_or_stands_still_ends_it_quietly(
         for child in (gone, still):
             assert child.stderr is not None
             assert child.stderr.read() == ""
+
+
+def test_nothing_is_recorded_or_run_of_a_gpu_that_is_not_there(
+    gputui,  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "x.gputui"
+    there = tmp_path / "there"
+    words = ("--record", "--only", "9", "--trace", "-o", str(path), "--", "touch", str(there))
+    done = gputui(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gputui: --only 9: no such GPU, this machine has GPU 0\n"
+    done = gputui("--record", "--only", "9", XDG_DATA_HOME=str(tmp_path), HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"state", "fake"}
+    done = gputui("--record", "--only", "0", "-o", str(path), "--", "touch", str(there))
+    assert done.returncode == 0, done.stderr
+    assert path.exists()
+    assert there.exists()
+
+
+def test_the_screen_is_not_drawn_for_a_gpu_that_is_not_there(
+    machine: FakeMachine, library: Path
+) -> None:
+    environment = os.environ | {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(machine.path)}
+    terminal, side = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "gputui", "--only", "9"],
+        stdin=side, stdout=side, stderr=side, check=False, env=environment, cwd=HERE.parent.parent,
+    )  # fmt: skip
+    os.close(side)
+    seen = os.read(terminal, 65536)
+    os.close(terminal)
+    assert done.returncode == 2
+    assert seen == b"gputui: --only 9: no such GPU, this machine has GPU 0\r\n"
 
 
 def test_watching_a_gpu_that_is_not_there_is_wrong_usage(
