@@ -123,10 +123,14 @@ def load_catalogue() -> Catalogue:
 def parse_parameters(workload: Workload, words: Mapping[str, str]) -> dict[str, Value]:
     """The typed values of `words` (name → text as typed), without defaults.
 
-    Raises CatalogueError with one line that names the parameter, the value and what is allowed.
+    `preset=NAME` stands for the values of that preset, which the other words overrule. Raises
+    CatalogueError with one line that names the parameter, the value and what is allowed.
     """
     known = {parameter.name: parameter for parameter in workload.parameters}
     values: dict[str, Value] = {}
+    if "preset" in words and "preset" not in known:
+        values |= _preset(workload, words["preset"]).values
+        words = {name: text for name, text in words.items() if name != "preset"}
     for name, text in words.items():
         if name not in known:
             raise CatalogueError(
@@ -135,6 +139,17 @@ def parse_parameters(workload: Workload, words: Mapping[str, str]) -> dict[str, 
             )
         values[name] = parse_value(known[name], text)
     return values
+
+
+def _preset(workload: Workload, name: str) -> Preset:
+    for preset in workload.presets:
+        if preset.name == name:
+            return preset
+    names = [preset.name for preset in workload.presets]
+    raise CatalogueError(
+        f"{workload.name} has no preset {clean(name, 60)!r}{_nearest(name, names)}; "
+        f"known: {', '.join(names) or 'none'}"
+    )
 
 
 def parse_value(parameter: Parameter, text: str) -> Value:

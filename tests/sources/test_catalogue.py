@@ -36,6 +36,16 @@ def test_typed_values_come_out_of_words(catalogue: Catalogue) -> None:
     }
 
 
+def test_a_preset_stands_for_its_values_and_words_overrule_it(catalogue: Catalogue) -> None:
+    workload = catalogue.find("inference")
+    preset = workload.presets[0]
+    assert preset.values
+    words = {"seed": "7", "preset": preset.name}
+    assert parse_parameters(workload, words) == {**preset.values, "seed": 7}
+    with pytest.raises(CatalogueError, match="has no preset 'nope'"):
+        parse_parameters(workload, {"preset": "nope"})
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
