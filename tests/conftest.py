@@ -14,9 +14,13 @@ DATA = Path(__file__).parent / "data"
 
 
 def pytest_configure() -> None:
-    """Started in the background a shell has SIGINT ignored, which children would inherit."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Started in the background or by nohup, signals are ignored, which children would inherit.
+
+    A handler that does nothing keeps them from this process and is not inherited.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(autouse=True)
