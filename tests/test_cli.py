@@ -101,6 +101,12 @@ def test_wrong_usage_is_one_line_and_status_2(words: list[str], message: str) ->
     one_line(gputui(*words), 2, message)
 
 
+def test_wrong_usage_leaves_no_file_behind(tmp_path: Path) -> None:
+    words = ["--record", "--trace", "-o", str(tmp_path / "x.gputui"), "--duration", "soon"]
+    one_line(gputui(*words), 2, "--duration soon")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -1,0 +1,159 @@
+"""Watching what happens now: on the screen, or recorded without one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputui.commands.requests import capture_options
+from gputui.commands.words import UsageError, seconds, size_bytes
+
+if TYPE_CHECKING:
+    from gputui.capture.options import CaptureOptions
+    from gputui.journal import Limits
+    from gputui.settings import Settings
+    from gputui.sources.live import LiveOptions
+    from gputui.sources.run import RunRequest
+    from gputui.ui import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What was typed, and what it asks to be run."""
+
+    options: argparse.Namespace
+    settings: Settings
+    request: RunRequest | None
+    arguments: list[str]
+    command: list[str] | None
+
+
+def record(watch: Watch) -> int:
+    """Record without a screen; the exit status."""
+    import time
+
+    from gputui.journal import JournalError, TakenError, default_path, make_folder
+    from gputui.record import RecordOptions
+    from gputui.record import record as run
+
+    options, request = watch.options, watch.request
+    _check_only(options)
+
+    def place() -> Path:
+        found = default_path(request.name if request else "machine", time.time())
+        make_folder(found.parent)
+        return found
+
+    path = None if options.output == "-" else Path(options.output) if options.output else place()
+    duration = seconds(options.duration, "--duration") if options.duration else None
+    address = _address(options.prometheus) if options.prometheus else None
+    limits = _limits(options)
+    capture = capture_options(options, request)
+    pass_through = watch.command is not None and path is not None
+    live = _live_options(watch, capture, path, pass_through=pass_through)
+    while True:
+        try:
+            return run(RecordOptions(path, live, request, duration, limits, address))
+        except JournalError as error:
+            if live.trace is not None:
+                live.trace.discard()
+            if options.output or not isinstance(error, TakenError):
+                raise
+            path = place()  # another gputui was quicker
+
+
+def screen(watch: Watch) -> int:
+    """Show the machine and what is run on it; the exit status."""
+    from gputui.commands.screen import need_terminal, run_screen
+
+    need_terminal()
+    options, request = watch.options, watch.request
+    output = Path(options.output) if options.output else None
+    limits = _limits(options)
+    capture = capture_options(options, request)
+    _check_only(options)
+
+    def connect(notify: Callable[[], None]) -> Source:
+        # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
+        import time
+
+        from gputui.journal import JournalError, JournalWriter, RunRecorder, default_path
+        from gputui.sources.live import Live
+
+        watching = _live_options(watch, capture, output, pass_through=False)
+        try:
+            recording = (
+                JournalWriter(output, limits)
+                if output
+                else RunRecorder(lambda name: default_path(name, time.time()), limits)
+            )
+        except JournalError:
+            if watching.trace is not None:
+                watching.trace.discard()
+            raise
+        live = Live(notify, recording, watching)
+        if request is not None:
+            live.start_run(request)
+        return live
+
+    return run_screen(connect, watch.settings, shows_run=request is not None)
+
+
+def _check_only(options: argparse.Namespace) -> None:
+    """Before anything is started or written."""
+    if options.only:
+        from gputui.sources.nvml import missing_gpus
+
+        reason = missing_gpus(options.only)
+        if reason:
+            raise UsageError(reason)
+
+
+def _live_options(
+    watch: Watch, capture: CaptureOptions, path: Path | None, *, pass_through: bool
+) -> LiveOptions:
+    """Opens the trace beside `path` where one was asked for: last, once nothing can be wrong."""
+    from gputui.sources.live import LiveOptions
+
+    options, command = watch.options, watch.command
+    trace = None
+    if options.trace:
+        if path is None:
+            raise UsageError("--trace needs a file to lie beside: give -o FILE")
+        from gputui.sources.trace import TraceWriter, trace_path
+
+        limit = size_bytes(options.trace_limit or "1G", "--trace-limit")
+        trace = TraceWriter(trace_path(path), limit)
+    typed = [*watch.arguments, "--", *command] if command else watch.arguments
+    return LiveOptions(
+        interval_s=watch.settings.interval,
+        only=tuple(options.only) if options.only else None,
+        arguments=("gputui", *typed),
+        capture=capture,
+        pass_through=pass_through,
+        trace=trace,
+    )
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    from gputui.journal import Limits
+
+    rotate = options.rotate or ""
+    by_time = rotate.endswith(("s", "m", "h"))
+    most = size_bytes(options.max_size, "--max-size") if options.max_size else None
+    if options.output == "-" and (rotate or most):
+        raise UsageError("--rotate and --max-size need a file: standard output has no size")
+    return Limits(
+        rotate_bytes=size_bytes(rotate, "--rotate") if rotate and not by_time else None,
+        rotate_ns=int(seconds(rotate, "--rotate") * 1e9) if by_time else None,
+        max_bytes=most,
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    from gputui.prometheus import parse_address
+
+    return parse_address(text)
