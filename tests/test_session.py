@@ -25,7 +25,8 @@ from gputui.events import (
     RunProgress,
     RunResult,
 )
-from gputui.session import HISTORY_SAMPLES, LOG_LINES, Session
+from gputui.export.write import export_text, summary_text
+from gputui.session import HISTORY_SAMPLES, LOG_LINES, MAX_LEVELS, MAX_PATH, Session
 from tests.events_for_tests import (
     at,
     attached,
@@ -236,3 +237,31 @@ def test_device_numbers_stand_for_what_the_process_could_see() -> None:
     assert {index: d.busy_ns for index, d in session.run.devices.items()} == {3: 1, 2: 2, 0: 3}
     # The first process sees one GPU alone: its number 1 names none, and stays as it is.
     assert {key.process: key.device for key in session.run.kernels} == {1: 1, 2: 0, 3: 1}
+
+
+def test_ranges_nested_without_end_stop_at_a_level_and_the_rest_is_counted() -> None:
+    deep = [defined(1 + i, f"level {i}", parent=i) for i in range(MAX_LEVELS + 100)]
+    inside = CaptureDelta(
+        time_ns=at(2),
+        process=1,
+        ranges=(RangeDelta(range=MAX_LEVELS, cpu=times(5)), RangeDelta(range=MAX_LEVELS + 1)),
+    )
+    session = folded(header(), run_started(), attached(), *deep, inside)
+    run = session.run
+    assert run is not None
+    assert sorted(run.ranges) == list(range(1, MAX_LEVELS + 1))
+    assert run.ranges[MAX_LEVELS].depth == MAX_LEVELS - 1
+    assert run.ranges[MAX_LEVELS].children == []
+    assert session.unknown_references == 100 + 1
+    assert "level 511" in summary_text(session, run)
+    for name in ("csv", "json", "md", "html"):
+        assert export_text(session, run, name)
+
+
+def test_paths_of_nested_ranges_stay_bounded() -> None:
+    deep = [defined(1 + i, "n" * 4000, parent=i) for i in range(10)]
+    session = folded(header(), run_started(), attached(), *deep)
+    run = session.run
+    assert run is not None
+    assert max(len(node.path) for node in run.ranges.values()) <= MAX_PATH
+    assert (len(run.ranges), session.unknown_references) == (2, 8)

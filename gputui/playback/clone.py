@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from copy import copy as shallow_copy
 from typing import Any
 
 from gputui.session import Session
@@ -19,9 +20,7 @@ def clone(session: Session) -> Session:
     copy = Session()
     known: dict[int, Any] = {id(session): copy}
     for name, value in vars(session).items():
-        # Tables of methods belong to the session that made them.
-        if name != "_folds":
-            setattr(copy, name, _copied(value, known))
+        setattr(copy, name, _copied(value, known))
     return copy
 
 
@@ -49,10 +48,10 @@ def _copied(value: Any, known: dict[int, Any]) -> Any:
         known[id(value)] = copy = deque(value, value.maxlen)
         return copy
     if kind.__module__.startswith("gputui.") and not _is_frozen(kind):
-        thing = kind.__new__(kind)
+        thing = shallow_copy(value)
         known[id(value)] = thing
         for name in _attributes(value):
-            object.__setattr__(thing, name, _copied(getattr(value, name), known))
+            setattr(thing, name, _copied(getattr(value, name), known))
         return thing
     return value
 

@@ -1,0 +1,228 @@
+"""How what the capture library saw is folded in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from gputui.distributions import Accumulator
+from gputui.events import (
+    ApiDelta,
+    CaptureDelta,
+    DeviceDelta,
+    KernelDefined,
+    KernelDelta,
+    LaunchDelta,
+    Mark,
+    MemoryOperationDelta,
+    RangeDefined,
+    RangeDelta,
+    StepTimeline,
+)
+from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.session.run import Device, LaunchTimes, Range, Run, TimeAndSize
+from gputui.visible_devices import visible_gpus
+
+if TYPE_CHECKING:
+    from gputui.session.session import Session
+
+_Key = TypeVar("_Key")
+
+MAX_LEVELS = 512
+"""Ranges one inside the other; what lies deeper is left out and counted as unknown."""
+
+MAX_PATH = 8192
+"""Characters of a range's path; a range with a longer one is left out in the same way."""
+
+
+def range_defined(session: Session, event: RangeDefined) -> None:
+    """A node of the range tree, below one that is known."""
+    run = session.run_of_process(event.process, event.time_ns)
+    if run is None:
+        return
+    parent = run.ranges.get(event.parent)
+    if event.range in session.runs_of_ranges or (event.parent and parent is None):
+        session.unknown_references += 1
+        return
+    node = Range(event, path=event.name)
+    if parent is not None:
+        node.depth = parent.depth + 1
+        # Every node carries its path: without bounds a small file of deep ranges would take
+        # memory that grows with the square of its size.
+        if node.depth >= MAX_LEVELS or len(parent.path) + 1 + len(event.name) > MAX_PATH:
+            session.unknown_references += 1
+            return
+        node.path = f"{parent.path}/{event.name}"
+        parent.children.append(event.range)
+    else:
+        run.roots.append(event.range)
+    run.ranges[event.range] = node
+    session.runs_of_ranges[event.range] = run
+
+
+def kernel_defined(session: Session, event: KernelDefined) -> None:
+    """A kernel's name."""
+    session.kernel_names[event.kernel] = event
+
+
+def mark(session: Session, event: Mark) -> None:
+    """An instant with a name."""
+    if run := session.run_of_process(event.process, event.time_ns):
+        run.marks.append(event)
+
+
+def step(session: Session, event: StepTimeline) -> None:
+    """The last whole step of a process."""
+    if run := session.run_of_process(event.process, event.time_ns):
+        run.steps[event.process] = event
+
+
+def delta(session: Session, event: CaptureDelta) -> None:
+    """What one process did since its last delta."""
+    run = session.run_of_process(event.process, event.time_ns)
+    if run is None:
+        return
+    process = run.processes[event.process]
+    process.records += event.records
+    process.dropped += event.dropped
+    process.unattributed += event.unattributed
+    process.callback_ns += event.callback_ns
+    process.reader_cpu_ns += event.reader_cpu_ns
+    process.traced_ns += event.traced_ns
+    process.paused_ns += event.paused_ns
+    for ranges in event.ranges:
+        _range_delta(session, run, ranges)
+    for kernels in event.kernels:
+        _kernel_delta(session, run, run.kernels, kernels)
+    for kernels in event.kernels_beside:
+        _kernel_delta(session, run, run.kernels_beside, kernels)
+    for entry in event.range_kernels:
+        if _knows_range(session, run, entry.range):
+            key = (entry.range, entry.kernel)
+            run.kernel_instances[key] = run.kernel_instances.get(key, 0) + entry.instances
+    for launches in event.launches:
+        _launch_delta(session, run, launches)
+    for operations in event.memory_operations:
+        _memory_operation_delta(session, run, operations)
+    for calls in event.api:
+        _api_delta(session, run, calls)
+    for devices in event.devices:
+        _device_delta(session, run, devices)
+    _open_ranges(run, event)
+
+
+def _gpu_of(session: Session, run: Run, number: int, device: int) -> int:
+    """The machine's index of a process's CUDA device number."""
+    process = run.processes.get(number)
+    visible = process.attached.visible_devices if process else None
+    if visible is None:
+        return device
+    key = visible, device
+    if key not in session.gpus_of_numbers:
+        uuids = {index: gpu.facts.uuid for index, gpu in session.gpus.items()}
+        gpus = visible_gpus(visible, uuids)
+        session.gpus_of_numbers[key] = gpus[device] if device < len(gpus) else device
+    return session.gpus_of_numbers[key]
+
+
+def _knows_range(session: Session, run: Run, number: int) -> bool:
+    if number and number not in run.ranges:
+        session.unknown_references += 1
+        return False
+    return True
+
+
+def _range_delta(session: Session, run: Run, delta: RangeDelta) -> None:
+    node = run.ranges.get(delta.range)
+    if node is None:
+        session.unknown_references += 1
+        return
+    if delta.cpu:
+        node.cpu.add(delta.cpu)
+    if delta.projected:
+        node.projected.add(delta.projected)
+    node.gpu_busy_ns += delta.gpu_busy_ns
+    node.gpu_total_ns += delta.gpu_total_ns
+    node.projected_range_ns += delta.projected_range_ns
+    node.gpu_operations += delta.gpu_operations
+    node.levels += delta.levels
+    node.children_with_work += delta.children
+
+
+def _kernel_delta(
+    session: Session, run: Run, kernels: dict[KernelKey, Accumulator], delta: KernelDelta
+) -> None:
+    if _knows_range(session, run, delta.range):
+        key = KernelKey(
+            delta.process,
+            delta.range,
+            delta.kernel,
+            _gpu_of(session, run, delta.process, delta.device),
+            delta.inherited,
+            delta.thread,
+        )
+        _sum(kernels, key).add(delta.time)
+
+
+def _launch_delta(session: Session, run: Run, delta: LaunchDelta) -> None:
+    device = _gpu_of(session, run, delta.process, delta.device)
+    key = LaunchKey(delta.process, delta.thread, device, delta.name, delta.kernel)
+    times = run.launches.get(key)
+    if times is None:
+        times = run.launches[key] = LaunchTimes()
+    times.total.add(delta.total)
+    times.call.add(delta.call)
+    times.kernel.add(delta.kernel_time)
+    if delta.queue:
+        times.queue.add(delta.queue)
+
+
+def _memory_operation_delta(session: Session, run: Run, delta: MemoryOperationDelta) -> None:
+    if _knows_range(session, run, delta.range):
+        key = MemoryOperationKey(
+            delta.process,
+            delta.range,
+            delta.operation,
+            _gpu_of(session, run, delta.process, delta.device),
+            delta.source_kind,
+            delta.destination_kind,
+            delta.inherited,
+        )
+        both = run.memory_operations.get(key)
+        if both is None:
+            both = run.memory_operations[key] = TimeAndSize()
+        both.time.add(delta.time)
+        both.size.add(delta.size)
+
+
+def _api_delta(session: Session, run: Run, delta: ApiDelta) -> None:
+    if _knows_range(session, run, delta.range):
+        key = ApiKey(delta.process, delta.range, delta.name, delta.inherited)
+        _sum(run.api, key).add(delta.time)
+
+
+def _sum(sums: dict[_Key, Accumulator], key: _Key) -> Accumulator:
+    found = sums.get(key)
+    if found is None:
+        found = sums[key] = Accumulator()
+    return found
+
+
+def _device_delta(session: Session, run: Run, delta: DeviceDelta) -> None:
+    index = _gpu_of(session, run, delta.process, delta.device)
+    device = run.devices.setdefault(index, Device())
+    device.busy_ns += delta.busy_ns
+    device.operations += delta.operations
+    if device.first_start_ns is None or delta.first_start_ns < device.first_start_ns:
+        device.first_start_ns = delta.first_start_ns
+    if device.last_end_ns is None or delta.last_end_ns > device.last_end_ns:
+        device.last_end_ns = delta.last_end_ns
+
+
+def _open_ranges(run: Run, event: CaptureDelta) -> None:
+    now_open = {entry.range: entry.since_ns for entry in event.open_ranges}
+    for number, node in run.ranges.items():
+        if node.definition.process == event.process:
+            since_ns = now_open.get(number)
+            if node.depth == 0 and since_ns is not None and since_ns != node.open_since_ns:
+                run.phase_starts.append((since_ns, node.definition.name))
+            node.open_since_ns = since_ns

@@ -1,0 +1,155 @@
+"""One child and all that was captured of it and its children."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+import msgspec
+
+from gputui.distributions import Accumulator
+from gputui.events import (
+    Mark,
+    ProcessAttached,
+    ProcessDetached,
+    RangeDefined,
+    RunEnded,
+    RunProgress,
+    RunResult,
+    RunStarted,
+    StepTimeline,
+)
+from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.session.spread import Spread
+
+LOG_LINES = 5000
+"""Lines of a child's output kept in memory; the journal has them all."""
+
+MARKS = 1000
+
+PHASE_STARTS = 1000
+"""Starts of outermost ranges kept for the time axes, the newest."""
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One line of the child's output."""
+
+    time_ns: int
+    stream: Literal["stdout", "stderr", "gputui"]
+    text: str
+
+
+class Range(msgspec.Struct):
+    """A node of the range tree with all that was seen in it."""
+
+    definition: RangeDefined
+    children: list[int] = msgspec.field(default_factory=list)
+    depth: int = 0
+    path: str = ""
+    cpu: Accumulator = msgspec.field(default_factory=Accumulator)
+    projected: Accumulator = msgspec.field(default_factory=Accumulator)
+    gpu_busy_ns: int = 0
+    gpu_total_ns: int = 0
+    projected_range_ns: int = 0
+    gpu_operations: int = 0
+    levels: int = 0
+    children_with_work: int = 0
+    """As in RangeDelta, where the last is `children`: sums over projected instances."""
+    open_since_ns: int | None = None
+
+
+class LaunchTimes(msgspec.Struct):
+    """From the call to the kernel's end, as LaunchDelta has it."""
+
+    total: Accumulator = msgspec.field(default_factory=Accumulator)
+    call: Accumulator = msgspec.field(default_factory=Accumulator)
+    queue: Accumulator = msgspec.field(default_factory=Accumulator)
+    kernel: Accumulator = msgspec.field(default_factory=Accumulator)
+
+
+class TimeAndSize(msgspec.Struct):
+    """Durations and bytes of one kind of memory operation."""
+
+    time: Accumulator = msgspec.field(default_factory=Accumulator)
+    size: Accumulator = msgspec.field(default_factory=Accumulator)
+
+
+class Device(msgspec.Struct):
+    """What the captured processes did to one GPU."""
+
+    busy_ns: int = 0
+    operations: int = 0
+    first_start_ns: int | None = None
+    last_end_ns: int | None = None
+
+
+class Process(msgspec.Struct):
+    """A traced process of a run."""
+
+    attached: ProcessAttached
+    detached: ProcessDetached | None = None
+    records: int = 0
+    dropped: int = 0
+    unattributed: int = 0
+    callback_ns: int = 0
+    reader_cpu_ns: int = 0
+    traced_ns: int = 0
+    paused_ns: int = 0
+
+
+class Run(msgspec.Struct):
+    """One child and all that was captured of it and its children."""
+
+    started: RunStarted
+    ended: RunEnded | None = None
+    progress: RunProgress | None = None
+    stage_started_ns: int = 0
+    metrics: dict[str, float | int | str | bool | None] = msgspec.field(default_factory=dict)
+    result: RunResult | None = None
+    log: deque[LogLine] = msgspec.field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    log_lines: int = 0
+    processes: dict[int, Process] = msgspec.field(default_factory=dict)
+    ranges: dict[int, Range] = msgspec.field(default_factory=dict)
+    roots: list[int] = msgspec.field(default_factory=list)
+    kernels: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
+    kernels_beside: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
+    """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
+    kernel_instances: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
+    """(range, kernel) → the range's instances that launched the kernel."""
+    launches: dict[LaunchKey, LaunchTimes] = msgspec.field(default_factory=dict)
+    memory_operations: dict[MemoryOperationKey, TimeAndSize] = msgspec.field(default_factory=dict)
+    api: dict[ApiKey, Accumulator] = msgspec.field(default_factory=dict)
+    devices: dict[int, Device] = msgspec.field(default_factory=dict)
+    gpu_spreads: dict[tuple[int, str], Spread] = msgspec.field(default_factory=dict)
+    throttle_samples: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
+    steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
+    marks: deque[Mark] = msgspec.field(default_factory=lambda: deque(maxlen=MARKS))
+    phase_starts: deque[tuple[int, str]] = msgspec.field(
+        default_factory=lambda: deque(maxlen=PHASE_STARTS)
+    )
+    """(when, name) of the outermost ranges that were open when a delta came."""
+    updated_ns: int = 0
+
+    @property
+    def parameters(self) -> dict[str, str | int | float | bool | None]:
+        """What was asked for, with the workload's defaults once it has told them."""
+        asked: dict[str, str | int | float | bool | None] = dict(self.started.parameters)
+        return self.result.parameters if self.result else asked
+
+    @property
+    def traced_share(self) -> float:
+        """How much of the time kernels were traced: 1 unless a duty cycle was asked for."""
+        paused = sum(process.paused_ns for process in self.processes.values())
+        traced = sum(process.traced_ns for process in self.processes.values())
+        return traced / (traced + paused) if paused else 1.0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the child is still there."""
+        return self.ended is None
+
+    @property
+    def duration_ns(self) -> int:
+        """From the start to the end, or to the newest event while it runs."""
+        end = self.ended.time_ns if self.ended else self.updated_ns
+        return max(0, end - self.started.time_ns)

@@ -1,0 +1,97 @@
+"""The state that views read, and the table of who folds what into it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gputui import events
+from gputui.events import (
+    AnyEvent,
+    Header,
+    HostSample,
+    KernelDefined,
+    LauncherSample,
+    ProcessSample,
+)
+from gputui.history import LongHistory
+from gputui.session import capture, machine, runs
+from gputui.session.gpu import HISTORY_SAMPLES, Gpu
+from gputui.session.run import Run
+
+HOST_CHART_FIELDS = ("cpu_percent", "memory_used_bytes")
+
+
+class Session:
+    """The state that views read. Events about a run or range that is not known are counted in
+    `unknown_references` and otherwise left out: a cut or hostile file cannot break the fold.
+    """
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.time_ns = 0
+        self.gpus: dict[int, Gpu] = {}
+        self.host: HostSample | None = None
+        self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
+        self.host_long_history = LongHistory(HOST_CHART_FIELDS)
+        self.host_unavailable: dict[str, str] = {}
+        self.processes: tuple[ProcessSample, ...] = ()
+        self.launchers: tuple[LauncherSample, ...] = ()
+        self.own_cpu_percent: float | None = None
+        self.runs: dict[int, Run] = {}
+        self.kernel_names: dict[int, KernelDefined] = {}
+        self.samples = 0
+        self.unknown_references = 0
+        # What the folds look things up in.
+        self.runs_of_processes: dict[int, Run] = {}
+        self.runs_of_ranges: dict[int, Run] = {}
+        self.gpus_of_numbers: dict[tuple[str, int], int] = {}
+
+    @property
+    def run(self) -> Run | None:
+        """The newest run, None before the first."""
+        return next(reversed(self.runs.values()), None)
+
+    def apply(self, events: Iterable[AnyEvent]) -> None:
+        """Fold `events` in, in order."""
+        for event in events:
+            self.time_ns = max(self.time_ns, event.time_ns)
+            _FOLDS[type(event)](self, event)
+
+    def known_run(self, number: int, time_ns: int) -> Run | None:
+        """The run of this number, which was alive at `time_ns`; None, counted, if unknown."""
+        return self._alive(self.runs.get(number), time_ns)
+
+    def run_of_process(self, process: int, time_ns: int) -> Run | None:
+        """The same for the run that a traced process belongs to."""
+        return self._alive(self.runs_of_processes.get(process), time_ns)
+
+    def _alive(self, run: Run | None, time_ns: int) -> Run | None:
+        if run is None:
+            self.unknown_references += 1
+        else:
+            run.updated_ns = max(run.updated_ns, time_ns)
+        return run
+
+
+_FOLDS: dict[type, Callable[[Session, Any], None]] = {
+    events.Header: machine.header,
+    events.MachineSample: machine.sample,
+    events.GpuStatus: machine.gpu_status,
+    events.GpuUnavailable: machine.gpu_unavailable,
+    events.HostUnavailable: machine.host_unavailable,
+    events.RunStarted: runs.started,
+    events.RunProgress: runs.progress,
+    events.RunMetrics: runs.metrics,
+    events.RunResult: runs.result,
+    events.RunOutput: runs.output,
+    events.RunEnded: runs.ended,
+    events.ProcessAttached: runs.process_attached,
+    events.ProcessDetached: runs.process_detached,
+    events.RangeDefined: capture.range_defined,
+    events.KernelDefined: capture.kernel_defined,
+    events.CaptureDelta: capture.delta,
+    events.Mark: capture.mark,
+    events.StepTimeline: capture.step,
+}
