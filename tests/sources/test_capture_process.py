@@ -268,6 +268,20 @@ def test_a_driver_call_inside_a_runtime_call_is_not_listed(program, driver_first
     assert traced.account().kernels == {(place, False, "gemm", 0): (1, 4)}
 
 
+def test_a_driver_call_of_its_own_is_listed_once_two_flushes_brought_no_call_around_it(program):
+    traced = Traced(program)
+    traced.feed([program.call(2, 4, 6, name="cuLaunchKernelEx", driver=True)])
+    traced.feed([program.call(5, 6, 7, name="cuLaunchKernel", driver=True), program.flush(8)])
+    traced.collect()
+    assert traced.account().calls == {}
+    traced.feed([program.flush(9), program.call(4, 7, 7)])
+    traced.collect()
+    assert traced.account().calls == {
+        (None, False, "cuLaunchKernelEx"): (1, 2),
+        (None, False, "cudaLaunchKernel"): (1, 3),
+    }
+
+
 def test_a_thread_without_ranges_inherits_from_the_main_thread(program):
     traced = Traced(program)
     run = traced.finish(

@@ -20,7 +20,7 @@ from gputui.sources.capture.arrays import (
 )
 from gputui.sources.capture.attribution import Placement, place
 from gputui.sources.capture.correlation import CALL, CallWindow
-from gputui.sources.capture.instances import Instances
+from gputui.sources.capture.instances import SETTLED_FLUSHES, Instances
 from gputui.sources.capture.lanes import Lanes
 from gputui.sources.capture.names import api_name, is_launch
 from gputui.sources.capture.nodes import Nodes
@@ -28,7 +28,7 @@ from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import NO_NODE
 
 NESTED_NS = 2_000_000_000
-"""How long a driver call waits for the runtime call around it, which returns later."""
+"""How long at most a driver call waits for the runtime call around it, which returns later."""
 
 MAX_NAMES = 4096
 MAX_OTHERS = 500_000
@@ -37,8 +37,11 @@ MAX_OTHERS = 500_000
 OTHER = np.dtype([("sequence", "i8"), ("instance", "i8"), ("node", "i8")])
 """A further domain's innermost range around a call."""
 
-_NESTED = np.dtype([("correlation", "u4"), ("key", "i8"), ("duration", "i8"), ("read", "i8")])
-"""A driver call of which it is not known yet whether a runtime call made it."""
+_NESTED = np.dtype(
+    [("correlation", "u4"), ("key", "i8"), ("duration", "i8"), ("read", "i8"), ("flushes", "i8")]
+)
+"""A driver call of which it is not known yet whether a runtime call made it: when it was read,
+and how many flushes had ended by then."""
 
 _NAME_BITS = 16
 _RUNTIME = 0
@@ -74,13 +77,17 @@ class Calls:
 
         Gives the calls that are new in the window, for operations that came before their call.
         """
+        new = self._drop_nested(records) if len(records) else records
+        # After the runtime calls of the batch have claimed theirs.
         self._release_driver_calls(now_ns - NESTED_NS)
-        if not len(records):
-            return np.empty(0, CALL)
+        return self._add(new, new["sub"] == _RUNTIME, now_ns)
+
+    def _drop_nested(self, records: Slots) -> Slots:
+        """The records less the driver calls that a runtime call made: they have its id, and
+        nsys does not list them. Those held from earlier batches go too."""
         is_runtime = records["sub"] == _RUNTIME
         correlations = np.ascontiguousarray(records["correlation"])
         runtime_ids = correlations[is_runtime]
-        # A driver call inside a runtime call has the same id; nsys does not list it.
         nested = np.zeros(len(records), np.bool_)
         if not is_runtime.all():
             driver_ids = correlations[~is_runtime]
@@ -88,10 +95,7 @@ class Calls:
             nested[~is_runtime] |= self.window.runtime_calls(driver_ids)
         if len(self._nested):
             self._nested = pick(self._nested, ~np.isin(self._nested["correlation"], runtime_ids))
-        if nested.any():
-            records = pick(records, ~nested)
-            is_runtime = is_runtime[~nested]
-        return self._add(records, is_runtime, now_ns)
+        return pick(records, ~nested) if nested.any() else records
 
     def _add(self, records: Slots, is_runtime: Bools, now_ns: int) -> Slots:
         if not len(records):
@@ -176,13 +180,16 @@ class Calls:
             held["key"] = keys
             held["duration"] = durations
             held["read"] = now_ns
+            held["flushes"] = self._instances.flushes
             self._nested = np.concatenate((self._nested, held))
 
     def _release_driver_calls(self, before_ns: int | None) -> None:
         if not len(self._nested):
             return
         limit_ns = before_ns if before_ns is not None else LATEST_NS
-        alone = self._nested["read"] <= limit_ns
+        # A flush that began after the driver call had come brings the runtime call around it.
+        settled = self._instances.flushes - SETTLED_FLUSHES
+        alone = (self._nested["read"] <= limit_ns) | (self._nested["flushes"] <= settled)
         done = pick(self._nested, np.flatnonzero(alone))
         if len(done):
             self._done.append((done["key"].copy(), done["duration"].copy()))
