@@ -449,6 +449,22 @@ class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
     mangled: str
 
 
+class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
+    """A geometry in which `kernel` is launched, seen for the first time. `shape` numbers them
+    from 1.
+
+    `grid` is in blocks and `block` in threads, each as (x, y, z); shared memory is of a block.
+    """
+
+    shape: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    kernel: int
+    grid: tuple[Amount, Amount, Amount]
+    block: tuple[Amount, Amount, Amount]
+    registers_per_thread: Amount
+    static_shared_bytes: Amount = 0
+    dynamic_shared_bytes: Amount = 0
+
+
 class Distribution(msgspec.Struct, frozen=True, array_like=True):
     """Durations (ns) or sizes (bytes) as a mergeable sum.
 
@@ -512,6 +528,13 @@ class RangeKernels(msgspec.Struct, frozen=True, array_like=True):
     range: int
     kernel: int
     instances: Amount
+
+
+class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True):
+    """How many kernels of one launch shape finished."""
+
+    shape: int
+    launches: Amount
 
 
 class LaunchDelta(Record, frozen=True, kw_only=True):
@@ -595,6 +618,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     kernels_beside: tuple[KernelDelta, ...] = ()
     range_kernels: tuple[RangeKernels, ...] = ()
     launches: tuple[LaunchDelta, ...] = ()
+    shapes: tuple[ShapeLaunches, ...] = ()
     memory_operations: tuple[MemoryOperationDelta, ...] = ()
     api: tuple[ApiDelta, ...] = ()
     devices: tuple[DeviceDelta, ...] = ()
@@ -659,6 +683,7 @@ AnyEvent = (
     | ProcessDetached
     | RangeDefined
     | KernelDefined
+    | LaunchShape
     | CaptureDelta
     | Mark
     | StepTimeline

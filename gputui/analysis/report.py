@@ -10,6 +10,7 @@ from collections.abc import Callable
 from gputui.analysis.columns import Cell, Column, Table, count, percent, size, spare, text, time
 from gputui.analysis.nsys_tables import NSYS_TABLES
 from gputui.analysis.phases import PhaseRow, phase_rows
+from gputui.analysis.shapes import shapes_table
 from gputui.analysis.tables import category_rows, kernel_rows
 from gputui.session import Run, Session
 
@@ -120,6 +121,7 @@ TABLES: dict[str, Callable[[Session, Run], Table]] = {
     "phases": phases_table,
     "kernel_categories": categories_table,
     **NSYS_TABLES,
+    "kernel_shapes": shapes_table,
     "devices": devices_table,
 }
 """Every table by name, in the order the summary prints them."""

@@ -8,6 +8,7 @@ from typing import Any
 from gputui.analysis.categories import category, short_name
 from gputui.analysis.insights import insights
 from gputui.analysis.phases import phase_rows
+from gputui.analysis.shapes import shape_rows
 from gputui.analysis.tables import (
     TableRow,
     all_rows,
@@ -37,6 +38,18 @@ def summary_document(session: Session, run: Run) -> Document:
                 "instances": row.instances,
             }
             for row in kernel_rows(session, run)
+        ],
+        "launch_shapes": [
+            {
+                "name": row.name,
+                "launches": row.launches,
+                "grid": row.shape.grid,
+                "block": row.shape.block,
+                "registers_per_thread": row.shape.registers_per_thread,
+                "static_shared_bytes": row.shape.static_shared_bytes,
+                "dynamic_shared_bytes": row.shape.dynamic_shared_bytes,
+            }
+            for row in shape_rows(session, run)
         ],
         "api": [
             _statistics(row) | {"name": row.name, "num_calls": row.instances}

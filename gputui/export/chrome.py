@@ -14,7 +14,7 @@ from typing import TextIO
 
 import numpy as np
 
-from gputui.events import MachineSample
+from gputui.events import LaunchShape, MachineSample
 from gputui.session import Run, Session
 from gputui.sources.capture.names import COPY_KINDS, MEMORY_KINDS
 from gputui.sources.trace import TraceKind, TraceReader
@@ -96,6 +96,7 @@ class _Writer:
         self._ranges = {
             number: json.dumps(node.definition.name) for number, node in run.ranges.items()
         }
+        self._shapes = {number: _shape(shape) for number, shape in session.launch_shapes.items()}
         self._dropped = trace.dropped
         self._streams: set[tuple[int, int]] = set()
         self._spans = 0
@@ -197,7 +198,8 @@ class _Writer:
                     self._streams.add((device, stream))
                     yield _named("thread_name", device, stream, f"stream {stream}") + ",\n"
                 if kind in _KERNELS:
-                    what, label, more = "kernel", self._kernels.get(name, _UNKNOWN), ""
+                    what, label = "kernel", self._kernels.get(name, _UNKNOWN)
+                    more = self._shapes.get(size, "")
                 else:
                     what, label = _memory(kind, sub, source, destination)
                     rate = f"{size / duration:.6g}" if duration else "0"
@@ -282,6 +284,15 @@ def _us(ns: int) -> str:
     if ns < 0:
         return f"-{-ns // 1000}.{-ns % 1000:03d}"
     return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def _shape(shape: LaunchShape) -> str:
+    """The arguments that kineto gives a kernel."""
+    return (
+        f',"registers per thread":{shape.registers_per_thread},'
+        f'"shared memory":{shape.static_shared_bytes + shape.dynamic_shared_bytes},'
+        f'"grid":{list(shape.grid)},"block":{list(shape.block)}'
+    )
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> str:

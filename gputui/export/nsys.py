@@ -1,7 +1,7 @@
 """A run as SQLite in nsys's export schema, so that what was written for nsys reads it.
 
 The columns are those of `nsys export --type sqlite`, schema 3.28; those that were not captured
-(registers, grids) are NULL, or 0 where nsys has NOT NULL. Times are relative to the session's
+are NULL, or 0 where nsys has NOT NULL. Times are relative to the session's
 start, as in nsys. Calls keep the names that `nsys stats` prints.
 """
 
@@ -20,6 +20,7 @@ from gputui.analysis.categories import short_name
 from gputui.export.whole import whole
 from gputui.session import Run, Session
 from gputui.sources.capture.names import COPY_KINDS, MEMORY_KINDS
+from gputui.sources.capture.numbering import MAX_SHAPES
 from gputui.sources.trace import TraceKind, TraceReader
 from gputui.sources.trace.layout import Int64s, Slots
 
@@ -61,10 +62,12 @@ _PUSH_POP, _START_END, _DOMAIN, _MARK = 59, 60, 75, 34
 _MEMORY_KINDS = np.array([7, 0, 1, 2, 3, 4, 5, 6])
 """CUpti_ActivityMemoryKind → ENUM_CUDA_MEM_KIND."""
 
+_SHAPE = (
+    "gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory "
+    "dynamicSharedMemory"
+)
 _KERNEL_ZEROS = (
-    "launchType", "cacheConfig", "registersPerThread", "gridX", "gridY", "gridZ", "blockX",
-    "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread",
-    "localMemoryTotal", "gridId",
+    "launchType", "cacheConfig", "localMemoryPerThread", "localMemoryTotal", "gridId",
 )  # fmt: skip
 """Columns that nsys has NOT NULL and that were not captured."""
 
@@ -99,6 +102,7 @@ class _Export:
             if number < 1 << 24:
                 names = (kernel.name, short_name(kernel.name), kernel.mangled)
                 self._kernels[number] = [self._string(name) for name in names]
+        self._shapes = _shape_columns(session)
         self._calls = np.zeros(max(trace.call_names) + 1, np.int64)
         for number, name in trace.call_names.items():
             self._calls[number] = self._string(name)
@@ -232,11 +236,14 @@ class _Export:
 
     def _kernel_rows(self, records: Slots) -> None:
         names = self._kernels[np.minimum(records["name"], len(self._kernels) - 1)]
-        columns = (*self._operation(records), *names.T.tolist())
+        shapes = self._shapes[
+            np.minimum(records["bytes"], np.uint64(len(self._shapes) - 1)).astype(np.int64)
+        ]
+        columns = (*self._operation(records), *names.T.tolist(), *shapes.T.tolist())
         zeros = (0,) * len(_KERNEL_ZEROS)
         self._insert(
             "CUPTI_ACTIVITY_KIND_KERNEL",
-            f"{_OPERATIONS} demangledName shortName mangledName {' '.join(_KERNEL_ZEROS)}",
+            f"{_OPERATIONS} demangledName shortName mangledName {_SHAPE} {' '.join(_KERNEL_ZEROS)}",
             ((*row, *zeros) for row in zip(*columns, strict=True)),
         )
 
@@ -339,6 +346,22 @@ class _Export:
 
 
 _OPERATIONS = _OPERATION.replace(" greenContextId", "")
+
+
+def _shape_columns(session: Session) -> Int64s:
+    """The columns of _SHAPE by number of launch shape; zeros where there is none."""
+    numbers = [number for number in session.launch_shapes if number <= MAX_SHAPES]
+    columns = np.zeros((max(numbers, default=0) + 2, 9), np.int64)
+    for number in numbers:
+        shape = session.launch_shapes[number]
+        columns[number] = (
+            *shape.grid,
+            *shape.block,
+            shape.registers_per_thread,
+            shape.static_shared_bytes,
+            shape.dynamic_shared_bytes,
+        )
+    return columns
 
 
 def _quoted(name: str) -> str:

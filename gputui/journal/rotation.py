@@ -11,6 +11,7 @@ from gputui.events import (
     Header,
     HostUnavailable,
     KernelDefined,
+    LaunchShape,
     ProcessAttached,
     RangeDefined,
     RunEnded,
@@ -61,7 +62,7 @@ class Preamble:
                     self._latest[type(event), event.gpu] = event
                 case HostUnavailable():
                     self._latest[type(event), -1] = event
-                case KernelDefined():
+                case KernelDefined() | LaunchShape():
                     self._kernels.append(event)
                 case RunStarted():
                     self._runs[event.run] = {(type(event), event.run): event}

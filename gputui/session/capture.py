@@ -12,6 +12,7 @@ from gputui.events import (
     KernelDefined,
     KernelDelta,
     LaunchDelta,
+    LaunchShape,
     Mark,
     MemoryOperationDelta,
     RangeDefined,
@@ -64,6 +65,11 @@ def kernel_defined(session: Session, event: KernelDefined) -> None:
     session.kernel_names[event.kernel] = event
 
 
+def launch_shape(session: Session, event: LaunchShape) -> None:
+    """A launch shape was seen for the first time."""
+    session.launch_shapes[event.shape] = event
+
+
 def mark(session: Session, event: Mark) -> None:
     """An instant with a name."""
     if run := session.run_of_process(event.process, event.time_ns):
@@ -101,6 +107,9 @@ def delta(session: Session, event: CaptureDelta) -> None:
             run.kernel_instances[key] = run.kernel_instances.get(key, 0) + entry.instances
     for launches in event.launches:
         _launch_delta(session, run, launches)
+    for shape in event.shapes:
+        known = run.shape_launches.get(shape.shape, 0)
+        run.shape_launches[shape.shape] = known + shape.launches
     for operations in event.memory_operations:
         _memory_operation_delta(session, run, operations)
     for calls in event.api:

@@ -117,6 +117,8 @@ class Run(msgspec.Struct):
     kernel_instances: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
     """(range, kernel) → the range's instances that launched the kernel."""
     launches: dict[LaunchKey, LaunchTimes] = msgspec.field(default_factory=dict)
+    shape_launches: dict[int, int] = msgspec.field(default_factory=dict)
+    """Launch shape → how many kernels were launched in it."""
     memory_operations: dict[MemoryOperationKey, TimeAndSize] = msgspec.field(default_factory=dict)
     api: dict[ApiKey, Accumulator] = msgspec.field(default_factory=dict)
     devices: dict[int, Device] = msgspec.field(default_factory=dict)

@@ -13,6 +13,7 @@ from gputui.events import (
     HostSample,
     KernelDefined,
     LauncherSample,
+    LaunchShape,
     ProcessSample,
 )
 from gputui.history import LongHistory
@@ -41,6 +42,7 @@ class Session:
         self.own_cpu_percent: float | None = None
         self.runs: dict[int, Run] = {}
         self.kernel_names: dict[int, KernelDefined] = {}
+        self.launch_shapes: dict[int, LaunchShape] = {}
         self.samples = 0
         self.unknown_references = 0
         # What the folds look things up in.
@@ -91,6 +93,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.ProcessDetached: runs.process_detached,
     events.RangeDefined: capture.range_defined,
     events.KernelDefined: capture.kernel_defined,
+    events.LaunchShape: capture.launch_shape,
     events.CaptureDelta: capture.delta,
     events.Mark: capture.mark,
     events.StepTimeline: capture.step,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gputui.analysis.phases import phase_rows
+from gputui.analysis.shapes import shape_rows
 from gputui.analysis.tables import api_rows, kernel_rows, memory_size_rows, memory_time_rows
 from gputui.cli import run as gputui
 from gputui.events import GpuSample, HostSample, MachineSample
@@ -142,7 +143,10 @@ def test_chrome_events_say_what_ran_where_and_when(tmp_path: Path) -> None:
     gemm = complete["kernel", 'gemm<"x">']
     # Times are microseconds after the first record: the step that began at 1000 ns.
     assert (gemm["ts"], gemm["dur"], gemm["pid"], gemm["tid"]) == (2.0, 0.5, 0, 7)
-    assert gemm["args"] == {"device": 0, "context": 1, "stream": 7, "correlation": 11}
+    assert gemm["args"] == {
+        "device": 0, "context": 1, "stream": 7, "correlation": 11, "grid": [11, 2, 1],
+        "block": [256, 1, 1], "registers per thread": 40, "shared memory": 1024,
+    }  # fmt: skip
     copy = complete["gpu_memcpy", "Memcpy HtoD (Pinned -> Device)"]
     assert copy["args"]["bytes"] == 4000
     assert copy["args"]["memory bandwidth (GB/s)"] == 10.0
@@ -271,7 +275,19 @@ def _everything(path: Path) -> list[Any]:
         for row in phase_rows(run)
     ]  # fmt: skip
     kernels = kernel_rows(session, run)
-    return [sorted(phases), kernels, api_rows(run), memory_time_rows(run), memory_size_rows(run)]
+    shapes = [
+        (row.name, row.launches, row.grid, row.block, row.shape.registers_per_thread,
+         row.shape.static_shared_bytes, row.shape.dynamic_shared_bytes)
+        for row in shape_rows(session, run)
+    ]  # fmt: skip
+    return [
+        sorted(phases),
+        kernels,
+        sorted(shapes),
+        api_rows(run),
+        memory_time_rows(run),
+        memory_size_rows(run),
+    ]
 
 
 @needs_real
@@ -280,7 +296,9 @@ def test_rows_of_the_real_report_come_back(tmp_path: Path) -> None:
     assert _everything(REAL) == _everything(tmp_path / "again.sqlite")
     queries = (
         "SELECT k.start - (SELECT MIN(start) FROM CUPTI_ACTIVITY_KIND_KERNEL), k.end - k.start, "
-        "k.deviceId, k.streamId, k.correlationId, k.globalPid, s.value "
+        "k.deviceId, k.streamId, k.correlationId, k.globalPid, s.value, "
+        "gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread, staticSharedMemory, "
+        "dynamicSharedMemory "
         "FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName "
         "ORDER BY k.start, k.correlationId",
         "SELECT r.start - (SELECT MIN(start) FROM CUPTI_ACTIVITY_KIND_KERNEL), r.end - r.start, "

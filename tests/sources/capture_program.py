@@ -97,8 +97,26 @@ class Program:
             sub=int(driver),
         )
 
+    def shape(
+        self, number: int, grid: tuple[int, int, int], block: tuple[int, int, int],
+        registers: int = 32, static: int = 0, dynamic: int = 0, name: str = "gemm",
+    ) -> np.void:  # fmt: skip
+        slot = np.zeros((), SLOT)
+        slot["kind"], slot["d"], slot["name"] = RecordKind.LAUNCH_SHAPE, number, self.id(name)
+        slot["start"] = grid[0] | grid[1] << 32
+        slot["end"] = grid[2] | block[0] << 32
+        slot["value"] = block[1] | block[2] << 32
+        slot["a"], slot["b"], slot["c"] = registers, static, dynamic
+        return slot[()]
+
     def kernel(
-        self, start: int, end: int, correlation: int, name: str = "gemm", device: int = 0
+        self,
+        start: int,
+        end: int,
+        correlation: int,
+        name: str = "gemm",
+        device: int = 0,
+        shape: int = 0,
     ) -> np.void:
         return self.slot(
             RecordKind.KERNEL,
@@ -107,6 +125,7 @@ class Program:
             correlation=correlation,
             name=self.id(name),
             a=device,
+            d=shape,
         )
 
     def copy(

@@ -19,7 +19,8 @@ COLUMNS = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId "
     "returnValue",
     "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId contextId streamId correlationId globalPid "
-    "demangledName shortName mangledName",
+    "demangledName shortName mangledName gridX gridY gridZ blockX blockY blockZ "
+    "registersPerThread staticSharedMemory dynamicSharedMemory",
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start end deviceId contextId streamId correlationId globalPid "
     "bytes copyKind srcKind dstKind",
     "CUPTI_ACTIVITY_KIND_MEMSET": "start end deviceId contextId streamId correlationId globalPid "
@@ -62,7 +63,9 @@ class Export:
             "CUPTI_ACTIVITY_KIND_KERNEL",
             start=ran[0], end=ran[1], deviceId=0, contextId=1, streamId=7, correlationId=number,
             globalPid=TASK, demangledName=self.string(name), shortName=self.string(name),
-            mangledName=self.string(f"_Z{name}"),
+            mangledName=self.string(f"_Z{name}"), gridX=number, gridY=2, gridZ=1, blockX=256,
+            blockY=1, blockZ=1, registersPerThread=40, staticSharedMemory=1024,
+            dynamicSharedMemory=0,
         )  # fmt: skip
 
     def write(self, path: Path) -> Path:

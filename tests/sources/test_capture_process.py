@@ -8,6 +8,7 @@ from capture_program import MAIN, START_NS, Program, Traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.analysis.shapes import shape_rows
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import CaptureDelta, Mark, StepTimeline
 from gputui.sources.capture.names import api_name, demangle, is_library_domain, step_rank
@@ -452,6 +453,56 @@ def test_steps_of_a_program_without_cuda_are_guessed_by_name(program):
     (timeline,) = steps(traced)
     assert traced.place(timeline.range) == (MAIN, "", "train_step 2")
     assert (len(timeline.spans), timeline.spans_left_out) == (300, 100)
+
+
+# --- launch shapes
+
+
+def shapes_of(traced: Traced) -> dict[tuple[str, tuple[int, ...]], int]:
+    """(kernel, grid, block, registers, static and dynamic shared bytes) → launches."""
+    rows = shape_rows(traced.session, traced.run)
+    return {
+        (row.name, (*row.shape.grid, *row.shape.block, row.shape.registers_per_thread,
+                    row.shape.static_shared_bytes, row.shape.dynamic_shared_bytes)): row.launches
+        for row in rows
+    }  # fmt: skip
+
+
+def test_launches_are_counted_by_kernel_and_shape(program):
+    traced = Traced(program)
+    traced.feed(
+        [
+            program.shape(1, (7, 8, 9), (128, 2, 3), 96, 1024, 2**32 - 1),
+            program.shape(2, (70_000, 1, 1), (64, 1, 1), name="relu"),
+            program.call(1, 2, 11),
+            program.kernel(3, 4, 11, shape=1),
+            program.call(5, 6, 12),
+            program.copy(7, 8, 12),
+            program.call(9, 10, 13),
+            program.kernel(11, 12, 13, "relu", shape=2),
+        ]
+    )
+    traced.collect()
+    traced.finish(program.call(13, 14, 14), program.kernel(15, 16, 14, shape=1))
+    assert shapes_of(traced) == {
+        ("gemm", (7, 8, 9, 128, 2, 3, 96, 1024, 2**32 - 1)): 2,
+        ("relu", (70_000, 1, 1, 64, 1, 1, 32, 0, 0)): 1,
+    }
+
+
+def test_a_shape_whose_definition_was_dropped_is_unknown_until_it_comes(program):
+    traced = Traced(program)
+    traced.feed([program.call(1, 2, 11), program.kernel(3, 4, 11, shape=5)])
+    assert shapes_of(traced) == {}
+    traced.finish(
+        program.shape(5, (1, 1, 1), (32, 1, 1)),
+        program.shape(2**32 - 1, (1, 1, 1), (32, 1, 1)),
+        program.call(5, 6, 12),
+        program.kernel(7, 8, 12, shape=5),
+        program.call(9, 10, 13),
+        program.kernel(11, 12, 13, shape=2**32 - 1),
+    )
+    assert shapes_of(traced) == {("gemm", (1, 1, 1, 32, 1, 1, 32, 0, 0)): 1}
 
 
 # --- the rest

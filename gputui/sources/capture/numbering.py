@@ -1,4 +1,4 @@
-"""Numbers of processes, ranges and kernels: one set a session, whatever runs come and go."""
+"""Numbers of processes, ranges, kernels, launch shapes: one set a session, for all its runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ MAX_KERNELS = 100_000
 
 OTHER_KERNELS = "(other kernels)"
 
+MAX_SHAPES = 100_000
+"""Different launch shapes a session; what comes after has none."""
+
+Geometry = tuple[int, int, int, int, int, int, int, int, int]
+"""Grid x y z, block x y z, registers a thread, static and dynamic shared bytes of a block."""
+
 
 class Numbering:
     """Hands out numbers from 1. Shared by the readers of a session, from any thread."""
@@ -18,6 +24,7 @@ class Numbering:
         self._processes = 0
         self._ranges = 0
         self._kernels: dict[str, int] = {}
+        self._shapes: dict[tuple[int, Geometry], int] = {}
 
     def process(self) -> int:
         """A number that no process had."""
@@ -42,3 +49,15 @@ class Numbering:
             number = len(self._kernels) + 1
             self._kernels[mangled] = number
             return number, mangled, True
+
+    def shape(self, kernel: int, geometry: Geometry) -> tuple[int, bool]:
+        """The number of a kernel's launch shape and whether that is new; 0 where they are full."""
+        with self._lock:
+            known = self._shapes.get((kernel, geometry))
+            if known is not None:
+                return known, False
+            if len(self._shapes) >= MAX_SHAPES:
+                return 0, False
+            number = len(self._shapes) + 1
+            self._shapes[kernel, geometry] = number
+            return number, True

@@ -34,6 +34,7 @@ from gputui.sources.capture.names import MEMORY_KINDS, MEMSET, copy_name, demang
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import OTHER_KERNELS, Numbering
 from gputui.sources.capture.rangekernels import NO_KERNEL, KernelsOfRanges
+from gputui.sources.capture.shapes import Shapes
 from gputui.sources.capture.strings import Strings
 from gputui.sources.trace import TraceSink
 
@@ -86,6 +87,7 @@ class Operations:
         self._threads = KeyTable(MAX_THREADS)
         self._thread_ids = [0]
         self._launches = Launches(process, calls)
+        self.shapes = Shapes(numbering)
         self._range_kernels = KernelsOfRanges(nodes, instances)
         self._launched: list[Launched] = []
         self._beside: list[Beside] = []
@@ -147,8 +149,10 @@ class Operations:
         )
         is_kernel = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
         kernels = np.full(len(records), NO_KERNEL)
+        shapes = np.zeros(len(records), np.int64)
         if is_kernel.all():
             kernels = self._kernel_numbers(records, now_ns)
+            shapes = self.shapes.count(records, kernels, now_ns)
             self._keep_kernels(rows, kernels, durations, calls)
             self._launches.add(calls, devices, kernels, starts, durations)
         else:
@@ -164,11 +168,12 @@ class Operations:
             if is_kernel.any():
                 made = pick(calls, is_kernel)
                 of = kernels[is_kernel]
+                shapes[is_kernel] = self.shapes.count(pick(records, is_kernel), of, now_ns)
                 took = durations[is_kernel]
                 self._keep_kernels(rows[is_kernel], of, took, made)
                 self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
         if self.trace is not None:
-            self.trace.operations(records, nodes, inherited, is_kernel, kernels)
+            self.trace.operations(records, nodes, inherited, is_kernel, kernels, shapes)
         # CUPTI gives 0 for a time it could not take: such an operation is counted, not placed.
         timed = starts > 0
         if not timed.all():

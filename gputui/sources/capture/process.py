@@ -27,7 +27,7 @@ BATCH_RECORDS = 1 << 15
 MARKS_KEPT = 1000
 """Marks a tick; of more the newest stay."""
 
-_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _OTHER = range(7)
+_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _SHAPE, _OTHER = range(8)
 
 _CLASSES = np.full(256, _OTHER, np.uint8)
 for _kind, _class in {
@@ -42,6 +42,7 @@ for _kind, _class in {
     RecordKind.GRAPH: _OPERATION,
     RecordKind.API: _CALL,
     RecordKind.FLUSH: _FLUSH,
+    RecordKind.LAUNCH_SHAPE: _SHAPE,
 }.items():
     _CLASSES[_kind] = _class
 
@@ -115,6 +116,7 @@ class TracedProcess:
         new_calls = self._calls.feed(parts[_CALL], now_ns)
         if self._trace is not None:
             self._trace.calls(new_calls, self._calls.names)
+        self._operations.shapes.define(parts[_SHAPE])
         self._operations.feed(parts[_OPERATION], new_calls, now_ns)
         for record in parts[_MARK][-MARKS_KEPT:]:
             self._mark(record, now_ns)
@@ -166,6 +168,7 @@ class TracedProcess:
             kernels_beside=self._operations.kernels_beside(),
             range_kernels=range_kernels,
             launches=self._operations.launches(),
+            shapes=self._operations.shapes.collect(),
             memory_operations=self._operations.memory_operations(),
             api=self._calls.collect(self.number, self._nodes, ended),
             devices=self._gpu_time.devices(launched),
@@ -181,10 +184,15 @@ class TracedProcess:
         self._ranges.lanes.forget()
         self._records = 0
         self._unattributed = self._operations.unattributed
-        events: list[AnyEvent] = [*self._nodes.defined, *self._operations.defined, *self._marks]
-        self._nodes.defined.clear()
-        self._operations.defined.clear()
-        self._marks.clear()
+        events: list[AnyEvent] = []
+        for found in (
+            self._nodes.defined,
+            self._operations.defined,
+            self._operations.shapes.defined,
+            self._marks,
+        ):
+            events += found
+            found.clear()
         if _says_something(delta) or delta.open_ranges != self._open:
             events.append(delta)
         self._open = delta.open_ranges

@@ -42,7 +42,8 @@ class TraceKind(enum.IntEnum):
     CALL = 3
     """A CUDA call of `thread` in `range`; `name` numbers its name in this file."""
     KERNEL = 4
-    """`name` is the kernel's number; launched in `range`."""
+    """`name` is the kernel's number, `bytes` that of its launch shape (0 unknown); launched in
+    `range`."""
     COPY = 5
     """`bytes`, `sub` CUPTI's kind of copy, `source_kind` and `destination_kind` of memory."""
     SET = 6

@@ -59,15 +59,18 @@ class TraceSink:
         inherited: Bools,
         is_kernel: Bools,
         kernels: Int64s,
+        shapes: Int64s,
     ) -> None:
         """GPU operations as the ring had them, with the range that launched each.
 
-        `kernels` are the numbers of kernels; those of other operations are passed over.
+        `kernels` and `shapes` are the numbers of kernels and of their launch shapes; those of
+        other operations are passed over.
         """
         records = self._records(nodes, _times(slots["start"]), _times(slots["end"]))
         records["kind"] = _OPERATIONS[slots["kind"]]
         records["inherited"] = inherited
         records["name"][is_kernel] = kernels[is_kernel]
+        records["bytes"][is_kernel] = shapes[is_kernel]
         for ours, theirs in (
             ("correlation", "correlation"), ("device", "a"), ("stream", "b"), ("context", "c"),
             ("graph", "e"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputui.analysis.formats import count, duration, percent, size
+from gputui.analysis.shapes import shape_rows
 from gputui.analysis.tables import (
     TableRow,
     api_rows,
@@ -116,6 +117,8 @@ class KernelsView(View):
         ):
             if value:
                 rows.append(((f"{label:<20}", "label"), (value, "text")))
+        if self.table == 0:
+            rows += self._shapes(run, row.name)
         phases = self._phases(run, row.name)
         if phases:
             rows += [(), (("launched in", "label"),)]
@@ -124,6 +127,19 @@ class KernelsView(View):
                     ((f"{duration(total):>10}  {count(instances):>7} ×  ", "value"), (path, "text"))
                 )
         return Details(row.short_name, tuple(rows))
+
+    def _shapes(self, run: Run, name: str) -> list[Row]:
+        """How the kernel was launched, the most frequent first."""
+        found = [row for row in shape_rows(self.model.session, run) if row.name == name]
+        rows: list[Row] = [(), (("launched as", "label"),)] if found else []
+        for row in found[:6]:
+            shape = row.shape
+            shared = size(shape.static_shared_bytes + shape.dynamic_shared_bytes)
+            text = f"grid {row.grid}, block {row.block}, {shape.registers_per_thread} registers"
+            rows.append(
+                ((f"{count(row.launches):>10} ×  ", "value"), (f"{text}, {shared} shared", "text"))
+            )
+        return rows
 
     def sort(self) -> None:
         """Sort by the next column."""
