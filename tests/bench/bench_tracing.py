@@ -1,10 +1,14 @@
-"""What tracing costs a launch-bound decode: bare, gputui, nsys and torch.profiler in turn.
+"""What tracing costs a workload: bare, gputui, CUPTI alone, torch.profiler and nsys in turn.
 
-    python tests/bench/bench_tracing.py [--rounds 3] [--tokens 400] [--size small] [--nsys PATH]
+    python tests/bench/bench_tracing.py [decode|graphs|train] [--rounds 3] [--tokens 400]
+        [--steps 50] [--size SIZE] [--device cuda] [--only NAME ...] [--floor WORDS] [--nsys PATH]
 
-Each round runs every variant once, one after the other, so that a drift of the machine meets
-all of them. Prints µs a token (mean of the decode, as the workload itself measured it), each
-variant's fastest, and the ratio to bare: of the fastest, and the median of the rounds' ratios.
+`decode` is launch-bound: GPT-2 small, batch 1, eager; `graphs` is the same with every step a CUDA
+graph; `train` is a training step of GPT-2 medium, 4 sequences of 512, bf16. Each round runs every
+variant once, one after the other, so that a drift of the machine meets all of them. Times are the
+workload's own: µs a token, or a step. "CUPTI alone" delivers the records that gputui asks for to a
+callback that drops them, with no ranges and no gputui: the floor of every tool that uses CUPTI.
+`--floor` adds another of them, asked for what floor.c's words say.
 """
 
 from __future__ import annotations
@@ -13,12 +17,15 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+from floor import AS_GPUTUI, build_floor, floor_environment
+from rounds import interleave, print_ratios
 
 _UNDER_PROFILER = """
 import sys, torch
@@ -32,50 +39,100 @@ sys.exit(status)
 """
 
 
+@dataclass(frozen=True)
+class Case:
+    """A workload with its parameters, and the figure that is compared."""
+
+    words: tuple[str, ...]
+    figure: str
+    nsys: tuple[str, ...] = ()
+
+    @property
+    def bare(self) -> list[str]:
+        return [sys.executable, "-m", "workloads", *self.words]
+
+    @property
+    def parameters(self) -> list[str]:
+        pairs = zip(self.words[1::2], self.words[2::2], strict=True)
+        return [word for name, value in pairs for word in ("-p", f"{name[2:]}={value}")]
+
+
+def _cases(options: argparse.Namespace) -> dict[str, Case]:
+    decode = ["inference", "--size", options.size or "small", "--tokens", str(options.tokens)]
+    train = ["train", "--size", options.size or "gpt2-medium", "--batch", "4", "--ctx", "512"]
+    train += ["--precision", "bf16", "--steps", str(options.steps)]
+    device = ["--device", options.device]
+    return {
+        "decode": Case((*decode, *device), "tpot_ms"),
+        "graphs": Case(
+            (*decode, "--graphs", "true", *device), "tpot_ms", ("--cuda-graph-trace=node",)
+        ),
+        "train": Case((*train, *device), "avg_ms"),
+    }
+
+
 def main() -> int:
     """Run the variants and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", nargs="?", default="decode", choices=("decode", "graphs", "train"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=400)
-    parser.add_argument("--size", default="small")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--size")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="*", help="of the variants, those besides bare")
+    parser.add_argument("--floor", action="append", default=[], metavar="WORDS")
     parser.add_argument("--nsys", default=shutil.which("nsys"))
     options = parser.parse_args()
-    words = ["inference", "--size", options.size, "--tokens", str(options.tokens)]
-    words += ["--device", options.device]
-    variants: dict[str, Callable[[], float]] = {
-        "bare": lambda: _alone([sys.executable, "-m", "workloads", *words]),
-        "gputui": lambda: _recorded(words),
-        "gputui --trace-steps 1/10": lambda: _recorded(words, "--trace-steps", "1/10"),
-        "gputui --no-kernels": lambda: _recorded(words, "--no-kernels"),
-    }
-    if options.device != "cpu":
-        profiler = [sys.executable, "-c", _UNDER_PROFILER]
-        variants["torch.profiler, CUDA"] = lambda: _alone([*profiler, "cuda", *words])
-        variants["torch.profiler, CPU and CUDA"] = lambda: _alone([*profiler, "both", *words])
-        if options.nsys:
-            variants["nsys -t cuda,nvtx"] = lambda: _nsys(options.nsys, words)
-    if options.only is not None:
-        variants = {name: run for name, run in variants.items() if name in {"bare", *options.only}}
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for number in range(options.rounds):
-        for name, run in variants.items():
-            times[name].append(run())
-            print(f"round {number + 1}  {name:<30}{times[name][-1]:>10.0f} µs/token", flush=True)
-    print(f"\n{'variant':<30}{'fastest µs':>12}{'over bare':>11}{'median of rounds':>18}")
-    for name, values in times.items():
-        ratios = [value / bare for value, bare in zip(values, times["bare"], strict=True)]
-        print(
-            f"{name:<30}{min(values):>12.0f}{min(values) / min(times['bare']):>11.3f}"
-            f"{statistics.median(ratios):>18.3f}"
-        )
+    case = _cases(options)[options.case]
+    with tempfile.TemporaryDirectory() as folder:
+        variants = _variants(options, case, Path(folder))
+        if options.only is not None:
+            variants = {
+                name: run
+                for name, run in variants.items()
+                if name in {"bare", *options.only, *options.floor}
+            }
+        print(" ".join(case.words))
+        print_ratios(interleave(variants, options.rounds, "µs"), "µs")
     return 0
 
 
-def _alone(command: list[str]) -> float:
-    """µs a token of a command that prints the workload's result document."""
-    done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+def _variants(
+    options: argparse.Namespace, case: Case, folder: Path
+) -> dict[str, Callable[[], float]]:
+    variants: dict[str, Callable[[], float]] = {
+        "bare": lambda: _alone(case, case.bare),
+        "gputui": lambda: _recorded(case),
+        "gputui --trace-steps 1/10": lambda: _recorded(case, "--trace-steps", "1/10"),
+        "gputui --no-kernels": lambda: _recorded(case, "--no-kernels"),
+    }
+    if options.device == "cpu":
+        return variants
+    floors = {"CUPTI alone": AS_GPUTUI}
+    if options.case == "graphs":
+        variants["gputui --graph-trace graph"] = lambda: _recorded(case, "--graph-trace", "graph")
+        floors["CUPTI alone, whole graphs"] = f"{AS_GPUTUI} graph"
+    floors |= {words: words for words in options.floor}
+    library = build_floor(folder)
+    for name, words in floors.items():
+        environment = floor_environment(library, words)
+        variants[name] = lambda environment=environment: _alone(case, case.bare, environment)
+    profiler = [sys.executable, "-c", _UNDER_PROFILER]
+    variants["torch.profiler, CUDA"] = lambda: _alone(case, [*profiler, "cuda", *case.words])
+    variants["torch.profiler, CPU and CUDA"] = lambda: _alone(
+        case, [*profiler, "both", *case.words]
+    )
+    if options.nsys:
+        variants["nsys -t cuda,nvtx"] = lambda: _nsys(options.nsys, case)
+    return variants
+
+
+def _alone(case: Case, command: list[str], environment: dict[str, str] | None = None) -> float:
+    """The figure of a command that prints the workload's result document, in µs."""
+    done = subprocess.run(
+        command, capture_output=True, check=False, stdin=subprocess.DEVNULL, env=environment
+    )
     try:
         text = done.stdout.decode()
         # nsys writes words of its own around the document.
@@ -83,20 +140,16 @@ def _alone(command: list[str]) -> float:
         results = document["results"]
     except (ValueError, KeyError):
         sys.exit(f"{command[0]} failed: {done.stderr.decode()[-2000:]}")
-    return float(results["tpot_ms"]) * 1e3
+    return float(results[case.figure]) * 1e3
 
 
-def _recorded(words: list[str], *flags: str) -> float:
+def _recorded(case: Case, *flags: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.gputui")
-        parameters = [
-            word
-            for name, value in zip(words[1::2], words[2::2], strict=True)
-            for word in ("-p", f"{name.removeprefix('--')}={value}")
-        ]
         gputui = [sys.executable, "-m", "gputui"]
+        workload = ["--workload", case.words[0], *case.parameters]
         subprocess.run(
-            [*gputui, "--record", *flags, "--workload", words[0], *parameters, "-o", str(path)],
+            [*gputui, "--record", *flags, *workload, "-o", str(path)],
             check=True,
             capture_output=True,
         )
@@ -104,17 +157,21 @@ def _recorded(words: list[str], *flags: str) -> float:
             [*gputui, "summary", str(path), "--format", "json"], check=True, capture_output=True
         )
     document = json.loads(summary.stdout)
-    if document["dropped_events"]:
-        print(f"  {document['dropped_events']} records dropped")
-    return float(document["metrics"]["tpot_ms"]) * 1e3
+    cost = document["overhead"]
+    said = [f"{cost['records']:,} records"]
+    if cost["dropped"]:
+        said.append(f"{cost['dropped']:,} dropped")
+    if cost["kernels_traced_percent"] < 100:
+        said.append(f"kernels traced {cost['kernels_traced_percent']:.1f} % of the time")
+    print(f"  {', '.join(said)}")
+    return float(document["metrics"][case.figure]) * 1e3
 
 
-def _nsys(nsys: str, words: list[str]) -> float:
+def _nsys(nsys: str, case: Case) -> float:
     """Where nsys cannot import its own capture the run was profiled all the same."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none"]
-        command += ["-o", os.path.join(folder, "report"), sys.executable, "-m", "workloads", *words]
-        return _alone(command)
+        command = [nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", *case.nsys]
+        return _alone(case, [*command, "-o", os.path.join(folder, "report"), *case.bare])
 
 
 if __name__ == "__main__":

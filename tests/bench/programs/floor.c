@@ -1,0 +1,203 @@
+/* CUPTI alone: what it costs to have it deliver records that nobody looks at.
+ *
+ * Named to a program by CUDA_INJECTION64_PATH. Uses the libcupti that is loaded, else the one that
+ * GPUTUI_CUPTI_PATH names, else the system's. FLOOR is a list of words, separated by spaces:
+ *
+ *     kernel copies calls graph   kinds of activity: kernels; copies and memsets; the calls that
+ *                                 launch and copy; CUDA graphs as a whole
+ *     off unsubscribe             switches the kinds off again as soon as they are on; leaves CUPTI
+ *     flush=MS buffer=BYTES       asks for what is ready every so often (0: never); buffers' size
+ *     zeroed                      hands over buffers that are zero already
+ *     attribute=ID:VALUE:BYTES    sets an attribute of CUPTI's, a number of so many bytes
+ *
+ * Writes to FLOOR_OUT, if set, how many buffers and bytes of records it dropped.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t buffer_bytes = 512 << 10, delivered, buffers;
+static long flush_ms = 100;
+static int zeroed;
+static int (*flush_all)(uint32_t);
+
+static void nothing(void *data, int domain, uint32_t call, const void *details)
+{
+    (void)data, (void)domain, (void)call, (void)details;
+}
+
+/* A few kept buffers, so that the cost of new memory is no part of the floor. */
+enum { KEPT = 64 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint8_t *kept[KEPT];
+static int kept_count;
+
+static void request(uint8_t **buffer, size_t *size, size_t *records)
+{
+    *buffer = NULL;
+    pthread_mutex_lock(&lock);
+    if (kept_count > 0)
+        *buffer = kept[--kept_count];
+    pthread_mutex_unlock(&lock);
+    if (*buffer == NULL)
+        *buffer = calloc(1, buffer_bytes);
+    *size = *buffer != NULL ? buffer_bytes : 0;
+    *records = 0;
+}
+
+static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+    (void)context, (void)stream, (void)size;
+    if (buffer == NULL)
+        return;
+    if (zeroed)
+        memset(buffer, 0, valid);
+    pthread_mutex_lock(&lock);
+    delivered += valid;
+    buffers++;
+    if (kept_count < KEPT)
+        kept[kept_count++] = buffer, buffer = NULL;
+    pthread_mutex_unlock(&lock);
+    free(buffer);
+}
+
+static void *flush_loop(void *unused)
+{
+    struct timespec pause = {flush_ms / 1000, flush_ms % 1000 * 1000000};
+    for (;;) {
+        nanosleep(&pause, NULL);
+        flush_all(0);
+    }
+    return unused;
+}
+
+static void say(void)
+{
+    const char *path = getenv("FLOOR_OUT");
+    FILE *out = path != NULL ? fopen(path, "w") : NULL;
+    flush_all(1);
+    if (out == NULL)
+        return;
+    fprintf(out, "%llu buffers %llu bytes\n", (unsigned long long)buffers,
+            (unsigned long long)delivered);
+    fclose(out);
+}
+
+static void die(const char *what, int status)
+{
+    fprintf(stderr, "floor: %s: %d\n", what, status);
+    _exit(1);
+}
+
+static void *find_cupti(void)
+{
+    static const char *const names[] = {"libcupti.so.13", "libcupti.so.12"};
+    const char *named = getenv("GPUTUI_CUPTI_PATH");
+    void *found = NULL;
+    for (int at = 0; at < 2 && found == NULL; at++)
+        found = dlopen(names[at], RTLD_NOW | RTLD_NOLOAD);
+    if (found == NULL && named != NULL)
+        found = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    for (int at = 0; at < 2 && found == NULL; at++)
+        found = dlopen(names[at], RTLD_NOW | RTLD_LOCAL);
+    return found;
+}
+
+static void enable_calls(void *cupti, int domain, const char *function, const char *const *wanted)
+{
+    int (*name_of)(int, uint32_t, const char **) = dlsym(cupti, "cuptiGetCallbackName");
+    int (*enable)(uint32_t, uint8_t) = dlsym(cupti, function);
+    for (uint32_t call = 1; call < 2048; call++) {
+        const char *name = NULL;
+        if (name_of(domain, call, &name) != 0 || name == NULL)
+            continue;
+        for (int at = 0; wanted[at] != NULL; at++)
+            if (strncmp(name, wanted[at], strlen(wanted[at])) == 0)
+                enable(call, 1);
+    }
+}
+
+__attribute__((visibility("default"))) int InitializeInjection(void)
+{
+    /* gputui's own choice, so that what is left between the two is gputui's. */
+    static const char *const runtime[] = {
+        "cudaLaunch", "__cudaLaunchKernel", "cudaGraphLaunch", "cudaGraphInstantiate",
+        "cudaMemcpy", "cudaMemset", "cudaMemPrefetch", "cudaMalloc", "cudaFree", "cudaHostAlloc",
+        "cudaHostRegister", "cudaHostUnregister", "cudaDeviceSynchronize",
+        "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", NULL,
+    };
+    static const char *const driver[] = {
+        "cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchHostFunc", "cuLaunchGrid",
+        "cuGraphLaunch", "cuMemcpy", "cuMemset", NULL,
+    };
+    const char *given = getenv("FLOOR");
+    void *cupti = find_cupti(), *subscriber = NULL;
+    char words[1024], *rest = words;
+    int kinds[64], kind_count = 0, calls = 0, off = 0, leave = 0, status;
+    pthread_t thread;
+    if (cupti == NULL)
+        die("no libcupti", 0);
+    int (*subscribe)(void **, void *, void *) = dlsym(cupti, "cuptiSubscribe");
+    int (*unsubscribe)(void *) = dlsym(cupti, "cuptiUnsubscribe");
+    int (*thread_ids)(int) = dlsym(cupti, "cuptiSetThreadIdType");
+    int (*callbacks)(void *, void *) = dlsym(cupti, "cuptiActivityRegisterCallbacks");
+    int (*enable)(int) = dlsym(cupti, "cuptiActivityEnable");
+    int (*disable)(int) = dlsym(cupti, "cuptiActivityDisable");
+    int (*attribute)(int, size_t *, void *) = dlsym(cupti, "cuptiActivitySetAttribute");
+    flush_all = dlsym(cupti, "cuptiActivityFlushAll");
+    if ((status = subscribe(&subscriber, nothing, NULL)) != 0)
+        die("cuptiSubscribe", status);
+    thread_ids(1);
+    snprintf(words, sizeof words, "%s", given != NULL ? given : "");
+    for (char *word; (word = strsep(&rest, " ")) != NULL && kind_count < 60;) {
+        int id;
+        unsigned long long value;
+        size_t bytes;
+        if (strcmp(word, "kernel") == 0)
+            kinds[kind_count++] = 10;
+        else if (strcmp(word, "copies") == 0)
+            kinds[kind_count++] = 1, kinds[kind_count++] = 2, kinds[kind_count++] = 22;
+        else if (strcmp(word, "graph") == 0)
+            kinds[kind_count++] = 51;
+        else if (strcmp(word, "calls") == 0)
+            calls = 1;
+        else if (strcmp(word, "off") == 0)
+            off = 1;
+        else if (strcmp(word, "unsubscribe") == 0)
+            leave = 1;
+        else if (strcmp(word, "zeroed") == 0) {
+            uint8_t one = 1;
+            bytes = sizeof one;
+            zeroed = 1;
+            if ((status = attribute(5, &bytes, &one)) != 0)
+                die(word, status);
+        } else if (sscanf(word, "attribute=%d:%llu:%zu", &id, &value, &bytes) == 3) {
+            if ((status = attribute(id, &bytes, &value)) != 0)
+                die(word, status);
+        } else if (sscanf(word, "flush=%ld", &flush_ms) != 1 &&
+                   sscanf(word, "buffer=%llu", (unsigned long long *)&buffer_bytes) != 1)
+            die(word, 0);
+    }
+    callbacks(request, complete);
+    if (calls) {
+        enable_calls(cupti, 2, "cuptiActivityEnableRuntimeApi", runtime);
+        enable_calls(cupti, 1, "cuptiActivityEnableDriverApi", driver);
+    }
+    for (int at = 0; at < kind_count; at++)
+        if ((status = enable(kinds[at])) != 0)
+            die("cuptiActivityEnable", status);
+    for (int at = 0; off && at < kind_count; at++)
+        disable(kinds[at]);
+    if (leave)
+        unsubscribe(subscriber);
+    if (flush_ms > 0)
+        pthread_create(&thread, NULL, flush_loop, NULL);
+    atexit(say);
+    return 1;
+}
