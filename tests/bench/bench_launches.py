@@ -114,13 +114,12 @@ def main() -> int:
                     for bare, rate in zip(outcomes["bare"].rates, outcome.rates, strict=True)
                 ]
                 spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+                each = outcome.callback_ns / outcome.records if outcome.records else None
                 print(
                     f"  {variant:<44}{statistics.median(outcome.rates):>12,.0f}"
                     f"{statistics.median(ratios):>11.3f}  {spread:<16}"
                     f"{outcome.dropped:>9,}{outcome.missing:>9,}"
-                    + (
-                        f"{outcome.callback_ns / outcome.records:>13.0f}" if outcome.records else ""
-                    ),
+                    + ("" if each is None else f"{each:>13.0f}"),
                     flush=True,
                 )
     return 0
