@@ -1,8 +1,8 @@
 """Mergeable statistics of integers (nanoseconds, bytes): what travels, and how it adds up.
 
 Count, total, minimum, maximum and the sum of squared differences merge exactly (Chan, Golub and
-LeVeque 1983). The median needs the values: they travel as (value, count) pairs while few differ,
-and as buckets no further than 1 % from each value after that. Arrays become distributions in
+LeVeque 1983). The median needs the values: they travel one by one while few differ, and as
+buckets no further than 1 % from each value after that. Arrays become distributions in
 `gputui.sources.capture.grouping`; this module, which every view needs, does without NumPy.
 """
 
@@ -15,6 +15,9 @@ from gputui.events import Distribution
 
 EXACT_VALUES = 4096
 """An accumulator with more different values than this keeps buckets from then on."""
+
+BUCKETS = EXACT_VALUES
+"""More than there are buckets: what claims to be so many different ones is put into them."""
 
 EXACT_BELOW = 1000
 GAMMA = 1.018
@@ -29,6 +32,18 @@ def bucket_middle(value: int) -> int:
         return value
     index = math.ceil(math.log(value) / LOG_GAMMA)
     return round(2.0 * math.pow(GAMMA, index) / (GAMMA + 1.0))
+
+
+def steps(pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """(value, count) pairs, sorted by value, as a Distribution writes its `values`."""
+    result = []
+    before = 0
+    for value, count in pairs:
+        result.append(value - before)
+        if count > 1:
+            result.append(-count)
+        before = value
+    return tuple(result)
 
 
 class Accumulator:
@@ -68,16 +83,22 @@ class Accumulator:
         self.total += part.total
         self.minimum = part.minimum if self.minimum is None else min(self.minimum, part.minimum)
         self.maximum = part.maximum if self.maximum is None else max(self.maximum, part.maximum)
-        pairs: Iterable[tuple[int, int]] = part.values
         if not part.exact:
-            self._coarsen()
-        elif not self.exact:
-            pairs = _coarse(part.values)
+            self._make_coarse()
+        coarse = part.exact and not self.exact
         values = self._values
-        for value, count in pairs:
-            values[value] = values.get(value, 0) + count
+        value = key = 0
+        for step in part.values:
+            if step >= 0:
+                value += step
+                key = bucket_middle(value) if coarse else value
+                values[key] = values.get(key, 0) + 1
+            else:  # so many, not one
+                values[key] = values.get(key, 0) - step - 1
         if self.exact and len(values) > EXACT_VALUES:
-            self._coarsen()
+            self._make_coarse()
+        elif len(values) > BUCKETS:
+            self._put_into_buckets()
 
     @property
     def average(self) -> float | None:
@@ -113,7 +134,7 @@ class Accumulator:
             squares=self._squares,
             minimum=self.minimum or 0,
             maximum=self.maximum or 0,
-            values=tuple(sorted(self._values.items())),
+            values=steps(sorted(self._values.items())),
             exact=self.exact,
         )
 
@@ -136,14 +157,14 @@ class Accumulator:
                 return float(min(max(value, self.minimum or 0), self.maximum or 0))
         return float(self.maximum or 0)
 
-    def _coarsen(self) -> None:
+    def _make_coarse(self) -> None:
         if self.exact:
             self.exact = False
-            coarse: dict[int, int] = {}
-            for value, count in _coarse(self._values.items()):
-                coarse[value] = coarse.get(value, 0) + count
-            self._values = coarse
+            self._put_into_buckets()
 
-
-def _coarse(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [(bucket_middle(value), count) for value, count in pairs]
+    def _put_into_buckets(self) -> None:
+        coarse: dict[int, int] = {}
+        for value, count in self._values.items():
+            middle = bucket_middle(value)
+            coarse[middle] = coarse.get(middle, 0) + count
+        self._values = coarse

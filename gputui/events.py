@@ -16,14 +16,19 @@ import msgspec
 from msgspec import Meta
 
 SCHEMA_VERSION = 1
-"""Of the journal and of every JSON document the program prints. Raised when a shape changes."""
+"""Of every JSON document the program prints. Raised when a shape changes."""
 
+JOURNAL_SCHEMA = 2
+"""Of the events, as the journal has them. Raised when a shape changes."""
 
 Moment = Annotated[int, Meta(ge=0, le=4_102_444_800_000_000_000)]
 """Nanoseconds since the epoch, before the year 2100: what a calendar can show."""
 
 Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A count, a duration or a size that fits the arrays it is computed in."""
+
+Step = Annotated[int, Meta(ge=-(2**63 - 1), le=2**63 - 1)]
+"""A part of a distribution's values."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -468,8 +473,10 @@ class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
 class Distribution(msgspec.Struct, frozen=True, array_like=True):
     """Durations (ns) or sizes (bytes) as a mergeable sum.
 
-    `squares` is Σ(x − mean)². `values` are (value, count) pairs, sorted by value: the values
-    themselves while `exact`, otherwise bucket midpoints no further than 1 % from each value.
+    `squares` is Σ(x − mean)². `values` are the different values in order: the values themselves
+    while `exact`, otherwise bucket midpoints no further than 1 % from each value. Each is written
+    as its distance from the one before it, the first from 0; −n after it says that it came n
+    times, not once: [500, 32, -3, 64] is 500 once, 532 three times, 596 once.
     """
 
     count: Amount
@@ -477,11 +484,11 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
     squares: float
     minimum: Amount
     maximum: Amount
-    values: tuple[tuple[Amount, Amount], ...]
+    values: Annotated[tuple[Step, ...], Meta(max_length=8192)]
     exact: bool = True
 
 
-class RangeDelta(Record, frozen=True, kw_only=True):
+class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What closed in one range node since the last delta.
 
     `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one
@@ -503,7 +510,7 @@ class RangeDelta(Record, frozen=True, kw_only=True):
     children: Amount = 0
 
 
-class KernelDelta(Record, frozen=True, kw_only=True):
+class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Kernels of one name that finished, by the innermost range that launched them.
 
     `range` 0 is outside every range. `inherited` tells that the launching thread had no range
@@ -537,7 +544,7 @@ class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True):
     launches: Amount
 
 
-class LaunchDelta(Record, frozen=True, kw_only=True):
+class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Launches of one kernel by one call, from the call to the kernel's end.
 
     `call` is the time in the CUDA call, `queue` from its return to the kernel's start where that
@@ -556,7 +563,7 @@ class LaunchDelta(Record, frozen=True, kw_only=True):
     kernel_time: Distribution
 
 
-class MemoryOperationDelta(Record, frozen=True, kw_only=True):
+class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Copies and memsets that finished. `operation` is nsys's name of the kind."""
 
     process: int
@@ -570,7 +577,7 @@ class MemoryOperationDelta(Record, frozen=True, kw_only=True):
     size: Distribution
 
 
-class ApiDelta(Record, frozen=True, kw_only=True):
+class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """CUDA calls that returned, by name and by innermost range of the calling thread."""
 
     process: int
@@ -580,7 +587,7 @@ class ApiDelta(Record, frozen=True, kw_only=True):
     time: Distribution
 
 
-class DeviceDelta(Record, frozen=True, kw_only=True):
+class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Time in which at least one captured operation ran on a device, and their count.
 
     `first_start_ns` and `last_end_ns` span the operations of this delta.

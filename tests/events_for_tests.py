@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.events import (
-    SCHEMA_VERSION,
+    JOURNAL_SCHEMA,
     Distribution,
     GpuFacts,
     Header,
@@ -28,7 +28,7 @@ def at(seconds: float) -> int:
 def header(*gpus: GpuFacts, reason: str | None = None) -> Header:
     return Header(
         time_ns=START_NS,
-        schema=SCHEMA_VERSION,
+        schema=JOURNAL_SCHEMA,
         gputui_version="0.0.0",
         python_version="3.11.0",
         monotonic_ns=1,

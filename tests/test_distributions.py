@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.distributions import EXACT_VALUES, Accumulator, bucket_middle
+from gputui.distributions import EXACT_VALUES, Accumulator, bucket_middle, steps
+from gputui.events import Distribution
 from gputui.sources.capture.grouping import bucket_middles, distribution, distributions
 
 durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
@@ -80,7 +81,7 @@ def test_groups_are_told_apart() -> None:
     names, found = distributions(keys, values)
     assert names.tolist() == [3, 7]
     assert [part.total for part in found] == [3, 60]
-    assert found[1].values == ((10, 1), (20, 1), (30, 1))
+    assert found[1].values == (10, 10, 10)
 
 
 def test_no_values_give_no_groups() -> None:
@@ -94,3 +95,38 @@ def test_a_bucket_is_the_same_for_a_value_and_for_an_array_of_it(value: int) -> 
     middle = bucket_middle(value)
     assert abs(middle - value) <= 0.0095 * value
     assert bucket_middles(np.array([value], np.int64)).tolist() == [middle]
+
+
+@given(st.lists(durations, min_size=1, max_size=4))
+def test_what_was_summed_up_can_be_written_and_summed_up_again(parts: list[list[int]]) -> None:
+    whole = accumulate(parts).freeze()
+    assert Accumulator.of([whole]).freeze() == whole
+
+
+@given(st.integers(0, 10**13))
+def test_a_bucket_lies_in_itself(value: int) -> None:
+    middle = bucket_middle(value)
+    assert bucket_middle(middle) == middle
+
+
+def test_values_are_written_as_steps_and_repetitions() -> None:
+    written = distribution(np.array([500, 532, 532, 532, 596], np.int64))
+    assert written.values == (500, 32, -3, 64)
+    assert written.values == steps([(500, 1), (532, 3), (596, 1)])
+
+
+@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1), max_size=50), st.booleans())
+def test_values_that_lie_give_a_median_within_what_is_claimed(
+    values: list[int], exact: bool
+) -> None:
+    lie = Distribution(9, 90, 0.0, 5, 20, tuple(values), exact)
+    found = Accumulator.of([lie, lie, distribution(np.array([7], np.int64))])
+    assert found.median is not None
+    assert 5 <= found.median <= 20
+
+
+def test_buckets_that_are_none_take_bounded_memory() -> None:
+    many = Accumulator()
+    for first in range(50):
+        many.add(Distribution(8000, 1, 0.0, 1, 10**9, (first * 10**5, *[1] * 7999), False))
+    assert len(many.freeze().values) <= 2 * EXACT_VALUES

@@ -100,7 +100,7 @@ def test_an_unwritable_path_is_one_line(tmp_path: Path, path: str, words: str) -
         (b"\x00\xff" * 100, "not a gputui session"),
         (b"[" * 100_000 + b"\n", "not a gputui session"),
         (b'{"event":"run_ended","time_ns":1,"run":1,"reason":"x"}\n', "not a gputui session"),
-        (lines_of(header()).replace(b'"schema":1', b'"schema":99'), "newer gputui"),
+        (lines_of(header()).replace(b'"schema":2', b'"schema":99'), "newer gputui"),
     ],
 )
 def test_what_is_no_session_is_refused_in_one_line(data: bytes, words: str) -> None:

@@ -13,7 +13,7 @@ from gputui import events
 PAGE = Path(__file__).with_name("FORMAT.md")
 
 _INTRODUCTION = f"""\
-# The recording (`.gputui`), schema {events.SCHEMA_VERSION}
+# The recording (`.gputui`), schema {events.JOURNAL_SCHEMA}
 
 <!-- Made by `python -m gputui.journal.format`; edit the docstrings in gputui/events.py. -->
 

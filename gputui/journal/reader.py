@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import stat
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
-from gputui.events import SCHEMA_VERSION, AnyEvent, Header
+from gputui.events import JOURNAL_SCHEMA, AnyEvent, Header
 from gputui.journal.compression import CompressionError, expanded
 from gputui.journal.errors import JournalError, reason
 from gputui.text import clean, clean_document
@@ -28,14 +28,16 @@ _KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyEvent.__args__)
 class JournalReader:
     """Reads the events of one recording, oldest first, once.
 
-    `header` is read at once. While iterating, `skipped` counts events of kinds this version
-    does not know, and `damage` says where and why reading ended early, None when it did not.
+    Events of older schemas are given in today's shape. `header` is read at once. While
+    iterating, `skipped` counts events of kinds this version does not know, and `damage` says
+    where and why reading ended early, None when it did not.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         """Raises JournalError when `stream` does not start with a session's header."""
         self.name = name
         self._line = 0
+        self._decode: Callable[[bytes], AnyEvent] = decode
         self.skipped = 0
         self.damage: str | None = None
         try:
@@ -46,12 +48,15 @@ class JournalReader:
         if not isinstance(first, Header):
             self._stream.close()
             raise JournalError(self._refusal(first))
-        if first.schema > SCHEMA_VERSION:
+        if first.schema > JOURNAL_SCHEMA:
             self._stream.close()
             raise JournalError(
                 f"{name} was recorded by a newer gputui (schema {first.schema}, "
-                f"this one reads {SCHEMA_VERSION}); upgrade gputui to read it"
+                f"this one reads {JOURNAL_SCHEMA}); upgrade gputui to read it"
             )
+        if first.schema < JOURNAL_SCHEMA:
+            self._decode = decode_schema_1
+            first = msgspec.structs.replace(first, schema=JOURNAL_SCHEMA)
         self.header = first
 
     @classmethod
@@ -102,7 +107,7 @@ class JournalReader:
                 self.damage = f"{self.name}: line {self._line} {what}; read until there"
                 return None
             try:
-                return decode(line)
+                return self._decode(line)
             except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
                 if _is_unknown_kind(line):
                     self.skipped += 1
@@ -148,9 +153,18 @@ def decode(line: bytes) -> AnyEvent:
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
         return _decoder.decode(line)
     # Strings with escapes or beyond ASCII may carry control characters: cleaned on the way in.
-    event: AnyEvent = msgspec.convert(
-        clean_document(msgspec.json.decode(line)), AnyEvent, str_keys=True
-    )
+    return _typed(clean_document(msgspec.json.decode(line)))
+
+
+def decode_schema_1(line: bytes) -> AnyEvent:
+    """The same for a line of a recording of schema 1, in today's shape."""
+    from gputui.journal.schema1 import upgraded
+
+    return _typed(upgraded(clean_document(msgspec.json.decode(line))))
+
+
+def _typed(document: Any) -> AnyEvent:
+    event: AnyEvent = msgspec.convert(document, AnyEvent, str_keys=True)
     return event
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 import gputui
 from gputui.events import (
-    SCHEMA_VERSION,
+    JOURNAL_SCHEMA,
     AnyEvent,
     GpuUnavailable,
     Header,
@@ -34,7 +34,7 @@ def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None)
     """The header of a session on this host, without GPUs for the `reason`."""
     return Header(
         time_ns=time.time_ns(),
-        schema=SCHEMA_VERSION,
+        schema=JOURNAL_SCHEMA,
         gputui_version=gputui.__version__,
         python_version=platform.python_version(),
         monotonic_ns=time.monotonic_ns(),

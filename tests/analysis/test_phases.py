@@ -17,7 +17,7 @@ from gputui.events import (
     OpenRange,
     RangeDelta,
 )
-from gputui.session import Session
+from gputui.session import MAX_LEVELS, Session
 from tests.events_for_tests import at, attached, defined, header, run_started, times
 
 
@@ -165,10 +165,9 @@ def test_shares_of_a_running_program_count_what_is_open() -> None:
     assert decode.cpu_total_ns == 0
 
 
-def test_nesting_deeper_than_python_recurses() -> None:
-    depth = 3000
-    rows = rows_of(*(defined(i, "r", parent=i - 1) for i in range(1, depth + 1)))
-    assert rows[-1].depth == depth - 1
+def test_nesting_as_deep_as_is_kept_has_a_row_a_level() -> None:
+    rows = rows_of(*(defined(i, "r", parent=i - 1) for i in range(1, MAX_LEVELS + 1)))
+    assert [row.depth for row in rows] == list(range(MAX_LEVELS))
 
 
 @pytest.mark.parametrize(("phase", "steps"), [("warmup", 6), ("prefill", 1), ("decode", 63)])

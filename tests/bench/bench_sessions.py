@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from gputui.events import (
@@ -30,6 +31,7 @@ from gputui.events import (
     HostSample,
     KernelDefined,
     KernelDelta,
+    LaunchDelta,
     MachineSample,
     RangeDelta,
     RunProgress,
@@ -39,7 +41,8 @@ from gputui.export.write import export_text
 from gputui.journal import JournalReader, JournalWriter
 from gputui.playback.index import SNAPSHOTS, Index
 from gputui.session import Session
-from gputui.sources.capture.grouping import distribution
+from gputui.sources.capture.grouping import distribution, distributions
+from gputui.sources.capture.launches import FEW_VALUES
 from gputui.sources.trace import TRACE, TraceKind, TraceWriter, trace_path
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 
@@ -109,6 +112,22 @@ def capture(second: int, values: np.random.Generator) -> CaptureDelta:
     )  # fmt: skip
 
 
+def launches(values: np.random.Generator) -> tuple[LaunchDelta, ...]:
+    """What is told of launches every ten seconds: 300 of each kernel."""
+
+    def some(spread: float, step: int = 1) -> Distribution:
+        times = values.normal(20_000, 20_000 * spread, 300).astype(np.int64)
+        return distributions(np.zeros(300, np.int64), times // step * step, FEW_VALUES)[1][0]
+
+    return tuple(
+        LaunchDelta(
+            process=1, thread=101, device=0, name="cudaLaunchKernel", kernel=1 + i,
+            total=some(0.05), call=some(0.05), queue=some(0.05), kernel_time=some(0.01, 32),
+        )
+        for i in range(KERNELS)
+    )  # fmt: skip
+
+
 def hours(seconds: int, with_capture: bool) -> Iterator[list[AnyEvent]]:
     """Ticks of a session of this length."""
     dice, values = random.Random(1), np.random.default_rng(1)
@@ -120,12 +139,16 @@ def hours(seconds: int, with_capture: bool) -> Iterator[list[AnyEvent]]:
     ]  # fmt: skip
     # A tick of capture is made once in a while only: making it costs more than what is measured.
     made = [capture(3, values) for _ in range(20)] if with_capture else []
+    launched = launches(values)
     for second in range(3, seconds):
         tick: list[AnyEvent] = [machine(second, dice)]
         if second % 600 == 0:
             tick.append(RunProgress(time_ns=at(second), run=1, stage=f"epoch {second}", done=1))
         if made:
-            tick.append(made[second % len(made)])
+            delta = msgspec.structs.replace(made[second % len(made)], time_ns=at(second))
+            if second % 10 == 0:
+                delta = msgspec.structs.replace(delta, launches=launched)
+            tick.append(delta)
         yield tick
     yield [run_ended()]
 

@@ -203,6 +203,27 @@ def test_a_kernel_finds_its_call_in_either_order_and_over_batches(program):
     assert traced.run.processes[1].unattributed == 0
 
 
+def test_launches_are_told_every_ten_seconds_and_at_the_end(program):
+    traced = Traced(program)
+
+    def launch(number: int) -> list[np.void]:
+        return [
+            program.call(10 * number, 10 * number + 2, number),
+            program.kernel(10 * number + 3, 10 * number + 7, number, "k"),
+        ]
+
+    told = []
+    for second in (0, 1, 9, 10, 11):
+        traced.feed(launch(second + 1), second)
+        events = traced.collect(second)
+        told.append([len(e.launches) for e in events if isinstance(e, CaptureDelta)])
+    assert told == [[0], [0], [0], [1], [0]]
+    traced.collect(12, ended=True)
+    (times,) = traced.run.launches.values()
+    assert (times.total.count, times.kernel.total, times.queue.total) == (5, 20, 5)
+    assert times.total.median == 7.0
+
+
 def test_orphans_are_counted_outside_every_range_after_half_a_minute(program):
     traced = Traced(program)
     traced.feed([program.kernel(1, 5, 9)], seconds=1)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from gputui.distributions import steps
 from gputui.events import (
+    JOURNAL_SCHEMA,
     AnyEvent,
     ApiDelta,
     CaptureDelta,
@@ -81,7 +83,7 @@ def dist(count: int, mean: int) -> Distribution:
         squares=count * (0.1 * mean) ** 2,
         minimum=values[0][0],
         maximum=values[-1][0],
-        values=values,
+        values=steps(values),
     )
 
 
@@ -89,7 +91,7 @@ def header(gpus: int, *, time_ns: int = START_NS, name: str = "NVIDIA H200") -> 
     """The first event of a session on a machine with so many H200s."""
     return Header(
         time_ns=time_ns,
-        schema=1,
+        schema=JOURNAL_SCHEMA,
         gputui_version="0.1.0",
         python_version="3.12.3",
         monotonic_ns=0,
@@ -472,7 +474,7 @@ def hostile_session() -> list[Batch]:
 def catalogue() -> Catalogue:
     """Two workloads with every kind of parameter."""
     return Catalogue(
-        schema=1,
+        schema=JOURNAL_SCHEMA,
         workloads=(
             Workload(
                 name="inference",

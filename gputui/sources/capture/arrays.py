@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.events import Distribution
-from gputui.sources.capture.grouping import distributions
+from gputui.sources.capture.grouping import DELTA_VALUES, distributions
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -71,9 +71,11 @@ def whole(rows: Slots) -> Slots:
     return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
 
 
-def grouped(keys: Int64s, values: Int64s) -> Iterator[tuple[int, Distribution]]:
+def grouped(
+    keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
+) -> Iterator[tuple[int, Distribution]]:
     """Each different key, in order, with the distribution of its values."""
-    different, parts = distributions(keys, values)
+    different, parts = distributions(keys, values, exact_limit)
     return zip(different.tolist(), parts, strict=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,28 +46,53 @@ def distributions(
     totals = np.add.reduceat(values, starts)
     differences = values - np.repeat(totals / counts, counts)
     squares = np.add.reduceat(differences * differences, starts)
-    run_starts = np.flatnonzero(np.r_[True, (values[1:] != values[:-1]) | (keys[1:] != keys[:-1])])
-    run_values = values[run_starts]
-    run_counts = np.diff(np.r_[run_starts, len(values)])
-    first_runs = np.searchsorted(run_starts, starts)
-    last_runs = np.r_[first_runs[1:], len(run_starts)]
-    result = []
-    for i in range(len(starts)):
-        pairs_values = run_values[first_runs[i] : last_runs[i]]
-        pairs_counts = run_counts[first_runs[i] : last_runs[i]]
-        exact = len(pairs_values) <= exact_limit
-        if not exact:
-            pairs_values, inverse = np.unique(bucket_middles(pairs_values), return_inverse=True)
-            pairs_counts = np.bincount(inverse, weights=pairs_counts).astype(np.int64)
-        result.append(
-            Distribution(
-                count=int(counts[i]),
-                total=int(totals[i]),
-                squares=float(squares[i]),
-                minimum=int(values[starts[i]]),
-                maximum=int(values[ends[i] - 1]),
-                values=tuple(zip(pairs_values.tolist(), pairs_counts.tolist(), strict=True)),
-                exact=exact,
-            )
-        )
-    return keys[starts], result
+    # Squares of nanoseconds: what is rounded away no deviation shows.
+    squares = np.round(squares, 3)
+    minima, maxima = values[starts], values[ends - 1]
+    exact = _different(starts, values) <= exact_limit
+    if not exact.all():
+        coarse = np.repeat(~exact, counts)
+        values = values.copy()
+        values[coarse] = bucket_middles(values[coarse])
+    steps, firsts = _steps(starts, values)
+    parts = zip(
+        counts.tolist(),
+        totals.tolist(),
+        squares.tolist(),
+        minima.tolist(),
+        maxima.tolist(),
+        (tuple(steps[first:last]) for first, last in pairwise(firsts)),
+        exact.tolist(),
+        strict=True,
+    )
+    return keys[starts], [Distribution(*part) for part in parts]
+
+
+def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
+    """Where another value begins, in groups that begin at `starts`."""
+    begins = np.ones(len(values), np.bool_)
+    begins[1:] = values[1:] != values[:-1]
+    begins[starts] = True
+    found: Int64s = np.flatnonzero(begins)
+    return found
+
+
+def _different(starts: Int64s, values: Int64s) -> Int64s:
+    """How many different values each group has."""
+    runs = _run_starts(starts, values)
+    different: Int64s = np.diff(np.r_[np.searchsorted(runs, starts), len(runs)])
+    return different
+
+
+def _steps(starts: Int64s, values: Int64s) -> tuple[list[int], list[int]]:
+    """The `values` of a Distribution for all groups, and where each group's begin, and the end."""
+    runs = _run_starts(starts, values)
+    first_runs = np.searchsorted(runs, starts)
+    steps = np.empty((len(runs), 2), np.int64)
+    steps[:, 0] = np.diff(values[runs], prepend=0)
+    steps[first_runs, 0] = values[starts]
+    steps[:, 1] = -np.diff(np.r_[runs, len(values)])
+    written = np.ones(steps.shape, np.bool_)
+    written[:, 1] = steps[:, 1] < -1
+    before = np.r_[0, np.cumsum(written.sum(axis=1))]
+    return steps[written].tolist(), [*before[first_runs].tolist(), int(before[-1])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gputui.distributions import EXACT_VALUES
 from gputui.events import Distribution, LaunchDelta
 from gputui.sources.capture.arrays import Int64s, Slots, UInt32s, durations_ns, grouped
 from gputui.sources.capture.calls import Calls
@@ -27,6 +28,12 @@ _PLACE_MASK = (1 << _NAME_SHIFT) - 1
 _NAME_MASK = (1 << (_THREAD_SHIFT - _NAME_SHIFT)) - 1
 
 
+EXACT_LAUNCHES = 50_000
+FEW_VALUES = 32
+"""After so many launches, how many different times of one travel as they are: each has four
+distributions, and no two calls take equally long."""
+
+
 class Launches:
     """The launches of one process since they were last collected."""
 
@@ -34,6 +41,7 @@ class Launches:
         self._process = process
         self._calls = calls
         self._parts: list[Slots] = []
+        self._told = 0
 
     def add(
         self,
@@ -56,10 +64,13 @@ class Launches:
         known = (calls["sequence"] >= 0) & (starts_ns > 0)
         self._parts.append(part if known.all() else part[known])
 
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
     def collect(self) -> tuple[LaunchDelta, ...]:
         """What was launched since the last call."""
         parts, self._parts = self._parts, []
-        if not sum(map(len, parts)):
+        if not any(map(len, parts)):
             return ()
         launched = np.concatenate(parts)
         threads, thread_of = _numbered(launched["thread"])
@@ -69,8 +80,12 @@ class Launches:
             | launched["place"]
         )
         queued = launched["queue"] > 0
-        queue = dict(grouped(keys[queued], launched["queue"][queued]))
-        columns = (grouped(keys, launched[name].copy()) for name in ("total", "call", "kernel"))
+        limit = FEW_VALUES if self._told >= EXACT_LAUNCHES else EXACT_VALUES
+        self._told += len(launched)
+        queue = dict(grouped(keys[queued], launched["queue"][queued], limit))
+        columns = (
+            grouped(keys, launched[name].copy(), limit) for name in ("total", "call", "kernel")
+        )
         return tuple(
             self._delta(
                 int(threads[key >> _THREAD_SHIFT]),

@@ -260,6 +260,11 @@ class Operations:
         """Which instances launched which kernel for the first time; before they are finalised."""
         return self._range_kernels.collect()
 
+    @property
+    def launched(self) -> int:
+        """How many launches wait to be collected."""
+        return len(self._launches)
+
     def launches(self) -> tuple[LaunchDelta, ...]:
         """Launches since the last call."""
         return self._launches.collect()

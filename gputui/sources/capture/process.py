@@ -7,7 +7,15 @@ from collections import deque
 import numpy as np
 
 from gputui.capture.layout import SLOT, RecordKind
-from gputui.events import AnyEvent, CaptureDelta, Distribution, Mark, OpenRange, RangeDelta
+from gputui.events import (
+    AnyEvent,
+    CaptureDelta,
+    Distribution,
+    LaunchDelta,
+    Mark,
+    OpenRange,
+    RangeDelta,
+)
 from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, join, pick
 from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.gputime import GpuTime, Launched
@@ -26,6 +34,10 @@ BATCH_RECORDS = 1 << 15
 
 MARKS_KEPT = 1000
 """Marks a tick; of more the newest stay."""
+
+LAUNCHES_NS = 10_000_000_000
+LAUNCHES_KEPT = 200_000
+"""Launches, which the summary alone shows, are told this often, or when there are so many."""
 
 _RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _SHAPE, _OTHER = range(8)
 
@@ -84,6 +96,7 @@ class TracedProcess:
         self._unattributed = 0
         self._sees_gpu = False
         self._open: tuple[OpenRange, ...] = ()
+        self._launches_ns = 0
 
     @property
     def ignored(self) -> int:
@@ -167,7 +180,7 @@ class TracedProcess:
             kernels=self._operations.kernels(),
             kernels_beside=self._operations.kernels_beside(),
             range_kernels=range_kernels,
-            launches=self._operations.launches(),
+            launches=self._launches(now_ns, ended),
             shapes=self._operations.shapes.collect(),
             memory_operations=self._operations.memory_operations(),
             api=self._calls.collect(self.number, self._nodes, ended),
@@ -199,6 +212,15 @@ class TracedProcess:
         if step is not None:
             events.append(step)
         return events
+
+    def _launches(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
+        if self._launches_ns == 0:
+            self._launches_ns = now_ns
+        is_due = now_ns - self._launches_ns >= LAUNCHES_NS
+        if not (ended or is_due or self._operations.launched > LAUNCHES_KEPT):
+            return ()
+        self._launches_ns = now_ns
+        return self._operations.launches()
 
     @staticmethod
     def _trace_ranges(finalised: Finalised, trace: TraceSink) -> None:
@@ -271,6 +293,7 @@ def _says_something(delta: CaptureDelta) -> bool:
         delta.records
         or delta.ranges
         or delta.kernels
+        or delta.launches
         or delta.memory_operations
         or delta.api
         or delta.dropped

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gputui import __version__
 from gputui.events import (
-    SCHEMA_VERSION,
+    JOURNAL_SCHEMA,
     AnyEvent,
     GpuFacts,
     Header,
@@ -103,7 +103,7 @@ class NsysReport:
         driver = facts.get("CudaDriverVersion", "")
         return Header(
             time_ns=self.at(min(0, self._first)),
-            schema=SCHEMA_VERSION,
+            schema=JOURNAL_SCHEMA,
             gputui_version=__version__,
             python_version="",
             monotonic_ns=0,

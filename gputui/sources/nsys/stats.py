@@ -15,8 +15,9 @@ from itertools import islice
 from pathlib import Path
 
 from gputui import __version__
+from gputui.distributions import steps
 from gputui.events import (
-    SCHEMA_VERSION,
+    JOURNAL_SCHEMA,
     AnyEvent,
     ApiDelta,
     CaptureDelta,
@@ -80,7 +81,7 @@ class NsysTables:
         self._tables = {report: self._read(path) for report, path in files.items()}
         self.header = Header(
             time_ns=self._time_ns,
-            schema=SCHEMA_VERSION,
+            schema=JOURNAL_SCHEMA,
             gputui_version=__version__,
             python_version="",
             monotonic_ns=0,
@@ -296,7 +297,7 @@ def _parser(
                 squares=(deviation or 0.0) ** 2 * (number - 1),
                 minimum=round(average if least is None else least),
                 maximum=round(average if most is None else most),
-                values=((middle, number),),
+                values=steps([(middle, number)]),
                 # The median alone is known of the values.
                 exact=False,
             ),
