@@ -590,7 +590,9 @@ class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Time in which at least one captured operation ran on a device, and their count.
 
-    `first_start_ns` and `last_end_ns` span the operations of this delta.
+    `first_start_ns` and `last_end_ns` span the operations of this delta. `idle` are the gaps in
+    which none of the process's operations ran, that between two deltas included; its values are
+    buckets, within 5 %. `overlap_ns` are the busy times of its streams, added up, less its own.
     """
 
     process: int
@@ -599,6 +601,45 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     operations: Amount
     first_start_ns: Moment
     last_end_ns: Moment
+    idle: Distribution | None = None
+    overlap_ns: Amount = 0
+
+
+class StreamDelta(msgspec.Struct, frozen=True, array_like=True):
+    """What ran on one stream. Values of its distributions are buckets, within 5 %.
+
+    `latency` is from a launch call's start to the start of the first kernel that it launched,
+    `queue` from the call's return (0 where the kernel was faster), `idle` the gaps between
+    operations. `stream` is OTHER_STREAMS over the limit.
+    """
+
+    device: int
+    stream: int
+    operations: Amount
+    busy_ns: Amount
+    latency: Distribution | None = None
+    queue: Distribution | None = None
+    idle: Distribution | None = None
+
+
+OTHER_STREAMS = -1
+
+
+class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True):
+    """Launch calls of one thread; `interval` is from one's start to the next's, within 5 %."""
+
+    thread: int
+    launches: Amount
+    interval: Distribution | None = None
+
+
+class IdleRange(msgspec.Struct, frozen=True, array_like=True):
+    """Time in which a device idled while `range` was the innermost one open on the thread that
+    launched what came next; 0 is outside every range."""
+
+    device: int
+    range: int
+    idle_ns: Amount
 
 
 class OpenRange(msgspec.Struct, frozen=True, array_like=True):
@@ -629,6 +670,9 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     memory_operations: tuple[MemoryOperationDelta, ...] = ()
     api: tuple[ApiDelta, ...] = ()
     devices: tuple[DeviceDelta, ...] = ()
+    streams: tuple[StreamDelta, ...] = ()
+    launching_threads: tuple[ThreadLaunches, ...] = ()
+    idle_ranges: tuple[IdleRange, ...] = ()
     open_ranges: tuple[OpenRange, ...] = ()
     records: Amount = 0
     dropped: Amount = 0

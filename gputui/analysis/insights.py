@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gputui.analysis.phases import is_launch
+from gputui.analysis import formats
+from gputui.analysis.gpu_timing import range_path
 from gputui.analysis.tables import category_rows, kernel_rows
+from gputui.distributions import Accumulator
+from gputui.naming import is_kernel_launch
 from gputui.session import Run, Session
+
+LAUNCH_GAP_NS = 1_000_000
+"""Gaps in a GPU's work shorter than this are laid to launching."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ def _lost_records(_session: Session, run: Run) -> Iterator[Insight]:
 
 
 def _gpu_idle(_session: Session, run: Run) -> Iterator[Insight]:
+    if run.traced_share < 1.0:
+        return  # what was not traced would count as idle
     for index, device in sorted(run.devices.items()):
         if device.first_start_ns is None or device.last_end_ns is None:
             continue
@@ -59,19 +67,109 @@ def _gpu_idle(_session: Session, run: Run) -> Iterator[Insight]:
                 50,
                 "PyTorch profiler's recommendation for low GPU utilization",
                 f"GPU {index} ran something only {busy:.0f} % of the time between its first and "
-                "last operation: the host holds it back",
+                f"last operation: the host holds it back{_worst_range(run, index)}",
                 "CUDA graphs, larger batches, torch.compile, fewer synchronizations",
             )
 
 
+def _worst_range(run: Run, device: int) -> str:
+    """Where the program was longest while the GPU idled."""
+    shares: dict[str, int] = {}
+    idle_ns = 0
+    for (_, index), use in run.timing.devices.items():
+        if index == device:
+            idle_ns += use.idle.total
+            for number, share in use.idle_ranges.items():
+                if number:
+                    path = range_path(run, number)
+                    shares[path] = shares.get(path, 0) + share
+    if not shares or not idle_ns:
+        return ""
+    path, share = max(shares.items(), key=lambda item: item[1])
+    return f"; {100.0 * share / idle_ns:.0f} % of its idle time it waited for {path}"
+
+
+def _launch_gaps(_session: Session, run: Run) -> Iterator[Insight]:
+    if run.traced_share < 1.0:
+        return
+    for (process, device), use in sorted(run.timing.devices.items()):
+        short_ns = sum(
+            gap * count for gap, count in use.idle.freeze().values if gap < LAUNCH_GAP_NS
+        )
+        lost = 100.0 * short_ns / use.span_ns if use.span_ns else 0.0
+        if lost > 20:
+            yield Insight(
+                "launch_gaps",
+                lost,
+                20,
+                "ours: gaps under 1 ms are too short for input or output, so they are what "
+                "launching costs; a fifth of the time is more than a step's own spread",
+                f"GPU {device} waited {lost:.0f} % of the time of process "
+                f"{run.processes[process].attached.pid} in gaps under 1 ms, for the next launch",
+                "CUDA graphs or torch.compile: fewer launches; or more work in each",
+            )
+
+
+def _queue_growing(_session: Session, run: Run) -> Iterator[Insight]:
+    for process in run.processes:
+        moments = [(count, ns) for owner, count, ns in run.timing.queue if owner == process]
+        third = len(moments) // 3
+        if third < 3:
+            continue
+        first, last = (
+            sum(ns for _, ns in part) / sum(count for count, _ in part)
+            for part in (moments[:third], moments[-third:])
+        )
+        if last > 1e6 and last > 2 * first:
+            yield Insight(
+                "queue_growing",
+                last / first if first else float(len(moments)),
+                2,
+                "ours: twice as long in the last third as in the first, and over 1 ms",
+                f"kernels of process {run.processes[process].attached.pid} waited "
+                f"{formats.duration(first)} in the queue at first, {formats.duration(last)} at "
+                "last: the host launches faster than the GPU works",
+                "good for throughput; for latency synchronize once a step, or bound what is in "
+                "flight",
+            )
+
+
+def _no_overlap(_session: Session, run: Run) -> Iterator[Insight]:
+    for (process, device), use in sorted(run.timing.devices.items()):
+        busy = sorted(
+            times.busy_ns
+            for key, times in run.timing.streams.items()
+            if (key.process, key.device) == (process, device)
+            and times.busy_ns >= 0.05 * use.busy_ns
+        )
+        if len(busy) < 2 or not busy[-2]:
+            continue
+        overlap = 100.0 * use.overlap_ns / busy[-2]
+        if overlap < 5:
+            yield Insight(
+                "no_stream_overlap",
+                overlap,
+                5,
+                "CUDA C++ Best Practices Guide, Asynchronous and Overlapping Transfers with "
+                "Computation; the 5 % are ours",
+                f"process {run.processes[process].attached.pid} kept {len(busy)} streams of GPU "
+                f"{device} busy, and they ran together {overlap:.1f} % of the time they could have",
+                "pinned memory and non_blocking copies; no work on the default stream between; "
+                "kernels small enough to leave room",
+            )
+
+
 def _short_kernels(session: Session, run: Run) -> Iterator[Insight]:
-    launches = [times for key, times in run.api.items() if is_launch(key.name)]
+    launches = [times for key, times in run.api.items() if is_kernel_launch(key.name)]
     calls = sum(times.count for times in launches)
     kernels = kernel_rows(session, run)
     instances = sum(row.instances for row in kernels)
     if not calls or not instances:
         return
     launch_ns = sum(times.total for times in launches) / calls
+    queue = Accumulator.of(times.queue for times in run.timing.streams.values())
+    if (queue.median or 0.0) > launch_ns:
+        return  # kernels wait for the GPU, not the GPU for them
     short = 100.0 * sum(row.instances for row in kernels if row.median < launch_ns) / instances
     if short > 30:
         yield Insight(
@@ -86,7 +184,7 @@ def _short_kernels(session: Session, run: Run) -> Iterator[Insight]:
 
 
 def _launch_time(_session: Session, run: Run) -> Iterator[Insight]:
-    launches = [times for key, times in run.api.items() if is_launch(key.name)]
+    launches = [times for key, times in run.api.items() if is_kernel_launch(key.name)]
     calls = sum(times.count for times in launches)
     if not calls:
         return
@@ -153,8 +251,11 @@ def _throttled(_session: Session, run: Run) -> Iterator[Insight]:
 _RULES: tuple[Callable[[Session, Run], Iterator[Insight]], ...] = (
     _lost_records,
     _gpu_idle,
+    _launch_gaps,
     _short_kernels,
     _launch_time,
+    _no_overlap,
+    _queue_growing,
     _no_tensor_cores,
     _memory_full,
     _throttled,

@@ -36,7 +36,7 @@ from gputui.analysis.tables import (
 )
 from gputui.session import Run, Session
 
-__all__ = ["NSYS_TABLES"]
+__all__ = ["NSYS_TABLES", "marked"]
 
 Make = Callable[[Session, Run], Table]
 
@@ -133,7 +133,7 @@ def _styles(
     return ((_named(report, style), partial(make, style)) for style in styles)
 
 
-def _marked(make: Make) -> Make:
+def marked(make: Make) -> Make:
     """The table, with a word where kernels and calls were traced part of the time only."""
 
     def table(session: Session, run: Run) -> Table:
@@ -164,6 +164,6 @@ _TABLES: dict[str, Make] = {
 _OF_RANGES_ALONE = {"nvtx_sum", "nvtx_pushpop_sum", "nvtx_startend_sum"}
 
 NSYS_TABLES: dict[str, Make] = {
-    name: make if name in _OF_RANGES_ALONE else _marked(make) for name, make in _TABLES.items()
+    name: make if name in _OF_RANGES_ALONE else marked(make) for name, make in _TABLES.items()
 }
 """Every table by nsys's name for it."""

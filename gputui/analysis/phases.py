@@ -11,15 +11,8 @@ import re
 from dataclasses import dataclass
 
 from gputui.distributions import Accumulator
+from gputui.naming import is_kernel_launch, is_library_domain
 from gputui.session import Range, Run
-
-LAUNCH_CALLS = re.compile(
-    r"^(cudaLaunch(?!HostFunc)|cuLaunch(?!HostFunc)|cudaGraphLaunch|cuGraphLaunch)"
-)
-"""Calls that put kernels on the GPU. A graph launch is one call, however many nodes."""
-
-LIBRARY_DOMAINS = re.compile(r"^(nccl|cccl|cub|cublas|cudnn|cufft|cusolver|nvshmem|thrust)", re.I)
-"""Domains that libraries write for themselves: off the main tree unless asked for."""
 
 STEP_NAMES = re.compile(
     r"^(step|iter|iteration|train_step|training_step|decode_step|batch"
@@ -96,16 +89,6 @@ class _Counts:
         self.kernel_ns += other.kernel_ns
         self.launches += other.launches
         self.memcpy_bytes += other.memcpy_bytes
-
-
-def is_library_domain(domain: str) -> bool:
-    """Whether a library, not the user's program, writes this domain."""
-    return bool(LIBRARY_DOMAINS.match(domain))
-
-
-def is_launch(call: str) -> bool:
-    """Whether a CUDA call of this name puts kernels on the GPU."""
-    return bool(LAUNCH_CALLS.match(call))
 
 
 def phase_rows(
@@ -250,7 +233,7 @@ def _own_counts(run: Run, inherited: bool) -> dict[int, _Counts]:
             of(kernel.range).kernels += times.count
             of(kernel.range).kernel_ns += times.total
     for call, times in run.api.items():
-        if (inherited or not call.inherited) and is_launch(call.name):
+        if (inherited or not call.inherited) and is_kernel_launch(call.name):
             of(call.range).launches += times.count
     for operation, both in run.memory_operations.items():
         if (inherited or not operation.inherited) and "memcpy" in operation.operation:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gputui.analysis.columns import Cell, Column, Table, count, percent, size, spare, text, time
-from gputui.analysis.nsys_tables import NSYS_TABLES
+from gputui.analysis.gpu_timing import TIMING_TABLES
+from gputui.analysis.nsys_tables import NSYS_TABLES, marked
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.shapes import shapes_table
 from gputui.analysis.tables import category_rows, kernel_rows
@@ -122,6 +123,7 @@ TABLES: dict[str, Callable[[Session, Run], Table]] = {
     "kernel_categories": categories_table,
     **NSYS_TABLES,
     "kernel_shapes": shapes_table,
+    **{name: marked(make) for name, make in TIMING_TABLES.items()},
     "devices": devices_table,
 }
 """Every table by name, in the order the summary prints them."""
@@ -134,6 +136,7 @@ SUMMARY = (
     "cuda_api_sum",
     "cuda_gpu_mem_time_sum",
     "cuda_gpu_mem_size_sum",
+    "gpu_idle",
     "devices",
 )
 """The tables of the summary; the others are there for the asking."""

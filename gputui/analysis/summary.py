@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gputui.analysis.categories import category, short_name
+from gputui.analysis.gpu_timing import timing_document
 from gputui.analysis.insights import insights
 from gputui.analysis.phases import phase_rows
 from gputui.analysis.shapes import shape_rows
@@ -81,6 +82,7 @@ def summary_document(session: Session, run: Run) -> Document:
         "tables": [_result_table(table) for table in (run.result.tables if run.result else ())],
         "memory": _memory(run),
         "devices": _devices(session, run),
+        "timing": timing_document(run),
         "insights": [
             {
                 "rule": found.rule,

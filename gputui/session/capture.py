@@ -116,6 +116,7 @@ def delta(session: Session, event: CaptureDelta) -> None:
         _api_delta(session, run, calls)
     for devices in event.devices:
         _device_delta(session, run, devices)
+    run.timing.add(event, lambda device: _gpu_of(session, run, event.process, device))
     _open_ranges(run, event)
 
 

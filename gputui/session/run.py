@@ -21,6 +21,7 @@ from gputui.events import (
 )
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.session.spread import Spread
+from gputui.session.timing import GpuTiming
 
 LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
@@ -122,6 +123,8 @@ class Run(msgspec.Struct):
     memory_operations: dict[MemoryOperationKey, TimeAndSize] = msgspec.field(default_factory=dict)
     api: dict[ApiKey, Accumulator] = msgspec.field(default_factory=dict)
     devices: dict[int, Device] = msgspec.field(default_factory=dict)
+    timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
+    """Launch latency, queues, gaps and streams."""
     gpu_spreads: dict[tuple[int, str], Spread] = msgspec.field(default_factory=dict)
     throttle_samples: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)

@@ -285,6 +285,7 @@ class _Instance:
     parent: _Instance | None
     end: int | None = None
     operations: list[tuple[int, int]] = field(default_factory=list)
+    calls: set[int] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     depth: int = 0
     outer: _Instance | None = None
@@ -386,6 +387,7 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         for instance in direct:
             for ancestor in instance.chain():
                 ancestor.operations.append(interval)
+                ancestor.calls.add(int(record["correlation"]))
                 inside[ancestor.place].append(interval)
     result.kernels = {key: (len(values), sum(values)) for key, values in kernels.items()}
     result.beside = {key: (len(values), sum(values)) for key, values in beside.items()}
@@ -414,7 +416,7 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         host[instance.place].append(instance.end - instance.start)
         if instance.operations:
             span = max(b for _, b in instance.operations) - min(a for a, _ in instance.operations)
-            operations = len(instance.operations)
+            operations = len(instance.calls)  # as nsys counts them
             children = busy_children[id(instance)]
             projected[instance.place].append((span, operations, instance.depth, children))
     result.host = {place: (len(values), sum(values)) for place, values in host.items()}

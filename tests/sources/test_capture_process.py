@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gputui.analysis.shapes import shape_rows
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import CaptureDelta, Mark, StepTimeline
-from gputui.sources.capture.names import api_name, demangle, is_library_domain, step_rank
+from gputui.naming import is_library_domain
+from gputui.sources.capture.names import api_name, demangle, step_rank
 from gputui.sources.capture.nodes import MAX_NODES, TOO_MANY
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.process import TracedProcess

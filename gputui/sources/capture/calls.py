@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.events import ApiDelta
+from gputui.events import ApiDelta, ThreadLaunches
+from gputui.naming import is_kernel_launch
 from gputui.sources.capture.arrays import (
     LATEST_NS,
     Bools,
@@ -24,6 +25,7 @@ from gputui.sources.capture.instances import SETTLED_FLUSHES, Instances
 from gputui.sources.capture.lanes import Lanes
 from gputui.sources.capture.names import api_name, is_launch
 from gputui.sources.capture.nodes import Nodes
+from gputui.sources.capture.streams import LaunchIntervals
 from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import NO_NODE
 
@@ -61,6 +63,8 @@ class Calls:
         self._names: list[str] = ["(other calls)"]
         self._numbers: dict[str, int] = {}
         self._launches = np.zeros(1, np.bool_)
+        self._kernel_launches = np.zeros(1, np.bool_)
+        self._intervals = LaunchIntervals()
         self._sequence = 0
         self.window = CallWindow()
         self.others = np.empty(0, OTHER)
@@ -134,10 +138,21 @@ class Calls:
         self._keep_others(placement, calls["sequence"])
         # The driver call that is in the window already stands for its runtime call.
         calls = pick(calls, ~self.window.promote(calls))
+        launches = np.flatnonzero(self._kernel_launches[calls["name"]])
+        self._intervals.add(calls["thread"][launches], calls["start"][launches])
         awaited = calls["awaits"] & ~calls["inherited"]
         self._instances.await_operations(calls["instance"][awaited], 1)
         self.window.add(calls, now_ns)
         return calls
+
+    def answer(self, calls: Slots) -> None:
+        """The first operation of each of these calls came: their ranges await it no more."""
+        awaited = calls["awaits"] & ~calls["inherited"]
+        self._instances.await_operations(calls["instance"][awaited], -1)
+
+    def launching_threads(self) -> tuple[ThreadLaunches, ...]:
+        """Launches by thread since the last call."""
+        return tuple(ThreadLaunches(*of_thread) for of_thread in self._intervals.collect())
 
     def collect(self, process: int, nodes: Nodes, everything: bool) -> tuple[ApiDelta, ...]:
         """What returned since the last call. `everything` waits for no enclosing call."""
@@ -169,6 +184,7 @@ class Calls:
             if number == len(self._names):
                 self._names.append(name)
                 self._launches = np.append(self._launches, is_launch(name))
+                self._kernel_launches = np.append(self._kernel_launches, is_kernel_launch(name))
             return number
 
         return self._table.lookup(names.astype(np.int64), define, lambda: 0)

@@ -12,7 +12,6 @@ from gputui.sources.capture.arrays import (
     Int64s,
     Slots,
     UInt32s,
-    distinct,
     pick,
     stack,
     whole,
@@ -35,6 +34,7 @@ CALL = np.dtype(
         ("sequence", "i8"),
         ("inherited", "?"),
         ("awaits", "?"),
+        ("answered", "?"),
         ("runtime", "?"),
         ("outside", "?"),
         ("name", "u4"),
@@ -43,12 +43,25 @@ CALL = np.dtype(
         ("end", "i8"),
     ]
 )
-"""A call: the range around it; whether its first operation is still to come; its number; whether
-its thread had no range open at all; and the call itself."""
+"""A call: the range around it; its number; whether operations are expected of it, and whether one
+has come; whether its thread had no range open at all; and the call itself."""
 
 NO_CALL = np.zeros(1, CALL)
 NO_CALL["node"], NO_CALL["instance"], NO_CALL["sequence"] = NO_NODE, NO_INSTANCE, -1
 """What an operation gets whose call never came."""
+
+
+@dataclass(slots=True)
+class Found:
+    """The calls of operations: for each whether there is one, the call (zeros where not), and
+    whether it is the first operation of that call. `answered` are the calls that these were the
+    first operations of.
+    """
+
+    found: Bools
+    calls: Slots
+    first: Bools
+    answered: Slots
 
 
 @dataclass(slots=True)
@@ -91,15 +104,12 @@ class CallWindow:
         while self._runs and (total > WINDOW_CALLS or self._runs[0].newest_ns < now_ns - WINDOW_NS):
             total -= len(self._runs.pop(0).calls)
 
-    def find(self, correlations: UInt32s) -> tuple[Bools, Slots, Int64s]:
-        """The newest call of each id.
-
-        Gives whether there is one, the call (zeros where not), and the instances whose call got
-        its first operation by this: such a call awaits no more.
-        """
+    def find(self, correlations: UInt32s) -> Found:
+        """The newest call of each id."""
         found = np.zeros(len(correlations), np.bool_)
+        first = np.zeros(len(correlations), np.bool_)
         calls = np.zeros(len(correlations), CALL)
-        answered = [np.empty(0, np.int64)]
+        answered = [np.empty(0, CALL)]
         rest = np.arange(len(correlations))
         for run in reversed(self._runs):
             if not len(rest):
@@ -109,11 +119,13 @@ class CallWindow:
             found[at] = True
             whole(calls)[at] = whole(run.calls).take(places)
             rest = rest[~hit]
-            first = distinct(places[run.calls["awaits"][places]])
-            run.calls["awaits"][first] = False
-            direct = first[~run.calls["inherited"][first]]
-            answered.append(run.calls["instance"][direct])
-        return found, calls, np.concatenate(answered)
+            fresh = ~run.calls["answered"][places]
+            if fresh.any():
+                new, where = _firsts(places[fresh])
+                first[at[fresh][where]] = True
+                run.calls["answered"][new] = True
+                answered.append(pick(run.calls, new))
+        return Found(found, calls, first, stack(answered))
 
     def runtime_calls(self, correlations: UInt32s) -> Bools:
         """Which ids have a runtime call here."""
@@ -148,6 +160,13 @@ class CallWindow:
         calls = pick(calls, np.argsort(calls["correlation"], kind="stable"))
         has_driver_calls = not calls["runtime"].all()
         self._runs.append(_Run(calls, calls["correlation"].copy(), now_ns, has_driver_calls))
+
+
+def _firsts(places: Int64s) -> tuple[Int64s, Int64s]:
+    """The different places, and where each stands first. Only graphs repeat a call."""
+    if (places[1:] > places[:-1]).all():
+        return places, np.arange(len(places))
+    return np.unique(places, return_index=True)
 
 
 def _search(run: _Run, correlations: UInt32s) -> tuple[Bools, Int64s]:

@@ -1,4 +1,4 @@
-"""How long the GPU worked: for each device, and for each range with all that is inside it."""
+"""How long the GPU worked for each range, with all that is inside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.events import DeviceDelta
 from gputui.sources.capture.arrays import Bools, Int64s
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.timeline import NO_NODE
@@ -21,7 +20,7 @@ class Launched:
     """Operations with the range that launched each, sorted by start.
 
     `nodes` and `instances` are those of the row an operation counts in; `inherited` tells that
-    they are the main thread's.
+    they are the main thread's. `origins` hold stream and launching thread, for `Streams`.
     """
 
     starts_ns: Int64s
@@ -30,42 +29,17 @@ class Launched:
     nodes: Int64s
     instances: Int64s
     inherited: Bools
+    origins: Int64s
 
     def __len__(self) -> int:
         return len(self.starts_ns)
 
 
 class GpuTime:
-    """Remembers up to where each device and range was covered."""
+    """Remembers up to where each range was covered."""
 
-    def __init__(self, process: int) -> None:
-        self._process = process
-        self._devices = Unions()
+    def __init__(self) -> None:
         self._ranges = Unions()
-
-    def devices(self, launched: Launched) -> tuple[DeviceDelta, ...]:
-        """Busy time a device."""
-        if not len(launched):
-            return ()
-        covered = self._devices.add(launched.devices, launched.starts_ns, launched.ends_ns)
-        return tuple(
-            DeviceDelta(
-                process=self._process,
-                device=device,
-                busy_ns=busy_ns,
-                operations=count,
-                first_start_ns=first_ns,
-                last_end_ns=last_ns,
-            )
-            for device, busy_ns, count, first_ns, last_ns in zip(
-                covered.keys.tolist(),
-                covered.busy_ns.tolist(),
-                covered.counts.tolist(),
-                covered.first_ns.tolist(),
-                covered.last_ns.tolist(),
-                strict=True,
-            )
-        )
 
     def ranges(
         self, nodes: Nodes, launched: Launched, beside: list[Beside]

@@ -143,13 +143,16 @@ class Instances:
         """`change` is 1 where a call announced operations, −1 where the first of them came."""
         np.add.at(self.awaited, self.rows(ids[self.alive(ids)]), change)
 
-    def add_operations(self, ids: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
-        """Operations that ran, each launched in the instance beside it."""
+    def add_operations(self, ids: Int64s, starts_ns: Int64s, ends_ns: Int64s, first: Bools) -> None:
+        """Operations that ran, each launched in the instance beside it.
+
+        Of the operations of one call the first alone is counted, as in nsys.
+        """
         mask = self.alive(ids)
         rows = self.rows(ids[mask])
         np.minimum.at(self.first_ns, rows, starts_ns[mask])
         np.maximum.at(self.last_ns, rows, ends_ns[mask])
-        np.add.at(self.operations, rows, 1)
+        np.add.at(self.operations, rows[first[mask]], 1)
         self.touched[rows] = self.flushes
 
     def finalise(self, now_ns: int, sees_gpu: bool, everything: bool) -> Finalised:
@@ -189,7 +192,7 @@ class Instances:
         outer = self.outer[rows]
         alive = self.alive(outer)
         around = self.rows(outer[alive])
-        np.add.at(self.busy_children, around, self.operations[rows[alive]] > 0)
+        np.add.at(self.busy_children, around, self.last_ns[rows[alive]] >= 0)
         elsewhere = self.parent[rows[alive]] != outer[alive]
         np.subtract.at(self.children, around[elsewhere], 1)
 

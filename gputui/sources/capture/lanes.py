@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gputui.naming import is_library_domain
 from gputui.sources.capture.arrays import Int64s, KeyTable, Slots
-from gputui.sources.capture.names import is_library_domain
 from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import Timeline
 

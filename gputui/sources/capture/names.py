@@ -43,12 +43,6 @@ MEMORY_KINDS = {
 
 MEMSET = "[CUDA memset]"
 
-LIBRARY_DOMAINS = (
-    "nccl", "cccl", "cub", "thrust", "cublas", "cudnn", "cusparse", "cusolver", "cufft",
-    "curand", "cutensor", "nvshmem", "ucx", "tensorrt", "nvjpeg", "cudf",
-)  # fmt: skip
-"""First letters of the domains in which NVIDIA's libraries mark their own work."""
-
 STEP_PATTERNS = tuple(
     re.compile(pattern + r"[\s#_:=]*\d*", re.IGNORECASE)
     for pattern in (
@@ -82,11 +76,6 @@ def api_name(name: str) -> str:
 def is_launch(name: str) -> bool:
     """Whether a call of this name puts work on a GPU, so that an operation is to follow it."""
     return _LAUNCHES.search(name) is not None
-
-
-def is_library_domain(domain: str) -> bool:
-    """Whether a domain belongs to a library rather than to the program."""
-    return domain.lower().startswith(LIBRARY_DOMAINS)
 
 
 def copy_name(kind: int) -> str:

@@ -14,6 +14,7 @@ from gputui.events import (
     RangeKernels,
 )
 from gputui.sources.capture.arrays import (
+    Bools,
     Int64s,
     KeyTable,
     Slots,
@@ -35,6 +36,7 @@ from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import OTHER_KERNELS, Numbering
 from gputui.sources.capture.rangekernels import NO_KERNEL, KernelsOfRanges
 from gputui.sources.capture.shapes import Shapes
+from gputui.sources.capture.streams import Streams
 from gputui.sources.capture.strings import Strings
 from gputui.sources.trace import TraceSink
 
@@ -71,8 +73,10 @@ class Operations:
         calls: Calls,
         strings: Strings,
         numbering: Numbering,
+        streams: Streams,
     ) -> None:
         self._process = process
+        self._streams = streams
         self._nodes = nodes
         self._instances = instances
         self._calls = calls
@@ -111,14 +115,16 @@ class Operations:
             self._orphaned_ns = self._orphaned_ns[kept]
         if len(records):
             correlations = np.ascontiguousarray(records["correlation"])
-            found, calls, answered_instances = self._calls.window.find(correlations)
-            self._instances.await_operations(answered_instances, -1)
-            if not found.all():
-                lost = pick(records, ~found)
+            found = self._calls.window.find(correlations)
+            self._calls.answer(found.answered)
+            calls, first = found.calls, found.first
+            if not found.found.all():
+                lost = pick(records, ~found.found)
                 self._orphans = stack((self._orphans, lost))
                 self._orphaned_ns = np.append(self._orphaned_ns, np.full(len(lost), now_ns))
-                records, calls = pick(records, found), pick(calls, found)
-            self._keep(records, calls, now_ns)
+                records, calls = pick(records, found.found), pick(calls, found.found)
+                first = first[found.found]
+            self._keep(records, calls, first, now_ns)
         self._give_up(expired, now_ns)
 
     def give_up_orphans(self, now_ns: int) -> None:
@@ -129,9 +135,10 @@ class Operations:
     def _give_up(self, records: Slots, now_ns: int) -> None:
         if len(records):
             self.unattributed += len(records)
-            self._keep(records, np.repeat(NO_CALL, len(records)), now_ns)
+            nothing = np.zeros(len(records), np.bool_)
+            self._keep(records, np.repeat(NO_CALL, len(records)), nothing, now_ns)
 
-    def _keep(self, records: Slots, calls: Slots, now_ns: int) -> None:
+    def _keep(self, records: Slots, calls: Slots, first: Bools, now_ns: int) -> None:
         if not len(records):
             return
         self.pending += len(records)
@@ -176,15 +183,21 @@ class Operations:
             self.trace.operations(records, nodes, inherited, is_kernel, kernels, shapes)
         # CUPTI gives 0 for a time it could not take: such an operation is counted, not placed.
         timed = starts > 0
+        origins = self._streams.origins(devices, records["b"], calls["thread"])
+        launches = first & is_kernel & timed
+        self._streams.add(origins[launches], starts[launches], pick(calls, launches))
         if not timed.all():
             starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
             inherited, calls, kernels = inherited[timed], pick(calls, timed), kernels[timed]
+            origins, first = origins[timed], first[timed]
         instances = calls["instance"].copy()
-        self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited))
+        self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited, origins))
         direct = ~inherited & (instances >= 0)
-        self._instances.add_operations(instances[direct], starts[direct], ends[direct])
+        self._instances.add_operations(
+            instances[direct], starts[direct], ends[direct], first[direct]
+        )
         self._range_kernels.add(instances[direct], kernels[direct])
-        self._keep_beside(calls["sequence"], starts, ends, devices, kernels)
+        self._keep_beside(calls["sequence"], starts, ends, devices, kernels, first)
 
     def _keep_kernels(self, rows: Int64s, kernels: Int64s, durations: Int64s, calls: Slots) -> None:
         keys = rows | kernels
@@ -201,7 +214,13 @@ class Operations:
         return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
 
     def _keep_beside(
-        self, sequences: Int64s, starts: Int64s, ends: Int64s, devices: Int64s, kernels: Int64s
+        self,
+        sequences: Int64s,
+        starts: Int64s,
+        ends: Int64s,
+        devices: Int64s,
+        kernels: Int64s,
+        first: Bools,
     ) -> None:
         others = self._calls.others
         if not len(others):
@@ -214,7 +233,7 @@ class Operations:
         rows = np.repeat(np.arange(len(sequences)), counts)
         offsets = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
         beside = pick(others, np.repeat(left, counts) + offsets)
-        self._instances.add_operations(beside["instance"], starts[rows], ends[rows])
+        self._instances.add_operations(beside["instance"], starts[rows], ends[rows], first[rows])
         nodes = beside["node"].copy()
         self._beside.append((nodes, starts[rows], ends[rows]))
         kernel = kernels[rows]
@@ -236,6 +255,7 @@ class Operations:
             for name, kind in (
                 ("starts_ns", np.int64), ("ends_ns", np.int64), ("devices", np.int64),
                 ("nodes", np.int64), ("instances", np.int64), ("inherited", np.bool_),
+                ("origins", np.int64),
             )
         ]  # fmt: skip
         order = np.argsort(columns[0], kind="stable")

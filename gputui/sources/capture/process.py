@@ -26,6 +26,7 @@ from gputui.sources.capture.operations import Operations
 from gputui.sources.capture.ranges import Ranges
 from gputui.sources.capture.startend import StartEndRanges
 from gputui.sources.capture.steps import Steps
+from gputui.sources.capture.streams import Streams
 from gputui.sources.capture.strings import Strings
 from gputui.sources.trace import TraceKind, TraceSink, TraceWriter
 
@@ -83,13 +84,20 @@ class TracedProcess:
         self._ranges = Ranges(self._nodes, self._instances, self._strings)
         self._start_end = StartEndRanges(self._nodes, self._strings)
         self._calls = Calls(pid, self._ranges.lanes, self._instances, self._strings)
+        self._streams = Streams(number, pid, self._nodes, self._ranges.lanes)
         self._operations = Operations(
-            number, self._nodes, self._instances, self._calls, self._strings, numbering
+            number,
+            self._nodes,
+            self._instances,
+            self._calls,
+            self._strings,
+            numbering,
+            self._streams,
         )
         if trace is not None:
             self._trace = TraceSink(trace, number, lambda: self._nodes.number)
             self._operations.trace = self._start_end.trace = self._trace
-        self._gpu_time = GpuTime(number)
+        self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self._records = 0
@@ -173,6 +181,7 @@ class TracedProcess:
             self._trace_ranges(finalised, self._trace)
         self._steps.remember(finalised, launched)
         step = self._steps.timeline(finalised, now_ns)
+        work = self._streams.collect(launched)
         delta = CaptureDelta(
             time_ns=now_ns,
             process=self.number,
@@ -184,7 +193,10 @@ class TracedProcess:
             shapes=self._operations.shapes.collect(),
             memory_operations=self._operations.memory_operations(),
             api=self._calls.collect(self.number, self._nodes, ended),
-            devices=self._gpu_time.devices(launched),
+            devices=work.devices,
+            streams=work.streams,
+            launching_threads=self._calls.launching_threads(),
+            idle_ranges=work.idle_ranges,
             open_ranges=self._open_ranges(),
             records=self._records,
             dropped=dropped,

@@ -61,6 +61,12 @@ class Timeline:
         nodes[before] = NO_NODE
         return instances, nodes
 
+    def moments(self, after_ns: int, before_ns: int) -> Int64s:
+        """The moments between two times, these excluded."""
+        live = self._times_ns[self._begin : self._end]
+        first = int(np.searchsorted(live, after_ns, side="right"))
+        return live[first : int(np.searchsorted(live, before_ns, side="left"))]
+
     def forget(self, before_ns: int) -> None:
         """Drop the moments before, but never the newest: it is still so."""
         live = self._times_ns[self._begin : self._end]

@@ -15,7 +15,11 @@ _SPAN = (1 << _SPAN_BITS) - 1
 
 @dataclass(slots=True)
 class Covered:
-    """For each key: the time newly covered, the sum of durations, count, first start, last end."""
+    """For each key: the time newly covered, the sum of durations, count, first start, last end.
+
+    `gap_rows` index the intervals that began after a time in which nothing of their key was
+    covered, and `gaps_ns` tell how long that was.
+    """
 
     keys: Int64s
     busy_ns: Int64s
@@ -23,6 +27,8 @@ class Covered:
     counts: Int64s
     first_ns: Int64s
     last_ns: Int64s
+    gap_rows: Int64s
+    gaps_ns: Int64s
 
 
 class Unions:
@@ -58,6 +64,9 @@ class Unions:
         before[1:] = reach[:-1]
         before[firsts] = reached
         busy = np.maximum(0, ends - np.maximum(starts, before))
+        gap = starts > before
+        gap[firsts] &= self._reach_ns[present] > 0
+        gaps = np.flatnonzero(gap)
         last_ns = np.maximum.reduceat(ends_ns, firsts)
         self._reach_ns[present] = np.maximum(self._reach_ns[present], last_ns)
         return Covered(
@@ -67,4 +76,6 @@ class Unions:
             counts=counts,
             first_ns=starts_ns[firsts],
             last_ns=last_ns,
+            gap_rows=order[gaps],
+            gaps_ns=starts[gaps] - before[gaps],
         )
