@@ -117,6 +117,10 @@ class Accumulator:
         """The value that `percent` of all lie at or under, interpolated between neighbours."""
         return self._middle(percent / 100.0)
 
+    def total_below(self, limit: int) -> int:
+        """The sum of the values under `limit`; as near as the median."""
+        return sum(value * count for value, count in self._values.items() if value < limit)
+
     @property
     def deviation(self) -> float | None:
         """The sample standard deviation (n − 1), 0 for a single value, None when empty."""

@@ -93,9 +93,7 @@ def _launch_gaps(_session: Session, run: Run) -> Iterator[Insight]:
     if run.traced_share < 1.0:
         return
     for (process, device), use in sorted(run.timing.devices.items()):
-        short_ns = sum(
-            gap * count for gap, count in use.idle.freeze().values if gap < LAUNCH_GAP_NS
-        )
+        short_ns = use.idle.total_below(LAUNCH_GAP_NS)
         lost = 100.0 * short_ns / use.span_ns if use.span_ns else 0.0
         if lost > 20:
             yield Insight(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputui.analysis.insights import insights
+from gputui.distributions import steps
 from gputui.events import (
     CaptureDelta,
     DeviceDelta,
@@ -38,7 +39,9 @@ def device(busy_ns: int, idle: Distribution | None = None, overlap_ns: int = 0) 
 
 
 def times(value: int, count: int = 1) -> Distribution:
-    return Distribution(count, value * count, 0.0, value, value, ((value, count),), exact=False)
+    return Distribution(
+        count, value * count, 0.0, value, value, steps([(value, count)]), exact=False
+    )
 
 
 def found(session: Session, rule: str) -> list[str]:

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from gputui.distributions import steps
 from gputui.events import Distribution
 from gputui.sources.capture.arrays import Int64s
 
@@ -53,13 +54,13 @@ def coarse_distributions(keys: Int64s, values: Int64s) -> dict[int, Distribution
             squares=float(squares[key]),
             minimum=int(least[key]),
             maximum=int(most[key]),
-            values=tuple(zip(_MIDDLES[filled].tolist(), table[key][filled].tolist(), strict=True)),
+            values=steps(zip(_MIDDLES[filled].tolist(), table[key][filled].tolist(), strict=True)),
             exact=False,
         )
     return result
 
 
 def _bucket(values: Int64s) -> Int64s:
-    steps = np.ceil(np.log(np.maximum(values, 1) / EXACT_BELOW) / math.log(GAMMA))
-    larger = EXACT_BELOW + np.maximum(steps, 0.0).astype(np.int64)
+    powers = np.ceil(np.log(np.maximum(values, 1) / EXACT_BELOW) / math.log(GAMMA))
+    larger = EXACT_BELOW + np.maximum(powers, 0.0).astype(np.int64)
     return np.where(values < EXACT_BELOW, values, np.minimum(larger, _BUCKETS - 1))
