@@ -63,6 +63,7 @@ class _Recorder:
             raise
         self._live = Live(self._wake.set, self._journal, options.live)
         self._signals: list[int] = []
+        self._time_is_up = False
         self._progress = _ProgressLine(sys.stderr)
 
     def run(self) -> int:
@@ -110,6 +111,7 @@ class _Recorder:
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
+                self._time_is_up = True
                 return
             self._wake.wait(left)
             self._wake.clear()
@@ -157,18 +159,24 @@ class _Recorder:
             ok = False
         if run is None:
             return 0 if ok else 1
-        self._report(run)
         status = exit_status(run)
+        if self._time_is_up and run.ended and run.ended.stopped:
+            # What --duration ended has done what it was asked to, whatever status that gave.
+            status = 0
+            say(
+                f"{run.started.name} was stopped: --duration {self._options.duration_s:g} s is over"
+            )
+        self._report(run, failed=status != 0)
         return status if status or ok else 1
 
-    def _report(self, run: Run) -> None:
+    def _report(self, run: Run, *, failed: bool) -> None:
         """The summary: on stdout, unless that carries the command's output or the journal."""
         is_workload = run.started.kind == "workload"
-        if is_workload and exit_status(run):
+        if is_workload and failed:
             complaints = [entry.text for entry in run.log if entry.stream == "stderr"]
             for line in complaints[-_LAST_LINES:]:
                 say(line)
-        if run.ended and (is_workload or run.started.pid is None) and exit_status(run):
+        if run.ended and (is_workload or run.started.pid is None) and failed:
             say(run.ended.reason)
         if not (run.ranges or run.kernels or run.metrics):
             return

@@ -259,6 +259,33 @@ def test_recording_the_machine_ends_after_its_duration(tmp_path: Path) -> None:
     assert folded(path).samples >= 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--", "sleep", "300"],
+        ["--", "sh", "-c", "trap 'exit 9' TERM; sleep 300 & wait"],
+        ["--workload", "train", "-p", "size=tiny", "-p", "steps=100000", "-p", "device=cpu"],
+    ],
+)
+def test_what_the_duration_ends_is_a_success(tmp_path: Path, words: list[str]) -> None:
+    path = tmp_path / "x.gputui"
+    done = gputui("--record", "--duration", "3s", "-o", str(path), *words)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("gputui: ")]
+    assert len(said) == 2  # where the recording is, and why it ended
+    assert said[1].endswith("was stopped: --duration 3 s is over")
+    run = folded(path).run
+    assert run is not None
+    assert run.ended is not None
+    assert run.ended.stopped
+
+
+def test_what_failed_before_its_duration_is_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    words = ["--record", "--duration", "100s", "-o", str(path), "--", "sh", "-c", "exit 7"]
+    assert gputui(*words).returncode == 7
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_recording_whole_with_no_orphan(tmp_path: Path, number: int) -> None:
     path, marker = tmp_path / "x.gputui", tmp_path / "pid"
