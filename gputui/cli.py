@@ -14,7 +14,7 @@ _SUBCOMMANDS = {
     "workloads": "about",
     "doctor": "about",
     "summary": "files",
-    "export": "files",
+    "export": "export",
     "compare": "files",
 }
 """Name, and the module of gputui.commands that has it: none pays for importing another."""

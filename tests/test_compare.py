@@ -250,3 +250,24 @@ def test_the_gate_sets_the_exit_status(
     assert gputui(["compare", *files, "--fail-if", "nonsense"]) == 2
     assert "gputui: --fail-if 'nonsense' is no condition" in capsys.readouterr().err
     assert gputui(["compare", files[0], "/nowhere.gputui"]) == 1
+
+
+def test_runs_of_one_file_are_compared_by_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path)
+    writer.write([header(), run_started(1), attached(1, 1), defined(1, "step")])
+    writer.write([RunMetrics(time_ns=at(2), run=1, metrics={"speed": 1}), run_ended(1)])
+    writer.write([run_started(2), RunMetrics(time_ns=at(3), run=2, metrics={"speed": 3})])
+    writer.close()
+    words = ["compare", str(path), str(path), "--format", "json"]
+    assert gputui([*words, "--run", "1", "--run", "2"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [run["label"] for run in document["runs"]] == [f"{path} #1", f"{path} #2"]
+    speed = next(item for item in document["items"] if item["name"] == "speed")
+    assert speed["figures"]["value"]["values"] == [1, 3]
+    assert gputui([*words, "--run", "1"]) == 0
+    assert gputui([*words, *("--run", "1") * 3]) == 2
+    assert gputui([*words, "--run", "1", "--run", "7"]) == 1
+    assert "has no run 7; it has 1 (inference, " in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,31 +20,39 @@ _SAMPLE_FIELDS = tuple(
 )
 
 
-def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[MachineSample]) -> int:
-    """Write `folder`, which must not exist; how many files. Samples stream, a portion at a time.
+def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[MachineSample]) -> None:
+    """Write `folder`, which must not exist, whole or not at all: first the samples, a portion at a
+    time, then the tables.
 
     Columns of samples are those of GpuSample, with `time_ns` and `gpu` before them and the host's
     `host_cpu_percent` and `host_memory_used_bytes` behind; missing is null. Raises ExportError.
     """
     arrow, parquet = _pyarrow()
+    if folder.exists():
+        raise ExportError(f"{folder} already exists; choose another name or remove it")
     try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        raise ExportError(f"{folder} already exists; choose another name or remove it") from None
-    count = 0
-    for table in tables:
-        parquet.write_table(_columns(arrow, table), folder / f"{table.name}.parquet")
-        count += 1
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
+            made = Path(place, "made")
+            made.mkdir(mode=0o700)
+            _write_samples(arrow, parquet, made / "samples.parquet", samples)
+            for table in tables:
+                parquet.write_table(_columns(arrow, table), made / f"{table.name}.parquet")
+            made.rename(folder)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ExportError(f"cannot write {folder}: {why}") from None
+
+
+def _write_samples(arrow: Any, parquet: Any, path: Path, samples: Iterable[MachineSample]) -> None:
     schema = arrow.schema(
         [("time_ns", arrow.int64()), ("gpu", arrow.int32())]
         + [(name, arrow.float64()) for name in _SAMPLE_FIELDS]
         + [("throttle_reasons", arrow.list_(arrow.string()))]
         + [("host_cpu_percent", arrow.float64()), ("host_memory_used_bytes", arrow.float64())]
     )
-    with parquet.ParquetWriter(folder / "samples.parquet", schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for rows in _portions(_rows(samples)):
             writer.write_table(arrow.Table.from_pylist(rows, schema))
-    return count + 1
 
 
 def _pyarrow() -> tuple[Any, Any]:

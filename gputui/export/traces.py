@@ -6,14 +6,15 @@ import contextlib
 import gzip
 import io
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gputui.events import AnyEvent, MachineSample
+from gputui.events import MachineSample
 from gputui.export.chrome import processes_of, write_chrome
 from gputui.export.errors import ExportError
+from gputui.export.loading import fold, load
 from gputui.export.nsys import write_nsys
 from gputui.export.whole import whole
 from gputui.journal import JournalError
@@ -36,6 +37,8 @@ class Traced:
     session: Session
     run: Run
     trace: TraceReader
+    remarks: tuple[str, ...]
+    """What was odd about the file, a line each."""
 
     def samples(self) -> Iterator[MachineSample]:
         """The machine's readings, read from the file again."""
@@ -46,8 +49,9 @@ class Traced:
 
 
 @contextlib.contextmanager
-def open_traced(name: str) -> Iterator[Traced]:
-    """The recording or nsys export `name` with its raw records.
+def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
+    """Run `number` of the recording or nsys export `name`, the newest where that is None, with its
+    raw records.
 
     Raises JournalError, one line, where it has none.
     """
@@ -55,7 +59,7 @@ def open_traced(name: str) -> Iterator[Traced]:
     with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
         if is_sqlite(path):
             writer = TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)
-            session = _folded(NsysReport(path, writer))
+            loaded = fold(NsysReport(path, writer), number)
             writer.close()
             if writer.failure:
                 raise JournalError(writer.failure)
@@ -67,11 +71,14 @@ def open_traced(name: str) -> Iterator[Traced]:
                     f"{name} has no trace beside it ({beside.name}): record with --trace for this "
                     "format"
                 )
-            session = _folded(open_recording(name))
+            loaded = load(name, number)
             trace = TraceReader(beside)
-        if session.run is None:
-            raise JournalError(f"{name}: no run was recorded, so there is nothing to export")
-        yield Traced(name, session, session.run, trace)
+        remarks = loaded.remarks
+        if trace.dropped:
+            remarks += (
+                f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped",
+            )
+        yield Traced(name, loaded.session, loaded.run, trace, remarks)
 
 
 def write_trace(traced: Traced, format_name: str, out: Path) -> list[Path]:
@@ -87,7 +94,8 @@ def write_trace(traced: Traced, format_name: str, out: Path) -> list[Path]:
         # A session may have had other runs before this one.
         processes = [p for p in processes_of(traced.trace) if p in traced.run.processes]
         if not processes:
-            raise ExportError(f"the trace of {traced.name} has nothing of the newest run")
+            number = traced.run.started.run
+            raise ExportError(f"the trace of {traced.name} has nothing of run {number}")
         written = []
         for process in processes:
             path = out if len(processes) == 1 else _of_process(out, traced.run, process)
@@ -99,12 +107,6 @@ def write_trace(traced: Traced, format_name: str, out: Path) -> list[Path]:
         return written
     except OSError as error:
         raise ExportError(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
-
-
-def _folded(events: Iterable[AnyEvent]) -> Session:
-    session = Session()
-    session.apply(events)
-    return session
 
 
 def _of_process(out: Path, run: Run, process: int) -> Path:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -84,25 +83,6 @@ def _html(session: Session, run: Run) -> str:
     return html.page(session, run, facts_lines(session, run), tables_with_rows(session, run))
 
 
-def _openmetrics(session: Session, _run: Run) -> str:
-    try:
-        from prometheus_client.openmetrics.exposition import generate_latest
-
-        from gputui.export.prometheus import metrics
-    except ImportError:
-        raise ExportError(
-            "the openmetrics format needs the package prometheus-client: "
-            "pip install 'gputui[prometheus]'"
-        ) from None
-
-    class Collected:
-        def collect(self) -> Iterator[Any]:
-            return metrics(session)
-
-    generate: Callable[[Any], bytes] = generate_latest
-    return generate(Collected()).decode()
-
-
 def summary_text(session: Session, run: Run, width: int | None = None) -> str:
     """The summary for a terminal of `width` columns, unlimited when None."""
     parts = ["\n".join(facts_lines(session, run)) + "\n"]
@@ -155,7 +135,6 @@ FORMATS: dict[str, Callable[[Session, Run], str]] = {
     "json": _json,
     "md": _markdown,
     "html": _html,
-    "openmetrics": _openmetrics,
     "table": summary_text,
 }
 """Whole summaries, by name."""

@@ -8,11 +8,20 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.cli import run as gputui
-from gputui.events import CaptureDelta, KernelDefined, KernelDelta, MachineSample, RangeDelta
+from gputui.events import (
+    CaptureDelta,
+    HostSample,
+    KernelDefined,
+    KernelDelta,
+    MachineSample,
+    RangeDelta,
+    RunMetrics,
+)
 from gputui.export.write import export_text
-from gputui.journal import JournalReader
+from gputui.journal import JournalReader, JournalWriter
 from gputui.session import Session
 from tests.events_for_tests import (
     at,
@@ -110,18 +119,129 @@ def test_chromium_draws_the_page(h200: Session, tmp_path: Path) -> None:
     assert "CUDA GPU Kernel Summary" in done.stdout
 
 
-def test_openmetrics_is_read_by_its_own_parser(h200: Session) -> None:
+def exported(path: Path, format_name: str, out: Path, *words: str) -> Path:
+    assert gputui(["export", str(path), "--format", format_name, "-o", str(out), *words]) == 0
+    return out
+
+
+def points(path: Path) -> dict[str, dict[tuple[str, ...], list[tuple[float, float]]]]:
+    """Sample name → labels → (seconds, value), as OpenMetrics' own parser reads them."""
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    assert h200.run is not None
-    text = export_text(h200, h200.run, "openmetrics")
+    found: dict[str, dict[tuple[str, ...], list[tuple[float, float]]]] = {}
+    for family in parser.text_string_to_metric_families(path.read_text()):
+        for sample in family.samples:
+            series = found.setdefault(sample.name, {})
+            moments = series.setdefault(tuple(sample.labels.values()), [])
+            moments.append((float(sample.timestamp), sample.value))
+    return found
+
+
+def test_openmetrics_is_a_series_that_its_own_parser_reads(h200_path: Path, tmp_path: Path) -> None:
+    found = points(exported(h200_path, "openmetrics", tmp_path / "x.om"))
+    samples = [event for event in JournalReader.open(h200_path) if isinstance(event, MachineSample)]
+    [power] = found["gputui_gpu_power_watts"].values()
+    # And once at the end, where events came after the last sample.
+    assert power[: len(samples)] == [
+        (pytest.approx(sample.time_ns / 1e9), sample.gpus[0].power_watts) for sample in samples
+    ]
+    assert len(power) <= len(samples) + 1
+    decode = [
+        [value for _, value in series]
+        for labels, series in found["gputui_phase_instances_total"].items()
+        if "decode/step" in labels
+    ]
+    assert decode[0] == sorted(decode[0])
+    assert decode[0][-1] == 63
+
+
+def test_openmetrics_of_a_session_without_a_run_goes_through_standard_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path)
+    readings = [
+        MachineSample(time_ns=at(second), host=HostSample(cpu_percent=cpu))
+        for second, cpu in ((1, 50.0), (3, 0.0), (2, 7.0), (4, 100.0))
+    ]
+    writer.write([header(gpu()), *readings])
+    writer.close()
+    capsys.readouterr()
+    assert gputui(["export", str(path), "--format", "openmetrics"]) == 0
+    text = capsys.readouterr().out
     assert text.endswith("# EOF\n")
-    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
-    power = families["gputui_power_watts"] if "gputui_power_watts" in families else next(
-        family for name, family in families.items() if name.endswith("power_watts")
-    )  # fmt: skip
-    sample = h200.gpus[0].sample
-    assert sample is not None
-    assert [value.value for value in power.samples] == [sample.power_watts]
+    (tmp_path / "x.om").write_text(text)
+    # A clock that was set back gives no second point: series only go forward.
+    [cpu] = points(tmp_path / "x.om")["gputui_host_cpu_ratio"].values()
+    assert [(seconds - at(0) / 1e9, value) for seconds, value in cpu] == [
+        (1, 0.5), (3, 0.0), (4, 1.0)
+    ]  # fmt: skip
+
+
+def test_names_and_figures_of_any_kind_are_openmetrics(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    hostile = 'a"b\\c{}=,# EOF\n\u202e'
+    writer = JournalWriter(path)
+    writer.write(
+        [
+            header(gpu()),
+            run_started(step_range=None),
+            attached(),
+            defined(1, hostile),
+            CaptureDelta(time_ns=at(3), process=1, ranges=(RangeDelta(range=1, cpu=times(5)),)),
+            RunMetrics(time_ns=at(3), run=1, metrics={hostile: 1e308, "small": -5e-324}),
+            run_ended(),
+        ]
+    )
+    writer.close()
+    found = points(exported(path, "openmetrics", tmp_path / "x.om"))
+    assert [labels for labels in found["gputui_run_metric"] if 'a"b\\c{}=,# EOF' in labels[2]]
+    assert len(found["gputui_phase_instances_total"]) == 1
+
+
+def test_points_that_do_not_fit_the_memory_keep_their_order(
+    h200_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = exported(h200_path, "openmetrics", tmp_path / "whole.om").read_text()
+    monkeypatch.setattr("gputui.export.openmetrics.POINTS_IN_MEMORY", 100)
+    assert exported(h200_path, "openmetrics", tmp_path / "x.om").read_text() == whole
+
+
+def two_runs(path: Path) -> Path:
+    """Run 1 from second 1 to 9, run 2 from 11 to 14, and a sample a second."""
+    writer = JournalWriter(path)
+    writer.write([header(gpu()), run_started(1), attached(1, 1), defined(1, "first")])
+    samples = [
+        MachineSample(time_ns=at(second), host=HostSample(cpu_percent=1.0))
+        for second in range(1, 16)
+    ]
+    writer.write([*samples[:10], CaptureDelta(
+        time_ns=at(8), process=1, ranges=(RangeDelta(range=1, cpu=times(5)),))])  # fmt: skip
+    writer.write([run_ended(1), replace(run_started(2), time_ns=at(11)), attached(2, 2)])
+    writer.write([*samples[10:], replace(run_ended(2), time_ns=at(14))])
+    writer.close()
+    return path
+
+
+def test_a_run_is_chosen_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = two_runs(tmp_path / "x.gputui")
+    seconds = [
+        seconds - at(0) / 1e9
+        for seconds, _ in points(
+            exported(path, "openmetrics", tmp_path / "x.om", "--run", "2")
+        )["gputui_host_cpu_ratio"][()]
+    ]  # fmt: skip
+    assert seconds == [11, 12, 13, 14]
+    capsys.readouterr()
+    for number, there in (("1", True), ("2", False)):
+        assert gputui(["summary", str(path), "--run", number]) == 0
+        assert ("first" in capsys.readouterr().out) is there
+    assert gputui(["export", str(path), "--format", "csv", "--run", "1"]) == 0
+    assert "first" in capsys.readouterr().out
+    for words in (["summary"], ["export", "--format", "md"]):
+        assert gputui([*words, str(path), "--run", "3"]) == 1
+        told = capsys.readouterr().err
+        assert "has no run 3; it has 1 (inference, " in told
+        assert told.count("\n") == 1
 
 
 def test_parquet_holds_every_sample_and_table(
@@ -144,6 +264,10 @@ def test_parquet_holds_every_sample_and_table(
     assert found == expected
     kernels = parquet.read_table(out / "cuda_gpu_kern_sum.parquet").to_pylist()
     assert kernels[0]["Total Time (ns)"] == max(row["Total Time (ns)"] for row in kernels)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["tables"]
     capsys.readouterr()
     assert gputui(["export", str(h200_path), "--format", "parquet", "-o", str(out)]) == 1
     assert "already exists" in capsys.readouterr().err
+    nowhere = str(tmp_path / "no" / "where")
+    assert gputui(["export", str(h200_path), "--format", "parquet", "-o", nowhere]) == 1
+    assert f"cannot write {nowhere}: no such file" in capsys.readouterr().err

@@ -125,8 +125,8 @@ def small() -> Export:
     return export
 
 
-def exported(name: Path, format_name: str, out: Path) -> list[Path]:
-    with open_traced(str(name)) as traced:
+def exported(name: Path, format_name: str, out: Path, number: int | None = None) -> list[Path]:
+    with open_traced(str(name), number) as traced:
         return write_trace(traced, format_name, out)
 
 
@@ -230,12 +230,14 @@ def test_the_newest_run_alone_is_exported(tmp_path: Path) -> None:
                   defined(3, "later", process=3)])  # fmt: skip
     writer.close()
     trace_path(path).rename(tmp_path / "y.gputui-trace")
-    with pytest.raises(ExportError, match="nothing of the newest run"):
+    with pytest.raises(ExportError, match="nothing of run 2"):
         exported(tmp_path / "y.gputui", "chrome", tmp_path / "t.json")
     exported(tmp_path / "y.gputui", "nsys", tmp_path / "t.sqlite")
     with sqlite3.connect(tmp_path / "t.sqlite") as connection:
         rows = connection.execute("SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
         assert rows.fetchone() == (0,)
+    written = exported(tmp_path / "y.gputui", "chrome", tmp_path / "first.json", number=1)
+    assert len(written) == 2
 
 
 def test_operations_whose_call_was_dropped_join_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""Exports of every sample: they need no run, and are written while the recording is read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gputui.analysis.report import Table
+from gputui.events import AnyEvent, MachineSample
+from gputui.export.errors import ExportError
+from gputui.export.loading import chosen, load, remarks
+from gputui.export.parquet import write_parquet
+from gputui.export.whole import whole
+from gputui.export.write import tables_with_rows
+from gputui.session import Session
+from gputui.sources.recordings import open_recording
+
+Span = tuple[int, int]
+"""First and last moment of a run, in ns since the epoch."""
+
+
+def export_openmetrics(name: str, number: int | None, out: Path | None) -> tuple[str, ...]:
+    """Write `out`, standard output where that is None; what was odd about the recording.
+
+    With `number` the samples of that run alone. Raises ExportError and JournalError.
+    """
+    try:
+        from gputui.export.openmetrics import write_openmetrics
+    except ImportError:
+        raise ExportError(
+            "the openmetrics format needs the package prometheus-client: "
+            "pip install 'gputui[prometheus]'"
+        ) from None
+    span = _span(name, number)
+    recording = open_recording(name)
+    if out is None:
+        write_openmetrics(sys.stdout, recording, span)
+        return remarks(recording)
+    try:
+        with whole(out) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+            write_openmetrics(file, recording, span)
+    except OSError as error:
+        raise ExportError(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
+    return remarks(recording)
+
+
+def export_parquet(name: str, number: int | None, out: Path) -> tuple[str, ...]:
+    """Write the folder `out`, which must not exist; what was odd about the recording.
+
+    With `number` the samples and tables of that run, otherwise all samples and the tables of the
+    newest run, if there is one. Raises ExportError and JournalError.
+    """
+    span = _span(name, number)
+    recording = open_recording(name)
+    session = Session()
+
+    def samples() -> Iterator[MachineSample]:
+        for event in _folding(recording, session):
+            if isinstance(event, MachineSample) and (
+                span is None or span[0] <= event.time_ns <= span[1]
+            ):
+                yield event
+
+    def tables() -> Iterable[Table]:
+        if session.runs:
+            yield from tables_with_rows(session, chosen(session, name, number))
+
+    write_parquet(out, tables(), samples())
+    return remarks(recording)
+
+
+def _folding(events: Iterable[AnyEvent], session: Session) -> Iterator[AnyEvent]:
+    for event in events:
+        session.apply((event,))
+        yield event
+
+
+def _span(name: str, number: int | None) -> Span | None:
+    if number is None:
+        return None
+    if name == "-":
+        raise ExportError(
+            "--run reads a recording twice, and standard input cannot be: give a file"
+        )
+    run = load(name, number).run
+    return run.started.time_ns, run.started.time_ns + run.duration_ns
