@@ -12,6 +12,7 @@ from gputui.analysis.shapes import shape_rows
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import CaptureDelta, Mark, StepTimeline
 from gputui.naming import is_library_domain
+from gputui.sources.capture.lanes import MAX_LANES, OWN_BRANCHES
 from gputui.sources.capture.names import api_name, demangle, step_rank
 from gputui.sources.capture.nodes import MAX_NODES, TOO_MANY
 from gputui.sources.capture.numbering import Numbering
@@ -116,6 +117,31 @@ def test_start_end_ranges_overlap_and_end_on_any_thread(program):
     traced.finish(end(9, 12), end(10, 99))
     assert (node.cpu.count, node.cpu.total, node.open_since_ns) == (2, 13, None)
     assert traced.process.ignored == 1
+
+
+def test_threads_by_the_thousand_lose_nothing_and_share_a_branch(program):
+    count = 3 * MAX_LANES
+    traced = Traced(program)
+    run = traced.finish(
+        *(
+            each(2 * number + later, *name, thread=MAIN + number)
+            for number in range(count)
+            for later, each, name in ((0, program.push, ("request",)), (1, program.pop, ()))
+        )
+    )
+    branches = [node for node in run.ranges.values() if node.path == "request"]
+    assert sum(node.cpu.count for node in branches) == count
+    assert len(branches) == OWN_BRANCHES + 1
+    assert run.processes[1].dropped == 0
+
+
+def test_more_stacks_open_at_once_than_are_kept_are_counted_as_dropped(program):
+    traced = Traced(program)
+    surplus = 100
+    traced.feed(program.push(n, "request", thread=MAIN + n) for n in range(MAX_LANES + surplus))
+    run = traced.finish()
+    assert run.processes[1].dropped == surplus
+    assert traced.process.ignored == surplus
 
 
 def test_dropped_records_leave_one_gap_and_no_more(program):

@@ -13,7 +13,11 @@ from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import Timeline
 
 MAX_LANES = 4096
-"""Stacks kept a process; idle ones make room for new ones."""
+"""Stacks kept a process; those that were idle the longest make room for new ones."""
+
+OWN_BRANCHES = 256
+"""Stacks with a branch of their own in the range tree. Those of further threads, which come by the
+thousands where each request has its thread, share one a domain."""
 
 NO_LANE = MAX_LANES
 
@@ -27,6 +31,8 @@ class Lane:
     """One stack: a thread's ranges in one domain."""
 
     place: int
+    branch: int
+    """The place in the range tree: stacks with the same one share their nodes."""
     thread: int
     domain: str
     priority: int
@@ -45,8 +51,8 @@ class Lanes:
         self._lanes: dict[int, Lane] = {}
         self._by_name: dict[tuple[int, str], int] = {}
         self._of_thread: dict[int, list[Lane]] = {}
+        self._shared_branches: dict[str, int] = {}
         self._places = 0
-        self._made_room_ns = -WINDOW_NS
 
     def __getitem__(self, index: int) -> Lane:
         return self._lanes[index]
@@ -88,7 +94,7 @@ class Lanes:
         index = next(i for i in range(len(self._lanes), -1, -1) if i not in self._lanes)
         self._places += 1
         priority = 2 if is_library_domain(domain) else int(domain != "")
-        lane = Lane(self._places, thread, domain, priority)
+        lane = Lane(self._places, self._branch(domain), thread, domain, priority)
         self._lanes[index] = lane
         self._by_name[thread, domain] = index
         siblings = self._of_thread.setdefault(thread, [])
@@ -96,18 +102,25 @@ class Lanes:
         siblings.sort(key=lambda lane: (lane.priority, lane.place))
         return index
 
+    def _branch(self, domain: str) -> int:
+        if self._places <= OWN_BRANCHES:
+            return self._places
+        further = OWN_BRANCHES + 1 + len(self._shared_branches)
+        return self._shared_branches.setdefault(domain, further)
+
     def _make_room(self) -> None:
-        newest = max((lane.timeline.last_ns for lane in self._lanes.values()), default=0)
-        if newest < self._made_room_ns + WINDOW_NS:
-            return
-        self._made_room_ns = newest
-        for key, index in list(self._by_name.items()):
-            lane = self._lanes[index]
-            if lane.depth == 0 and lane.timeline.last_ns < newest - WINDOW_NS:
-                del self._by_name[key], self._lanes[index]
-                self._of_thread[lane.thread].remove(lane)
-                if not self._of_thread[lane.thread]:
-                    del self._of_thread[lane.thread]
+        """Forget the stacks that were idle the longest, until half of all are free."""
+        idle = [
+            (lane.timeline.last_ns, key)
+            for key, index in self._by_name.items()
+            if (lane := self._lanes[index]).depth == 0
+        ]
+        surplus = len(self._lanes) - MAX_LANES // 2
+        for _, key in sorted(idle)[: max(0, surplus)]:
+            lane = self._lanes.pop(self._by_name.pop(key))
+            self._of_thread[lane.thread].remove(lane)
+            if not self._of_thread[lane.thread]:
+                del self._of_thread[lane.thread]
         kept = np.array(sorted(self._lanes), np.int64)
         self._table.keep(lambda values: np.isin(values, kept))
 

@@ -102,6 +102,7 @@ class TracedProcess:
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self._records = 0
         self._unattributed = 0
+        self._refused = 0
         self._sees_gpu = False
         self._open: tuple[OpenRange, ...] = ()
         self._launches_ns = 0
@@ -169,7 +170,7 @@ class TracedProcess:
         """The events since the last call: definitions first, then what happened.
 
         `ended` says that nothing will come any more, so that nothing is waited for. The other
-        arguments are handed on in the CaptureDelta.
+        arguments are handed on in the CaptureDelta; to `dropped` is added what found no stack.
         """
         self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
         if ended:
@@ -199,7 +200,7 @@ class TracedProcess:
             idle_ranges=work.idle_ranges,
             open_ranges=self._open_ranges(),
             records=self._records,
-            dropped=dropped,
+            dropped=dropped + self._ranges.refused - self._refused,
             unattributed=self._operations.unattributed - self._unattributed,
             callback_ns=callback_ns,
             reader_cpu_ns=reader_cpu_ns,
@@ -209,6 +210,7 @@ class TracedProcess:
         self._ranges.lanes.forget()
         self._records = 0
         self._unattributed = self._operations.unattributed
+        self._refused = self._ranges.refused
         events: list[AnyEvent] = []
         for found in (
             self._nodes.defined,

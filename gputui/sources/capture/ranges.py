@@ -46,6 +46,8 @@ class Ranges:
         self.lanes = Lanes(strings)
         self.ignored = 0
         """Pops without a push, records that were dropped, and those of stacks over the limit."""
+        self.refused = 0
+        """Of them those of stacks over the limit."""
         self.closed_nodes: list[Int64s] = []
         self.closed_ns: list[Int64s] = []
         """Node and duration of the instances that closed, until taken."""
@@ -56,17 +58,21 @@ class Ranges:
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Take in the RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
-        if not len(records):
-            return
-        lanes = self.lanes.indices(records)
-        known = lanes != NO_LANE
-        if not known.all():
-            self.ignored += int(np.count_nonzero(~known))
-            records, lanes = pick(records, known), lanes[known]
-            if not len(records):
-                return
-        order = np.argsort(lanes.astype(np.uint16), kind="stable")
-        self._replay(pick(records, order), lanes[order], now_ns)
+        while len(records):
+            lanes = self.lanes.indices(records)
+            known = lanes != NO_LANE
+            # Up to the first record without a stack; asked again, idle ones have made room.
+            end = len(records) if known.all() else int(np.argmin(known))
+            if end == 0:
+                refused = int(np.count_nonzero(~known))
+                self.ignored += refused
+                self.refused += refused
+                records, lanes = pick(records, known), lanes[known]
+                end = len(records)
+            order = np.argsort(lanes[:end].astype(np.uint16), kind="stable")
+            if end:
+                self._replay(pick(records[:end], order), lanes[:end][order], now_ns)
+            records = records[end:]
 
     def _replay(self, records: Slots, lane_of: Int64s, now_ns: int) -> None:
         firsts = run_starts(lane_of)
@@ -191,7 +197,7 @@ class Ranges:
         rows = instances.rows(new)
         instances.lost[rows] = lost
         parent_rows = instances.rows(parents)
-        places = np.array([-lane.place for lane in lanes])
+        places = np.array([-lane.branch for lane in lanes])
 
         def place(index: int) -> tuple[int, str]:
             lane = lanes[int(group[index])]

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -138,6 +139,58 @@ static void threads(void)
         pthread_join(threads[at], NULL);
 }
 
+static volatile int leaving;
+
+static void *push_for_ever(void *name)
+{
+    while (leaving >= 0)
+        push_a(name), pop();
+    return NULL;
+}
+
+/* main returns, and its handlers run, while other threads are in the middle of their ranges. */
+static void leave(void)
+{
+    pthread_t thread;
+    for (int at = 0; at < 4; at++)
+        pthread_create(&thread, NULL, push_for_ever, "for ever");
+    usleep(2000);
+}
+
+static void in_a_signal(int number)
+{
+    (void)number;
+    push_a("in a signal"), pop();
+}
+
+/* Ranges of a handler that interrupts the ranges of the program, anywhere in them. */
+static void signals(void)
+{
+    struct itimerval often = {.it_interval.tv_usec = 200, .it_value.tv_usec = 200};
+    signal(SIGALRM, in_a_signal);
+    setitimer(ITIMER_REAL, &often, NULL);
+    for (long at = 0; at < count; at++) {
+        char name[32];
+        snprintf(name, sizeof name, "name %ld", at % 1000);
+        push_a("outer"), push_a(name), pop(), pop();
+    }
+    often = (struct itimerval){0};
+    setitimer(ITIMER_REAL, &often, NULL);
+}
+
+/* KiB of the process's own memory: without its ring, which is shared. */
+static long own_kib(void)
+{
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        sscanf(line, "RssAnon: %ld", &kib);
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
 static double since(const struct timespec *began)
 {
     struct timespec now;
@@ -225,10 +278,43 @@ static void domains(void)
     domain_destroy(handles[0]);
 }
 
+/* Prints how much the process grew after the first tenth of its threads. */
+static void short_threads(void)
+{
+    pthread_t thread;
+    long early = 0;
+    for (long at = 0; at < count; at++) {
+        if (at == count / 10)
+            early = own_kib();
+        pthread_create(&thread, NULL, once, "short");
+        pthread_join(thread, NULL);
+    }
+    printf("grew %ld KiB\n", own_kib() - early);
+}
+
+/* `count` steps of three ranges each, as many a second as GPUTUI_TEST_RATE says; prints how much
+ * the process grew after the first tenth of them. */
+static void paced(void)
+{
+    const double rate = atof(getenv("GPUTUI_TEST_RATE"));
+    struct timespec began;
+    long early = 0;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    for (long at = 0; at < count; at++) {
+        if (at == count / 10)
+            early = own_kib();
+        if (at % 100 == 0)
+            while (since(&began) * rate < (double)at * 1e9)
+                usleep(100);
+        push_a("step"), push_a(at % 2 ? "odd" : "even"), pop();
+        push_a("copy back"), pop(), pop();
+    }
+    printf("grew %ld KiB\n", own_kib() - early);
+}
+
 int main(int arguments, char **words)
 {
     const char *part = words[1];
-    pthread_t thread;
     count = arguments > 2 ? atol(words[2]) : 0;
     if (!nvtx_load()) {
         puts("no tool");
@@ -249,10 +335,10 @@ int main(int arguments, char **words)
         once("both");
     }
     if (strcmp(part, "short-threads") == 0)
-        for (long at = 0; at < count; at++) {
-            pthread_create(&thread, NULL, once, "short");
-            pthread_join(thread, NULL);
-        }
+        short_threads();
+    if (strcmp(part, "paced") == 0) paced();
+    if (strcmp(part, "leave") == 0) leave();
+    if (strcmp(part, "signals") == 0) signals();
     if (strcmp(part, "_exit") == 0 || strcmp(part, "kill") == 0) {
         push_a("unfinished");
         if (part[0] == '_')
