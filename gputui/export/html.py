@@ -9,7 +9,8 @@ from html import escape
 from gputui.analysis import formats
 from gputui.analysis.insights import insights
 from gputui.analysis.phases import phase_rows
-from gputui.analysis.report import Cell, Column, Table
+from gputui.analysis.report import Column, Table
+from gputui.export.tables import headers, shown_cell
 from gputui.session import Gpu, Run, Session
 
 WIDTH, HEIGHT = 520, 140
@@ -18,8 +19,8 @@ _LEFT, _BOTTOM, _TOP, _RIGHT = 64, 22, 8, 8
 _POINTS = 600
 """Points of a line: more than the picture is wide would not be seen."""
 
-BARS = 14
-"""Bars of a chart; what is over is left to the table below."""
+BARS = 20
+"""Bars of a chart: the phases with the largest shares; the table below has all."""
 
 _STYLE = """
 :root{color-scheme:light dark;--line:#0b6e4f;--grid:#8884;--bar:#2a7de1;--soft:#8882}
@@ -130,7 +131,7 @@ def _line(gpu: Gpu, series: _Series, first: int, last: int) -> str:
         anchor = {0.0: "start", 0.5: "middle", 1.0: "end"}[share]
         grid.append(
             f"<text x='{_LEFT + wide * share:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>"
-            f"{seconds:.4g} s</text>"
+            f"{seconds:.3g} s</text>"
         )
     line = " ".join(place(*point) for point in points)
     title = f"{series.title} (GPU {gpu.facts.index})"
@@ -147,9 +148,11 @@ def _phases(run: Run) -> Iterator[str]:
     rows = [row for row in phase_rows(run) if row.share_percent]
     if not rows:
         return
+    least = sorted((row.share_percent or 0.0 for row in rows), reverse=True)[:BARS][-1]
+    rows = [row for row in rows if (row.share_percent or 0.0) >= least][:BARS]
     basis = "GPU busy time" if run.devices else "time in outermost ranges"
     yield f"<h2>Phases by share of {basis}</h2>"
-    yield _bars([("  " * row.depth + row.name, row.share_percent or 0.0) for row in rows[:BARS]])
+    yield _bars([("  " * row.depth + row.name, row.share_percent or 0.0) for row in rows])
 
 
 def _bars(bars: Sequence[tuple[str, float]]) -> str:
@@ -178,12 +181,13 @@ def _bars(bars: Sequence[tuple[str, float]]) -> str:
 
 def _table(table: Table) -> str:
     heads = "".join(
-        f"<th{_number(column)}>{escape(column.header)}</th>" for column in table.columns
+        f"<th{_number(column)}>{escape(header)}</th>"
+        for column, header in zip(table.columns, headers(table.columns), strict=True)
     )
     rows = "\n".join(
         "<tr>"
         + "".join(
-            f"<td{_number(column)}>{escape(_shown(column, cell))}</td>"
+            f"<td{_number(column)}>{escape(shown_cell(column, cell))}</td>"
             for column, cell in zip(table.columns, row, strict=True)
         )
         + "</tr>"
@@ -198,11 +202,3 @@ def _table(table: Table) -> str:
 
 def _number(column: Column) -> str:
     return "" if column.show is None else " class='n'"
-
-
-def _shown(column: Column, cell: Cell) -> str:
-    if cell is None:
-        return formats.MISSING
-    if column.show is not None and isinstance(cell, int | float):
-        return column.show(cell)
-    return f"{cell:,.6g}" if isinstance(cell, float) else str(cell)

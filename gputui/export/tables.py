@@ -15,12 +15,22 @@ from gputui.text import cell_width
 
 
 def to_csv(table: Table) -> str:
-    """Raw figures under headers that name their units; missing is empty, never 0."""
+    """Raw figures under headers that name their units; missing is empty, never 0.
+
+    Text that a spreadsheet would take for a formula gets a quote (') before it.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.header for column in table.columns])
+    writer.writerow([_unformula(column.header) for column in table.columns])
     for row in table.rows:
         writer.writerow(map(_raw, table.columns, row))
+    return out.getvalue()
+
+
+def csv_line(text: str) -> str:
+    """A line of CSV with one cell: what strangers named a table must not become several."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow([text])
     return out.getvalue()
 
 
@@ -43,9 +53,12 @@ def to_json(table: Table) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n")
+"""How formulas begin, by OWASP's page on CSV injection."""
+
+
 def _unformula(cell: Cell) -> Cell:
-    """Text that a spreadsheet would run as a formula is told apart by a leading quote."""
-    if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")):
+    if isinstance(cell, str) and cell.lstrip(" ").startswith(_FORMULA):
         return f"'{cell}"
     return cell
 
@@ -56,8 +69,8 @@ def to_markdown(table: Table) -> str:
     lines = [f"### {_escaped(table.title)}", ""]
     if table.note:
         lines += [f"*{_escaped(table.note)}*", ""]
-    headers = [_escaped(header) for header in _headers(table.columns)]
-    lines.append("| " + " | ".join(headers) + " |")
+    names = [_escaped(header) for header in headers(table.columns)]
+    lines.append("| " + " | ".join(names) + " |")
     lines.append("|" + "|".join("---" if c.show is None else "--:" for c in table.columns) + "|")
     lines += ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in shown]
     return "\n".join(lines) + "\n"
@@ -78,18 +91,18 @@ def to_text(table: Table, width: int | None = None) -> str:
     Columns of figures without a single one are left out. With `width`, so are spare columns
     until the rest fits, then the widest text columns are cut.
     """
-    headers = _headers(table.columns)
+    names = headers(table.columns)
     rows = _shown(table)
     widths = [
-        max([cell_width(header), *(cell_width(row[i]) for row in rows)])
-        for i, header in enumerate(headers)
+        max([cell_width(name), *(cell_width(row[i]) for row in rows)])
+        for i, name in enumerate(names)
     ]
     kept = _columns_kept(table, widths, width)
     texts = [i for i in kept if table.columns[i].show is None]
     if width is not None and texts:
         while (over := _total(kept, widths) - width) > 0:
             widest = max(texts, key=lambda i: widths[i])
-            least = max(12, cell_width(headers[widest]))
+            least = max(12, cell_width(names[widest]))
             if widths[widest] <= least:
                 break
             second = sorted((widths[i] for i in texts), reverse=True)[1:2]
@@ -101,7 +114,7 @@ def to_text(table: Table, width: int | None = None) -> str:
         return _line([(table.columns[i], cells[i], widths[i]) for i in kept])
 
     title = f"{table.title}  ({table.note})" if table.note else table.title
-    return "\n".join([title, "─" * cell_width(title), line(headers), *map(line, rows)]) + "\n"
+    return "\n".join([title, "─" * cell_width(title), line(names), *map(line, rows)]) + "\n"
 
 
 def _columns_kept(table: Table, widths: Sequence[int], width: int | None) -> list[int]:
@@ -144,8 +157,8 @@ def _cut(text: str, width: int) -> str:
     return text + "…"
 
 
-def _headers(columns: Sequence[Column]) -> list[str]:
-    """Without the unit where the figures carry their own."""
+def headers(columns: Sequence[Column]) -> list[str]:
+    """Headers without the unit where the figures carry their own."""
     return [
         column.header.rpartition(" (")[0]
         if column.show and " (" in column.header
@@ -156,12 +169,13 @@ def _headers(columns: Sequence[Column]) -> list[str]:
 
 def _shown(table: Table) -> list[list[str]]:
     return [
-        [_show(column, cell) for column, cell in zip(table.columns, row, strict=True)]
+        [shown_cell(column, cell) for column, cell in zip(table.columns, row, strict=True)]
         for row in table.rows
     ]
 
 
-def _show(column: Column, cell: Cell) -> str:
+def shown_cell(column: Column, cell: Cell) -> str:
+    """A cell as people read it, with its unit."""
     if cell is None:
         return MISSING
     if column.show is not None and isinstance(cell, int | float):

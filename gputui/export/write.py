@@ -14,7 +14,7 @@ from gputui.analysis.result_tables import named_tables, summary_tables
 from gputui.analysis.summary import moment, overhead, summary_document
 from gputui.export import html
 from gputui.export.errors import ExportError
-from gputui.export.tables import to_csv, to_json, to_markdown, to_text
+from gputui.export.tables import csv_line, to_csv, to_json, to_markdown, to_text
 from gputui.export.whole import whole
 from gputui.session import Run, Session
 
@@ -62,7 +62,7 @@ def tables_with_rows(session: Session, run: Run) -> list[Table]:
 
 def _csv(session: Session, run: Run) -> str:
     sections = [
-        f"# {table.name}: {table.title}\n{to_csv(table)}"
+        csv_line(f"# {table.name}: {table.title}") + to_csv(table)
         for table in tables_with_rows(session, run)
     ]
     return "\n".join(sections)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gputui.analysis.formats import percent
+from gputui.analysis.phases import phase_rows
 from gputui.cli import run as gputui
 from gputui.events import (
     CaptureDelta,
@@ -70,11 +72,15 @@ class Page(HTMLParser):
 
 def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
     assert h200.run is not None
-    page = Page(export_text(h200, h200.run, "html"))
+    text = export_text(h200, h200.run, "html")
+    page = Page(text)
     assert page.tags.count("polyline") >= 4
     assert page.tags.count("table") >= 6
     for words in ("NVIDIA H200", "Power", "decode", "CUDA GPU Kernel Summary"):
         assert words in page.text
+    # Of many phases the longest have bars.
+    decode = next(row for row in phase_rows(h200.run) if row.path == "decode")
+    assert text.count(f">{percent(decode.share_percent)}</text>") >= 1
     # Nothing is loaded from anywhere, nothing runs.
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not any(name in ("src", "href") or name.startswith("on") for name, _ in page.attributes)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import pytest
 
 from gputui.analysis.columns import Column, Table, count, spare, text, time
 from gputui.analysis.report import TABLES
-from gputui.export.tables import to_csv, to_text
+from gputui.export.tables import csv_line, to_csv, to_text
 from gputui.session import Session
 from gputui.text import cell_width
 
@@ -59,3 +62,14 @@ def test_every_table_of_a_recorded_run_fits_a_terminal(
     assert h200.run is not None
     lines = to_text(TABLES[name](h200, h200.run), width).splitlines()
     assert max(map(cell_width, lines)) <= width
+
+
+@pytest.mark.parametrize("words", ["=1+1", "+1", "-1", "@x", "  =1+1", "＝1", "－1", "\t=1"])
+def test_no_text_becomes_a_formula_of_a_spreadsheet(words: str) -> None:
+    table = Table("t", "T", (text(words), count("Calls")), ((words, -3), ("plain - 1", 2)))
+    rows = list(csv.reader(io.StringIO(to_csv(table))))
+    assert rows == [[f"'{words}", "Calls"], [f"'{words}", "-3"], ["plain - 1", "2"]]
+
+
+def test_a_title_stays_in_its_cell() -> None:
+    assert list(csv.reader([csv_line('# t: a,=1+1,"b')])) == [['# t: a,=1+1,"b']]

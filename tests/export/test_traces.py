@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import sqlite3
 from pathlib import Path
@@ -339,19 +340,38 @@ def _analysis(folder: Path) -> Any:
 
 
 @needs_real
-def test_holistic_trace_analysis_agrees_about_busy_time(tmp_path: Path) -> None:
-    pytest.importorskip("hta.trace_analysis", reason="Holistic Trace Analysis is not installed")
+def test_holistic_trace_analysis_agrees_to_the_nanosecond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise it cuts times to whole microseconds.
+    monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
     with open_traced(str(REAL)) as traced:
         write_trace(traced, "chrome", tmp_path / "t.json")
-        busy_us = sum(device.busy_ns for device in traced.run.devices.values()) / 1000
+        [device] = traced.run.devices.values()
         kernels = kernel_rows(traced.session, traced.run)
         calls = {row.name: row.instances for row in api_rows(traced.run)}
+    assert device.first_start_ns is not None
+    assert device.last_end_ns is not None
     analysis = _analysis(tmp_path)
+    validate = importlib.import_module("hta.utils.validate_trace").validate_trace_format
+    assert validate(str(tmp_path / "t.json"), "complete") == (True, {})
     breakdown = analysis.get_temporal_breakdown(visualize=False).iloc[0]
-    active = breakdown["compute_time(us)"] + breakdown["non_compute_time(us)"]
-    assert active == pytest.approx(busy_us, rel=0.01)
+    span_ns = device.last_end_ns - device.first_start_ns
+    for theirs, ours_ns in (
+        (breakdown["compute_time(us)"] + breakdown["non_compute_time(us)"], device.busy_ns),
+        (breakdown["idle_time(us)"], span_ns - device.busy_ns),
+        (breakdown["kernel_time(us)"], span_ns),
+    ):
+        assert round(theirs * 1000) == ours_ns
     _, found = analysis.get_gpu_kernel_breakdown(visualize=False, num_kernels=len(kernels) + 5)
-    assert found["sum (us)"].sum() == pytest.approx(busy_us, rel=0.01)
+    theirs = {
+        row["name"]: [round(row[f"{what} (us)"] * 1000) for what in ("sum", "max", "min", "mean")]
+        for _, row in found.iterrows()
+        if row["kernel_type"] == "COMPUTATION"
+    }
+    assert theirs == {
+        row.name: [row.total, row.maximum, row.minimum, round(row.average)] for row in kernels
+    }
     launches = analysis.get_cuda_kernel_launch_stats(visualize=False)[0]
     # It counts launches of the runtime alone, not those of the driver (cuLaunchKernel).
     assert len(launches) == calls["cudaLaunchKernel"] + calls["cudaMemcpyAsync"]
