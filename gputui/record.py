@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from gputui.analysis import formats
 from gputui.export.write import summary_text
 from gputui.journal import JournalError, JournalWriter, Limits
+from gputui.journal.places import snapshot_path
 from gputui.session import Run, Session
 from gputui.sources.child import GRACE_S
 from gputui.sources.live import Live, LiveOptions
@@ -154,6 +155,10 @@ class _Recorder:
             ok = False
         elif self._options.path is not None:
             say(f"recorded {self._options.path} ({formats.size(self._journal.bytes_written)})")
+        if run is not None and self._options.path is not None:
+            taken = snapshot_path(self._options.path, run.started.run)
+            if taken.exists():
+                say(f"memory snapshot {taken}")
         if not gone:
             say("some processes of the run did not end and were left behind")
             ok = False

@@ -80,7 +80,12 @@ def _run(workload: Workload, given: Mapping[str, Value], report: Report) -> Outc
         if error.name != "torch":
             raise
         raise CannotRun("torch is not installed; pip install 'gputui[workloads]'") from error
-    return implementation(given, report)
+    if not given.get("snapshot"):
+        return implementation(given, report)
+    from workloads.snapshot import memory_snapshot
+
+    with memory_snapshot(workload.name, str(given.get("device", "auto")), report):
+        return implementation(given, report)
 
 
 def _document(workload: Workload, outcome: Outcome) -> dict[str, object]:

@@ -22,6 +22,13 @@ SEED = Parameter(
     help="of every random number; the same seed gives the same ones",
 )
 
+SNAPSHOT = Parameter(
+    name="snapshot",
+    kind="bool",
+    default=False,
+    help="write down every GPU allocation, for PyTorch's memory viewer; slows allocations",
+)
+
 DEVICE_NAME = Figure(name="device_name", help="what computed")
 EFFECTIVE_PRECISION = Figure(
     name="effective_precision", help="what the matrix products really compute in"

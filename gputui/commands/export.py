@@ -72,6 +72,13 @@ def _parquet(name: str, number: int | None, out: Path) -> list[Path]:
     return [out]
 
 
+def _snapshot(name: str, number: int | None, out: Path) -> list[Path]:
+    from gputui.export.snapshot import export_snapshot
+
+    _tell(export_snapshot(name, number, out))
+    return [out]
+
+
 def _chrome(name: str, number: int | None, out: Path) -> list[Path]:
     return _traced(name, number, "chrome", out)
 
@@ -92,5 +99,6 @@ _FILE_FORMATS: dict[str, Callable[[str, int | None, Path], list[Path]]] = {
     "chrome": _chrome,
     "nsys": _nsys,
     "parquet": _parquet,
+    "snapshot": _snapshot,
 }
 """What is not one text: how it is written, to which files."""

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gputui.export.errors import ExportError
-from gputui.journal.places import SUFFIXES
+from gputui.journal.places import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
 
-_TRACE_SUFFIX = ".gputui-trace"
 _JOURNAL_BEGINS = b'{"event":"header"'
 
 
@@ -41,7 +40,7 @@ def whole(path: Path) -> Iterator[Path]:
 def _is_recording(path: Path) -> bool:
     if not path.is_file():
         return False
-    if path.name.endswith((*SUFFIXES, _TRACE_SUFFIX)):
+    if path.name.endswith((*SUFFIXES, TRACE_SUFFIX, SNAPSHOT_SUFFIX)):
         return True
     with path.open("rb") as file:
         return file.read(len(_JOURNAL_BEGINS)) == _JOURNAL_BEGINS

@@ -13,7 +13,7 @@ import msgspec
 
 from gputui.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.journal.errors import JournalError, reason
-from gputui.journal.places import SUFFIXES, trace_path
+from gputui.journal.places import SUFFIXES, snapshots, trace_path
 from gputui.journal.reader import JournalReader, decode
 
 FIRST_EVENTS = 2000
@@ -106,7 +106,7 @@ def describe(path: Path) -> Entry:
 
 
 def rename(path: Path, name: str) -> Path:
-    """Give a recording, and its trace, another name in its folder; the new path.
+    """Give a recording, and what lies beside it, another name in its folder; the new path.
 
     The suffix is kept where `name` has none of its own. Raises JournalError.
     """
@@ -114,7 +114,13 @@ def rename(path: Path, name: str) -> Path:
         raise JournalError(f"{name!r} is no name for a file")
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(s)), "")
     target = path.with_name(name if name.endswith(SUFFIXES) else f"{name}{suffix}")
-    for old, new in ((path, target), (trace_path(path), trace_path(target))):
+    pairs = [(path, target), (trace_path(path), trace_path(target))]
+    stem = trace_path(path).stem
+    pairs += [
+        (old, target.with_name(trace_path(target).stem + old.name.removeprefix(stem)))
+        for old in snapshots(path)
+    ]
+    for old, new in pairs:
         if not old.exists() and old != path:
             continue
         if new.exists():
@@ -127,8 +133,8 @@ def rename(path: Path, name: str) -> Path:
 
 
 def delete(path: Path) -> None:
-    """Remove a recording and its trace. Raises JournalError."""
-    for file in (path, trace_path(path)):
+    """Remove a recording, its trace and its memory snapshots. Raises JournalError."""
+    for file in (path, trace_path(path), *snapshots(path)):
         try:
             file.unlink(missing_ok=file != path)
         except OSError as error:

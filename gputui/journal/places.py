@@ -12,6 +12,10 @@ from gputui.journal.errors import JournalError, reason
 SUFFIXES = (".gputui", ".gputui.gz", ".gputui.zst")
 """What a recording's file name ends in."""
 
+TRACE_SUFFIX = ".gputui-trace"
+SNAPSHOT_SUFFIX = ".gputui-snapshot"
+"""What the names of files beside a recording end in."""
+
 
 def default_folder() -> Path:
     """`<data folder>/gputui/sessions`; the data folder is XDG_DATA_HOME, else ~/.local/share.
@@ -50,10 +54,29 @@ def numbered(path: Path, number: int) -> Path:
 
 def trace_path(recording: Path) -> Path:
     """Where the trace of a recording lies: x.gputui, x.gputui.gz, … have x.gputui-trace."""
+    return recording.with_name(f"{_stem(recording)}{TRACE_SUFFIX}")
+
+
+def _stem(recording: Path) -> str:
     name = recording.name
     for suffix in (".gz", ".zst", ".gputui"):
         name = name.removesuffix(suffix)
-    return recording.with_name(f"{name}.gputui-trace")
+    return name
+
+
+def snapshot_path(recording: Path, run: int) -> Path:
+    """Where the memory snapshot lies that a run of a recording left: x.run1.gputui-snapshot."""
+    return recording.with_name(f"{_stem(recording)}.run{run}{SNAPSHOT_SUFFIX}")
+
+
+def snapshots(recording: Path) -> list[Path]:
+    """The memory snapshots that lie beside a recording."""
+    pattern = re.compile(rf"{re.escape(_stem(recording))}\.run\d+{re.escape(SNAPSHOT_SUFFIX)}")
+    try:
+        names = os.listdir(recording.parent)
+    except OSError:
+        return []
+    return [recording.with_name(name) for name in sorted(names) if pattern.fullmatch(name)]
 
 
 def make_folder(path: Path) -> None:

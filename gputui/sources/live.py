@@ -134,6 +134,7 @@ class Live:
             pass_through=self._options.pass_through,
             after=previous,
             trace=self._options.trace,
+            recording=lambda: self.recording.path,
         )
         self._run.start()
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from gputui.events import (
     RunResult,
     RunStarted,
 )
+from gputui.sources import snapshot
 from gputui.sources.capture import CaptureReader, Numbering
 from gputui.sources.child import Child, Ending
 from gputui.sources.output import Lines
@@ -41,7 +43,7 @@ _REFUSED = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
 """What torch.profiler prints where another holds the process's one place at CUPTI."""
 
 _TWO = (
-    "gputui: a profiler in the command wants CUPTI too, which serves one: it gets no CUDA "
+    "a profiler in the command wants CUPTI too, which serves one: it gets no CUDA "
     "events. To leave CUDA to it, run with --no-kernels"
 )
 
@@ -123,8 +125,10 @@ class Run:
         pass_through: bool = False,
         after: Run | None = None,
         trace: TraceWriter | None = None,
+        recording: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        """`emit` is called from the run's threads; RunEnded is its last event.
+        """`emit` is called from the run's threads; RunEnded is its last event. `recording` tells
+        where the session is recorded: a memory snapshot that the child leaves is kept there.
 
         The child starts once the run `after` has ended.
         """
@@ -137,6 +141,7 @@ class Run:
         self._pass_through = pass_through
         self._after = after
         self._trace = trace
+        self._recording = recording
         self._child: Child | None = None
         self._stop_wanted = False
         self._lock = threading.Lock()
@@ -192,7 +197,10 @@ class Run:
         self._emit([self._ended(ending)])
 
     def _run_child(self) -> Ending:
-        with create_capture_folder() as folder:
+        with (
+            create_capture_folder() as folder,
+            create_capture_folder(snapshot.ROOM_BYTES) as private,
+        ):
             environment, unavailable = capture_environment(
                 folder,
                 self._capture.kernels,
@@ -201,6 +209,8 @@ class Run:
                 self._capture.annotate,
                 self._capture.duty,
             )
+            left = private / snapshot.FILE
+            environment[snapshot.VARIABLE] = str(left)
             reader = CaptureReader(
                 folder,
                 self.number,
@@ -226,6 +236,14 @@ class Run:
                 return child.run(on_start, self._output)
             finally:
                 reader.stop()
+                self._say(snapshot.keep_snapshot(left, self._recording(), self.number))
+
+    def _say(self, text: str | None) -> None:
+        if text is not None:
+            lines = (clean(f"gputui: {text}"),)
+            self._emit(
+                [RunOutput(time_ns=time.time_ns(), run=self.number, stream="stderr", lines=lines)]
+            )
 
     def _ended(self, ending: Ending) -> RunEnded:
         reason = ending.reason
@@ -264,9 +282,7 @@ class Run:
             _REFUSED in line for batch in batches for line in batch.lines
         ):
             self._told_of_profiler = True
-            events.append(
-                RunOutput(time_ns=time.time_ns(), run=self.number, stream="stderr", lines=(_TWO,))
-            )
+            self._say(_TWO)
         for batch in batches:
             if batch.stream == "report":
                 events += self._reports(batch.lines)

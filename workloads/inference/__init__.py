@@ -36,6 +36,7 @@ from workloads.parameters import (
     PEAK_ALLOCATED,
     PEAK_RESERVED,
     SEED,
+    SNAPSHOT,
 )
 
 MOST_TOKENS = 131_071
@@ -124,6 +125,7 @@ INFERENCE = Workload(
             default=False,
             help="replay each decode step as a CUDA graph, captured beforehand",
         ),
+        SNAPSHOT,
         DEVICE,
         SEED,
         Parameter(

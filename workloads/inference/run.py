@@ -61,6 +61,7 @@ class Settings:
     attention: str
     compile: bool
     graphs: bool
+    snapshot: bool
     device: str
     seed: int
     warmup: int
@@ -78,6 +79,7 @@ class Settings:
             attention=str(values["attention"]),
             compile=bool(values["compile"]),
             graphs=bool(values["graphs"]),
+            snapshot=bool(values["snapshot"]),
             device=str(device),
             seed=int(values["seed"]),
             warmup=int(values["warmup"]),

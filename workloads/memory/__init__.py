@@ -5,7 +5,7 @@ Ranges: `lifecycle`, `fragmentation`, `allocators` and `out_of_memory`, each met
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, repeats
+from workloads.parameters import DEVICE, DEVICE_NAME, SNAPSHOT, repeats
 
 MEMORY = Workload(
     name="memory",
@@ -38,6 +38,7 @@ MEMORY = Workload(
             help="how many are allocated",
         ),
         repeats("passes", 20, "allocations", cpu_default=5),
+        SNAPSHOT,
         DEVICE,
     ),
     presets=(Preset(name="quick", help="a few small tensors", values={"block": 4, "blocks": 4}),),

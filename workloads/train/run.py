@@ -53,6 +53,7 @@ class Settings:
     warmup: int
     steps: int
     sweep: str
+    snapshot: bool
     device: str
     seed: int
 

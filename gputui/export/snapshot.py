@@ -1,0 +1,35 @@
+"""The memory snapshot of a run, for PyTorch's viewer: copied as it is, never looked into."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from gputui.export.errors import ExportError
+from gputui.export.loading import load
+from gputui.export.whole import whole
+from gputui.journal.places import snapshot_path
+
+
+def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]:
+    """Copy the snapshot that run `number` of the recording `name` left, that of the newest run
+    where it is None, to `out`; what was odd about the recording.
+
+    Raises ExportError where there is none, JournalError.
+    """
+    if name == "-":
+        raise ExportError("a memory snapshot lies beside a recording: give its file")
+    loaded = load(name, number)
+    run = loaded.run.started.run
+    made = snapshot_path(Path(name), run)
+    if not made.is_file():
+        raise ExportError(
+            f"{name} has no memory snapshot of run {run} beside it ({made.name}): "
+            "run a workload with -p snapshot=true on a GPU"
+        )
+    try:
+        with whole(out) as place:
+            shutil.copyfile(made, place)
+    except OSError as error:
+        raise ExportError(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
+    return loaded.remarks
