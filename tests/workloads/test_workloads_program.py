@@ -43,7 +43,7 @@ def test_the_catalogue_declares_inference_and_imports_no_torch() -> None:
     parameters = {parameter["name"]: parameter for parameter in inference["parameters"]}
     assert list(parameters) == [
         "size", "model", "text", "batch", "prompt", "tokens", "precision", "attention",
-        "compile", "graphs", "device", "seed", "warmup",
+        "compile", "graphs", "snapshot", "device", "seed", "warmup",
     ]  # fmt: skip
     assert parameters["size"]["choices"][:5] == ["tiny", "small", "medium", "large", "xl"]
     assert (parameters["size"]["default"], parameters["size"]["cpu_default"]) == ("small", "tiny")
