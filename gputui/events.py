@@ -27,6 +27,9 @@ Moment = Annotated[int, Meta(ge=0, le=4_102_444_800_000_000_000)]
 Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A count, a duration or a size that fits the arrays it is computed in."""
 
+PHASE_STARTS = 1000
+"""Starts of outermost ranges that are kept for the time axes, the newest."""
+
 Step = Annotated[int, Meta(ge=-(2**63 - 1), le=2**63 - 1)]
 """A part of a distribution's values."""
 
@@ -681,6 +684,17 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     reader_cpu_ns: Amount = 0
     traced_ns: Amount = 0
     paused_ns: Amount = 0
+
+
+class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):
+    """The sum of all `capture` events of one process so far in this file, `open_ranges` as in the
+    last: who wants the end alone may leave them, and earlier sums, out. A recording has one every
+    so many bytes; sources make none.
+
+    `phase_starts` are outermost ranges that are no longer open.
+    """
+
+    phase_starts: Annotated[tuple[OpenRange, ...], Meta(max_length=PHASE_STARTS)] = ()
 
 
 class Mark(Event, frozen=True, kw_only=True, tag="mark"):

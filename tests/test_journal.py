@@ -31,6 +31,7 @@ from gputui.journal import (
 from gputui.journal.places import numbered
 from gputui.session import Session
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
+from tests.sessions_for_tests import contents
 
 DATA = Path(__file__).parent / "data"
 SUFFIXES = [".gputui", ".gputui.gz", ".gputui.zst"]
@@ -209,6 +210,37 @@ writer.close()
     assert len(found) > 10
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        output("half a \ud800 pair"),
+        RunOutput(time_ns=at(3), run=1, stream="stdout", lines=("a",), dropped_lines=-1),
+    ],
+)
+def test_what_cannot_be_written_and_read_is_said_counted_and_left_out(
+    tmp_path: Path, bad: AnyEvent
+) -> None:
+    writer = JournalWriter(tmp_path / "x.gputui")
+    writer.write([header(), run_started(), bad, output("a")])
+    writer.write([bad, run_ended()])
+    writer.close()
+    assert (writer.failure, writer.left_out) == (None, 2)
+    assert "was left out of the recording" in writer.notices[0]
+    assert writer.notices[1:] == ["2 events in all were left out of the recording"]
+    assert list(JournalReader.open(tmp_path / "x.gputui")) == [
+        header(), run_started(), output("a"), run_ended()
+    ]  # fmt: skip
+
+
+def test_a_header_that_cannot_be_encoded_ends_the_recording(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "x.gputui")
+    writer.write([msgspec.structs.replace(header(), arguments=("\ud800",))])
+    writer.write([run_started()])
+    writer.close()
+    assert writer.failure is not None
+    assert "its header cannot be written" in writer.failure
+
+
 def test_a_screen_records_from_its_first_run_with_the_header_before_it(tmp_path: Path) -> None:
     recorder = RunRecorder(lambda name: tmp_path / "deep" / f"{name}.gputui")
     reasons = GpuUnavailable(time_ns=at(0.5), gpu=0, reasons={"a": "b"})
@@ -267,6 +299,38 @@ def test_a_recording_of_schema_1_is_read_to_its_end() -> None:
     assert session.gpus[0].sample is not None
     assert session.gpus[0].sample.power_watts == 100.0
     assert run.ended is not None
+
+
+def test_a_recording_of_schema_2_is_read_to_its_end_with_and_without_its_sums() -> None:
+    path = DATA / "schema-2.gputui"
+    reader = JournalReader.open(path)
+    events = list(reader)
+    assert (len(events), reader.skipped, reader.damage) == (21, 0, None)
+    sessions = []
+    for found in (events, list(JournalReader.open(path, summed=True))):
+        session = Session()
+        session.apply(found)
+        assert session.unknown_references == 0
+        sessions.append(contents(session))
+        run = session.run
+        assert run is not None
+        assert run.ranges[1].cpu.freeze().values == (500, 32, -3, 64, 404)
+        assert run.ranges[1].cpu.median == 532
+        assert [times.total.total for times in run.launches.values()] == [9000]
+    assert sessions[0] == sessions[1]
+
+
+@pytest.mark.parametrize("place", [3, 0])
+def test_a_damaged_event_of_schema_1_ends_the_reading(place: int) -> None:
+    lines = (DATA / "schema-1.gputui").read_bytes().splitlines(keepends=True)
+    number = next(i for i, line in enumerate(lines) if b'"capture"' in line)
+    lines[number] = lines[number].replace(b"[[100,1],[110,1]", (b"[[110,1],[100,1]", b"[7,7")[
+        place > 0
+    ], 1)  # fmt: skip
+    found, reader = read(b"".join(lines))
+    assert len(found) == number
+    assert reader.damage is not None
+    assert f"line {number + 1} is damaged" in reader.damage
 
 
 # --- compression -------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class Loaded:
 
 def load(name: str, number: int | None = None) -> Loaded:
     """Run `number` of what is at `name`, the newest where that is None. Raises JournalError."""
-    return fold(open_recording(name), number)
+    return fold(open_recording(name, summed=True), number)
 
 
 def fold(recording: Recording, number: int | None = None) -> Loaded:

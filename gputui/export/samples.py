@@ -33,7 +33,7 @@ def export_openmetrics(name: str, number: int | None, out: Path | None) -> tuple
             "pip install 'gputui[prometheus]'"
         ) from None
     span = _span(name, number)
-    recording = open_recording(name)
+    recording = open_recording(name, summed=True)
     if out is None:
         write_openmetrics(sys.stdout, recording, span)
         return remarks(recording)
@@ -52,7 +52,7 @@ def export_parquet(name: str, number: int | None, out: Path) -> tuple[str, ...]:
     newest run, if there is one. Raises ExportError and JournalError.
     """
     span = _span(name, number)
-    recording = open_recording(name)
+    recording = open_recording(name, summed=True)
     session = Session()
 
     def samples() -> Iterator[MachineSample]:

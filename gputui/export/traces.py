@@ -43,7 +43,7 @@ class Traced:
     def samples(self) -> Iterator[MachineSample]:
         """The machine's readings, read from the file again."""
         if not is_sqlite(Path(self.name)):
-            for event in open_recording(self.name):
+            for event in open_recording(self.name, summed=True):
                 if isinstance(event, MachineSample):
                     yield event
 

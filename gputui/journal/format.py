@@ -32,6 +32,10 @@ time but for small steps between sources.
 - **Versions.** `schema` in the header is raised when the shape of something changes. A reader
   refuses a newer schema, skips and counts kinds of events that it does not know, and passes over
   fields that it does not know.
+- **Sums.** A `capture_sum` adds up the `capture` events of its process that stand before it in the
+  file. Who reads the events passes over the sums; who wants the end alone may pass over those
+  events, and over earlier sums of that process, by the beginning of their lines: `event`,
+  `time_ns` and `process` come first.
 - **Limits.** A line is at most 32 MiB. Times are before the year 2100; counts, durations and sizes
   are below 2^63. Control characters in strings are replaced when they are read.
 - **Several files.** A rotated recording goes on in NAME.2.gputui, NAME.3.gputui, …; each begins
@@ -48,7 +52,7 @@ Parts written as arrays list their fields in the order given here.
 
 def page() -> str:
     """The whole page."""
-    kinds = events.AnyEvent.__args__
+    kinds = (*events.AnyEvent.__args__, events.CaptureSum)
     parts = [
         value
         for value in vars(events).values()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import stat
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
-from gputui.events import JOURNAL_SCHEMA, AnyEvent, Header
+from gputui.events import JOURNAL_SCHEMA, AnyEvent, CaptureSum, Header, RunEnded
 from gputui.journal.compression import CompressionError, expanded
 from gputui.journal.errors import JournalError, reason
+from gputui.journal.held import SUM_BEGINS, HeldLines
 from gputui.text import clean, clean_document
 
 LINE_LIMIT = 32 * 1024 * 1024
@@ -21,8 +23,11 @@ LINE_LIMIT = 32 * 1024 * 1024
 
 _FOLLOW_S = 0.1
 
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-_KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyEvent.__args__)
+Written = AnyEvent | CaptureSum
+"""What a line may hold."""
+
+_decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
 
 
 class JournalReader:
@@ -33,16 +38,21 @@ class JournalReader:
     where and why reading ended early, None when it did not.
     """
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
-        """Raises JournalError when `stream` does not start with a session's header."""
+    def __init__(self, stream: BinaryIO, name: str, *, summed: bool = False) -> None:
+        """`summed` is for who folds all of it and looks at the end alone: of the capture events
+        that the file has sums of only those come, without being read.
+
+        Raises JournalError when `stream` does not start with a session's header.
+        """
         self.name = name
+        self._summed = summed
         self._line = 0
         self._decode: Callable[[bytes], AnyEvent] = decode
         self.skipped = 0
         self.damage: str | None = None
         try:
             self._stream = expanded(stream, name)
-            first = self._next_event()
+            first = self._first()
         except OSError as error:
             raise JournalError(f"cannot read {name}: {reason(error)}") from None
         if not isinstance(first, Header):
@@ -60,11 +70,13 @@ class JournalReader:
         self.header = first
 
     @classmethod
-    def open(cls, path: Path, stop: threading.Event | None = None) -> JournalReader:
+    def open(
+        cls, path: Path, stop: threading.Event | None = None, *, summed: bool = False
+    ) -> JournalReader:
         """The recording at `path`. Raises JournalError with the reason when it is none.
 
         With `stop` a file that is still written is followed until that is set: its end is
-        waited at.
+        waited at. `summed` as above.
         """
         try:
             mode = path.stat().st_mode
@@ -75,16 +87,45 @@ class JournalReader:
             raise JournalError(f"cannot read {path}: {reason(error)}") from None
         if stop is not None:
             stream = io.BufferedReader(_Tail(stream, stop))
-        return cls(stream, str(path))
+        return cls(stream, str(path), summed=summed)
 
     def __iter__(self) -> Generator[AnyEvent, None, None]:
         yield self.header
-        with self._stream:
-            while (event := self._next_event()) is not None:
+        # Before schema 2 there were no sums to wait for.
+        held = HeldLines() if self._summed and self._decode is decode else None
+        with self._stream, contextlib.suppress(_DamagedError):
+            for line in self._lines():
+                if held is not None and held.take(self._line, line):
+                    if held.is_full:
+                        yield from self._handed_out(held)
+                    continue
+                if line.startswith(SUM_BEGINS):
+                    continue
+                event = self._event(self._line, line)
+                if held is not None and isinstance(event, RunEnded):
+                    # What a run did comes before its end.
+                    yield from self._handed_out(held)
+                if event is not None and not isinstance(event, CaptureSum):
+                    yield event
+            if held is not None:
+                yield from self._handed_out(held)
+
+    def _handed_out(self, held: HeldLines) -> Iterator[AnyEvent]:
+        for number, line in held.hand_out():
+            event = self._event(number, line)
+            if event is not None:
                 yield event
 
-    def _next_event(self) -> AnyEvent | None:
-        """The next known event; None at the end or at damage."""
+    def _first(self) -> AnyEvent | None:
+        with contextlib.suppress(_DamagedError):
+            for line in self._lines():
+                event = self._event(self._line, line)
+                if event is not None:
+                    return event
+        return None
+
+    def _lines(self) -> Iterator[bytes]:
+        """Whole lines, to the end or to what is none."""
         while True:
             try:
                 line = self._stream.readline(LINE_LIMIT)
@@ -92,31 +133,35 @@ class JournalReader:
                 if self._line == 0:
                     raise
                 self.damage = f"{self.name}: {reason(error)} after line {self._line}"
-                return None
+                return
             except CompressionError as error:
                 self.damage = (
                     f"{self.name}: damaged after line {self._line} ({clean(str(error), 120)}); "
                     "read until there"
                 )
-                return None
+                return
             if not line:
-                return None
+                return
             self._line += 1
             if not line.endswith(b"\n"):
                 what = "is cut" if len(line) < LINE_LIMIT else "is too long"
                 self.damage = f"{self.name}: line {self._line} {what}; read until there"
+                return
+            yield line
+
+    def _event(self, number: int, line: bytes) -> AnyEvent | None:
+        """The event of a line, None where its kind is unknown. Raises _DamagedError."""
+        try:
+            return self._decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
+            if _is_unknown_kind(line):
+                self.skipped += 1
                 return None
-            try:
-                return self._decode(line)
-            except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
-                if _is_unknown_kind(line):
-                    self.skipped += 1
-                    continue
-                self.damage = (
-                    f"{self.name}: line {self._line} is damaged ({clean(str(error), 120)}); "
-                    "read until there"
-                )
-                return None
+            self.damage = (
+                f"{self.name}: line {number} is damaged ({clean(str(error), 120)}); "
+                "read until there"
+            )
+            raise _DamagedError from None
 
     def _refusal(self, first: AnyEvent | None) -> str:
         if first is None and self._line == 0:
@@ -124,6 +169,10 @@ class JournalReader:
                 return f"{self.name} is damaged from its first line on: it holds no gputui session"
             return f"{self.name} is empty: it holds no gputui session"
         return f"{self.name} is not a gputui session: its first line is no session header"
+
+
+class _DamagedError(Exception):
+    """A line that makes no sense, which `damage` tells of."""
 
 
 class _Tail(io.RawIOBase):
@@ -164,7 +213,7 @@ def decode_schema_1(line: bytes) -> AnyEvent:
 
 
 def _typed(document: Any) -> AnyEvent:
-    event: AnyEvent = msgspec.convert(document, AnyEvent, str_keys=True)
+    event: AnyEvent = msgspec.convert(document, Written, str_keys=True)
     return event
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from gputui.events import AnyEvent
+from gputui.events import AnyEvent, CaptureSum, Header
 from gputui.journal.compression import Compressor, compressor_for
 from gputui.journal.errors import JournalError, TakenError, reason
 from gputui.journal.places import numbered
+from gputui.journal.reader import Written
 from gputui.journal.rotation import Limits, Preamble
+from gputui.journal.sums import MOST_BYTES, Sums
 
 _encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
+
+_UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+"""What a lone surrogate, a number too large or too small, or a value of a wrong type raises."""
 
 
 class JournalWriter:
@@ -23,7 +29,8 @@ class JournalWriter:
 
     The first event must be the Header. A name that ends in `.gz` or `.zst` is compressed. When
     the disk refuses (full, gone), or `limits` are reached, `failure` says so, writing ends, and
-    the session goes on. `notices` are lines about files that made room.
+    the session goes on. An event that cannot be encoded is left out. `notices` are lines about
+    files that made room, and about events left out, which `left_out` counts.
     """
 
     def __init__(self, path: Path | None, limits: Limits | None = None) -> None:
@@ -34,6 +41,7 @@ class JournalWriter:
         self.path = path
         self.failure: str | None = None
         self.notices: list[str] = []
+        self.left_out = 0
         self.bytes_written = 0
         self._limits = limits or Limits()
         self._preamble = Preamble() if self._limits.rotates and path is not None else None
@@ -41,6 +49,8 @@ class JournalWriter:
         self._began_ns: int | None = None
         self._in_file = 0
         self._number = 1
+        # Who reads a stream reads all of it: sums would cost and spare nothing.
+        self._sums = Sums() if path is not None else None
         self._file, self._compressor = _open(path)
 
     def write(self, events: Sequence[AnyEvent]) -> None:
@@ -64,8 +74,10 @@ class JournalWriter:
         """Close the file. More than once is fine."""
         if self._file.closed:
             return
+        if self.left_out > 1:
+            self.notices.append(f"{self.left_out} events in all were left out of the recording")
         try:
-            self._put(self._compressor.finish())
+            self._finish_file()
         except OSError as error:
             self._fail(reason(error))
         try:
@@ -76,7 +88,55 @@ class JournalWriter:
     def _append(self, events: Sequence[AnyEvent]) -> None:
         if self._began_ns is None:
             self._began_ns = events[0].time_ns
-        self._put(self._compressor.write(_encoder.encode_lines(events)))
+        lines = b"".join(self._lines(events))
+        if lines:
+            self._put(self._compressor.write(lines))
+
+    def _lines(self, events: Sequence[AnyEvent]) -> Iterator[bytes]:
+        for event in events:
+            if self._sums is not None:
+                yield from self._sum_lines(self._sums.before(event))
+            line = self._line(event)
+            if line is None:
+                continue
+            yield line
+            if self._sums is not None:
+                yield from self._sum_lines(self._sums.after(event, len(line)))
+
+    def _line(self, event: AnyEvent) -> bytes | None:
+        try:
+            return _readable(event)
+        except _UNWRITABLE as error:
+            if isinstance(event, Header):
+                raise JournalError(f"its header cannot be written ({error})") from None
+            if not self.left_out:
+                kind = type(event).__struct_config__.tag
+                self.notices.append(
+                    f"an event ({kind}) could not be written and was left out of the recording: "
+                    f"{error}"
+                )
+            self.left_out += 1
+            return None
+
+    def _sum_lines(self, sums: Iterator[CaptureSum]) -> Iterator[bytes]:
+        assert self._sums is not None
+        for event in sums:
+            try:
+                line = _readable(event)
+            except _UNWRITABLE:
+                self._sums.wrote(event.process, None)
+                continue
+            self._sums.wrote(event.process, len(line))
+            if len(line) <= MOST_BYTES:
+                yield line
+
+    def _finish_file(self) -> None:
+        if self._sums is not None:
+            lines = b"".join(self._sum_lines(self._sums.end()))
+            if lines:
+                self._put(self._compressor.write(lines))
+            self._sums.begin()
+        self._put(self._compressor.finish())
 
     def _put(self, data: bytes) -> None:
         self._file.write(data)
@@ -95,7 +155,7 @@ class JournalWriter:
 
     def _rotate(self, preamble: Sequence[AnyEvent]) -> None:
         assert self.path is not None
-        self._put(self._compressor.finish())
+        self._finish_file()
         self._file.close()
         self._files.append((numbered(self.path, self._number), self._in_file))
         self._number += 1
@@ -121,10 +181,19 @@ class JournalWriter:
 
     def _stop(self, why: str) -> None:
         self._fail(f"{why}; what was written until then is readable")
+        self._sums = None  # there is no room for them
         self.close()
 
     def _fail(self, why: str) -> None:
         self.failure = self.failure or f"the recording {self.path or 'on stdout'} stopped: {why}"
+
+
+def _readable(event: AnyEvent) -> bytes:
+    """The line of an event. Raises where it cannot be encoded, or could not be read again: what
+    comes after such a line would be lost."""
+    line = _encoder.encode(event)
+    _decoder.decode(line)
+    return line + b"\n"
 
 
 def _open(path: Path | None) -> tuple[BinaryIO, Compressor]:

@@ -6,13 +6,13 @@ hand it events; views read its attributes and never change them.
 
 from __future__ import annotations
 
+from gputui.events import PHASE_STARTS
 from gputui.session.capture import MAX_LEVELS, MAX_PATH
 from gputui.session.gpu import CHART_FIELDS, HISTORY_SAMPLES, Gpu
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.session.run import (
     LOG_LINES,
     MARKS,
-    PHASE_STARTS,
     Device,
     LaunchTimes,
     LogLine,

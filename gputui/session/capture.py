@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, TypeVar
 
 from gputui.distributions import Accumulator
 from gputui.events import (
+    PHASE_STARTS,
     ApiDelta,
     CaptureDelta,
+    CaptureSum,
     DeviceDelta,
     KernelDefined,
     KernelDelta,
@@ -83,7 +86,7 @@ def step(session: Session, event: StepTimeline) -> None:
 
 
 def delta(session: Session, event: CaptureDelta) -> None:
-    """What one process did since its last delta."""
+    """What one process did since its last delta; a sum of deltas is one too."""
     run = session.run_of_process(event.process, event.time_ns)
     if run is None:
         return
@@ -117,6 +120,10 @@ def delta(session: Session, event: CaptureDelta) -> None:
     for devices in event.devices:
         _device_delta(session, run, devices)
     run.timing.add(event, lambda device: _gpu_of(session, run, event.process, device))
+    if isinstance(event, CaptureSum):
+        for start in event.phase_starts:
+            if start.range and _knows_range(session, run, start.range):
+                _began(run, start.since_ns, run.ranges[start.range].definition.name)
     _open_ranges(run, event)
 
 
@@ -234,5 +241,15 @@ def _open_ranges(run: Run, event: CaptureDelta) -> None:
         if node.definition.process == event.process:
             since_ns = now_open.get(number)
             if node.depth == 0 and since_ns is not None and since_ns != node.open_since_ns:
-                run.phase_starts.append((since_ns, node.definition.name))
+                _began(run, since_ns, node.definition.name)
             node.open_since_ns = since_ns
+
+
+def _began(run: Run, since_ns: int, name: str) -> None:
+    """Remember the newest starts, in whatever order they are told."""
+    entry = since_ns, name
+    place = bisect_left(run.phase_starts, entry)
+    if run.phase_starts[place : place + 1] != [entry]:
+        run.phase_starts.insert(place, entry)
+        if len(run.phase_starts) > PHASE_STARTS:
+            del run.phase_starts[0]

@@ -28,9 +28,6 @@ LOG_LINES = 5000
 
 MARKS = 1000
 
-PHASE_STARTS = 1000
-"""Starts of outermost ranges kept for the time axes, the newest."""
-
 
 class LogLine(msgspec.Struct, frozen=True):
     """One line of the child's output."""
@@ -129,10 +126,8 @@ class Run(msgspec.Struct):
     throttle_samples: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
     marks: deque[Mark] = msgspec.field(default_factory=lambda: deque(maxlen=MARKS))
-    phase_starts: deque[tuple[int, str]] = msgspec.field(
-        default_factory=lambda: deque(maxlen=PHASE_STARTS)
-    )
-    """(when, name) of the outermost ranges that were open when a delta came."""
+    phase_starts: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    """(when, name) of outermost ranges that were open when a delta came, in order of time."""
     updated_ns: int = 0
 
     @property

@@ -95,6 +95,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.KernelDefined: capture.kernel_defined,
     events.LaunchShape: capture.launch_shape,
     events.CaptureDelta: capture.delta,
+    events.CaptureSum: capture.delta,
     events.Mark: capture.mark,
     events.StepTimeline: capture.step,
 }

@@ -30,14 +30,15 @@ class Recording(Protocol):
         ...
 
 
-def open_recording(path: str) -> Recording:
-    """What is at `path`; "-" is a journal on standard input.
+def open_recording(path: str, *, summed: bool = False) -> Recording:
+    """What is at `path`; "-" is a journal on standard input. `summed` is for who folds all of it
+    and looks at the end alone: a journal is then opened much faster.
 
     `path` is a file, a folder with the CSV tables of one report, or what their names begin with.
     Raises JournalError, one line, where there is no session.
     """
     if path == "-":
-        return JournalReader(standard_input(), "standard input")
+        return JournalReader(standard_input(), "standard input", summed=summed)
     place = Path(path)
     if not place.is_file() or place.suffix == ".csv":
         tables = NsysTables.find(place)
@@ -45,7 +46,7 @@ def open_recording(path: str) -> Recording:
             return tables
     elif is_sqlite(place):
         return NsysReport(place)
-    return JournalReader.open(place)
+    return JournalReader.open(place, summed=summed)
 
 
 def is_sqlite(path: Path) -> bool:

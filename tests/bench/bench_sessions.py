@@ -169,7 +169,7 @@ def timed(what: str, action: Callable[[], object]) -> object:
 
 def opened(path: Path) -> Session:
     session = Session()
-    session.apply(JournalReader.open(path))
+    session.apply(JournalReader.open(path, summed=True))
     return session
 
 
