@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -15,6 +17,9 @@ from gputui.text import clean
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of the host's own pid namespace (linux/proc_ns.h, PROC_PID_INIT_INO)."""
+
+_START_TICKS = 19
+"""Place of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5), field 22)."""
 
 _FOREIGN = (
     "some processes are outside this container or hidden from this user; to see them, start the "
@@ -36,13 +41,29 @@ def in_container() -> bool:
 
 
 def start_time_ns(process: psutil.Process) -> int:
-    """When the process started, the same figure each time it is asked. Raises psutil.Error."""
-    return round(float(process.create_time()) * 1e9)
+    """When the process started, the same figure each time it is asked. Raises psutil.Error.
+
+    psutil's own moves with the clock: the kernel tells the boot time by the clock of now, which
+    time synchronization shifts, and the process would be taken for another one.
+    """
+    try:
+        after_name = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2]
+        started_s = int(after_name.split()[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
+    except (FileNotFoundError, ProcessLookupError):
+        if os.path.exists("/proc/self/stat"):
+            raise psutil.NoSuchProcess(process.pid) from None
+        return round(float(process.create_time()) * 1e9)
+    return round((started_s + _boot_time_s()) * 1e9)
+
+
+@functools.cache
+def _boot_time_s() -> float:
+    return float(psutil.boot_time())
 
 
 @dataclass(slots=True)
 class _Known:
-    """A process seen before: what is read once, and whether its CPU time has a start."""
+    """A process seen before, and whether its CPU time has a start."""
 
     process: psutil.Process
     user: str | None

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -58,6 +59,30 @@ def test_details_of_a_process(child: subprocess.Popen[bytes]) -> None:
 def test_a_pid_that_is_used_again_is_not_described(child: subprocess.Popen[bytes]) -> None:
     with pytest.raises(ProcessGoneError, match="another has its pid now"):
         process_details(child.pid, started(child.pid) - 10_000_000_000)
+
+
+def set_the_clock(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The host's clock goes an hour ahead, and with it the boot time that the kernel tells."""
+    for entry in Path("/proc").iterdir():
+        if entry.name != "stat":
+            (folder / entry.name).symlink_to(entry)
+    lines = Path("/proc/stat").read_text().splitlines()
+    words = [line.split() for line in lines]
+    ahead = [f"btime {int(w[1]) + 3600}" if w[0] == "btime" else " ".join(w) for w in words]
+    (folder / "stat").write_text("\n".join(ahead) + "\n")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(folder))
+
+
+def test_a_clock_that_is_set_makes_no_process_another(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start_ns = started(child.pid)
+    before = psutil.boot_time()
+    set_the_clock(monkeypatch, tmp_path)
+    assert psutil.boot_time() == before + 3600
+    assert process_details(child.pid, start_ns).pid == child.pid
+    send_signal(child.pid, start_ns, "KILL")
+    assert child.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
