@@ -167,6 +167,8 @@ class ProcessTable:
                 if self._verify and not _has_nvidia_device(pid):
                     raise psutil.NoSuchProcess(pid)
                 known = self._known[pid] = _meet(pid)
+            else:
+                known.command = _command(known.process)
             with known.process.oneshot():
                 cpu: float | None = float(known.process.cpu_percent(interval=None))
                 memory = int(known.process.memory_info().rss)
@@ -216,13 +218,16 @@ def _meet(pid: int) -> _Known:
         user = clean(str(process.username()), 64)
     except (psutil.AccessDenied, KeyError):
         user = None
+    return _Known(process, user, _command(process), start_time_ns(process), process.ppid() or None)
+
+
+def _command(process: psutil.Process) -> str:
     try:
         command = " ".join(process.cmdline()) or process.name()
     except psutil.AccessDenied:
         command = process.name()
     # A script given with -c has line ends; they are no more than spaces in one line.
-    words = clean(" ".join(str(command).splitlines()))
-    return _Known(process, user, words, start_time_ns(process), process.ppid() or None)
+    return clean(" ".join(str(command).splitlines()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -100,6 +101,30 @@ def test_a_process_that_ended_is_described_no_more(child: subprocess.Popen[bytes
     processes, _ = table.update(listed)
     assert processes is not None
     assert processes[0].command is None
+
+
+def test_a_process_goes_by_what_it_calls_itself_now() -> None:
+    """Servers rename their workers, and a shell becomes the program it starts."""
+    table = ProcessTable(verify=False)
+    becomes = "import sys; print('second', flush=True); sys.stdin.read()"
+    shell = f"echo first; read line; exec {shlex.quote(sys.executable)} -c {shlex.quote(becomes)}"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", shell], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        listed = [(0, reading(GpuProcess(process.pid, 7)))]
+        assert process.stdout.readline() == b"first\n"
+        before, _ = table.update(listed)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"second\n"
+        after, _ = table.update(listed)
+    assert before is not None
+    assert after is not None
+    assert (before[0].command or "").startswith("/bin/sh -c echo first")
+    assert (after[0].command or "").startswith(f"{sys.executable} -c import sys")
+    assert before[0].start_time_ns == after[0].start_time_ns
 
 
 def test_reasons_name_the_gpus_they_hold_for() -> None:
