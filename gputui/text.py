@@ -25,11 +25,13 @@ def clean(text: str, limit: int = 4096) -> str:
     Tabs become spaces; every other control character, bidirectional override and lone surrogate
     becomes U+FFFD, so that what was there stays visible as something odd. A cut text ends in "…".
     """
+    # A tab becomes more characters than it is: it goes first, and of no more than is kept.
+    text = text[: limit + 1].replace("\t", "    ")
     if len(text) > limit:
         text = text[: max(0, limit - 1)] + "…"
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(REPLACEMENT, text.replace("\t", "    "))
+    return _UNSAFE.sub(REPLACEMENT, text)
 
 
 def clean_document(value: Any) -> Any:
