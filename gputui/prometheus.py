@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Host and port of "[HOST:]PORT"; loopback without a host. Raises AddressError."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise AddressError(f"--prometheus {clean(text, 80)}: give [HOST:]PORT, as 9400")
     if colon and not host:
         raise AddressError(f"--prometheus {clean(text, 80)}: no host before the colon")
