@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from gputui.sources.library import DriverError
+from gputui.text import clean
+
+_SHOWN = 96
+"""Characters of the variable that are said again: a UUID is shorter."""
 
 
 def choose_devices(
@@ -38,11 +43,14 @@ def choose_devices(
         matches = _matching(entry, count, uuids, index_of_mig)
         if len(matches) != 1:
             problem = "names more than one GPU" if matches else f"is no GPU here, {have}"
-            reason = f"CUDA_VISIBLE_DEVICES: {entry!r} {problem}"
+            reason = f"CUDA_VISIBLE_DEVICES: {clean(entry, _SHOWN)!r} {problem}"
             break
         chosen.update(matches)
     if not chosen and reason is None:
-        reason = f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU: unset it, or use --only"
+        reason = (
+            f"CUDA_VISIBLE_DEVICES={clean(visible, _SHOWN)!r} hides every GPU: unset it, "
+            "or use --only"
+        )
     return tuple(sorted(chosen)), reason
 
 
@@ -60,8 +68,9 @@ def _matching(
     uuids: Callable[[], Sequence[str]],
     index_of_mig: Callable[[str], int],
 ) -> list[int]:
-    if entry.isdecimal():
-        return [int(entry)] if int(entry) < count else []
+    if re.fullmatch(r"[0-9]+", entry):
+        # Python reads no number of thousands of digits.
+        return [int(entry)] if len(entry) < 10 and int(entry) < count else []
     if entry.startswith("MIG-"):
         try:
             return [index_of_mig(entry)]

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from fake_machine import FakeMachine, Probe
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gputui.sources.library import DriverError
 from gputui.sources.selection import choose_devices
+from gputui.text import clean
 
 
 def driver_is_installed() -> bool:
@@ -106,6 +109,8 @@ def mig(entry: str) -> int:
         (None, "GPU-zz", (), "'GPU-zz' is no GPU here"),
         (None, "MIG-known", (2,), None),
         (None, "MIG-other", (), "'MIG-other' is no GPU here"),
+        pytest.param(None, "0," + "9" * 5000, (0,), "'99999", id="a long number"),
+        (None, "٣", (), "'٣' is no GPU here"),
     ],
 )
 def test_which_gpus_are_shown(
@@ -114,6 +119,30 @@ def test_which_gpus_are_shown(
     chosen, reason = choose_devices(4, only, visible, lambda: U, mig)
     assert chosen == indexes
     assert reason is None if words is None else words in (reason or "")
+
+
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        st.lists(
+            st.one_of(
+                st.integers(-2, 5).map(str),
+                st.sampled_from(
+                    [*U, "GPU-aa", "GPU-", "MIG-known", "MIG-other", "", " ", "NoDevFiles"]
+                ),
+                st.integers(4290, 4400).map(lambda digits: "9" * digits),
+            ),
+            max_size=6,
+        ).map(",".join),
+    )
+)
+def test_whatever_the_variable_says_gpus_are_chosen_or_one_short_line_tells_why(
+    visible: str,
+) -> None:
+    chosen, reason = choose_devices(4, None, visible, lambda: U, mig)
+    assert chosen == tuple(sorted(set(chosen) & set(range(4))))
+    assert chosen or reason
+    assert clean(reason or "", 1200) == (reason or "")
 
 
 def test_gpus_are_chosen_by_uuid_and_by_mig_instance(machine: FakeMachine, probe: Probe) -> None:
