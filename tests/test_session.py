@@ -17,6 +17,7 @@ from gputui.events import (
     KernelDefined,
     KernelDelta,
     MachineSample,
+    MigFacts,
     OpenRange,
     ProcessDetached,
     RangeDelta,
@@ -237,6 +238,24 @@ def test_device_numbers_stand_for_what_the_process_could_see() -> None:
     assert {index: d.busy_ns for index, d in session.run.devices.items()} == {3: 1, 2: 2, 0: 3}
     # The first process sees one GPU alone: its number 1 names none, and stays as it is.
     assert {key.process: key.device for key in session.run.kernels} == {1: 1, 2: 0, 3: 1}
+
+
+def test_a_process_on_a_mig_instance_is_on_the_gpu_that_holds_it() -> None:
+    parts = tuple(
+        MigFacts(index=part, uuid=f"MIG-{part}", name="1g.18gb", gpu_instance_id=part)
+        for part in (7, 8)
+    )
+    holder = msgspec.structs.replace(gpu(1), mig_enabled=True, mig_instances=parts)
+    process = msgspec.structs.replace(attached(), visible_devices="MIG-8")
+    kernel = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(5))
+    session = folded(
+        header(gpu(0), holder),
+        run_started(),
+        process,
+        CaptureDelta(time_ns=at(4), process=1, kernels=(kernel,)),
+    )
+    assert session.run is not None
+    assert [key.device for key in session.run.kernels] == [1]
 
 
 def test_ranges_nested_without_end_stop_at_a_level_and_the_rest_is_counted() -> None:

@@ -136,7 +136,12 @@ def _gpu_of(session: Session, run: Run, number: int, device: int) -> int:
     key = visible, device
     if key not in session.gpus_of_numbers:
         uuids = {index: gpu.facts.uuid for index, gpu in session.gpus.items()}
-        gpus = visible_gpus(visible, uuids)
+        parts = {
+            part.uuid: index
+            for index, gpu in session.gpus.items()
+            for part in gpu.facts.mig_instances
+        }
+        gpus = visible_gpus(visible, uuids, parts)
         session.gpus_of_numbers[key] = gpus[device] if device < len(gpus) else device
     return session.gpus_of_numbers[key]
 
