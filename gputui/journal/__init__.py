@@ -11,6 +11,7 @@ from gputui.journal.errors import JournalError, TakenError
 from gputui.journal.places import default_path, make_folder
 from gputui.journal.reader import LINE_LIMIT, JournalReader
 from gputui.journal.recorder import RunRecorder
+from gputui.journal.rotated import RotatedReader, open_journal
 from gputui.journal.rotation import Limits
 from gputui.journal.writer import JournalWriter
 
@@ -20,8 +21,10 @@ __all__ = [
     "JournalReader",
     "JournalWriter",
     "Limits",
+    "RotatedReader",
     "RunRecorder",
     "TakenError",
     "default_path",
     "make_folder",
+    "open_journal",
 ]

@@ -41,7 +41,8 @@ time but for small steps between sources.
 - **Several files.** A rotated recording goes on in NAME.2.gputui, NAME.3.gputui, …; each begins
   with the header and with the definitions (runs, processes, ranges, kernels,
   launch shapes) that still hold, so
-  that each can be read by itself and holds what happened in its own time.
+  that each can be read by itself and holds what happened in its own time. Given the first, readers
+  take them all as one session.
 - **Trace.** NAME.gputui-trace beside it, where there is one, holds every range, call and GPU
   operation as records of 64 bytes, the oldest written over when it is full;
   `gputui/sources/trace/layout.py` describes it.

@@ -89,6 +89,10 @@ class JournalReader:
             stream = io.BufferedReader(_Tail(stream, stop))
         return cls(stream, str(path), summed=summed)
 
+    def close(self) -> None:
+        """Close the file; iterating to the end does so too."""
+        self._stream.close()
+
     def __iter__(self) -> Generator[AnyEvent, None, None]:
         yield self.header
         # Before schema 2 there were no sums to wait for.

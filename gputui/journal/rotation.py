@@ -44,6 +44,12 @@ class Preamble:
     why readings are missing, and what was defined in runs that go on.
     """
 
+    KINDS = (
+        Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
+        RunProgress, RunResult, ProcessAttached, RangeDefined,
+    )  # fmt: skip
+    """What it may hold."""
+
     def __init__(self) -> None:
         self._header: Header | None = None
         self._latest: dict[tuple[type, int], AnyEvent] = {}

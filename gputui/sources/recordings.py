@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gputui.events import AnyEvent, Header
-from gputui.journal import JournalReader
+from gputui.journal import JournalReader, open_journal
 from gputui.sources.nsys import NsysReport, NsysTables
 from gputui.sources.nsys.database import MAGIC
 from gputui.streams import standard_input
@@ -22,8 +22,14 @@ class Recording(Protocol):
 
     name: str
     header: Header
-    skipped: int
-    damage: str | None
+
+    @property
+    def skipped(self) -> int:
+        """Events left out."""
+
+    @property
+    def damage(self) -> str | None:
+        """One line."""
 
     def __iter__(self) -> Iterator[AnyEvent]:
         """The header first."""
@@ -34,7 +40,8 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
     """What is at `path`; "-" is a journal on standard input. `summed` is for who folds all of it
     and looks at the end alone: a journal is then opened much faster.
 
-    `path` is a file, a folder with the CSV tables of one report, or what their names begin with.
+    `path` is a file (of a rotated recording the first, or a pattern: then all are read as one
+    session), a folder with the CSV tables of one report, or what their names begin with.
     Raises JournalError, one line, where there is no session.
     """
     if path == "-":
@@ -46,7 +53,7 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
             return tables
     elif is_sqlite(place):
         return NsysReport(place)
-    return JournalReader.open(place, summed=summed)
+    return open_journal(place, summed=summed)
 
 
 def is_sqlite(path: Path) -> bool:
