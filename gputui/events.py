@@ -519,7 +519,8 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     `range` 0 is outside every range. `inherited` tells that the launching thread had no range
     open and `range` is the one open on the process's main thread at that moment (autograd);
     nsys counts such a kernel outside every range. `thread` is the launching thread where it had
-    no range open at all, not even a library's; 0 otherwise.
+    no range open at all, not even a library's; 0 otherwise. `repeats` are those of `time` that
+    were launched in several overlapping instances of the range, less one each.
     """
 
     process: int
@@ -529,6 +530,7 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     inherited: bool = False
     thread: int = 0
     time: Distribution
+    repeats: Amount = 0
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True):

@@ -114,6 +114,8 @@ def projection_table(_session: Session, run: Run) -> Table:
 @dataclass(slots=True)
 class _Kernels:
     time: Accumulator = field(default_factory=Accumulator)
+    """A kernel inside several ranges of one name counts in it as often, as in nsys."""
+    kernels: int = 0
     instances: int = 0
 
 
@@ -128,8 +130,12 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
         for key, times in kernels.items():
             label = kernel_name(session, key.kernel, style)
             part = times.freeze()
-            for where in _ranges_of(run, key):
+            different = part.count - run.kernel_repeats.get(key, 0)
+            places = list(_ranges_of(run, key))
+            for where in places:
                 sums[*where, label].time.add(part)
+            for where in set(places):
+                sums[*where, label].kernels += different
     for (number, kernel), instances in run.kernel_instances.items():
         node = run.ranges[number]
         entry = sums[*_place(run, node), kernel_name(session, kernel, style)]
@@ -156,7 +162,7 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
             (
                 *key[:4],
                 entry.instances,
-                entry.time.count,
+                entry.kernels,
                 entry.time.total,
                 *_spread(entry.time),
                 key[4],

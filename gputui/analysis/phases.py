@@ -232,6 +232,11 @@ def _own_counts(run: Run, inherited: bool) -> dict[int, _Counts]:
         if inherited or not kernel.inherited:
             of(kernel.range).kernels += times.count
             of(kernel.range).kernel_ns += times.total
+    # In ranges of further domains and of the Start/End style, beside those that count them once.
+    for kernel, times in run.kernels_beside.items():
+        if kernel.range:
+            of(kernel.range).kernels += times.count - run.kernel_repeats.get(kernel, 0)
+            of(kernel.range).kernel_ns += times.total
     for call, times in run.api.items():
         if (inherited or not call.inherited) and is_kernel_launch(call.name):
             of(call.range).launches += times.count

@@ -175,17 +175,24 @@ class _Export:
 
     def _range_rows(self, records: Slots) -> None:
         starts, ends = self._times(records)
-        rows = (
-            self._range_row(start, end, number)
-            for start, end, number in zip(starts, ends, records["range"].tolist(), strict=True)
+        columns = zip(
+            starts,
+            ends,
+            records["range"].tolist(),
+            records["thread"].tolist(),
+            records["sub"].tolist(),
+            strict=True,
         )
+        rows = (self._range_row(*row) for row in columns)
         self._insert(
             "NVTX_EVENTS",
-            "start end eventType color category textId globalTid domainId",
+            "start end eventType color category textId globalTid domainId endGlobalTid",
             (row for row in rows if row is not None),
         )
 
-    def _range_row(self, start: int, end: int, number: int) -> tuple[Any, ...] | None:
+    def _range_row(
+        self, start: int, end: int, number: int, end_thread: int, unended: int
+    ) -> tuple[Any, ...] | None:
         node = self._run.ranges.get(number)
         if node is None:
             return None
@@ -193,13 +200,14 @@ class _Export:
         pid = self._pids.get(known.process, 0)
         return (
             start,
-            end,
+            None if unended else end,
             _PUSH_POP if known.style == "PushPop" else _START_END,
             known.color,
             None,
             self._string(known.name),
             _MACHINE | pid << 24 | known.thread & 0xFFFFFF,
             self._domain(known.process, known.domain),
+            _MACHINE | pid << 24 | end_thread & 0xFFFFFF if end_thread else None,
         )
 
     def _domain(self, process: int, name: str) -> int:

@@ -183,6 +183,8 @@ def _kernel_delta(
             delta.thread,
         )
         _sum(kernels, key).add(delta.time)
+        if delta.repeats:
+            run.kernel_repeats[key] = run.kernel_repeats.get(key, 0) + delta.repeats
 
 
 def _launch_delta(session: Session, run: Run, delta: LaunchDelta) -> None:

@@ -112,6 +112,8 @@ class Run(msgspec.Struct):
     kernels: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
     kernels_beside: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
     """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
+    kernel_repeats: dict[KernelKey, int] = msgspec.field(default_factory=dict)
+    """As KernelDelta's `repeats`; few kernels have any."""
     kernel_instances: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
     """(range, kernel) → the range's instances that launched the kernel."""
     launches: dict[LaunchKey, LaunchTimes] = msgspec.field(default_factory=dict)

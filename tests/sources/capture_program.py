@@ -78,6 +78,21 @@ class Program:
             RecordKind.RANGE_POP, start=time, thread=thread, a=self.domain(domain), d=level
         )
 
+    def start(
+        self, time: int, name: str, number: int, thread: int = MAIN, domain: str = ""
+    ) -> np.void:
+        return self.slot(
+            RecordKind.RANGE_START,
+            start=time,
+            name=self.id(name),
+            thread=thread,
+            a=self.domain(domain),
+            value=number,
+        )
+
+    def end(self, time: int, number: int, thread: int = MAIN) -> np.void:
+        return self.slot(RecordKind.RANGE_END, start=time, thread=thread, value=number)
+
     def call(
         self,
         start: int,
@@ -201,7 +216,8 @@ class Traced:
         if not number:
             return None
         node = self.run.ranges[number]
-        return node.definition.thread, node.definition.domain, node.path
+        path = f"<{node.path}>" if node.definition.style == "StartEnd" else node.path
+        return node.definition.thread, node.definition.domain, path
 
     def account(self) -> Account:
         """The session's state in the terms of the reference."""
@@ -216,6 +232,11 @@ class Traced:
                 outside = key.thread, name
                 result.outside[outside] = result.outside.get(outside, 0) + part.count
         for key, part in run.kernels_beside.items():
+            if key.thread:
+                outside = key.thread, self.session.kernel_names[key.kernel].mangled
+                result.outside[outside] = result.outside.get(outside, 0) + part.count
+                continue
+            result.repeats += run.kernel_repeats.get(key, 0)
             kernel = self.place(key.range), self.session.kernel_names[key.kernel].mangled
             count, total = result.beside.get(kernel, (0, 0))
             result.beside[kernel] = count + part.count, total + part.total
@@ -276,51 +297,81 @@ class Account:
     launches: dict[Any, tuple[int, int]] = field(default_factory=dict)
     devices: dict[int, int] = field(default_factory=dict)
     unattributed: int = 0
+    repeats: int = 0
 
 
 @dataclass(eq=False)
 class _Instance:
     place: Place
     start: int
-    parent: _Instance | None
+    parent: _Instance | None = None
+    """Below it on its stack."""
     end: int | None = None
+    elsewhere: bool = False
+    """Whether another thread ended it: nsys then leaves it out."""
     operations: list[tuple[int, int]] = field(default_factory=list)
     calls: set[int] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
-    depth: int = 0
-    outer: _Instance | None = None
+
+    @property
+    def is_start_end(self) -> bool:
+        return self.place[2].startswith("<")
+
+    @property
+    def length(self) -> int:
+        return (self.end or 0) - self.start
 
     def chain(self) -> list[_Instance]:
         return [self, *(self.parent.chain() if self.parent else [])]
+
+    def around(self, instances: list[_Instance]) -> _Instance | None:
+        """The parent as nsys has it: the shortest range of the thread that encloses this one."""
+        enclosing = [
+            other
+            for other in instances
+            if other is not self
+            and not other.elsewhere
+            and other.place[0] == self.place[0]
+            and other.start <= self.start
+            and (other.end or 0) >= (self.end or 0)
+        ]
+        return min(enclosing, key=lambda other: (other.length, -other.start), default=None)
 
 
 def reference(records: list[np.void], strings: dict[int, str]) -> Account:
     """The account of a whole program, a record at a time."""
     stacks: dict[tuple[int, str], list[_Instance]] = defaultdict(list)
     moments: dict[tuple[int, str], list[tuple[int, _Instance | None]]] = defaultdict(list)
+    started: dict[int, _Instance] = {}
     instances: list[_Instance] = []
+    last = 0
     for record in records:
-        if record["kind"] not in {RecordKind.RANGE_PUSH, RecordKind.RANGE_POP}:
+        if record["kind"] > RecordKind.RANGE_END:
             continue
         lane = int(record["thread"]), strings.get(int(record["a"]), "")
         stack, time = stacks[lane], int(record["start"])
+        last = max(last, time)
+        if record["kind"] == RecordKind.RANGE_START:
+            instance = _Instance((*lane, f"<{strings[int(record['name'])]}>"), time)
+            started[int(record["value"])] = instance
+            instances.append(instance)
+            continue
+        if record["kind"] == RecordKind.RANGE_END:
+            instance = started.pop(int(record["value"]))
+            instance.end, instance.elsewhere = time, lane[0] != instance.place[0]
+            continue
         if record["kind"] == RecordKind.RANGE_PUSH:
             parent = stack[-1] if stack else None
             name = strings[int(record["name"])]
             path = f"{parent.place[2]}/{name}" if parent else name
-            around = [
-                instance
-                for (thread, _), others in stacks.items()
-                if thread == lane[0]
-                for instance in others
-            ]
             stack.append(_Instance((*lane, path), time, parent))
-            stack[-1].depth = len(around)
-            stack[-1].outer = max(around, key=instances.index, default=None)
             instances.append(stack[-1])
         elif stack:
             stack.pop().end = time
         moments[lane].append((time, stack[-1] if stack else None))
+    unended = [instance for instance in instances if instance.end is None]
+    for instance in unended:
+        instance.end = last
 
     def innermost(thread: int, domain: str, time: int) -> _Instance | None:
         before = [instance for when, instance in moments[thread, domain] if when <= time]
@@ -328,6 +379,16 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
 
     def row(thread: int, time: int) -> _Instance | None:
         return innermost(thread, "", time) or innermost(thread, "app", time)
+
+    def overlapping(thread: int, time: int) -> list[_Instance]:
+        return [
+            instance
+            for instance in instances
+            if instance.is_start_end
+            and instance.place[0] == thread
+            and instance.start <= time
+            and (instance in unended or time <= (instance.end or 0))
+        ]
 
     result = Account()
     of_correlation = {}
@@ -344,7 +405,7 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         main = row(MAIN, time) if own is None and thread != MAIN else None
         beside = [innermost(thread, domain, time) for domain in ("", "app", "NCCL")]
         direct = [instance for instance in beside if instance]
-        of_correlation[correlation] = own, main, direct, record
+        of_correlation[correlation] = own, main, direct, overlapping(thread, time), record
         counted = own or main
         name = strings[int(record["name"])].removesuffix("_v7000")
         key = counted.place if counted else None, counted is not own, name
@@ -362,7 +423,7 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         if record["kind"] not in {RecordKind.KERNEL, RecordKind.MEMCPY}:
             continue
         found = of_correlation.get(int(record["correlation"]))
-        own, main, direct, call = found or (None, None, [], None)
+        own, main, direct, spans, call = found or (None, None, [], [], None)
         result.unattributed += found is None
         counted = own or main
         place = counted.place if counted else None
@@ -371,20 +432,28 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
         if record["kind"] == RecordKind.KERNEL:
             name = strings[int(record["name"])]
             kernels[place, counted is not own, name, int(record["a"])].append(duration)
-            if call is not None and not direct:
+            if call is not None and not direct and (not spans or spans[0].elsewhere):
                 outside[int(call["thread"]), name] += 1
             for instance in direct:
                 if instance is not own:
                     beside[instance.place, name].append(duration)
                 for ancestor in instance.chain():
                     ancestor.kernels.add(name)
+            counting: set[Place] = set()
+            for instance in spans:
+                repeated = instance.place in counting
+                counting.add(instance.place)
+                if not instance.elsewhere:
+                    beside[instance.place, name].append(duration)
+                    result.repeats += repeated
+                    instance.kernels.add(name)
             if call is not None:
                 launches[int(call["thread"]), int(record["a"]), name].append(duration)
         else:
             name = "[CUDA memcpy Host-to-Device]"
             copies[place, counted is not own, name].append((duration, int(record["value"])))
         devices[int(record["a"])].append(interval)
-        for instance in direct:
+        for instance in (*direct, *spans):
             for ancestor in instance.chain():
                 ancestor.operations.append(interval)
                 ancestor.calls.add(int(record["correlation"]))
@@ -407,18 +476,23 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
     host: dict[Place, list[int]] = defaultdict(list)
     projected: dict[Place, list[tuple[int, ...]]] = defaultdict(list)
     busy_children: dict[int, int] = defaultdict(int)
+    levels: dict[int, int] = {}
     for instance in instances:
-        if instance.end is not None and instance.operations and instance.outer:
-            busy_children[id(instance.outer)] += 1
+        around = instance.around(instances)
+        if instance.operations and not instance.elsewhere and around:
+            busy_children[id(around)] += 1
+        level = 0
+        while around:
+            level, around = level + 1, around.around(instances)
+        levels[id(instance)] = level
     for instance in instances:
-        if instance.end is None:
-            continue
-        host[instance.place].append(instance.end - instance.start)
-        if instance.operations:
+        host[instance.place].append(instance.length)
+        if instance.operations and not instance.elsewhere:
             span = max(b for _, b in instance.operations) - min(a for a, _ in instance.operations)
             operations = len(instance.calls)  # as nsys counts them
             children = busy_children[id(instance)]
-            projected[instance.place].append((span, operations, instance.depth, children))
+            level = levels[id(instance)]
+            projected[instance.place].append((span, operations, level, children))
     result.host = {place: (len(values), sum(values)) for place, values in host.items()}
     result.projected = {
         place: (len(rows), *(sum(column) for column in zip(*rows, strict=True)))

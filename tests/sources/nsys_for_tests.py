@@ -15,7 +15,8 @@ EPOCH_NS = 1_750_000_000_000_000_000
 COLUMNS = {
     "StringIds": "id value",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs",
-    "NVTX_EVENTS": "start end eventType category color text textId globalTid domainId",
+    "NVTX_EVENTS": "start end eventType category color text textId globalTid domainId "
+    "endGlobalTid",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId "
     "returnValue",
     "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId contextId streamId correlationId globalPid "

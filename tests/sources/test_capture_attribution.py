@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 THREADS = (MAIN, MAIN, MAIN, 101, 101, 102)
 DOMAINS = ("", "", "", "app", "NCCL")
 NAMES = ("step", "layer", "mlp")
-ACTIONS = ("push", "push", "pop", "pop", "call", "call")
+ACTIONS = ("push", "push", "pop", "pop", "call", "call", "start", "end")
 
 
 @st.composite
@@ -25,6 +25,8 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[np.void]]:
     program = Program()
     ring: list[np.void] = []
     activity: list[tuple[int, np.void]] = []  # and how many ring records were there before it
+    open_ids: list[int] = []
+    started_on: dict[int, int] = {}
     clock = 1
     for _ in range(length):
         kind, thread = shuffle.choice(ACTIONS), shuffle.choice(THREADS)
@@ -32,6 +34,17 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[np.void]]:
         if kind == "push":
             name = shuffle.choice(NAMES)
             ring.append(program.push(clock, name, thread, shuffle.choice(DOMAINS)))
+        elif kind == "start":
+            open_ids.append(len(ring) + 1)
+            name, domain = shuffle.choice(NAMES), shuffle.choice(DOMAINS)
+            ring.append(program.start(clock, name, open_ids[-1], thread, domain))
+            started_on[open_ids[-1]] = thread
+        elif kind == "end":
+            if open_ids:
+                number = open_ids.pop(shuffle.randrange(len(open_ids)))
+                if shuffle.randrange(4):
+                    thread = started_on[number]
+                ring.append(program.end(clock, number, thread))
         elif kind == "pop":
             ring.append(program.pop(clock, thread, shuffle.choice(DOMAINS)))
         else:
@@ -60,6 +73,9 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[np.void]]:
                     records.append(program.kernel(start, end, correlation, name, device))
             activity += [(len(ring), record) for record in records]
             clock += takes + 3
+    # What is open lasts until the last word, and nothing else ends with it.
+    ring.append(program.push(clock + 1, "last", 103))
+    ring.append(program.pop(clock + 2, 103))
     shuffle.shuffle(activity)
     placed = [(index, 0.0, record) for index, record in enumerate(ring)]
     placed += [(shuffle.randint(at, len(ring)) - 0.5, 1.0, record) for at, record in activity]

@@ -65,7 +65,7 @@ def test_a_pop_without_a_push_is_counted_and_changes_nothing(program):
     run = traced.finish(
         program.pop(1), program.push(2, "a"), program.pop(3), program.pop(4), program.push(5, "b")
     )
-    assert [(node.path, node.cpu.count) for node in run.ranges.values()] == [("a", 1), ("b", 0)]
+    assert [(node.path, node.cpu.count) for node in run.ranges.values()] == [("a", 1), ("b", 1)]
     assert traced.process.ignored == 2
 
 

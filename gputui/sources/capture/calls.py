@@ -25,6 +25,7 @@ from gputui.sources.capture.instances import SETTLED_FLUSHES, Instances
 from gputui.sources.capture.lanes import Lanes
 from gputui.sources.capture.names import api_name, is_launch
 from gputui.sources.capture.nodes import Nodes
+from gputui.sources.capture.startend import StartEndRanges
 from gputui.sources.capture.streams import LaunchIntervals
 from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import NO_NODE
@@ -36,8 +37,13 @@ MAX_NAMES = 4096
 MAX_OTHERS = 500_000
 """Ranges of further domains around calls that are kept for the operations to come."""
 
-OTHER = np.dtype([("sequence", "i8"), ("instance", "i8"), ("node", "i8")])
-"""A further domain's innermost range around a call."""
+OTHER = np.dtype(
+    [("sequence", "i8"), ("instance", "i8"), ("node", "i8"), ("start_end", "?"), ("alone", "?"),
+     ("repeated", "?")]
+)  # fmt: skip
+"""A further domain's innermost range around a call, or a Start/End range: then whether the call
+lies in ranges of that style alone and this is the first, and whether an earlier one around it is
+of the same node."""
 
 _NESTED = np.dtype(
     [("correlation", "u4"), ("key", "i8"), ("duration", "i8"), ("read", "i8"), ("flushes", "i8")]
@@ -53,8 +59,14 @@ class Calls:
     """The API records of one process."""
 
     def __init__(
-        self, main_thread: int, lanes: Lanes, instances: Instances, strings: Strings
+        self,
+        main_thread: int,
+        lanes: Lanes,
+        start_end: StartEndRanges,
+        instances: Instances,
+        strings: Strings,
     ) -> None:
+        self._start_end = start_end
         self._main_thread = main_thread
         self._lanes = lanes
         self._instances = instances
@@ -127,7 +139,7 @@ class Calls:
         calls["sequence"] = np.arange(self._sequence, self._sequence + len(records))
         calls["inherited"] = placement.inherited
         calls["runtime"] = is_runtime
-        calls["awaits"] = self._launches[names] & (records["a"] == 0) & (placement.instances >= 0)
+        calls["awaits"] = self._launches[names] & (records["a"] == 0)
         calls["name"] = names
         calls["thread"] = records["thread"]
         calls["start"] = starts
@@ -135,20 +147,35 @@ class Calls:
         calls["outside"] = (placement.nodes == NO_NODE) | placement.inherited
         calls["outside"][placement.others] = False
         self._sequence += len(records)
-        self._keep_others(placement, calls["sequence"])
         # The driver call that is in the window already stands for its runtime call.
-        calls = pick(calls, ~self.window.promote(calls))
+        new = ~self.window.promote(calls)
+        self._keep_others(placement, calls, new)
+        calls = pick(calls, new)
         launches = np.flatnonzero(self._kernel_launches[calls["name"]])
         self._intervals.add(calls["thread"][launches], calls["start"][launches])
-        awaited = calls["awaits"] & ~calls["inherited"]
-        self._instances.await_operations(calls["instance"][awaited], 1)
+        self._await(calls, 1)
         self.window.add(calls, now_ns)
         return calls
 
+    def _await(self, calls: Slots, change: int) -> None:
+        """The ranges around calls await an operation of each, or do so no more."""
+        calls = pick(calls, calls["awaits"])
+        self._instances.await_operations(calls["instance"][~calls["inherited"]], change)
+        if len(self.others):
+            beside, _ = self.beside(calls["sequence"])
+            self._instances.await_operations(beside["instance"], change)
+
+    def beside(self, sequences: Int64s) -> tuple[Slots, Int64s]:
+        """What `others` hold of calls, and which of `sequences` each is of."""
+        left = np.searchsorted(self.others["sequence"], sequences, side="left")
+        counts = np.searchsorted(self.others["sequence"], sequences, side="right") - left
+        rows = np.repeat(np.arange(len(sequences)), counts)
+        offsets = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return pick(self.others, np.repeat(left, counts) + offsets), rows
+
     def answer(self, calls: Slots) -> None:
         """The first operation of each of these calls came: their ranges await it no more."""
-        awaited = calls["awaits"] & ~calls["inherited"]
-        self._instances.await_operations(calls["instance"][awaited], -1)
+        self._await(calls, -1)
 
     def launching_threads(self) -> tuple[ThreadLaunches, ...]:
         """Launches by thread since the last call."""
@@ -211,13 +238,29 @@ class Calls:
             self._done.append((done["key"].copy(), done["duration"].copy()))
             self._nested = self._nested[len(done) :]
 
-    def _keep_others(self, placement: Placement, sequences: Int64s) -> None:
-        if not len(placement.others):
+    def _keep_others(self, placement: Placement, calls: Slots, new: Bools) -> None:
+        """Keep what is around calls beside the range they count in; of those that are `new`."""
+        threads, starts = calls["thread"].astype(np.int64), calls["start"].copy()
+        rows, instances, nodes = self._start_end.around(threads, starts)
+        total = len(placement.others) + len(rows)
+        if not total:
             return
-        others = np.empty(len(placement.others), OTHER)
-        others["sequence"] = sequences[placement.others]
-        others["instance"] = placement.other_instances
-        others["node"] = placement.other_nodes
+        others = np.zeros(total, OTHER)
+        domains, ranges = others[: len(placement.others)], others[len(placement.others) :]
+        domains["sequence"] = calls["sequence"][placement.others]
+        domains["instance"] = placement.other_instances
+        domains["node"] = placement.other_nodes
+        ranges["sequence"] = calls["sequence"][rows]
+        ranges["instance"] = instances
+        ranges["node"] = nodes
+        ranges["start_end"] = True
+        _, first = np.unique(rows, return_index=True)
+        ranges["alone"][first] = calls["outside"][rows[first]]
+        ranges["repeated"] = True
+        _, first = np.unique(np.stack((rows, nodes)), axis=1, return_index=True)
+        ranges["repeated"][first] = False
+        calls["outside"][rows] = False
+        others = others[np.concatenate((new[placement.others], new[rows]))]
         others = others[np.argsort(others["sequence"], kind="stable")]
         kept = self.others[self.others["sequence"] >= self.window.oldest_sequence]
         self.others = np.concatenate((kept, others))[-MAX_OTHERS:]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputui.sources.capture.arrays import LATEST_NS, Bools, Int64s, join
+from gputui.sources.capture.nesting import UNDECIDED, Nesting
 
 NO_INSTANCE = -1
 
@@ -15,6 +16,9 @@ CLOSED_LIMIT = 1_000_000
 
 HORIZON_NS = 10_000_000_000
 """How long a closed instance waits for operations that its calls announced."""
+
+UNDECIDED_NS = 2_000_000_000
+"""How long it waits to learn which of several open ranges is around it."""
 
 HOST_SETTLE_NS = 1_000_000_000
 """How long it waits in a process that shows no sign of CUDA: its first CUDA calls may be on
@@ -31,8 +35,11 @@ _SLOT_MASK = (1 << _SLOT_BITS) - 1
 class Finalised:
     """Instances that are complete: closed, with all operations known. Arrays beside each other.
 
-    `first_ns` is over `last_ns` where nothing ran. `depths` counts the ranges of the thread
-    around each, of any domain; `busy_children` those directly inside it that launched something.
+    `first_ns` is over `last_ns` where nothing ran. `depths` counts the ranges of its stack around
+    each, as far as Nesting does not; `busy_children` the ranges directly inside it, of any
+    stack, that launched something. `start_end` tells style; `elsewhere` that another thread ended
+    the range (`end_threads`, 0 elsewhere), which then has no GPU work, as in nsys; `unended` that
+    the program left it open.
     """
 
     ids: Int64s
@@ -44,6 +51,10 @@ class Finalised:
     operations: Int64s
     depths: Int64s
     busy_children: Int64s
+    start_end: Bools
+    elsewhere: Bools
+    unended: Bools
+    end_threads: Int64s
 
 
 class Instances:
@@ -51,7 +62,13 @@ class Instances:
     before, so that an id kept too long finds nothing rather than another instance.
     """
 
+    ROW = _SLOT_MASK
+    """The bits of an id that are its row."""
+
     def __init__(self) -> None:
+        self.nesting = Nesting(self)
+        self.now_ns = 0
+        """The newest moment of any range record."""
         self._used = 0
         self._free = np.empty(0, np.int64)
         self.flushes = 0
@@ -61,8 +78,8 @@ class Instances:
         self.node = np.empty(0, np.int64)
         self.level = np.empty(0, np.int64)
         self.parent = np.empty(0, np.int64)
-        self.outer = np.empty(0, np.int64)
-        self.depth = np.empty(0, np.int64)
+        self.root = np.empty(0, np.int64)
+        """The nearest instance around, or itself, whose place Nesting finds."""
         self.start_ns = np.empty(0, np.int64)
         self.end_ns = np.empty(0, np.int64)
         self.first_ns = np.empty(0, np.int64)
@@ -74,6 +91,10 @@ class Instances:
         self.touched = np.empty(0, np.int64)
         self.closed_ns = np.empty(0, np.int64)
         self.lost = np.empty(0, np.bool_)
+        self.start_end = np.empty(0, np.bool_)
+        self.elsewhere = np.empty(0, np.bool_)
+        self.unended = np.empty(0, np.bool_)
+        self.end_thread = np.empty(0, np.int64)
 
     @staticmethod
     def rows(ids: Int64s) -> Int64s:
@@ -98,8 +119,12 @@ class Instances:
         self.awaited[rows] = 0
         self.children[rows] = 0
         self.parent[rows] = NO_INSTANCE
-        self.outer[rows] = NO_INSTANCE
-        self.depth[rows] = levels - 1
+        self.root[rows] = NO_INSTANCE
+        self.start_end[rows] = False
+        self.elsewhere[rows] = False
+        self.unended[rows] = False
+        self.end_thread[rows] = 0
+        self.lost[rows] = False
         self.operations[rows] = 0
         self.busy_children[rows] = 0
         self.touched[rows] = self.flushes
@@ -108,25 +133,21 @@ class Instances:
     def set_parents(self, ids: Int64s, parents: Int64s) -> None:
         """Say in which instance each new one was opened (NO_INSTANCE for the outermost)."""
         self.parent[self.rows(ids)] = parents
-        self.outer[self.rows(ids)] = parents
         np.add.at(self.children, self.rows(parents[parents >= 0]), 1)
 
-    def set_outer(self, ids: Int64s, outer: Int64s, depths: Int64s) -> None:
-        """Say which range of another domain is closest around, and how many are around in all.
-
-        An instance waits for those inside it whatever their domain.
-        """
-        rows = self.rows(ids)
-        self.depth[rows] = depths
-        moved = outer != self.outer[rows]
-        self.outer[rows] = outer
-        around = outer[moved]
-        np.add.at(self.children, self.rows(around[self.alive(around)]), 1)
+    def inherit_roots(self, ids: Int64s, levels: Int64s) -> None:
+        """What Nesting did not take in lies where its parent lies."""
+        if not len(self.nesting):
+            return
+        for level in np.unique(levels[levels > 1]).tolist():
+            rows = self.rows(ids[levels == level])
+            rows = rows[(self.root[rows] < 0) & (self.parent[rows] >= 0)]
+            self.root[rows] = self.root[self.rows(self.parent[rows])]
 
     def close(self, ids: Int64s, ends_ns: Int64s, now_ns: int) -> None:
         """They ended. `now_ns` is when that was read."""
         rows = self.rows(ids)
-        self.end_ns[rows] = ends_ns
+        self.end_ns[rows] = np.minimum(ends_ns, LATEST_NS - 1)  # the latest stands for open
         self.closed_ns[rows] = now_ns
         self.touched[rows] = self.flushes
         self._closed.append(ids)
@@ -138,6 +159,11 @@ class Instances:
         known = (ids >= 0) & (rows < self._used)
         rows = np.where(known, rows, 0)
         return known & (self.generation[rows] == ids >> _SLOT_BITS) if self._used else known
+
+    def is_alive(self, number: int) -> bool:
+        """Whether one id still names an instance."""
+        row = number & _SLOT_MASK
+        return number >= 0 and row < self._used and self.generation[row] == number >> _SLOT_BITS
 
     def await_operations(self, ids: Int64s, change: int) -> None:
         """`change` is 1 where a call announced operations, −1 where the first of them came."""
@@ -163,6 +189,7 @@ class Instances:
         closed = join(self._closed, np.int64)
         everything = everything or self._closed_count > CLOSED_LIMIT
         done: list[Int64s] = []
+        self.nesting.outgrown(closed)
         while len(closed):
             rows = self.rows(closed)
             ready = self.children[rows] <= 0
@@ -181,6 +208,9 @@ class Instances:
                     break
                 levels = np.where(forced, self.level[rows], 0)
                 ready = forced & (levels == levels.max())
+            ready &= self._placed(closed, ready, now_ns, everything)
+            if not ready.any():
+                break
             done.append(closed[ready])
             self._give_to_parents(rows[ready])
             closed = closed[~ready]
@@ -188,18 +218,35 @@ class Instances:
         self._closed_count = len(closed)
         return self._release(join(done, np.int64))
 
-    def _give_to_parents(self, rows: Int64s) -> None:
-        outer = self.outer[rows]
-        alive = self.alive(outer)
-        around = self.rows(outer[alive])
-        np.add.at(self.busy_children, around, self.last_ns[rows[alive]] >= 0)
-        elsewhere = self.parent[rows[alive]] != outer[alive]
-        np.subtract.at(self.children, around[elsewhere], 1)
+    def _placed(self, ids: Int64s, ready: Bools, now_ns: int, everything: bool) -> Bools:
+        """Which of the ready instances have a place in the tree, that of each settled."""
+        placed = np.ones(len(ids), np.bool_)
+        rows = self.rows(ids)
+        for at in np.flatnonzero(ready & (self.root[rows] == ids)).tolist():
+            number = int(ids[at])
+            late = now_ns - self.closed_ns[rows[at]] >= UNDECIDED_NS
+            parent = self.nesting.parent(number, self.now_ns, decide=everything or bool(late))
+            placed[at] = parent != UNDECIDED
+            if placed[at]:
+                self.nesting.settle(number, parent)
+        return placed
 
+    def _give_to_parents(self, rows: Int64s) -> None:
         parents = self.parent[rows]
         mask = self.alive(parents)
         rows = rows[mask]
         parents = self.rows(parents[mask])
+        roots = self.root[rows]
+        ran = self.last_ns[rows] >= 0
+        # What Nesting placed it has counted.
+        stacked = (roots & _SLOT_MASK != rows) | (roots < 0)
+        np.add.at(self.busy_children, parents[stacked & ran], 1)
+        inside = stacked & ran & (roots >= 0)
+        if inside.any():
+            keys = np.stack((roots[inside], self.node[rows[inside]]))
+            pairs, counts = np.unique(keys, axis=1, return_counts=True)
+            for root, node, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+                self.nesting.wait_for_level(root, node, count)
         np.minimum.at(self.first_ns, parents, self.first_ns[rows])
         np.maximum.at(self.last_ns, parents, self.last_ns[rows])
         np.maximum.at(self.touched, parents, self.touched[rows])
@@ -210,6 +257,9 @@ class Instances:
         rows = self.rows(ids)
         self.generation[rows] += 1
         self._free = np.concatenate((self._free, rows))
+        self.last_ns[rows[self.elsewhere[rows]]] = -1
+        roots = self.root[rows]
+        above = np.where(roots < 0, 1, self.level[self.rows(np.maximum(roots, 0))])
         return Finalised(
             ids=ids,
             nodes=self.node[rows],
@@ -218,16 +268,20 @@ class Instances:
             first_ns=self.first_ns[rows],
             last_ns=self.last_ns[rows],
             operations=self.operations[rows],
-            depths=self.depth[rows],
+            depths=np.maximum(0, self.level[rows] - above),
             busy_children=self.busy_children[rows],
+            start_end=self.start_end[rows],
+            elsewhere=self.elsewhere[rows],
+            unended=self.unended[rows],
+            end_threads=np.where(self.elsewhere[rows], self.end_thread[rows], 0),
         )
 
     def _grow(self, least: int) -> None:
         size = max(1024, least, 2 * len(self.node))
         for name in (
-            "generation", "node", "level", "parent", "outer", "depth", "start_ns", "end_ns",
+            "generation", "node", "level", "parent", "root", "start_ns", "end_ns",
             "first_ns", "last_ns", "awaited", "children", "operations", "busy_children",
-            "touched", "closed_ns", "lost",
+            "touched", "closed_ns", "lost", "start_end", "elsewhere", "unended", "end_thread",
         ):  # fmt: skip
             old = getattr(self, name)
             new = np.zeros(size, old.dtype)

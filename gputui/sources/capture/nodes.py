@@ -41,6 +41,7 @@ class Nodes:
         self.number = np.zeros(256, np.int64)
         self.parent = np.zeros(256, np.int64)
         self.level = np.zeros(256, np.int64)
+        self.thread: list[int] = [0]
         self.step_rank = np.full(256, NOT_A_STEP)
         self.likeliest_step = NOT_A_STEP
         self.defined: list[RangeDefined] = []
@@ -107,10 +108,13 @@ class Nodes:
             for column in ("number", "parent", "level", "step_rank"):
                 old = getattr(self, column)
                 setattr(self, column, np.concatenate((old, np.zeros_like(old))))
+        self.thread.append(thread)
         self.number[node] = self._numbering.range()
         self.parent[node] = parent
         self.level[node] = self.level[parent] + 1
-        self.step_rank[node] = step_rank(name, self._step)
+        # Start/End ranges overlap: one that is called a step is none that others are inside of.
+        is_stacked = style == "PushPop"
+        self.step_rank[node] = step_rank(name, self._step) if is_stacked else NOT_A_STEP
         self.likeliest_step = min(self.likeliest_step, int(self.step_rank[node]))
         self.defined.append(
             RangeDefined(

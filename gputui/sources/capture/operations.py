@@ -29,7 +29,8 @@ from gputui.sources.capture.arrays import (
 from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.correlation import NO_CALL
 from gputui.sources.capture.gputime import Beside, Launched
-from gputui.sources.capture.instances import Instances
+from gputui.sources.capture.held import HeldKernels
+from gputui.sources.capture.instances import Finalised, Instances
 from gputui.sources.capture.launches import Launches
 from gputui.sources.capture.names import MEMORY_KINDS, MEMSET, copy_name, demangle
 from gputui.sources.capture.nodes import Nodes
@@ -93,6 +94,7 @@ class Operations:
         self._launches = Launches(process, calls)
         self.shapes = Shapes(numbering)
         self._range_kernels = KernelsOfRanges(nodes, instances)
+        self._held = HeldKernels(process, nodes, instances)
         self._launched: list[Launched] = []
         self._beside: list[Beside] = []
         self.trace: TraceSink | None = None
@@ -222,27 +224,31 @@ class Operations:
         kernels: Int64s,
         first: Bools,
     ) -> None:
-        others = self._calls.others
-        if not len(others):
+        if not len(self._calls.others):
             return
-        left = np.searchsorted(others["sequence"], sequences, side="left")
-        counts = np.searchsorted(others["sequence"], sequences, side="right") - left
-        total = int(counts.sum())
-        if not total:
+        beside, rows = self._calls.beside(sequences)
+        if not len(beside):
             return
-        rows = np.repeat(np.arange(len(sequences)), counts)
-        offsets = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-        beside = pick(others, np.repeat(left, counts) + offsets)
-        self._instances.add_operations(beside["instance"], starts[rows], ends[rows], first[rows])
-        nodes = beside["node"].copy()
+        instances, nodes = beside["instance"].copy(), beside["node"].copy()
+        self._instances.add_operations(instances, starts[rows], ends[rows], first[rows])
         self._beside.append((nodes, starts[rows], ends[rows]))
         kernel = kernels[rows]
-        self._range_kernels.add(beside["instance"], kernel)
         is_kernel = kernel != NO_KERNEL
+        durations = durations_ns(starts[rows], ends[rows])
+        held = is_kernel & beside["start_end"]
+        if held.any():
+            self._held.add(
+                instances[held],
+                kernel[held],
+                devices[rows][held],
+                durations[held],
+                beside["alone"][held],
+                beside["repeated"][held],
+            )
+        told = is_kernel & ~beside["start_end"]
+        self._range_kernels.add(instances[told], kernel[told])
         keys = nodes << _NODE_SHIFT | devices[rows] << _DEVICE_SHIFT | kernel
-        self._beside_rows.append(
-            (keys[is_kernel], durations_ns(starts[rows], ends[rows])[is_kernel])
-        )
+        self._beside_rows.append((keys[told], durations[told]))
 
     # --- what it adds up to
 
@@ -271,14 +277,19 @@ class Operations:
         rows, self._kernel_rows = self._kernel_rows, []
         return self._kernel_deltas(rows)
 
-    def kernels_beside(self) -> tuple[KernelDelta, ...]:
-        """The same kernels in the further domains that were open too."""
-        rows, self._beside_rows = self._beside_rows, []
-        return self._kernel_deltas(rows)
-
     def range_kernels(self) -> tuple[RangeKernels, ...]:
         """Which instances launched which kernel for the first time; before they are finalised."""
+        self._held.gather()
         return self._range_kernels.collect()
+
+    def kernels_beside(
+        self, finalised: Finalised
+    ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
+        """The same kernels in the further domains that were open too, and in the Start/End ranges
+        that are complete, with how many of these launched each."""
+        rows, self._beside_rows = self._beside_rows, []
+        held, instances = self._held.release(finalised)
+        return (*self._kernel_deltas(rows), *held), instances
 
     @property
     def launched(self) -> int:

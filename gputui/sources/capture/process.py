@@ -16,7 +16,7 @@ from gputui.events import (
     OpenRange,
     RangeDelta,
 )
-from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, join, pick
+from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, join, pick, times_ns
 from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.gputime import GpuTime, Launched
 from gputui.sources.capture.instances import Finalised, Instances
@@ -24,11 +24,10 @@ from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.operations import Operations
 from gputui.sources.capture.ranges import Ranges
-from gputui.sources.capture.startend import StartEndRanges
 from gputui.sources.capture.steps import Steps
 from gputui.sources.capture.streams import Streams
 from gputui.sources.capture.strings import Strings
-from gputui.sources.trace import TraceKind, TraceSink, TraceWriter
+from gputui.sources.trace import TraceSink, TraceWriter
 
 BATCH_RECORDS = 1 << 15
 """Records worked on at once: 2 MiB, what a core's own cache holds."""
@@ -82,8 +81,10 @@ class TracedProcess:
         self._nodes = Nodes(number, pid, numbering, step_range)
         self._instances = Instances()
         self._ranges = Ranges(self._nodes, self._instances, self._strings)
-        self._start_end = StartEndRanges(self._nodes, self._strings)
-        self._calls = Calls(pid, self._ranges.lanes, self._instances, self._strings)
+        self._start_end = self._ranges.start_end
+        self._calls = Calls(
+            pid, self._ranges.lanes, self._start_end, self._instances, self._strings
+        )
         self._streams = Streams(number, pid, self._nodes, self._ranges.lanes)
         self._operations = Operations(
             number,
@@ -96,7 +97,7 @@ class TracedProcess:
         )
         if trace is not None:
             self._trace = TraceSink(trace, number, lambda: self._nodes.number)
-            self._operations.trace = self._start_end.trace = self._trace
+            self._operations.trace = self._trace
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
@@ -133,8 +134,13 @@ class TracedProcess:
         if flushes or len(parts[_CALL]) or len(parts[_OPERATION]):
             self._sees_gpu = True
         self._instances.flushes += flushes
-        self._ranges.feed(parts[_RANGE], now_ns)
+        for moments in (parts[_RANGE], parts[_START_END], parts[_MARK]):
+            if len(moments):
+                newest_ns = int(times_ns(moments["start"].max(keepdims=True))[0])
+                self._instances.now_ns = max(self._instances.now_ns, newest_ns)
         self._start_end.feed(parts[_START_END], now_ns)
+        self._ranges.feed(parts[_RANGE], now_ns)
+        self._start_end.link()
         new_calls = self._calls.feed(parts[_CALL], now_ns)
         if self._trace is not None:
             self._trace.calls(new_calls, self._calls.names)
@@ -175,6 +181,9 @@ class TracedProcess:
         self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
         if ended:
             self._operations.give_up_orphans(now_ns)
+            # As in nsys, what is open then lasts until the last word of the program.
+            self._ranges.close_open(self._instances.now_ns, now_ns)
+            self._start_end.close_open(self._instances.now_ns, now_ns)
         range_kernels = self._operations.range_kernels()
         launched = self._operations.take_launched()
         finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
@@ -183,13 +192,14 @@ class TracedProcess:
         self._steps.remember(finalised, launched)
         step = self._steps.timeline(finalised, now_ns)
         work = self._streams.collect(launched)
+        kernels_beside, held_instances = self._operations.kernels_beside(finalised)
         delta = CaptureDelta(
             time_ns=now_ns,
             process=self.number,
             ranges=self._range_deltas(finalised, launched),
             kernels=self._operations.kernels(),
-            kernels_beside=self._operations.kernels_beside(),
-            range_kernels=range_kernels,
+            kernels_beside=kernels_beside,
+            range_kernels=(*range_kernels, *held_instances),
             launches=self._launches(now_ns, ended),
             shapes=self._operations.shapes.collect(),
             memory_operations=self._operations.memory_operations(),
@@ -238,14 +248,15 @@ class TracedProcess:
 
     @staticmethod
     def _trace_ranges(finalised: Finalised, trace: TraceSink) -> None:
-        trace.ranges(finalised.nodes, finalised.starts_ns, finalised.ends_ns)
-        ran = finalised.last_ns >= finalised.first_ns
         trace.ranges(
-            finalised.nodes[ran],
-            finalised.first_ns[ran],
-            finalised.last_ns[ran],
-            TraceKind.PROJECTION,
+            finalised.nodes,
+            finalised.starts_ns,
+            finalised.ends_ns,
+            finalised.end_threads,
+            finalised.unended,
         )
+        ran = finalised.last_ns >= finalised.first_ns
+        trace.projections(finalised.nodes[ran], finalised.first_ns[ran], finalised.last_ns[ran])
 
     def _range_deltas(self, finalised: Finalised, launched: Launched) -> tuple[RangeDelta, ...]:
         closed_nodes = join(self._ranges.closed_nodes + self._start_end.closed_nodes, np.int64)
@@ -265,10 +276,12 @@ class TracedProcess:
                 finalised.busy_children,
             )
         ]
+        for node, levels in self._instances.nesting.take_levels().items():
+            inside[2][node] += levels
         busy_ns, total_ns = self._gpu_time.ranges(
             self._nodes, launched, self._operations.take_beside()
         )
-        nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns).tolist()}
+        nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns | inside[2]).tolist()}
         return tuple(
             RangeDelta(
                 range=int(self._nodes.number[node]),
@@ -285,9 +298,9 @@ class TracedProcess:
         )
 
     def _open_ranges(self) -> tuple[OpenRange, ...]:
-        rows = self._instances.rows(self._ranges.open())
-        nodes = np.concatenate((self._instances.node[rows], self._start_end.open_nodes))
-        since_ns = np.concatenate((self._instances.start_ns[rows], self._start_end.open_since_ns))
+        opened = np.concatenate((self._ranges.open(), self._start_end.open()))
+        rows = self._instances.rows(opened)
+        nodes, since_ns = self._instances.node[rows], self._instances.start_ns[rows]
         order = np.lexsort((since_ns, nodes))
         nodes, first = np.unique(nodes[order], return_index=True)
         return tuple(

@@ -24,6 +24,7 @@ from gputui.sources.capture.arrays import (
 from gputui.sources.capture.instances import NO_INSTANCE, Instances
 from gputui.sources.capture.lanes import NO_LANE, Lane, Lanes
 from gputui.sources.capture.nodes import Nodes
+from gputui.sources.capture.startend import StartEndRanges
 from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import NO_NODE
 from gputui.sources.capture.transitions import MAX_LEVEL, Transitions
@@ -44,6 +45,7 @@ class Ranges:
         self._instances = instances
         self._strings = strings
         self.lanes = Lanes(strings)
+        self.start_end = StartEndRanges(nodes, instances, self.lanes, strings)
         self.ignored = 0
         """Pops without a push, records that were dropped, and those of stacks over the limit."""
         self.refused = 0
@@ -118,9 +120,10 @@ class Ranges:
             part = slice(firsts[index], firsts[index + 1])
             lane.timeline.append(moves.times_ns[part], innermost[part], nodes[part])
         for index, lane in enumerate(lanes):
-            if len(self.lanes.of_thread(lane.thread)) > 1:
+            if len(self.lanes.of_thread(lane.thread)) > 1 or self.start_end.any:
                 of_lane = moves.group[pushes] == index
                 self._look_around(lane, new[of_lane], moves.times_ns[pushes][of_lane])
+        self._instances.inherit_roots(new, moves.level[pushes])
         self._keep_stacks(lanes, keys, holders)
 
     def _close(self, ids: Int64s, times_ns: Int64s, lost: Bools, now_ns: int) -> None:
@@ -133,25 +136,31 @@ class Ranges:
         self.closed_ns.append(durations_ns(self._instances.start_ns[rows][whole], times_ns[whole]))
 
     def _look_around(self, lane: Lane, ids: Int64s, times_ns: Int64s) -> None:
-        """Which range of the thread's other domains is closest around each new instance."""
-        rows = self._instances.rows(ids)
-        outer = self._instances.parent[rows].copy()
-        depths = self._instances.level[rows] - 1
-        inside = self._instances.rows(np.where(outer >= 0, outer, 0))
-        since_ns = np.where(outer >= 0, self._instances.start_ns[inside], -1)
+        """What the thread's other stacks had open where each new instance began."""
+        inside: list[Int64s] = []
+        around: list[Int64s] = []
         for other in self.lanes.of_thread(lane.thread):
             if other is lane:
                 continue
             # Of two that began in the same nanosecond the older stack's is outside.
             found, _ = other.timeline.at(times_ns - (other.place > lane.place))
             alive = self._instances.alive(found)
-            at = self._instances.rows(np.where(alive, found, 0))
-            depths += np.where(alive, self._instances.level[at], 0)
-            began_ns = np.where(alive, self._instances.start_ns[at], -1)
-            closer = began_ns > since_ns
-            outer = np.where(closer, found, outer)
-            since_ns = np.maximum(since_ns, began_ns)
-        self._instances.set_outer(ids, outer, depths)
+            inside.append(ids[alive])
+            around.append(found[alive])
+        rows, found, _ = self.start_end.around(np.full(len(ids), lane.thread), times_ns)
+        inside.append(ids[rows])
+        around.append(found)
+        self._instances.nesting.cross(np.concatenate(inside), np.concatenate(around))
+
+    def close_open(self, end_ns: int, now_ns: int) -> None:
+        """The program is gone: what it left open lasts until `end_ns`."""
+        ids = self.open()
+        rows = self._instances.rows(ids)
+        self._instances.unended[rows] = True
+        ends_ns = np.maximum(end_ns, self._instances.start_ns[rows])
+        self._close(ids, ends_ns, np.zeros(len(ids), np.bool_), now_ns)
+        for lane in self.lanes.all():
+            lane.stack, lane.depth = np.empty(0, np.int64), 0
 
     def _pushes(
         self, lanes: list[Lane], moves: Transitions, pushes: Int64s, new: Int64s

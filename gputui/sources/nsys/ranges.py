@@ -24,7 +24,7 @@ IS_EVENT = f'"eventType" IN ({MARK}, {PUSH_POP}, {START_END})'
 """What happened in the program, in SQL; definitions carry times of their own."""
 
 _COLUMNS = ("start", "end", "eventType", "category", "color", "text", "textId", "globalTid",
-            "domainId")  # fmt: skip
+            "domainId", "endGlobalTid")  # fmt: skip
 _KINDS = {MARK: RecordKind.MARK, PUSH_POP: RecordKind.RANGE_PUSH, START_END: RecordKind.RANGE_START}
 _RGB = 0xFFFFFF
 _TID = 0xFFFFFF
@@ -44,6 +44,8 @@ class _Rows:
     """The thread, as nsys's 64-bit global id."""
     domain: Int64s
     """The number of the domain's name, 0 for the default one."""
+    end_task: Int64s
+    """The thread that ended it: nsys names it only where it is another one."""
 
 
 class Nvtx:
@@ -66,7 +68,8 @@ class Nvtx:
         kind = steps.kind[part]
         opens = (kind != RecordKind.RANGE_POP) & (kind != RecordKind.RANGE_END)
         records["kind"] = kind
-        records["thread"] = rows.task[row] & _TID
+        ends = kind == RecordKind.RANGE_END
+        records["thread"] = np.where(ends, rows.end_task[row], rows.task[row]) & _TID
         records["start"] = np.clip(steps.time[part] + self._base_ns, 0, LATEST_NS)
         records["a"] = rows.domain[row]
         records["d"] = steps.level[part]
@@ -129,11 +132,11 @@ def _levels(rows: _Rows, row: Int64s, kind: Int64s) -> Int64s:
 
 def _read(database: Database, names: Names) -> _Rows:
     domains, categories = _definitions(database, names)
-    columns = [array("q") for _ in range(8)]
+    columns = [array("q") for _ in range(9)]
     if "eventType" not in database.columns("NVTX_EVENTS"):
         return _Rows(*(np.array(column, np.int64) for column in columns))
     for row in database.rows("NVTX_EVENTS", *_COLUMNS, where=f"WHERE {IS_EVENT}"):
-        start, end, event_type, category, color, text, text_id, task, domain = row
+        start, end, event_type, category, color, text, text_id, task, domain, end_task = row
         kind = _KINDS.get(event_type) if isinstance(event_type, int) else None
         if kind is None or not isinstance(start, int) or not isinstance(task, int):
             continue
@@ -153,6 +156,7 @@ def _read(database: Database, names: Names) -> _Rows:
             name,
             task,
             number,
+            end_task if isinstance(end_task, int) else task,
         )
         for column, value in zip(columns, values, strict=True):
             column.append(value)
@@ -169,7 +173,7 @@ def _definitions(
     if not {"eventType", "globalTid"} <= database.columns("NVTX_EVENTS"):
         return domains, categories
     for row in database.rows("NVTX_EVENTS", *_COLUMNS, where=where):
-        _, _, event_type, category, _, text, text_id, task, domain = row
+        _, _, event_type, category, _, text, text_id, task, domain, _ = row
         process, domain = _int(task) >> 24, _int(domain)
         number = (
             names.of_text(clean(text, 256)) if isinstance(text, str) else names.of_id(_int(text_id))

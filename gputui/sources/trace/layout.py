@@ -36,7 +36,8 @@ class TraceKind(enum.IntEnum):
     """What a record is. Numbers of processes, ranges and kernels are those of the recording."""
 
     RANGE = 1
-    """An instance of `range`: its time on the CPU."""
+    """An instance of `range`: its time on the CPU. `thread` is set where another thread than the
+    one that began it ended it; `sub` is 1 where the program never did."""
     PROJECTION = 2
     """An instance of `range`: first start to last end of what it launched on the GPU."""
     CALL = 3

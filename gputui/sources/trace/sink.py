@@ -32,11 +32,24 @@ class TraceSink:
         self._names = np.zeros(1, np.int64)
 
     def ranges(
-        self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s, kind: TraceKind = TraceKind.RANGE
+        self,
+        nodes: Int64s,
+        starts_ns: Int64s,
+        ends_ns: Int64s,
+        end_threads: Int64s,
+        unended: Bools,
     ) -> None:
-        """Instances that are complete."""
+        """Instances that are complete. `end_threads` are 0 where the thread is the first one's."""
         records = self._records(nodes, starts_ns, ends_ns)
-        records["kind"] = kind
+        records["kind"] = TraceKind.RANGE
+        records["thread"] = end_threads
+        records["sub"] = unended
+        self._writer.append(records)
+
+    def projections(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
+        """Instances projected on the GPU."""
+        records = self._records(nodes, starts_ns, ends_ns)
+        records["kind"] = TraceKind.PROJECTION
         self._writer.append(records)
 
     def calls(self, calls: Slots, names: list[str]) -> None:
