@@ -252,6 +252,15 @@ def test_a_workload_that_refuses_gives_its_reason_and_status_2(tmp_path: Path) -
     assert folded(path).run is not None
 
 
+def test_a_profiler_that_finds_cupti_taken_is_explained_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.gputui"
+    refused = "echo CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED >&2"
+    done = gputui("--record", "-o", str(path), "--", "sh", "-c", f"{refused}; {refused}; exit 3")
+    assert done.returncode == 3
+    assert done.stderr.count("gputui: a profiler in the command wants CUPTI too") == 1
+    assert path.read_text().count("run with --no-kernels") == 1
+
+
 def test_recording_the_machine_ends_after_its_duration(tmp_path: Path) -> None:
     path = tmp_path / "x.gputui"
     done = gputui("--record", "--duration", "300ms", "-i", "0.1", "-o", str(path))

@@ -676,6 +676,7 @@ static int create_flag(void)
 
 static void stop_cuda(void);
 static void read_duty(void);
+static int unnumbered; /* PyTorch's operators have their numbers taken off */
 
 static void at_exit(void)
 {
@@ -706,6 +707,8 @@ static void open_ring(void)
             too_many = insert_string(hash_bytes(overflow, sizeof overflow - 1), overflow,
                                      sizeof overflow - 1);
         if (too_many != NULL && create_flag()) {
+            const char *annotate = getenv("GPUTUI_ANNOTATE");
+            unnumbered = annotate != NULL && strcmp(annotate, "autograd") == 0;
             read_duty();
             header = create_ring(folder, wanted_slots(), now_ns());
             if (header != NULL && atexit(at_exit) == 0)
@@ -1054,7 +1057,20 @@ static uint64_t start_ex(const Attributes *a) { return start(NULL, a, NULL); }
 static uint64_t start_a(const char *text) { NAMED(start, 0, ASCII(text)); }
 static uint64_t start_w(const wchar_t *text) { NAMED(start, 0, intern_wide(text)); }
 static int push_ex(const Attributes *a) { return push(NULL, a, NULL); }
-static int push_a(const char *text) { NAMED(push, NVTX_NO_TRACKING, ASCII(text)); }
+/* PyTorch's own ranges around operators are all different: "aten::add, seq = 7, op_id = 12". */
+static String *without_numbers(const char *text)
+{
+    const char *numbers = text != NULL ? strstr(text, ", seq = ") : NULL;
+    if (numbers == NULL && text != NULL)
+        numbers = strstr(text, ", op_id = ");
+    if (numbers == NULL || numbers == text || numbers - text > NAME_BYTES_MAX)
+        return ASCII(text);
+    return intern(text, (uint64_t)(numbers - text));
+}
+static int push_a(const char *text)
+{
+    NAMED(push, NVTX_NO_TRACKING, UNLIKELY(unnumbered) ? without_numbers(text) : ASCII(text));
+}
 static int push_w(const wchar_t *text) { NAMED(push, NVTX_NO_TRACKING, intern_wide(text)); }
 static int pop_core(void) { return pop(NULL); }
 static void name_thread_a(uint32_t tid, const char *text)

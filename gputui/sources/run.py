@@ -30,6 +30,7 @@ from gputui.sources.child import Child, Ending
 from gputui.sources.output import Lines
 from gputui.sources.result_tables import ResultTables, TableReport
 from gputui.sources.trace import TraceWriter
+from gputui.streams import say
 from gputui.text import clean
 
 Emit = Callable[[Sequence[AnyEvent]], None]
@@ -283,6 +284,8 @@ class Run:
         ):
             self._told_of_profiler = True
             self._say(_TWO)
+            if self._pass_through:
+                say(_TWO)
         for batch in batches:
             if batch.stream == "report":
                 events += self._reports(batch.lines)

@@ -20,12 +20,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from floor import AS_GPUTUI, build_floor, floor_environment
-from rounds import interleave, print_ratios
+from rounds import Figures, interleave, print_ratios
 
 _UNDER_PROFILER = """
 import sys, torch
@@ -41,15 +42,23 @@ sys.exit(status)
 
 @dataclass(frozen=True)
 class Case:
-    """A workload with its parameters, and the figure that is compared."""
+    """A workload with its parameters, and the figures that are compared, in ms."""
 
     words: tuple[str, ...]
-    figure: str
+    mean: str
+    median: str
     nsys: tuple[str, ...] = ()
 
     @property
     def bare(self) -> list[str]:
         return [sys.executable, "-m", "workloads", *self.words]
+
+    def figures(self, results: Mapping[str, Any]) -> Figures:
+        """Mean and median of the workload's steps, in µs."""
+        return {
+            "mean": float(results[self.mean]) * 1e3,
+            "median": float(results[self.median]) * 1e3,
+        }
 
     @property
     def parameters(self) -> list[str]:
@@ -63,11 +72,14 @@ def _cases(options: argparse.Namespace) -> dict[str, Case]:
     train += ["--precision", "bf16", "--steps", str(options.steps)]
     device = ["--device", options.device]
     return {
-        "decode": Case((*decode, *device), "tpot_ms"),
+        "decode": Case((*decode, *device), "tpot_ms", "itl_p50_ms"),
         "graphs": Case(
-            (*decode, "--graphs", "true", *device), "tpot_ms", ("--cuda-graph-trace=node",)
+            (*decode, "--graphs", "true", *device),
+            "tpot_ms",
+            "itl_p50_ms",
+            ("--cuda-graph-trace=node",),
         ),
-        "train": Case((*train, *device), "avg_ms"),
+        "train": Case((*train, *device), "avg_ms", "step_p50_ms"),
     }
 
 
@@ -94,14 +106,16 @@ def main() -> int:
                 if name in {"bare", *options.only, *options.floor}
             }
         print(" ".join(case.words))
-        print_ratios(interleave(variants, options.rounds, "µs"), "µs")
+        for what, times in interleave(variants, options.rounds, "µs").items():
+            print(f"\n{what} of the steps of a run")
+            print_ratios(times, "µs")
     return 0
 
 
 def _variants(
     options: argparse.Namespace, case: Case, folder: Path
-) -> dict[str, Callable[[], float]]:
-    variants: dict[str, Callable[[], float]] = {
+) -> dict[str, Callable[[], Figures]]:
+    variants: dict[str, Callable[[], Figures]] = {
         "bare": lambda: _alone(case, case.bare),
         "gputui": lambda: _recorded(case),
         "gputui --trace-steps 1/10": lambda: _recorded(case, "--trace-steps", "1/10"),
@@ -128,8 +142,8 @@ def _variants(
     return variants
 
 
-def _alone(case: Case, command: list[str], environment: dict[str, str] | None = None) -> float:
-    """The figure of a command that prints the workload's result document, in µs."""
+def _alone(case: Case, command: list[str], environment: dict[str, str] | None = None) -> Figures:
+    """The figures of a command that prints the workload's result document."""
     done = subprocess.run(
         command, capture_output=True, check=False, stdin=subprocess.DEVNULL, env=environment
     )
@@ -140,10 +154,10 @@ def _alone(case: Case, command: list[str], environment: dict[str, str] | None = 
         results = document["results"]
     except (ValueError, KeyError):
         sys.exit(f"{command[0]} failed: {done.stderr.decode()[-2000:]}")
-    return float(results[case.figure]) * 1e3
+    return case.figures(results)
 
 
-def _recorded(case: Case, *flags: str) -> float:
+def _recorded(case: Case, *flags: str) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.gputui")
         gputui = [sys.executable, "-m", "gputui"]
@@ -164,10 +178,10 @@ def _recorded(case: Case, *flags: str) -> float:
     if cost["kernels_traced_percent"] < 100:
         said.append(f"kernels traced {cost['kernels_traced_percent']:.1f} % of the time")
     print(f"  {', '.join(said)}")
-    return float(document["metrics"][case.figure]) * 1e3
+    return case.figures(document["metrics"])
 
 
-def _nsys(nsys: str, case: Case) -> float:
+def _nsys(nsys: str, case: Case) -> Figures:
     """Where nsys cannot import its own capture the run was profiled all the same."""
     with tempfile.TemporaryDirectory() as folder:
         command = [nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", *case.nsys]

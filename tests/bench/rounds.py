@@ -8,15 +8,25 @@ from collections.abc import Callable, Mapping
 BARE = "bare"
 
 
+Figures = Mapping[str, float]
+"""What one run came to, by name."""
+
+
 def interleave(
-    variants: Mapping[str, Callable[[], float]], rounds: int, unit: str
-) -> dict[str, list[float]]:
-    """Each variant once a round, one after the other, so that a drift meets all of them."""
-    times: dict[str, list[float]] = {name: [] for name in variants}
+    variants: Mapping[str, Callable[[], Figures]], rounds: int, unit: str
+) -> dict[str, dict[str, list[float]]]:
+    """Each variant once a round, one after the other, so that a drift meets all of them.
+
+    Gives figure → variant → its value in each round.
+    """
+    times: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds):
         for name, run in variants.items():
-            times[name].append(run())
-            print(f"round {number + 1}  {name:<32}{times[name][-1]:>12,.1f} {unit}", flush=True)
+            figures = run()
+            for figure, value in figures.items():
+                times.setdefault(figure, {}).setdefault(name, []).append(value)
+            said = ", ".join(f"{figure} {value:,.1f}" for figure, value in figures.items())
+            print(f"round {number + 1}  {name:<32}{said} {unit}", flush=True)
     return times
 
 

@@ -75,6 +75,23 @@ def test_strings_of_every_kind(nvtx_program, tmp_path):
     assert outcome.words == ["1", "1"]
 
 
+@pytest.mark.parametrize(
+    ("annotate", "names"),
+    [
+        ("autograd", ["aten::add", "aten::mul", "a, b", ", seq = 1", ""]),
+        (
+            "modules",
+            ["aten::add, seq = 7, op_id = 12", "aten::mul, op_id = 13", "a, b", ", seq = 1", ""],
+        ),
+    ],
+)
+def test_operators_are_named_without_their_numbers_where_we_annotate_them(
+    nvtx_program, tmp_path, annotate, names
+):
+    trace = run([nvtx_program, "operators"], tmp_path, annotate=annotate).trace
+    assert [row[1] for row in trace.ranges() if row[0] == "push"] == names
+
+
 def test_colours_payloads_and_categories(nvtx_program, tmp_path):
     trace = run([nvtx_program, "attributes"], tmp_path).trace
     records = trace.of(RecordKind.RANGE_PUSH, RecordKind.MARK)

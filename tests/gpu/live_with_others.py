@@ -88,6 +88,15 @@ for step in range(8):
     torch.cuda.synchronize()
     torch.cuda.nvtx.range_pop()
 """,
+    "no waiting": """
+# Kernels are launched while their step is traced, and may run when it no longer is.
+for step in range(8):
+    torch.cuda.nvtx.range_push("step")
+    for _ in range(200):
+        x.add_(1)
+    torch.cuda.nvtx.range_pop()
+torch.cuda.synchronize()
+""",
     "annotate": """
 from torch import nn
 model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8)).cuda()
@@ -242,11 +251,13 @@ def another_tool_holds_the_variables() -> list[tuple[str, object, object]]:
 def some_steps_alone() -> list[tuple[str, object, object]]:
     """Steps 2, 4 and 6 of 8 are traced and replay the graph."""
     found = script("graph off", "--trace-steps", "1/2:step")
+    hasty = script("no waiting", "--trace-steps", "1/2:step")
     share = found.summary["overhead"]["kernels_traced_percent"]
     return [
         ("status", 0, found.status),
         ("kernels of a graph made while kernels were off", 300, found.kernels()),
         ("ranges", 8, found.phase("step")["instances"]),
+        ("kernels of steps that nobody waits for", 800, hasty.kernels()),
         ("traced share is told", True, 0 < share < 100 and "kernels traced" in found.text),
     ]
 
@@ -255,10 +266,11 @@ def some_steps_alone() -> list[tuple[str, object, object]]:
 def annotated() -> list[tuple[str, object, object]]:
     modules = script("annotate", "--annotate", "modules")
     operators = script("annotate", "--annotate", "autograd")
+    profiled = script("profiler", "--annotate", "autograd")
     layer = modules.phase("Sequential/0")
     addmm = operators.phase("Sequential/0/aten::linear/aten::addmm")
-    for row in operators.summary["phases"][:12]:
-        print(f"    {row['path']:<60}{row['instances']:>6}{row['kernels']:>6}")
+    for row in operators.summary["phases"][:24]:
+        print(f"    {row['path']:<64}{row['instances']:>6}{row['kernels']:>6}")
     return [
         ("modules: status", 0, modules.status),
         ("calls of the first layer", 20, layer["instances"]),
@@ -268,6 +280,8 @@ def annotated() -> list[tuple[str, object, object]]:
         ("autograd: status", 0, operators.status),
         ("operators in a layer", 20, addmm["instances"]),
         ("their kernels", True, addmm["kernels"] >= 20),
+        ("autograd and torch.profiler: status", 0, profiled.status),
+        ("kernels", 1000, profiled.kernels()),
     ]
 
 

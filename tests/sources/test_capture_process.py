@@ -485,6 +485,16 @@ def test_the_last_whole_step_as_a_timeline(program):
     assert timeline.spans_left_out == 0
 
 
+def test_more_in_one_tick_than_is_remembered_of_a_step(program, monkeypatch):
+    monkeypatch.setattr("gputui.sources.capture.steps.MAX_ENTRIES", 2)
+    traced = Traced(program)
+    records = [program.push(1, "train_step")]
+    for number in range(5):
+        records += [program.push(10 * number + 2, "layer"), program.pop(10 * number + 5)]
+    traced.finish(*records, program.pop(100))
+    assert len(steps(traced)[-1].spans) == 5
+
+
 def test_steps_of_a_program_without_cuda_are_guessed_by_name(program):
     traced = Traced(program)
     records = []

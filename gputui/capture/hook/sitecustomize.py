@@ -18,6 +18,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 import weakref
 from typing import Any, Callable, Sequence  # noqa: UP035
 
@@ -172,16 +173,11 @@ def _annotate(torch: Any) -> None:
 
 def _annotate_operators(ranges: _Ranges, torch: Any) -> None:
     """Operators of a CUDA build through its own NVTX profiler, which follows autograd's threads;
-    of others through a dispatch mode, which sees the main thread."""
-    profiler = torch._C._autograd
+    of others through a dispatch mode."""
     if torch.version.cuda is not None:
-        config = profiler.ProfilerConfig(
-            profiler.ProfilerState.NVTX,
-            False, False, False, False, False,
-            torch._C._profiler._ExperimentalConfig(),
-        )  # fmt: skip
-        profiler._enable_profiler(config, set())
-        return
+        with contextlib.suppress(Exception):
+            _enable_nvtx_profiler(torch)
+            return
     from importlib import import_module
 
     base = import_module("torch.utils._python_dispatch").TorchDispatchMode
@@ -198,6 +194,32 @@ def _annotate_operators(ranges: _Ranges, torch: Any) -> None:
                 ranges.pop()
 
     Operators().__enter__()
+
+
+def _enable_nvtx_profiler(torch: Any) -> None:
+    """What torch.autograd.profiler.emit_nvtx does, for good; raises where torch cannot.
+
+    The library takes the numbers off the names. PyTorch serves one profiler a thread, so this one
+    makes way when the program starts its own.
+    """
+    autograd, owner = torch.autograd, threading.get_ident()
+    autograd._enable_profiler(
+        autograd.ProfilerConfig(
+            autograd.ProfilerState.NVTX,
+            False, False, False, False, False,
+            torch._C._profiler._ExperimentalConfig(),
+        ),
+        set(),
+    )  # fmt: skip
+    start = autograd.profiler._run_on_profiler_start
+
+    def make_way() -> None:
+        if threading.get_ident() == owner:
+            autograd.profiler._run_on_profiler_start = start
+            autograd._disable_profiler()
+        start()
+
+    autograd.profiler._run_on_profiler_start = make_way
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):

@@ -13,7 +13,7 @@ from gputui.sources.capture.nodes import Nodes
 
 MAX_SPANS = 300
 MAX_ENTRIES = 400_000
-"""Instances and operations remembered for a step that is not over."""
+"""Instances and operations remembered for a step that is not over, and those of one tick."""
 
 
 class Steps:
@@ -33,9 +33,10 @@ class Steps:
             self._instances.append(finalised)
         if len(launched):
             self._launched.append(launched)
-        while sum(len(part.ids) for part in self._instances) > MAX_ENTRIES:
+        # The newest part stays, however large: a step that ended in it is drawn from it.
+        while len(self._instances) > 1 and sum(len(p.ids) for p in self._instances) > MAX_ENTRIES:
             del self._instances[0]
-        while sum(len(part) for part in self._launched) > MAX_ENTRIES:
+        while len(self._launched) > 1 and sum(map(len, self._launched)) > MAX_ENTRIES:
             del self._launched[0]
 
     def timeline(self, finalised: Finalised, now_ns: int) -> StepTimeline | None:

@@ -63,6 +63,15 @@ static void strings(void)
     show(domain_create_a("same") != domain_create_a("other"));
 }
 
+static void operators(void)
+{
+    push_a("aten::add, seq = 7, op_id = 12"), pop();
+    push_a("aten::mul, op_id = 13"), pop();
+    push_a("a, b"), pop();
+    push_a(", seq = 1"), pop();
+    push_a(NULL), pop();
+}
+
 static void attributes(void)
 {
     void *domain = domain_create_a("library");
@@ -323,6 +332,7 @@ int main(int arguments, char **words)
     if (strcmp(part, "nesting") == 0) nesting();
     if (strcmp(part, "strings") == 0) strings();
     if (strcmp(part, "attributes") == 0) attributes();
+    if (strcmp(part, "operators") == 0) operators();
     if (strcmp(part, "start-end") == 0) start_end();
     if (strcmp(part, "threads") == 0) threads();
     if (strcmp(part, "many") == 0) many();
