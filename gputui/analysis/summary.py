@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from gputui.analysis.categories import category, short_name
+from gputui.analysis.cost import cost_of
 from gputui.analysis.gpu_timing import timing_document
 from gputui.analysis.insights import insights
 from gputui.analysis.phases import phase_rows
@@ -95,7 +97,7 @@ def summary_document(session: Session, run: Run) -> Document:
             for found in insights(session, run)
         ],
         "dropped_events": sum(process.dropped for process in run.processes.values()),
-        "overhead": overhead(session, run),
+        "overhead": asdict(cost_of(session, run)),
     }
 
 
@@ -108,22 +110,6 @@ def _result_table(table: ResultTable) -> Document:
             for column in table.columns
         ],
         "rows": [list(row) for row in table.rows],
-    }
-
-
-def overhead(session: Session, run: Run) -> Document:
-    """What watching cost: the library in the traced processes, the reader here."""
-    processes = run.processes.values()
-    records = sum(process.records for process in processes)
-    return {
-        "records": records,
-        "dropped": sum(process.dropped for process in processes),
-        "unattributed": sum(process.unattributed for process in processes),
-        "callback_ns": sum(process.callback_ns for process in processes),
-        "reader_cpu_ns": sum(process.reader_cpu_ns for process in processes),
-        "monitor_cpu_percent": session.own_cpu_percent,
-        "records_per_s": records / (run.duration_ns / 1e9) if run.duration_ns else None,
-        "kernels_traced_percent": 100.0 * run.traced_share,
     }
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 
 from gputui.analysis import formats
+from gputui.analysis.cost import cost_of
 from gputui.analysis.insights import insights
 from gputui.analysis.report import Table
 from gputui.analysis.result_tables import named_tables, summary_tables
-from gputui.analysis.summary import moment, overhead, summary_document
+from gputui.analysis.summary import moment, summary_document
 from gputui.export import html
 from gputui.export.errors import ExportError
 from gputui.export.tables import csv_line, to_csv, to_json, to_markdown, to_text
@@ -116,16 +117,16 @@ def facts_lines(session: Session, run: Run) -> list[str]:
         for process in run.processes.values()
         if process.attached.cuda_status not in ("tracing", "no CUDA")
     ]
-    cost = overhead(session, run)
-    seen = f"{formats.count(cost['records'])} records, {cost['dropped']} dropped"
-    if cost["records_per_s"]:
-        seen += f", {formats.count(round(cost['records_per_s']))} a second"
-    if run.traced_share < 1.0:
-        seen += f"; kernels traced {formats.percent(cost['kernels_traced_percent'])} of the time"
-    if run.duration_ns and cost["callback_ns"]:
-        seen += f"; library {100 * cost['callback_ns'] / run.duration_ns:.2f} % of the run's time"
-    if run.duration_ns:
-        seen += f"; reader {100 * cost['reader_cpu_ns'] / run.duration_ns:.1f} % of a core"
+    cost = cost_of(session, run)
+    seen = f"{formats.count(cost.records)} records, {cost.dropped} dropped"
+    if cost.records_per_s:
+        seen += f", {formats.count(round(cost.records_per_s))} a second"
+    if cost.kernels_traced_percent < 100:
+        seen += f"; kernels traced {formats.percent(cost.kernels_traced_percent)} of the time"
+    if cost.library_percent:
+        seen += f"; library {cost.library_percent:.2f} % of the run's time"
+    if cost.reader_percent is not None:
+        seen += f"; reader {cost.reader_percent:.1f} % of a core"
     lines.append(f"capture: {seen}")
     return lines
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from gputui.analysis.cost import cost_of
 from gputui.analysis.formats import count, duration, percent, quantity, size
 from gputui.analysis.insights import insights
 from gputui.analysis.phases import PhaseRow, phase_rows
@@ -125,7 +126,7 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
         for insight in found:
             rows += _item("• ", insight.verdict, width, "text")
             rows += _item("  try: ", insight.advice, width, "dim")
-    rows += [(), heading("Capture", width), *_capture(run, width)]
+    rows += [(), heading("Capture", width), *_capture(session, run, width)]
     return rows
 
 
@@ -235,27 +236,25 @@ def _sizes() -> list[Column[TableRow]]:
     ]
 
 
-def _capture(run: Run, width: int) -> list[Row]:
+def _capture(session: Session, run: Run, width: int) -> list[Row]:
     processes = list(run.processes.values())
     if not processes:
         reason = run.started.capture_unavailable_reason or "no process of the run was seen"
         return wrap(f"Nothing was captured: {reason}", width, "dim")
-    records = sum(process.records for process in processes)
-    dropped = sum(process.dropped for process in processes)
-    strangers = sum(process.unattributed for process in processes)
-    inside = sum(process.callback_ns for process in processes)
-    reading = sum(process.reader_cpu_ns for process in processes)
-    rows = _pairs(
-        [
-            ("processes", str(len(processes))),
-            ("records", quantity(records)),
-            ("dropped", quantity(dropped)),
-            ("unattributed", quantity(strangers)),
-            ("time in the traced program", duration(inside)),
-            ("time to read", duration(reading)),
-        ],
-        width,
-    )
+    cost = cost_of(session, run)
+    pairs = [
+        ("processes", str(len(processes))),
+        ("records", quantity(cost.records)),
+        ("records a second", quantity(cost.records_per_s)),
+        ("dropped", quantity(cost.dropped)),
+        ("unattributed", quantity(cost.unattributed)),
+        ("library, of the run", percent(cost.library_percent)),
+        ("reader, of a core", percent(cost.reader_percent)),
+        ("gputui, of a core", percent(cost.monitor_cpu_percent)),
+    ]
+    if cost.kernels_traced_percent < 100:
+        pairs.append(("kernels traced, of the time", percent(cost.kernels_traced_percent)))
+    rows = _pairs(pairs, width)
     for status in sorted({process.attached.cuda_status for process in processes}):
         rows += wrap(f"CUDA: {status}", width, "dim")
     return rows
