@@ -31,12 +31,13 @@ def duration(ns: float | None) -> str:
     """Nanoseconds as "950 ns", "12.3 µs", "1.23 ms", "45.6 s", "2m05s" or "3h07m"."""
     if not _is_figure(ns):
         return MISSING
-    if abs(ns) >= 3600e9:
-        minutes = round(ns / 60e9)
-        return f"{minutes // 60}h{minutes % 60:02d}m"
-    if abs(ns) >= 100e9:
-        seconds = round(ns / 1e9)
-        return f"{seconds // 60}m{seconds % 60:02d}s"
+    sign, magnitude = "-" if ns < 0 else "", abs(ns)
+    if magnitude >= 3599.5e9:  # a whole hour once rounded to seconds
+        minutes = round(magnitude / 60e9)
+        return f"{sign}{minutes // 60}h{minutes % 60:02d}m"
+    if magnitude >= 99.95e9:
+        seconds = round(magnitude / 1e9)
+        return f"{sign}{seconds // 60}m{seconds % 60:02d}s"
     for unit_ns, name in _DURATIONS:
         if abs(ns) >= unit_ns * 0.9995:
             return f"{_three_digits(ns / unit_ns)} {name}"
