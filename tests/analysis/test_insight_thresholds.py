@@ -1,0 +1,169 @@
+"""Each rule at its threshold: silent just under it, heard just over it, and with what figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.analysis.insights import Insight, insights
+from gputui.events import (
+    AnyEvent,
+    ApiDelta,
+    CaptureDelta,
+    DeviceDelta,
+    GpuSample,
+    HostSample,
+    KernelDefined,
+    KernelDelta,
+    MachineSample,
+    StreamDelta,
+)
+from gputui.session import Session
+from tests.events_for_tests import at, attached, gpu, header, run_started, times
+
+
+def found(rule: str, *events: AnyEvent) -> list[Insight]:
+    session = Session()
+    session.apply([header(gpu(0), gpu(1)), run_started(), attached(), *events])
+    assert session.run is not None
+    return [entry for entry in insights(session, session.run) if entry.rule == rule]
+
+
+def one(rule: str, *events: AnyEvent) -> Insight:
+    (insight,) = found(rule, *events)
+    assert insight.advice
+    assert insight.source
+    return insight
+
+
+def captured(**parts: object) -> CaptureDelta:
+    return CaptureDelta(time_ns=at(3), process=1, **parts)  # type: ignore[arg-type]
+
+
+def device(busy_ns: int, span_ns: int = 1_000_000, number: int = 0, **more: object) -> DeviceDelta:
+    return DeviceDelta(
+        process=1, device=number, busy_ns=busy_ns, operations=1, first_start_ns=at(2),
+        last_end_ns=at(2) + span_ns, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def kernel(*ns: int, number: int = 1) -> KernelDelta:
+    return KernelDelta(process=1, range=0, kernel=number, device=0, time=times(*ns))
+
+
+def calls(*ns: int, name: str = "cudaLaunchKernel") -> ApiDelta:
+    return ApiDelta(process=1, range=0, name=name, time=times(*ns))
+
+
+def readings(**fields: object) -> tuple[MachineSample, ...]:
+    return tuple(
+        MachineSample(
+            time_ns=at(2 + second),
+            host=HostSample(),
+            gpus=(GpuSample(index=0, **fields),),  # type: ignore[arg-type]
+        )
+        for second in range(4)
+    )
+
+
+def test_a_run_of_which_nothing_is_known_gives_rise_to_nothing() -> None:
+    session = Session()
+    session.apply([header(gpu(0)), run_started(), attached()])
+    assert session.run is not None
+    assert insights(session, session.run) == []
+
+
+def test_every_lost_record_counts() -> None:
+    assert found("lost_records", captured(records=5)) == []
+    assert one("lost_records", captured(dropped=1)).value == 1
+
+
+def test_a_gpu_is_idle_under_half_of_the_time() -> None:
+    assert found("gpu_idle", captured(devices=(device(500_000),))) == []
+    assert found("gpu_idle", captured(devices=(device(1, span_ns=0),))) == []
+    parts = (device(1, span_ns=0, number=0), device(490_000, number=1))
+    insight = one("gpu_idle", captured(devices=parts))
+    assert (insight.value, insight.threshold) == (49.0, 50)
+    assert insight.verdict.startswith("GPU 1 ran something only 49 % of the time")
+
+
+def test_gaps_under_a_millisecond_are_lost_to_launching() -> None:
+    def gaps(*ns: int) -> CaptureDelta:
+        return captured(devices=(device(1, span_ns=10_000_000, idle=times(*ns)),))
+
+    assert found("launch_gaps", gaps(*[900_000] * 2)) == []
+    assert found("launch_gaps", gaps(1_000_000, 1_000_000, 1_000_000, 5_000_000)) == []
+    assert one("launch_gaps", gaps(*[900_000] * 3, 5_000_000)).value == pytest.approx(27)
+
+
+def test_launches_are_slow_over_ten_microseconds() -> None:
+    assert found("slow_launches", captured(api=(calls(10_000, 10_000),))) == []
+    assert found("slow_launches", captured(api=(calls(90_000, name="cudaMemcpyAsync"),))) == []
+    insight = one("slow_launches", captured(api=(calls(10_000, 14_000),)))
+    assert (insight.value, insight.threshold) == (12.0, 10)
+    assert insight.verdict == "a launch call takes 12.0 µs on average"
+
+
+def test_kernels_are_short_beside_their_launches() -> None:
+    def run(*kernels: KernelDelta, queue: int | None = None) -> list[Insight]:
+        waits = None if queue is None else times(queue)
+        stream = StreamDelta(0, 7, 1, 1, queue=waits)
+        api = (calls(5_000),)
+        return found("short_kernels", captured(kernels=kernels, api=api, streams=(stream,)))
+
+    long, short = kernel(*[9_000] * 7), kernel(*[4_999] * 3, number=2)
+    assert run(long, short) == []  # just 30 %
+    assert run(kernel(5_000)) == []
+    (insight,) = run(kernel(*[9_000] * 6), kernel(*[4_999] * 4, number=2))
+    assert (insight.value, insight.threshold) == (40.0, 30)
+    assert "(5.0 µs)" in insight.verdict
+    assert len(run(kernel(1), queue=5_000)) == 1
+    assert run(kernel(1), queue=5_001) == []  # kernels wait for the GPU
+    assert found("short_kernels", captured(kernels=(kernel(1),))) == []
+
+
+def test_streams_overlap_where_they_could() -> None:
+    def run(overlap_ns: int, second_ns: int = 1_000) -> list[Insight]:
+        streams = (StreamDelta(0, 7, 1, 2_000), StreamDelta(0, 13, 1, second_ns))
+        devices = (device(2_000, overlap_ns=overlap_ns),)
+        return found("no_stream_overlap", captured(devices=devices, streams=streams))
+
+    assert run(50) == []
+    (insight,) = run(49)
+    assert insight.value == pytest.approx(4.9)
+    assert run(0, second_ns=99) == []  # too little to overlap
+    assert len(run(0, second_ns=100)) == 1
+
+
+@pytest.mark.parametrize(
+    ("active", "matmul_ns", "heard"),
+    [(0.0, 501, True), (0.99, 501, True), (1.0, 501, False), (0.0, 500, False)],
+)
+def test_matrix_products_without_tensor_cores(active: float, matmul_ns: int, heard: bool) -> None:
+    events = (
+        KernelDefined(time_ns=at(2), kernel=1, name="ampere_sgemm_128x64_tn", mangled="g"),
+        KernelDefined(time_ns=at(2), kernel=2, name="softmax_kernel", mangled="s"),
+        *readings(tensor_active_percent=active, sm_active_percent=0.0),
+        captured(kernels=(kernel(matmul_ns), kernel(1000 - matmul_ns, number=2))),
+    )
+    insights_found = found("no_tensor_cores", *events)
+    assert [insight.value for insight in insights_found] == ([active] if heard else [])
+    assert all(insight.verdict.startswith("matrix products are 50 %") for insight in insights_found)
+
+
+def test_memory_is_full_over_nine_tenths() -> None:
+    whole = 80 << 30
+    assert found("memory_full", *readings(memory_used_bytes=whole * 9 // 10)) == []
+    assert found("memory_full", *readings(power_watts=float(whole))) == []
+    insight = one("memory_full", *readings(memory_used_bytes=whole * 95 // 100))
+    assert insight.value == pytest.approx(95)
+    assert insight.verdict == "GPU 0's memory was 95 % full"
+
+
+def test_throttling_is_told_with_its_share_of_the_samples() -> None:
+    cool = readings(throttle_reasons=(), temperature_celsius=40.0)
+    assert found("throttled", *cool) == []
+    hot = readings(throttle_reasons=("power cap",), temperature_celsius=80.0)
+    insight = one("throttled", *cool[:3], hot[3])
+    assert insight.value == 25.0
+    assert insight.verdict.endswith("held back in 25 % of the samples: power cap")
+    assert one("throttled", *readings(throttle_reasons=("power cap",))).value == 100.0
