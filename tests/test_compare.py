@@ -106,6 +106,10 @@ def test_a_difference_is_held_against_the_spread_between_steps() -> None:
     assert decode(compared(events(), events(decode=(105, 115, 125)))) == (False, 10.0)
     assert decode(compared(events(), events(decode=(111, 121, 131)))) == (True, 10.0)
     assert decode(compared(events(), events(decode=(300,)))) == (None, None)
+    # Two steps are enough for a spread; a difference that equals it does not exceed it.
+    two = decode(compared(events(decode=(90, 110)), events(decode=(105, 115))))
+    assert two == (False, pytest.approx(14.142, rel=1e-3))
+    assert decode(compared(events(), events(decode=(110, 120, 130)))) == (False, 10.0)
 
 
 def test_standard_errors_are_welchs() -> None:
@@ -127,6 +131,14 @@ def test_what_was_renamed_is_matched_and_listed() -> None:
         ("step/decode", (True, False)),
         ("step/generate", (False, True)),
     }
+
+
+def test_a_name_that_only_some_runs_changed_is_no_new_name() -> None:
+    new = "void gemm<256>(float)"
+    assert not compared(events(), events(kernel=new), events()).renamed
+    assert not compared(events(), events(kernel=new), events(kernel="other")).renamed
+    renamed = compared(events(), events(kernel=new), events(kernel=new)).renamed
+    assert [item.name for item in renamed] == [new]
 
 
 def test_three_runs_are_each_compared_with_the_first() -> None:
@@ -172,6 +184,10 @@ def test_the_document_names_every_figure_and_is_valid_json() -> None:
         ("relu.total_ns>+0%", False),
         ("gemm.avg_ns>1", True),
         ("gpu0.gpu_busy_ns>+10%", True),
+        ("decode.gpu_busy_ns<360", False),
+        ("decode.gpu_busy_ns<360.5", True),
+        ("decode.gpu_busy_ns>360", False),
+        ("tokens_per_s<-20%", False),
     ],
 )
 def test_conditions(condition: str, trips: bool) -> None:
@@ -184,6 +200,40 @@ def test_a_phase_that_is_gone_trips_its_condition() -> None:
         compared(events(), events(phase="other"))
     )
     assert lines == ["run1: decode.gpu_busy_ns>+5%: step/decode has no gpu_busy_ns here"]
+
+
+def test_a_phase_that_is_new_cannot_be_held_to_the_baseline_but_to_a_number() -> None:
+    runs = compared(events(phase="other"), events())
+    assert Condition.parse("decode.gpu_busy_ns>+5%").tripped(runs) == [
+        "run1: decode.gpu_busy_ns>+5%: step/decode has no gpu_busy_ns in the baseline"
+    ]
+    assert Condition.parse("decode.gpu_busy_ns>+5").tripped(runs)
+    assert Condition.parse("decode.gpu_busy_ns>299").tripped(runs)
+    assert not Condition.parse("decode.gpu_busy_ns>300").tripped(runs)
+
+
+def test_nothing_that_stays_nothing_has_not_grown() -> None:
+    both = compared(events(busy=0), events(busy=0))
+    assert not Condition.parse("decode.gpu_busy_ns>+0%").tripped(both)
+    assert not Condition.parse("decode.gpu_busy_ns<-0%").tripped(both)
+
+
+def test_a_name_of_several_things_is_said_with_them() -> None:
+    """Kernels of one short name: the whole name tells them apart."""
+    both = [
+        *events(),
+        KernelDefined(time_ns=at(2), kernel=3, name="void gemm<64>(float)", mangled="g"),
+        CaptureDelta(
+            time_ns=at(3),
+            process=1,
+            kernels=(KernelDelta(process=1, range=2, kernel=3, device=0, time=times(70)),),
+        ),
+    ]
+    comparison = compared(both, both)
+    names = r"'void gemm<128>\(float\)', 'void gemm<64>\(float\)'"
+    with pytest.raises(GateError, match=rf"'gemm' is several things; say which: {names}$"):
+        Condition.parse("gemm.avg_ns>1").tripped(comparison)
+    assert Condition.parse("void gemm<64>(float).avg_ns>69").tripped(comparison)
 
 
 def test_growth_from_nothing_is_over_any_share() -> None:

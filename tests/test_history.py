@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.events import HostSample
-from gputui.history import LongHistory
+from gputui.history import LongHistory, Stretches
 
 SECOND_NS = 1_000_000_000
 
@@ -65,3 +65,48 @@ def test_a_day_is_kept_and_no_more_than_a_little_longer() -> None:
     kept_ns = [level.stretch_ns * sum(1 for _ in level.means(FIELD)) for level in history.levels]
     assert kept_ns[0] == 4 * 3600 * SECOND_NS
     assert 24 * 3600 * SECOND_NS <= kept_ns[1] <= 25 * 3600 * SECOND_NS
+
+
+def test_least_mean_and_most_are_told_apart_for_each_field() -> None:
+    level = Stretches(("a", "b"), STRETCH_NS, 10)
+    for value in (1.0, 2.0, 9.0):
+        level.add(5, {"a": value, "b": -value})
+    level.add(STRETCH_NS, {"b": 3.0})
+    level.add(2 * STRETCH_NS, {})
+    assert list(level.means("a")) == [(STRETCH_NS, None), (5, 4.0)]
+    assert list(level.means("b")) == [(STRETCH_NS, 3.0), (5, -4.0)]
+    whole = (0, 2 * STRETCH_NS)
+    assert list(level.figures("a", *whole)) == [(0, 1.0, 4.0, 9.0, 3)]
+    assert list(level.figures("b", *whole)) == [
+        (STRETCH_NS, 3.0, 3.0, 3.0, 1),
+        (0, -9.0, -4.0, -1.0, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        (0, 4, [3, 2, 1, 0]),
+        (1, 3, [2, 1]),
+        (0.5, 3, [2, 1]),
+        (1, 2.9, [1]),
+        (3, 4, [3]),
+        (4, 9, []),
+    ],
+)
+def test_stretches_lie_whole_between_two_moments(
+    start: float, end: float, found: list[int]
+) -> None:
+    level = Stretches((FIELD,), STRETCH_NS, 10)
+    for number in range(5):
+        level.add(number * STRETCH_NS, {FIELD: float(number)})
+    between = level.figures(FIELD, int(start * STRETCH_NS), int(end * STRETCH_NS))
+    assert [begun_ns // STRETCH_NS for begun_ns, *_ in between] == found
+
+
+def test_a_stretch_lies_where_its_samples_were_whatever_came_before() -> None:
+    level = Stretches((FIELD,), 10, 10)
+    for time_ns in (1000, 1004, 1020):
+        level.add(time_ns, {FIELD: 1.0})
+    assert list(level.means(FIELD)) == [(1002, 1.0)]
+    assert level.end_ns == 1010

@@ -66,6 +66,12 @@ def test_categories(name: str, expected: str) -> None:
         ("nvjet_sm90_tst_64x8_TNT", "nvjet_sm90_tst_64x8_TNT"),
         ("[CUDA memcpy Host-to-Device]", "[CUDA memcpy Host-to-Device]"),
         ("void outer<int>::inner(float*)", "inner"),
+        ("void outer<a<int>, b<int>>::inner<c<int>>(float*)", "inner"),
+        ("void outer<(k)1>::kernel<(bool)0, 4>(int)", "kernel"),
+        ("[CUDA memset] of x", "[CUDA memset] of x"),
+        ("ns::kernel", "kernel"),
+        ("int kernel", "kernel"),
+        ("a > b::kernel<int>(x)", "kernel"),
     ],
 )  # fmt: skip
 def test_short_names(name: str, expected: str) -> None:
