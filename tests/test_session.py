@@ -12,8 +12,10 @@ from gputui.events import (
     CaptureDelta,
     DeviceDelta,
     GpuSample,
+    GpuStatus,
     GpuUnavailable,
     HostSample,
+    HostUnavailable,
     KernelDefined,
     KernelDelta,
     MachineSample,
@@ -46,7 +48,7 @@ def folded(*events: AnyEvent) -> Session:
     return session
 
 
-def sample(seconds: float, **fields: float) -> MachineSample:
+def sample(seconds: float, **fields: float | None) -> MachineSample:
     return MachineSample(
         time_ns=at(seconds),
         host=HostSample(cpu_percent=5.0),
@@ -59,6 +61,127 @@ def test_samples_are_kept_newest_and_as_a_bounded_history() -> None:
     assert session.gpus[0].sample is not None
     assert session.gpus[0].sample.power_watts == HISTORY_SAMPLES + 4
     assert len(session.gpus[0].history) == HISTORY_SAMPLES
+
+
+def test_a_clock_that_is_set_back_makes_no_figure_old() -> None:
+    session = folded(header(gpu()), sample(7200, power_watts=1.0), sample(3600, power_watts=2.0))
+    assert session.time_ns == session.gpus[0].sample_ns == at(3600)
+    # What a program did is told later than the machine, and takes no time back.
+    session.apply([run_started(), sample(3601)])
+    assert session.time_ns == at(3601)
+
+
+def test_what_the_machine_tells_is_found_where_views_look() -> None:
+    session = folded(
+        header(gpu(0), gpu(1)),
+        sample(1, power_watts=1.0),
+        sample(2, power_watts=3.0),
+        GpuStatus(time_ns=at(2.5), gpu=1, fan_percent=40.0),
+        HostUnavailable(time_ns=at(2.5), reasons={"load_1m": "not told"}),
+        GpuUnavailable(time_ns=at(2.5), gpu=0, reasons={"device": "the GPU is lost"}),
+        sample(30, power_watts=None),
+        MachineSample(
+            time_ns=at(31), host=HostSample(), gpus=(GpuSample(index=1),), own_cpu_percent=1.5
+        ),
+        header(gpu(1)),
+    )
+    assert session.host_unavailable == {"load_1m": "not told"}
+    assert session.own_cpu_percent == 1.5
+    assert [time_ns for time_ns, _ in session.host_history] == [at(1), at(2), at(30), at(31)]
+    one, other = session.gpus[0], session.gpus[1]
+    assert one.status is None
+    assert other.status is not None
+    assert other.status.fan_percent == 40.0
+    # A card that is lost was last heard of before; the other one just now.
+    assert (one.sample_ns, other.sample_ns) == (at(2), at(31))
+    assert list(one.long_history.levels[0].means("power_watts")) == [(at(1.5), 2.0)]
+    assert len(list(session.host_long_history.levels[0].means("cpu_percent"))) == 1
+    assert session.unknown_references == 0
+
+
+def test_gpus_that_no_header_told_of_are_counted_and_left_out() -> None:
+    nine = (GpuSample(index=9), GpuSample(index=0, power_watts=5.0))
+    session = folded(
+        header(gpu(0)),
+        MachineSample(time_ns=at(1), host=HostSample(), gpus=nine),
+        GpuStatus(time_ns=at(2), gpu=9),
+        GpuUnavailable(time_ns=at(2), gpu=9, reasons={}),
+    )
+    assert session.unknown_references == 3
+    assert session.gpus[0].sample is not None  # after the one that was left out
+    assert list(session.gpus) == [0]
+
+
+def test_throttling_is_counted_a_sample_and_only_of_a_run() -> None:
+    def throttled(seconds: float, *reasons: str) -> MachineSample:
+        figures = GpuSample(index=0, throttle_reasons=reasons)
+        return MachineSample(time_ns=at(seconds), host=HostSample(), gpus=(figures,))
+
+    session = folded(
+        header(gpu()), throttled(0.5, "heat"), run_started(), throttled(2, "heat", "power cap"),
+        throttled(3, "heat"), throttled(4), run_ended(), throttled(10, "heat"),
+    )  # fmt: skip
+    assert session.run is not None
+    assert session.run.throttle_samples == {(0, "heat"): 2, (0, "power cap"): 1}
+
+
+def test_deltas_add_up() -> None:
+    one = CaptureDelta(
+        time_ns=at(3), process=1, records=5, dropped=1, unattributed=2, callback_ns=3,
+        reader_cpu_ns=7, traced_ns=30, paused_ns=10,
+        ranges=(RangeDelta(range=1, cpu=times(5), gpu_busy_ns=2, gpu_total_ns=3,
+                           projected=times(4), projected_range_ns=6, gpu_operations=1, levels=2,
+                           children=1),),
+    )  # fmt: skip
+    session = folded(header(), run_started(), attached(), defined(1, "step"), one, one)
+    run = session.run
+    assert run is not None
+    process, node = run.processes[1], run.ranges[1]
+    counted = ("records", "dropped", "unattributed", "callback_ns", "reader_cpu_ns")
+    assert [getattr(process, name) for name in counted] == [10, 2, 4, 6, 14]
+    assert run.traced_share == 0.75
+    assert (node.cpu.total, node.projected.total) == (10, 8)
+    sums = ("gpu_busy_ns", "gpu_total_ns", "projected_range_ns", "gpu_operations", "levels",
+            "children_with_work")  # fmt: skip
+    assert [getattr(node, name) for name in sums] == [4, 6, 12, 2, 4, 2]
+
+
+def test_what_names_a_range_that_is_not_known_is_counted_and_left_out() -> None:
+    kernel = KernelDelta(process=1, range=7, kernel=1, device=0, time=times(5))
+    call = ApiDelta(process=1, range=8, name="cudaLaunchKernel", time=times(5))
+    session = folded(
+        header(), run_started(), attached(),
+        CaptureDelta(time_ns=at(3), process=1, kernels=(kernel,), api=(call,),
+                     ranges=(RangeDelta(range=9, cpu=times(1)),)),
+    )  # fmt: skip
+    assert session.run is not None
+    assert (session.run.kernels, session.run.api) == ({}, {})
+    assert session.unknown_references == 3
+
+
+def test_phases_are_remembered_by_when_they_began_once_each() -> None:
+    def open_at(seconds: float, *ranges: OpenRange) -> CaptureDelta:
+        return CaptureDelta(time_ns=at(seconds), process=1, open_ranges=ranges)
+
+    session = folded(
+        header(), run_started(), attached(), defined(1, "load"), defined(2, "decode"),
+        defined(3, "step", parent=2),
+        open_at(3, OpenRange(2, at(2.5)), OpenRange(3, at(2.6))),
+        open_at(4, OpenRange(2, at(2.5)), OpenRange(3, at(3.6))),
+        open_at(5, OpenRange(1, at(2))),
+    )  # fmt: skip
+    run = session.run
+    assert run is not None
+    assert run.phase_starts == [(at(2), "load"), (at(2.5), "decode")]
+    assert [run.ranges[number].open_since_ns for number in (1, 2, 3)] == [at(2), None, None]
+
+
+def test_a_run_that_ends_before_it_began_took_no_time() -> None:
+    early = msgspec.structs.replace(run_ended(), time_ns=at(0.5))
+    session = folded(header(), run_started(), early)
+    assert session.run is not None
+    assert session.run.duration_ns == 0
+    assert session.run.traced_share == 1.0
 
 
 def test_reasons_replace_what_was_said_before() -> None:

@@ -33,6 +33,10 @@ def header(session: Session, event: Header) -> None:
 
 def sample(session: Session, event: MachineSample) -> None:
     """One tick: the newest figures, the histories, and the spreads of a run that is active."""
+    if session.host_history and event.time_ns < session.host_history[-1][0]:
+        # The clock was set back: by the time before, every figure would look old until it is
+        # reached again.
+        session.time_ns = event.time_ns
     session.samples += 1
     session.host = event.host
     session.host_history.append((event.time_ns, event.host))

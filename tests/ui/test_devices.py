@@ -60,6 +60,21 @@ async def test_a_lost_card_marks_itself_alone_and_shows_the_age_of_its_figures(s
         assert "! the GPU is lost" in shown.text
 
 
+@pytest.mark.parametrize("back_s", [5, 600, 7200])
+async def test_a_clock_that_is_set_back_leaves_cards_and_charts_whole(
+    show: Show, back_s: int
+) -> None:
+    batches: list[Batch] = [[scripted.header(1)]]
+    batches += [[scripted.machine(7200 + tick, 1)] for tick in range(20)]
+    batches += [[scripted.machine(7220 - back_s + tick, 1)] for tick in range(3)]
+    async with show(batches, (120, 40)) as shown:
+        assert "old" not in shown.text
+        assert "GPU 0" in shown.text
+        for _ in range(8):
+            await shown.press("minus")
+        assert "GPU 0" in shown.text
+
+
 async def test_a_card_that_does_not_answer_is_marked_in_the_list(show: Show) -> None:
     batches: list[Batch] = [[scripted.header(8)], [scripted.machine(0, 8)]]
     later = scripted.machine(10, 8)
