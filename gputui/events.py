@@ -34,6 +34,10 @@ Step = Annotated[int, Meta(ge=-(2**63 - 1), le=2**63 - 1)]
 """A part of a distribution's values."""
 
 
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""Any other whole number: Python's have no end, but what is computed with them has."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of an event. Fields at their default are left out of the journal."""
 
@@ -55,14 +59,14 @@ class MigFacts(Record, frozen=True, kw_only=True):
     and its counters.
     """
 
-    index: int
+    index: Integer
     uuid: str
     name: str
     """The profile, as "1g.18gb"."""
-    gpu_instance_id: int
-    compute_instance_id: int | None = None
-    sm_count: int | None = None
-    memory_total_bytes: int | None = None
+    gpu_instance_id: Integer
+    compute_instance_id: Integer | None = None
+    sm_count: Integer | None = None
+    memory_total_bytes: Integer | None = None
 
 
 class GpuFacts(Record, frozen=True, kw_only=True):
@@ -73,37 +77,37 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     the other GPU's index, the way to it in the words of `nvidia-smi topo -m` ("NV18", "PIX").
     """
 
-    index: int
+    index: Integer
     uuid: str
     name: str
     pci_bus_id: str | None = None
     compute_capability: str | None = None
-    sm_count: int | None = None
-    memory_total_bytes: int | None = None
-    memory_bus_width_bits: int | None = None
-    max_sm_clock_mhz: int | None = None
-    max_memory_clock_mhz: int | None = None
+    sm_count: Integer | None = None
+    memory_total_bytes: Integer | None = None
+    memory_bus_width_bits: Integer | None = None
+    max_sm_clock_mhz: Integer | None = None
+    max_memory_clock_mhz: Integer | None = None
     peak_memory_bandwidth_bytes_per_s: float | None = None
     peak_memory_bandwidth_source: str | None = None
     power_limit_watts: float | None = None
     temperature_slowdown_celsius: float | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
+    pcie_generation: Integer | None = None
+    pcie_width: Integer | None = None
     gpm_supported: bool = False
     mig_enabled: bool | None = None
     architecture: str | None = None
     vbios_version: str | None = None
     memory_kind: Literal["device", "unified"] = "device"
-    bar1_total_bytes: int | None = None
+    bar1_total_bytes: Integer | None = None
     power_limit_default_watts: float | None = None
     power_limit_minimum_watts: float | None = None
     power_limit_maximum_watts: float | None = None
     temperature_shutdown_celsius: float | None = None
     memory_temperature_maximum_celsius: float | None = None
-    nvlink_count: int | None = None
+    nvlink_count: Integer | None = None
     nvlink_link_bytes_per_s: float | None = None
     """What one link carries each way."""
-    topology: dict[int, str] = {}
+    topology: dict[Integer, str] = {}
     mig_instances: tuple[MigFacts, ...] = ()
 
 
@@ -113,8 +117,8 @@ class HostFacts(Record, frozen=True, kw_only=True):
     hostname: str
     system: str
     cpu_model: str | None = None
-    cpu_count: int
-    memory_total_bytes: int
+    cpu_count: Integer
+    memory_total_bytes: Integer
 
 
 class Header(Event, frozen=True, kw_only=True, tag="header"):
@@ -124,10 +128,10 @@ class Header(Event, frozen=True, kw_only=True, tag="header"):
     clock from a pause.
     """
 
-    schema: int
+    schema: Integer
     gputui_version: str
     python_version: str
-    monotonic_ns: int
+    monotonic_ns: Integer
     arguments: tuple[str, ...] = ()
     interval_s: float
     host: HostFacts
@@ -140,10 +144,10 @@ class Header(Event, frozen=True, kw_only=True, tag="header"):
 class MigSample(Record, frozen=True, kw_only=True):
     """One MIG instance at one moment. Reasons of what is None are `mig.INDEX.FIELD`."""
 
-    index: int
-    memory_used_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    memory_total_bytes: int | None = None
+    index: Integer
+    memory_used_bytes: Integer | None = None
+    memory_reserved_bytes: Integer | None = None
+    memory_total_bytes: Integer | None = None
     memory_bandwidth_percent: float | None = None
     sm_active_percent: float | None = None
     sm_occupancy_percent: float | None = None
@@ -157,11 +161,11 @@ class GpuSample(Record, frozen=True, kw_only=True):
     power.draw; the pipes (`tensor_active_percent` and on) are shares of cycles (GPM).
     """
 
-    index: int
+    index: Integer
     utilization_percent: float | None = None
-    memory_used_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    memory_total_bytes: int | None = None
+    memory_used_bytes: Integer | None = None
+    memory_reserved_bytes: Integer | None = None
+    memory_total_bytes: Integer | None = None
     memory_bandwidth_percent: float | None = None
     memory_bandwidth_bytes_per_s: float | None = None
     sm_active_percent: float | None = None
@@ -170,8 +174,8 @@ class GpuSample(Record, frozen=True, kw_only=True):
     power_watts: float | None = None
     power_limit_watts: float | None = None
     temperature_celsius: float | None = None
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
+    sm_clock_mhz: Integer | None = None
+    memory_clock_mhz: Integer | None = None
     pcie_rx_bytes_per_s: float | None = None
     pcie_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
@@ -179,9 +183,9 @@ class GpuSample(Record, frozen=True, kw_only=True):
     throttle_reasons: tuple[str, ...] | None = None
     power_instant_watts: float | None = None
     memory_temperature_celsius: float | None = None
-    performance_state: int | None = None
+    performance_state: Integer | None = None
     """0 (fastest) to 15."""
-    video_clock_mhz: int | None = None
+    video_clock_mhz: Integer | None = None
     encoder_percent: float | None = None
     decoder_percent: float | None = None
     integer_active_percent: float | None = None
@@ -195,9 +199,9 @@ class HostSample(Record, frozen=True, kw_only=True):
     """The computer at one moment."""
 
     cpu_percent: float | None = None
-    memory_used_bytes: int | None = None
+    memory_used_bytes: Integer | None = None
     load_1m: float | None = None
-    swap_used_bytes: int | None = None
+    swap_used_bytes: Integer | None = None
 
 
 class ProcessSample(Record, frozen=True, kw_only=True):
@@ -207,29 +211,29 @@ class ProcessSample(Record, frozen=True, kw_only=True):
     driver's: C computes, G draws. `gpu_instance_id` is the MIG instance it is on.
     """
 
-    pid: int
-    gpu: int
+    pid: Integer
+    gpu: Integer
     user: str | None = None
     command: str | None = None
-    gpu_memory_bytes: int | None = None
+    gpu_memory_bytes: Integer | None = None
     sm_percent: float | None = None
     cpu_percent: float | None = None
-    host_memory_bytes: int | None = None
+    host_memory_bytes: Integer | None = None
     kind: Literal["C", "G", "C+G"] | None = None
     memory_bandwidth_percent: float | None = None
     encoder_percent: float | None = None
     decoder_percent: float | None = None
     start_time_ns: Moment | None = None
-    parent_pid: int | None = None
-    gpu_instance_id: int | None = None
-    compute_instance_id: int | None = None
+    parent_pid: Integer | None = None
+    gpu_instance_id: Integer | None = None
+    compute_instance_id: Integer | None = None
 
 
 class LauncherSample(Record, frozen=True, kw_only=True):
     """An ancestor of processes on GPUs that is not on one itself: what a tree hangs from."""
 
-    pid: int
-    parent_pid: int | None = None
+    pid: Integer
+    parent_pid: Integer | None = None
     start_time_ns: Moment
     user: str | None = None
     command: str | None = None
@@ -257,34 +261,34 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
     Field names are those of `--once --json`; reasons are in GpuUnavailable.
     """
 
-    gpu: int
+    gpu: Integer
     energy_joules: float | None = None
     temperature_margin_celsius: float | None = None
     """How much hotter the GPU may get before it slows down."""
     fan_percent: float | None = None
     throttle_seconds: dict[str, float] | None = None
     """By reason, in the words of `throttle_reasons`."""
-    pcie_link_generation: int | None = None
-    pcie_link_width: int | None = None
-    pcie_replays: int | None = None
-    nvlink_active_count: int | None = None
-    bar1_used_bytes: int | None = None
+    pcie_link_generation: Integer | None = None
+    pcie_link_width: Integer | None = None
+    pcie_replays: Integer | None = None
+    nvlink_active_count: Integer | None = None
+    bar1_used_bytes: Integer | None = None
     compute_mode: str | None = None
     persistence_mode: bool | None = None
     ecc_enabled: bool | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    ecc_corrected_lifetime: int | None = None
-    ecc_uncorrected_lifetime: int | None = None
-    remapped_rows_corrected: int | None = None
-    remapped_rows_uncorrected: int | None = None
+    ecc_corrected: Integer | None = None
+    ecc_uncorrected: Integer | None = None
+    ecc_corrected_lifetime: Integer | None = None
+    ecc_uncorrected_lifetime: Integer | None = None
+    remapped_rows_corrected: Integer | None = None
+    remapped_rows_uncorrected: Integer | None = None
     row_remapping_pending: bool | None = None
     row_remapping_failed: bool | None = None
-    retired_pages: int | None = None
+    retired_pages: Integer | None = None
     page_retirement_pending: bool | None = None
-    xid_count: int | None = None
+    xid_count: Integer | None = None
     """Xid errors since gputui began to listen."""
-    last_xid: int | None = None
+    last_xid: Integer | None = None
     last_xid_time_ns: Moment | None = None
 
 
@@ -296,7 +300,7 @@ class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
     answer).
     """
 
-    gpu: int
+    gpu: Integer
     reasons: dict[str, str]
 
 
@@ -318,12 +322,12 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     `pid` is None when it could not be started; the RunEnded that follows says why.
     """
 
-    run: int
+    run: Integer
     kind: Literal["workload", "command"]
     name: str
     arguments: tuple[str, ...]
-    parameters: dict[str, str | int | float | bool] = {}
-    pid: int | None
+    parameters: dict[str, str | Integer | float | bool] = {}
+    pid: Integer | None
     step_range: str | None = None
     """Name of the range that is one step, where the workload says so."""
     capture_unavailable_reason: str | None = None
@@ -332,7 +336,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
 class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
     """How far the workload is: `done` of `total` `unit`s in `stage`."""
 
-    run: int
+    run: Integer
     stage: str
     done: float
     total: float | None = None
@@ -342,8 +346,8 @@ class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
 class RunMetrics(Event, frozen=True, kw_only=True, tag="run_metrics"):
     """Figures the workload reported; the newest value of a name wins."""
 
-    run: int
-    metrics: dict[str, float | int | str | bool | None]
+    run: Integer
+    metrics: dict[str, float | Integer | str | bool | None]
 
 
 class ResultColumn(Record, frozen=True, kw_only=True):
@@ -360,17 +364,17 @@ class ResultTable(Record, frozen=True, kw_only=True):
     name: str
     title: str
     columns: tuple[ResultColumn, ...]
-    rows: tuple[tuple[str | int | float | bool | None, ...], ...] = ()
+    rows: tuple[tuple[str | Integer | float | bool | None, ...], ...] = ()
 
 
 class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
     """What the workload came to. `results` are metrics too; `parameters` are those that held,
     defaults filled in; `complete` is False for what it had when it was stopped."""
 
-    run: int
+    run: Integer
     complete: bool
-    parameters: dict[str, str | int | float | bool | None]
-    results: dict[str, float | int | str | bool | None]
+    parameters: dict[str, str | Integer | float | bool | None]
+    results: dict[str, float | Integer | str | bool | None]
     unavailable: dict[str, str] = {}
     tables: tuple[ResultTable, ...] = ()
 
@@ -381,7 +385,7 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
     `dropped_lines` counts those left out because the child wrote faster than is kept.
     """
 
-    run: int
+    run: Integer
     stream: Literal["stdout", "stderr"]
     lines: tuple[str, ...]
     dropped_lines: Amount = 0
@@ -394,9 +398,9 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     that gputui ended it at the user's wish.
     """
 
-    run: int
-    exit_code: int | None = None
-    signal: int | None = None
+    run: Integer
+    exit_code: Integer | None = None
+    signal: Integer | None = None
     reason: str
     stopped: bool = False
 
@@ -410,16 +414,16 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     Comes again with the same number when what it says of CUDA changes.
     """
 
-    run: int
-    process: int
-    pid: int
-    parent_pid: int
-    rank: int | None = None
-    local_rank: int | None = None
+    run: Integer
+    process: Integer
+    pid: Integer
+    parent_pid: Integer
+    rank: Integer | None = None
+    local_rank: Integer | None = None
     command: str
     cuda_status: str
     """"tracing", "no CUDA", or one line that says why kernels are not seen."""
-    cupti_version: int | None = None
+    cupti_version: Integer | None = None
     visible_devices: str | None = None
     """Its CUDA_VISIBLE_DEVICES when it initialised CUDA: what its device numbers stand for."""
 
@@ -427,7 +431,7 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
     """The process ended or stopped writing. `clean` is False when it vanished mid-way."""
 
-    process: int
+    process: Integer
     clean: bool
 
 
@@ -438,21 +442,21 @@ class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     the top. `thread` is the operating system's thread id. `style` follows nsys.
     """
 
-    range: int
-    process: int
-    thread: int
-    parent: int
+    range: Integer
+    process: Integer
+    thread: Integer
+    parent: Integer
     domain: str = ""
     name: str
     style: Literal["PushPop", "StartEnd"] = "PushPop"
-    color: int | None = None
+    color: Integer | None = None
     category: str | None = None
 
 
 class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
     """A kernel name, seen for the first time. `kernel` numbers names from 1."""
 
-    kernel: int
+    kernel: Integer
     name: str
     mangled: str
 
@@ -465,7 +469,7 @@ class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
     """
 
     shape: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    kernel: int
+    kernel: Integer
     grid: tuple[Amount, Amount, Amount]
     block: tuple[Amount, Amount, Amount]
     registers_per_thread: Amount
@@ -502,7 +506,7 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     (of any domain), and the ranges directly inside each that launched something too.
     """
 
-    range: int
+    range: Integer
     cpu: Distribution | None = None
     gpu_busy_ns: Amount = 0
     gpu_total_ns: Amount = 0
@@ -523,12 +527,12 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     were launched in several overlapping instances of the range, less one each.
     """
 
-    process: int
-    range: int
-    kernel: int
-    device: int
+    process: Integer
+    range: Integer
+    kernel: Integer
+    device: Integer
     inherited: bool = False
-    thread: int = 0
+    thread: Integer = 0
     time: Distribution
     repeats: Amount = 0
 
@@ -537,15 +541,15 @@ class RangeKernels(msgspec.Struct, frozen=True, array_like=True):
     """How many instances of a range launched a kernel that they had not launched before, in
     themselves or in a range inside."""
 
-    range: int
-    kernel: int
+    range: Integer
+    kernel: Integer
     instances: Amount
 
 
 class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True):
     """How many kernels of one launch shape finished."""
 
-    shape: int
+    shape: Integer
     launches: Amount
 
 
@@ -557,11 +561,11 @@ class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     to the kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
     """
 
-    process: int
-    thread: int
-    device: int
+    process: Integer
+    thread: Integer
+    device: Integer
     name: str
-    kernel: int
+    kernel: Integer
     total: Distribution
     call: Distribution
     queue: Distribution | None = None
@@ -571,10 +575,10 @@ class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Copies and memsets that finished. `operation` is nsys's name of the kind."""
 
-    process: int
-    range: int
+    process: Integer
+    range: Integer
     operation: str
-    device: int
+    device: Integer
     source_kind: str | None = None
     destination_kind: str | None = None
     inherited: bool = False
@@ -585,8 +589,8 @@ class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like
 class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """CUDA calls that returned, by name and by innermost range of the calling thread."""
 
-    process: int
-    range: int
+    process: Integer
+    range: Integer
     name: str
     inherited: bool = False
     time: Distribution
@@ -600,8 +604,8 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     buckets, within 5 %. `overlap_ns` are the busy times of its streams, added up, less its own.
     """
 
-    process: int
-    device: int
+    process: Integer
+    device: Integer
     busy_ns: Amount
     operations: Amount
     first_start_ns: Moment
@@ -618,8 +622,8 @@ class StreamDelta(msgspec.Struct, frozen=True, array_like=True):
     operations. `stream` is OTHER_STREAMS over the limit.
     """
 
-    device: int
-    stream: int
+    device: Integer
+    stream: Integer
     operations: Amount
     busy_ns: Amount
     latency: Distribution | None = None
@@ -633,7 +637,7 @@ OTHER_STREAMS = -1
 class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True):
     """Launch calls of one thread; `interval` is from one's start to the next's, within 5 %."""
 
-    thread: int
+    thread: Integer
     launches: Amount
     interval: Distribution | None = None
 
@@ -642,15 +646,15 @@ class IdleRange(msgspec.Struct, frozen=True, array_like=True):
     """Time in which a device idled while `range` was the innermost one open on the thread that
     launched what came next; 0 is outside every range."""
 
-    device: int
-    range: int
+    device: Integer
+    range: Integer
     idle_ns: Amount
 
 
 class OpenRange(msgspec.Struct, frozen=True, array_like=True):
     """A range that is open now, and since when."""
 
-    range: int
+    range: Integer
     since_ns: Moment
 
 
@@ -665,7 +669,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     `paused_ns`.
     """
 
-    process: int
+    process: Integer
     ranges: tuple[RangeDelta, ...] = ()
     kernels: tuple[KernelDelta, ...] = ()
     kernels_beside: tuple[KernelDelta, ...] = ()
@@ -702,8 +706,8 @@ class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):
 class Mark(Event, frozen=True, kw_only=True, tag="mark"):
     """An NVTX mark: an instant with a name."""
 
-    process: int
-    thread: int
+    process: Integer
+    thread: Integer
     domain: str = ""
     name: str
 
@@ -715,7 +719,7 @@ class StepSpan(msgspec.Struct, frozen=True, array_like=True):
     """
 
     lane: Literal["cpu", "gpu"]
-    range: int
+    range: Integer
     start_ns: Amount
     duration_ns: Amount
 
@@ -726,8 +730,8 @@ class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
     `spans_left_out` counts what was too much to carry.
     """
 
-    process: int
-    range: int
+    process: Integer
+    range: Integer
     start_ns: Moment
     duration_ns: Amount
     spans: tuple[StepSpan, ...] = ()

@@ -13,6 +13,8 @@ from gputui.export.errors import ExportError
 
 ROWS_AT_ONCE = 20_000
 
+_LARGEST = 2**63 - 1
+
 _SAMPLE_FIELDS = tuple(
     name
     for name in GpuSample.__struct_fields__
@@ -73,11 +75,24 @@ def _columns(arrow: Any, table: Table) -> Any:
 
 
 def _typed(cells: list[Cell]) -> list[Cell]:
-    """Cells of one type: a column of a workload's metrics may hold words beside numbers."""
+    """Cells of one type: a column of a workload's metrics may hold words beside numbers, or
+    numbers that 64 bits do not hold."""
     kinds = {type(cell) for cell in cells if cell is not None}
-    if kinds <= {int} or kinds <= {float, int} or len(kinds) == 1:
-        return [float(cell) if float in kinds and cell is not None else cell for cell in cells]
+    if kinds <= {int, float} and (
+        float in kinds or any(isinstance(cell, int) and abs(cell) > _LARGEST for cell in cells)
+    ):
+        return [_figure(cell) for cell in cells]
+    if len(kinds) <= 1:
+        return cells
     return [None if cell is None else str(cell) for cell in cells]
+
+
+def _figure(value: Any) -> float | None:
+    """A figure as a float; None for what is none and for what no float can hold."""
+    try:
+        return None if value is None else float(value)
+    except OverflowError:
+        return None
 
 
 def _rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
@@ -86,12 +101,12 @@ def _rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
             yield {
                 "time_ns": sample.time_ns,
                 "gpu": gpu.index,
-                **{name: getattr(gpu, name) for name in _SAMPLE_FIELDS},
+                **{name: _figure(getattr(gpu, name)) for name in _SAMPLE_FIELDS},
                 "throttle_reasons": (
                     None if gpu.throttle_reasons is None else list(gpu.throttle_reasons)
                 ),
-                "host_cpu_percent": sample.host.cpu_percent,
-                "host_memory_used_bytes": sample.host.memory_used_bytes,
+                "host_cpu_percent": _figure(sample.host.cpu_percent),
+                "host_memory_used_bytes": _figure(sample.host.memory_used_bytes),
             }
 
 

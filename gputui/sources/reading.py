@@ -29,6 +29,10 @@ STATUS_FIELDS = tuple(
 )
 
 
+_TOO_MUCH = 1 << 63
+"""All ones in 64 bits is how some drivers say that they do not know, and no event can hold it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
     """What one GPU said at one tick. `processes` is None when it could not tell, or not asked.
@@ -72,6 +76,8 @@ class Fields:
 
         Raises the error when the GPU is lost.
         """
+        if isinstance(value, int) and value >= _TOO_MUCH:
+            value = DriverError(999, "the driver's answer makes no sense")
         if not isinstance(value, DriverError):
             return value
         if value.code == GPU_IS_LOST:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gputui.events import GpuSample
 from gputui.sources.counters import CounterRate
+from gputui.sources.reading import Fields
 
 GPM_FIELDS = (
     "integer_active_percent",
@@ -40,6 +41,13 @@ SAMPLE_FIELDS = tuple(
 )
 
 MIB = 1024 * 1024
+
+
+def test_a_counter_of_all_ones_is_no_figure() -> None:
+    fields = Fields()
+    assert fields.take("pcie_replays", 2**64 - 1) is None
+    assert fields.take("memory_used_bytes", 2**63 - 1) == 2**63 - 1
+    assert fields.reasons == {"pcie_replays": "the driver's answer makes no sense"}
 
 
 def test_every_figure_of_an_h200(probe: Probe) -> None:

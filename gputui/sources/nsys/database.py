@@ -22,6 +22,10 @@ ROWS_AT_ONCE = 1 << 16
 VALUE_LIMIT = 4 << 20
 """Longest text or blob that is read: names come nowhere near it."""
 
+_DAMAGE = (sqlite3.Error, OverflowError, UnicodeError)
+"""What reading a damaged file raises: SQLite's own messages quote its bytes, which may be no
+text."""
+
 ABSENT = -(1 << 63)
 """What stands for NULL in a column of integers that can be NULL."""
 
@@ -50,14 +54,14 @@ class Database:
                 )
                 if isinstance(name, str)
             )
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             self.refuse(error)
 
     def close(self) -> None:
         """Let the file go."""
         self._connection.close()
 
-    def refuse(self, error: sqlite3.Error) -> NoReturn:
+    def refuse(self, error: Exception) -> NoReturn:
         """Say in one line that the file cannot be read."""
         raise JournalError(
             f"{self.name} cannot be read as an nsys SQLite export ({clean(str(error), 160)}); "
@@ -113,8 +117,8 @@ class Database:
             cursor = self._connection.execute(sql, values)
             while rows := cursor.fetchmany(4096):
                 yield from rows
-        except (sqlite3.Error, OverflowError) as error:
-            self.refuse(error if isinstance(error, sqlite3.Error) else sqlite3.Error(str(error)))
+        except _DAMAGE as error:
+            self.refuse(error)
 
 
 class Stream:
