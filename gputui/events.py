@@ -539,11 +539,13 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True):
     """How many instances of a range launched a kernel that they had not launched before, in
-    themselves or in a range inside."""
+    themselves or in a range inside. So many of them had launched one of the same base name, as in
+    nsys's `:base`."""
 
     range: Integer
     kernel: Integer
     instances: Amount
+    base_repeats: Amount = 0
 
 
 class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True):

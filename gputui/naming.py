@@ -1,7 +1,8 @@
-"""What the names of CUDA calls and NVTX domains tell."""
+"""What the names of CUDA calls, kernels and NVTX domains tell."""
 
 from __future__ import annotations
 
+import functools
 import re
 
 LIBRARY_DOMAINS = (
@@ -26,3 +27,32 @@ def is_kernel_launch(call: str) -> bool:
     A graph launch is one call, however many nodes.
     """
     return _KERNEL_LAUNCHES.match(call) is not None
+
+
+@functools.lru_cache(maxsize=65536)
+def short_name(name: str) -> str:
+    """The function's own name: no return type, namespaces, template or call arguments.
+
+    As nsys's `:base` names: `void at::native::elementwise_kernel<128, …>(int, …)` becomes
+    `elementwise_kernel`. A name that is not C++ stays as it is.
+    """
+    depth = 0
+    end = len(name)
+    anonymous = "(anonymous namespace)"
+    text = name.replace(anonymous, "@" * len(anonymous))
+    for i, character in enumerate(text):
+        if character == "<":
+            if depth == 0:
+                end = min(end, i)
+            depth += 1
+        elif character == ">":
+            depth = max(0, depth - 1)
+            if depth == 0 and text[i + 1 : i + 3] == "::":
+                end = len(name)
+        elif character == "(" and depth == 0:
+            end = min(end, i)
+            break
+    head = text[:end].rstrip()
+    base = head.rsplit("::", 1)[-1] if depth == 0 or "<" not in head else head
+    base = base.rsplit(" ", 1)[-1] if not name.startswith("[") else name
+    return base.replace("@" * len(anonymous), anonymous) or name

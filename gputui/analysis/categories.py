@@ -80,32 +80,3 @@ def category(name: str) -> str:
         if pattern.search(name):
             return label
     return OTHER
-
-
-@functools.lru_cache(maxsize=65536)
-def short_name(name: str) -> str:
-    """The function's own name: no return type, namespaces, template or call arguments.
-
-    As nsys's `:base` names: `void at::native::elementwise_kernel<128, …>(int, …)` becomes
-    `elementwise_kernel`. A name that is not C++ stays as it is.
-    """
-    depth = 0
-    end = len(name)
-    anonymous = "(anonymous namespace)"
-    text = name.replace(anonymous, "@" * len(anonymous))
-    for i, character in enumerate(text):
-        if character == "<":
-            if depth == 0:
-                end = min(end, i)
-            depth += 1
-        elif character == ">":
-            depth = max(0, depth - 1)
-            if depth == 0 and text[i + 1 : i + 3] == "::":
-                end = len(name)
-        elif character == "(" and depth == 0:
-            end = min(end, i)
-            break
-    head = text[:end].rstrip()
-    base = head.rsplit("::", 1)[-1] if depth == 0 or "<" not in head else head
-    base = base.rsplit(" ", 1)[-1] if not name.startswith("[") else name
-    return base.replace("@" * len(anonymous), anonymous) or name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_UP, Decimal
 
 from gputui.analysis import formats
 from gputui.analysis.tables import TableRow
@@ -78,6 +80,13 @@ TIMES = tuple(
 )
 
 
+def rounded(value: float, places: int) -> float:
+    """Rounded as SQLite does for nsys: a half away from zero, where Python takes the even one."""
+    if not math.isfinite(value):
+        return value
+    return float(Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+
 def statistics_columns(counted: str, *names: str) -> tuple[Column, ...]:
     """nsys's order: Time (%), Total Time, what is counted, Avg … StdDev, then names."""
     return (
@@ -92,14 +101,14 @@ def statistics_columns(counted: str, *names: str) -> tuple[Column, ...]:
 def statistics_cells(row: TableRow) -> tuple[Cell, ...]:
     """The cells under `statistics_columns`, names left out, rounded as nsys does."""
     return (
-        round(row.percent, 1),
+        rounded(row.percent, 1),
         row.total,
         row.instances,
-        round(row.average, 1),
-        round(row.median, 1),
+        rounded(row.average, 1),
+        rounded(row.median, 1),
         row.minimum,
         row.maximum,
-        round(row.deviation, 1),
+        rounded(row.deviation, 1),
     )
 
 

@@ -17,9 +17,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gputui.analysis.categories import short_name
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.distributions import Accumulator
+from gputui.naming import short_name
 from gputui.session import Run, Session
 
 SPREAD_RULE = (

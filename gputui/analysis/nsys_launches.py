@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gputui.analysis.columns import Cell, Column, Table, count, text, time
+from gputui.analysis.columns import Cell, Column, Table, count, rounded, text, time
 from gputui.analysis.tables import NameStyle, kernel_name
 from gputui.distributions import Accumulator
 from gputui.session import LaunchTimes, Run, Session
@@ -64,9 +64,9 @@ def _spread(times: Accumulator) -> tuple[Cell, ...]:
     if not times.count:
         return None, None, None, None, 0.0  # as nsys prints it
     return (
-        round(times.average or 0.0, 1),
-        round(times.median or 0.0, 1),
+        rounded(times.average or 0.0, 1),
+        rounded(times.median or 0.0, 1),
         times.minimum,
         times.maximum,
-        round(times.deviation or 0.0, 1),
+        rounded(times.deviation or 0.0, 1),
     )

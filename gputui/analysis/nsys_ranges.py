@@ -11,6 +11,7 @@ from gputui.analysis.columns import (
     Column,
     Table,
     count,
+    rounded,
     statistics_cells,
     statistics_columns,
     text,
@@ -86,7 +87,7 @@ def projection_table(_session: Session, run: Run) -> Table:
             *_spread(times),
             entry.operations,
             *(
-                round(figure / times.count, 1)
+                rounded(figure / times.count, 1)
                 for figure in (entry.operations, entry.levels, entry.children)
             ),
         )
@@ -140,6 +141,8 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
         node = run.ranges[number]
         entry = sums[*_place(run, node), kernel_name(session, kernel, style)]
         entry.instances += instances
+        if style == "base":
+            entry.instances -= run.base_repeats.get((number, kernel), 0)
     ordered = sorted(
         ((key, entry) for key, entry in sums.items() if entry.time.count),
         key=lambda item: (item[0][0], item[0][2:4], -item[1].time.total, item[0][4]),
@@ -199,11 +202,11 @@ def _number(header: str) -> Column:
 
 def _spread(times: Accumulator) -> tuple[Cell, ...]:
     return (
-        round(times.average or 0.0, 1),
-        round(times.median or 0.0, 1),
+        rounded(times.average or 0.0, 1),
+        rounded(times.median or 0.0, 1),
         times.minimum,
         times.maximum,
-        round(times.deviation or 0.0, 1),
+        rounded(times.deviation or 0.0, 1),
     )
 
 

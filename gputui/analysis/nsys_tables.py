@@ -18,6 +18,7 @@ from gputui.analysis.columns import (
     Table,
     count,
     note,
+    rounded,
     statistics_cells,
     statistics_columns,
     text,
@@ -76,9 +77,9 @@ def _memory_size(_session: Session, run: Run) -> Table:
     def cells(row: TableRow) -> tuple[Cell, ...]:
         sizes = (row.average, row.median, row.minimum, row.maximum, row.deviation)
         return (
-            round(row.total / 1e6, 3),
+            rounded(row.total / 1e6, 3),
             row.instances,
-            *(round(size / 1e6, 3) for size in sizes),
+            *(rounded(size / 1e6, 3) for size in sizes),
             row.name,
         )
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from gputui.analysis.categories import category, short_name
+from gputui.analysis.categories import category
 from gputui.analysis.cost import cost_of
 from gputui.analysis.gpu_timing import timing_document
 from gputui.analysis.insights import insights
@@ -21,6 +21,7 @@ from gputui.analysis.tables import (
     memory_time_rows,
 )
 from gputui.events import SCHEMA_VERSION, ResultTable
+from gputui.naming import short_name
 from gputui.session import Run, Session
 
 Document = dict[str, Any]

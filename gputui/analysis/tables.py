@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from gputui.analysis.categories import category, short_name
+from gputui.analysis.categories import category
 from gputui.distributions import Accumulator
+from gputui.naming import short_name
 from gputui.session import Run, Session
 
 NameStyle = Literal["full", "base", "mangled"]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from gputui import __version__
-from gputui.analysis.categories import short_name
 from gputui.export.whole import whole
+from gputui.naming import short_name
 from gputui.session import Run, Session
 from gputui.sources.capture.names import COPY_KINDS, MEMORY_KINDS
 from gputui.sources.capture.numbering import MAX_SHAPES

@@ -108,6 +108,8 @@ def delta(session: Session, event: CaptureDelta) -> None:
         if _knows_range(session, run, entry.range):
             key = (entry.range, entry.kernel)
             run.kernel_instances[key] = run.kernel_instances.get(key, 0) + entry.instances
+            if entry.base_repeats:
+                run.base_repeats[key] = run.base_repeats.get(key, 0) + entry.base_repeats
     for launches in event.launches:
         _launch_delta(session, run, launches)
     for shape in event.shapes:

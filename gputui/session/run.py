@@ -116,6 +116,8 @@ class Run(msgspec.Struct):
     """As KernelDelta's `repeats`; few kernels have any."""
     kernel_instances: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
     """(range, kernel) → the range's instances that launched the kernel."""
+    base_repeats: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
+    """The same keys → those of them counted under another kernel of the same base name."""
     launches: dict[LaunchKey, LaunchTimes] = msgspec.field(default_factory=dict)
     shape_launches: dict[int, int] = msgspec.field(default_factory=dict)
     """Launch shape → how many kernels were launched in it."""

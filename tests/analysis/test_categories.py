@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.analysis.categories import CATEGORIES, category, short_name
+from gputui.analysis.categories import CATEGORIES, category
+from gputui.naming import short_name
 from gputui.session import Session
 from tests.conftest import DATA
 

@@ -12,6 +12,7 @@ from gputui.events import KernelDelta, RangeKernels
 from gputui.sources.capture.arrays import Bools, Int64s, grouped, join
 from gputui.sources.capture.instances import Finalised, Instances
 from gputui.sources.capture.nodes import Nodes
+from gputui.sources.capture.rangekernels import KernelsOfRanges
 
 MAX_HELD = 200_000
 """Sums kept a process: instances times the kernels of each."""
@@ -29,7 +30,10 @@ class _Sum:
 class HeldKernels:
     """What the open Start/End ranges of one process launched."""
 
-    def __init__(self, process: int, nodes: Nodes, instances: Instances) -> None:
+    def __init__(
+        self, process: int, nodes: Nodes, instances: Instances, kernels: KernelsOfRanges
+    ) -> None:
+        self._kernels = kernels
         self._process = process
         self._nodes = nodes
         self._instances = instances
@@ -91,7 +95,7 @@ class HeldKernels:
         where it was launched inside several such, the first decides.
         """
         sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
-        instances: dict[tuple[int, int], int] = defaultdict(int)
+        instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
         for at in np.flatnonzero(finalised.start_end).tolist():
             held = self._held.pop(int(finalised.ids[at]) & Instances.ROW, {})
             self._count -= len(held)
@@ -107,8 +111,13 @@ class HeldKernels:
                 into.repeats += part.repeats
                 if not elsewhere:
                     launched.add(kernel)
-            for kernel in launched:
-                instances[node, kernel] += 1
+            bases: set[int] = set()
+            for kernel in sorted(launched):
+                base = self._kernels.base(kernel)
+                entry = instances[node, kernel]
+                entry[0] += 1
+                entry[1] += base in bases
+                bases.add(base)
         return tuple(
             KernelDelta(
                 process=self._process,
@@ -121,6 +130,6 @@ class HeldKernels:
             )
             for (node, thread, kernel, device), part in sums.items()
         ), tuple(
-            RangeKernels(int(self._nodes.number[node]), kernel, count)
-            for (node, kernel), count in instances.items()
+            RangeKernels(int(self._nodes.number[node]), kernel, *counts)
+            for (node, kernel), counts in instances.items()
         )

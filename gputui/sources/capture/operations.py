@@ -13,6 +13,7 @@ from gputui.events import (
     MemoryOperationDelta,
     RangeKernels,
 )
+from gputui.naming import short_name
 from gputui.sources.capture.arrays import (
     Bools,
     Int64s,
@@ -94,7 +95,7 @@ class Operations:
         self._launches = Launches(process, calls)
         self.shapes = Shapes(numbering)
         self._range_kernels = KernelsOfRanges(nodes, instances)
-        self._held = HeldKernels(process, nodes, instances)
+        self._held = HeldKernels(process, nodes, instances, self._range_kernels)
         self._launched: list[Launched] = []
         self._beside: list[Beside] = []
         self.trace: TraceSink | None = None
@@ -359,11 +360,11 @@ class Operations:
 
     def _define(self, mangled: str, now_ns: int) -> int:
         number, mangled, is_new = self._numbering.kernel(mangled)
+        name = demangle(mangled)
+        self._range_kernels.define(number, short_name(name))
         if is_new:
             self.defined.append(
-                KernelDefined(
-                    time_ns=now_ns, kernel=number, name=demangle(mangled), mangled=mangled
-                )
+                KernelDefined(time_ns=now_ns, kernel=number, name=name, mangled=mangled)
             )
         return number
 

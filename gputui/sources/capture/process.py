@@ -172,18 +172,21 @@ class TracedProcess:
         traced_ns: int = 0,
         paused_ns: int = 0,
         ended: bool = False,
+        open_until_ns: int = 0,
     ) -> list[AnyEvent]:
         """The events since the last call: definitions first, then what happened.
 
-        `ended` says that nothing will come any more, so that nothing is waited for. The other
-        arguments are handed on in the CaptureDelta; to `dropped` is added what found no stack.
+        `ended` says that nothing will come any more, so that nothing is waited for: as in nsys,
+        what is open then lasts until the last word of the program, or until `open_until_ns` if
+        that is later. The other arguments are handed on in the CaptureDelta; to `dropped` is added
+        what found no stack.
         """
         self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
         if ended:
             self._operations.give_up_orphans(now_ns)
-            # As in nsys, what is open then lasts until the last word of the program.
-            self._ranges.close_open(self._instances.now_ns, now_ns)
-            self._start_end.close_open(self._instances.now_ns, now_ns)
+            end_ns = max(open_until_ns, self._instances.now_ns)
+            self._ranges.close_open(end_ns, now_ns)
+            self._start_end.close_open(end_ns, now_ns)
         range_kernels = self._operations.range_kernels()
         launched = self._operations.take_launched()
         finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)

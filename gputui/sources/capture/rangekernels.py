@@ -25,6 +25,20 @@ class KernelsOfRanges:
         self._new: list[Int64s] = []
         self._known = np.empty(0, np.int64)
         self._generations = np.empty(0, np.int64)
+        self._names: dict[str, int] = {}
+        self._bases = np.zeros(256, np.int64)
+
+    def define(self, kernel: int, base: str) -> None:
+        """A kernel and the name that it may share with others."""
+        if kernel >= len(self._bases):
+            more = np.zeros(max(kernel + 1, 2 * len(self._bases)), np.int64)
+            more[: len(self._bases)] = self._bases
+            self._bases = more
+        self._bases[kernel] = self._names.setdefault(base, kernel)
+
+    def base(self, kernel: int) -> int:
+        """The first kernel of the same base name."""
+        return int(self._bases[kernel])
 
     def add(self, ids: Int64s, kernels: Int64s) -> None:
         """Kernels, each launched in the instance beside it."""
@@ -36,6 +50,7 @@ class KernelsOfRanges:
     def collect(self) -> tuple[RangeKernels, ...]:
         """The first times since the last call. To be asked before instances are finalised."""
         self._forget_released()
+        before = self._known
         rows = join(self._new, np.int64)
         self._new = []
         found: list[Int64s] = []
@@ -54,16 +69,29 @@ class KernelsOfRanges:
         if not len(fresh):
             return ()
         nodes = self._instances.node[fresh >> _KERNEL_BITS]
-        keys, counts = np.unique(nodes << _KERNEL_BITS | fresh & _KERNEL_MASK, return_counts=True)
+        keys, inverse, counts = np.unique(
+            nodes << _KERNEL_BITS | fresh & _KERNEL_MASK, return_inverse=True, return_counts=True
+        )
+        bases = self._with_bases(fresh)
+        repeats = np.ones(len(fresh), np.int64)
+        new, first = np.unique(bases, return_index=True)
+        repeats[first] = np.isin(new, self._with_bases(before))
+        repeated = np.bincount(inverse, repeats, len(keys)).astype(np.int64)
         return tuple(
-            RangeKernels(number, kernel, count)
-            for number, kernel, count in zip(
+            RangeKernels(*entry)
+            for entry in zip(
                 self._nodes.number[keys >> _KERNEL_BITS].tolist(),
                 (keys & _KERNEL_MASK).tolist(),
                 counts.tolist(),
+                repeated.tolist(),
                 strict=True,
             )
         )
+
+    def _with_bases(self, keys: Int64s) -> Int64s:
+        """The first kernel of each base name in place of the kernel."""
+        bases: Int64s = keys & ~_KERNEL_MASK | self._bases[keys & _KERNEL_MASK]
+        return bases
 
     def _forget_released(self) -> None:
         rows = self._known >> _KERNEL_BITS

@@ -57,6 +57,12 @@ class Nvtx:
         self._steps = _Steps.of(self._rows)
         self._next = 0
 
+    @property
+    def last_ns(self) -> int:
+        """The last moment of any range or mark, of whatever process; 0 where there is none."""
+        times = self._steps.time
+        return min(max(0, int(times[-1]) + self._base_ns), LATEST_NS) if len(times) else 0
+
     def take(self, until: int) -> tuple[Slots, Int64s]:
         """The records up to a moment of the report's clock, and the task of each."""
         steps, rows = self._steps, self._rows

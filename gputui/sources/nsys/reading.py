@@ -89,11 +89,15 @@ class Reading:
         while tick < last:
             tick = min(last, tick + self._report.tick_ns)
             yield from self._until(tick)
+            if tick == last:
+                break  # what ends with the report and what it leaves open end together
             for process in self._processes.values():
                 yield from self._mended(process.traced.collect(self._report.at(tick)))
         end_ns = self._report.at(last)
         for process in self._processes.values():
-            yield from self._mended(process.traced.collect(end_ns, ended=True))
+            yield from self._mended(
+                process.traced.collect(end_ns, ended=True, open_until_ns=self._nvtx.last_ns)
+            )
             yield ProcessDetached(time_ns=end_ns, process=process.traced.number, clean=True)
 
     def _until(self, tick: int) -> Iterator[AnyEvent]:
