@@ -10,6 +10,7 @@ from gputui.analysis.categories import category
 from gputui.analysis.cost import cost_of
 from gputui.analysis.gpu_timing import timing_document
 from gputui.analysis.insights import insights
+from gputui.analysis.metrics import is_memory_metric
 from gputui.analysis.phases import phase_rows
 from gputui.analysis.shapes import shape_rows
 from gputui.analysis.tables import (
@@ -210,7 +211,7 @@ def _memory(run: Run) -> Document:
         for (index, name), spread in sorted(run.gpu_spreads.items())
         if name == "memory_used_bytes"
     }
-    reported = {name: value for name, value in run.metrics.items() if "memory" in name}
+    reported = {name: value for name, value in run.metrics.items() if is_memory_metric(name)}
     return {"peak_used_bytes": used, **reported}
 
 

@@ -4,53 +4,10 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from gputui.analysis.formats import duration, percent, quantity
+from gputui.analysis.formats import duration, quantity
+from gputui.analysis.metrics import metric_text
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, bar, clip, flow, wrap
-
-_TIMES = (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_seconds", 1e9), ("_s", 1e9))
-_SHORT = {
-    "ttft": "TTFT",
-    "tpot": "TPOT",
-    "itl": "ITL",
-}
-
-
-def metric_text(name: str, value: float | int | str | bool | None) -> tuple[str, str]:
-    """A reported metric as (label, figure): the unit is the suffix of its name."""
-    label = name
-    text = str(value)
-    if value is None:
-        text = "n/a"
-    elif isinstance(value, bool):
-        text = "yes" if value else "no"
-    elif isinstance(value, int | float):
-        label, text = _with_unit(name, float(value))
-    words = [_SHORT.get(word, word) for word in label.split("_") if word]
-    return " ".join(words), text
-
-
-def _with_unit(name: str, value: float) -> tuple[str, str]:
-    for suffix, factor in (
-        ("_ns", 1.0),
-        ("_us", 1e3),
-        ("_ms", 1e6),
-        ("_seconds", 1e9),
-        ("_s", 1e9),
-    ):
-        if name.endswith(suffix) and not name.endswith("_per_s"):
-            return name.removesuffix(suffix), duration(value * factor)
-    for suffix, unit in (
-        ("_bytes_per_s", "B/s"),
-        ("_bytes", "B"),
-    ):
-        if name.endswith(suffix):
-            return name.removesuffix(suffix), quantity(value, unit)
-    if name.endswith("_per_s"):
-        return f"{name.removesuffix('_per_s')}/s", quantity(value)
-    if name.endswith("_percent"):
-        return name.removesuffix("_percent"), percent(value)
-    return name, quantity(value)
 
 
 def state(run: Run) -> tuple[str, str]:
