@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gputui.analysis import formats
 from gputui.analysis.compare import SPREAD_RULE, Comparison, Figure, Item
+from gputui.analysis.metrics import metric_text
 from gputui.analysis.report import Cell, Column, Table
 from gputui.analysis.summary import moment
 from gputui.events import SCHEMA_VERSION
+from gputui.export.errors import ExportError
 from gputui.export.tables import to_csv, to_markdown, to_text
+from gputui.export.whole import whole
 
 SHOWN = {
     "metric": ("value",),
@@ -39,6 +43,18 @@ def comparison_text(comparison: Comparison, format_name: str, width: int | None 
     if format_name == "md":
         return "\n".join(map(to_markdown, tables))
     return "\n".join(to_text(table, width) for table in tables)
+
+
+def write_comparison(comparison: Comparison, format_name: str, path: Path) -> None:
+    """Write the comparison as `comparison_text` has it, whole or not at all. Raises ExportError."""
+    text = comparison_text(comparison, format_name)
+    try:
+        with whole(path) as place:
+            place.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ExportError(
+            f"cannot write {path}: {(error.strerror or str(error)).lower()}"
+        ) from None
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
@@ -97,11 +113,11 @@ def _rows(comparison: Comparison, items: list[Item]) -> Iterator[tuple[Cell, ...
         name = f"{item.was} → {item.name}" if item.was else item.name
         for figure in SHOWN[item.kind] or item.figures:
             if figure in item.figures:
-                yield (name, figure, *_cells(comparison, item.figures[figure]))
+                unit = _unit(item.name if item.kind == "metric" else figure)
+                yield (name, figure, *_cells(comparison, item.figures[figure], unit))
 
 
-def _cells(comparison: Comparison, figure: Figure) -> Iterator[Cell]:
-    show = _unit(figure.name)
+def _cells(comparison: Comparison, figure: Figure, show: Callable[[float], str]) -> Iterator[Cell]:
     base = figure.values[0]
     yield show(base.amount) if base else formats.MISSING
     for index in range(1, len(comparison.subjects)):
@@ -133,12 +149,8 @@ def _flat(comparison: Comparison) -> Table:
     return Table("compare", "Comparison", tuple(map(Column, headers)), tuple(rows))
 
 
-def _unit(name: str) -> Any:
-    if name.endswith("_ns"):
-        return formats.duration
-    if name.endswith("_bytes"):
-        return formats.size
-    return formats.quantity
+def _unit(name: str) -> Callable[[float], str]:
+    return lambda amount: metric_text(name, amount)[1]
 
 
 def _signed_percent(value: float | None) -> str:

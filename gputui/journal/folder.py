@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
@@ -28,12 +29,17 @@ WHOLE_BYTES = 4 << 20
 MOST = 1000
 """Recordings of a folder that are listed, the newest."""
 
+_QUIET_INTERVALS, _QUIET_S = 3.0, 2.0
+"""A recording that was not written to for so many intervals, and seconds, has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One recording. `problem` says in one line why it cannot be opened; the rest is None then.
 
     `length_ns` and `result` are None where they were not looked for (large compressed files).
+    `is_written` tells that some program seems to be recording into it: its last write is no older
+    than a few of its samples. `succeeded` is None before the run's end.
     """
 
     path: Path
@@ -45,6 +51,8 @@ class Entry:
     name: str | None = None
     length_ns: int | None = None
     result: str | None = None
+    succeeded: bool | None = None
+    is_written: bool = False
     has_trace: bool = False
     problem: str | None = None
 
@@ -55,9 +63,23 @@ def recordings(folder: Path) -> list[Entry]:
     Reads the beginning and the end of each: some milliseconds a file. Raises JournalError where
     the folder cannot be read.
     """
+    return [describe(found.path) for found in files(folder)]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that is called as recordings are. Two equal ones hold the same."""
+
+    modified_ns: int
+    size_bytes: int
+    path: Path
+
+
+def files(folder: Path) -> list[Found]:
+    """The recordings of `folder` unread, the newest first; as `recordings`."""
     try:
         found = [
-            (entry.stat().st_mtime_ns, Path(entry.path))
+            Found(entry.stat().st_mtime_ns, entry.stat().st_size, Path(entry.path))
             for entry in os.scandir(folder)
             if entry.name.endswith(SUFFIXES) and entry.is_file()
         ]
@@ -65,7 +87,7 @@ def recordings(folder: Path) -> list[Entry]:
         return []
     except OSError as error:
         raise JournalError(f"cannot read {folder}: {reason(error)}") from None
-    return [describe(path) for _, path in sorted(found, reverse=True)[:MOST]]
+    return sorted(found, key=lambda file: (file.modified_ns, file.path), reverse=True)[:MOST]
 
 
 def describe(path: Path) -> Entry:
@@ -91,6 +113,7 @@ def describe(path: Path) -> Entry:
     started = next((event for event in first if isinstance(event, RunStarted)), None)
     ended = next((event for event in reversed(last) if isinstance(event, RunEnded)), None)
     newest = max((event.time_ns for event in last), default=header.time_ns)
+    quiet_s = time.time() - facts.st_mtime
     return Entry(
         path=path,
         size_bytes=facts.st_size,
@@ -101,6 +124,8 @@ def describe(path: Path) -> Entry:
         name=started.name if started else None,
         length_ns=max(0, newest - header.time_ns) if whole else None,
         result=(ended.reason if ended else "no end was recorded") if whole and started else None,
+        succeeded=ended.exit_code == 0 if ended else None,
+        is_written=-1 < quiet_s < _QUIET_S + _QUIET_INTERVALS * header.interval_s,
         has_trace=trace_path(path).exists(),
     )
 
