@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 # Whatever terminal this is called from, the pictures are those of one with all colours.
@@ -27,12 +31,16 @@ from gputui.ui.app import GputuiApp
 from gputui.ui.source import Options
 
 RECORDING = Path(gputui.__file__).with_name("demo.gputui")
+SMALL = Path(__file__).parents[1] / "tests" / "data" / "h200-inference.gputui"
 
 PICTURES: tuple[tuple[str, tuple[int, int], bool, tuple[str, ...]], ...] = (
     ("devices", (120, 40), False, ("1",)),
     ("phases", (120, 40), False, ("2",)),
     ("kernels", (120, 40), True, ("3",)),
+    ("memory", (120, 40), False, ("4",)),
     ("summary", (120, 40), True, ("5",)),
+    ("sessions", (120, 40), True, ("6",)),
+    ("compare", (120, 40), True, ("6", "m", "j", "m", "c")),
     ("phases-80x24", (80, 24), False, ("2",)),
     ("devices-80x24", (80, 24), False, ("1",)),
     ("phases-200x50", (200, 50), True, ("2",)),
@@ -91,6 +99,9 @@ async def draw(
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
+            while any(thread.name == "work" for thread in threading.enumerate()):
+                await pilot.pause(0.02)
+            await pilot.pause()
         await app.workers.wait_for_complete()
         for _ in range(20):
             await pilot.pause(0.02)
@@ -98,12 +109,29 @@ async def draw(
     print(f"{name}.svg")
 
 
+def furnish(home: Path) -> None:
+    """A home with three recordings, one of which was killed."""
+    place = home / ".local" / "share" / "gputui" / "sessions"
+    place.mkdir(parents=True)
+    shutil.copy(RECORDING, place / "medium-batch4.gputui")
+    shutil.copy(SMALL, place / "small-64-tokens.gputui")
+    (place / "killed.gputui").write_bytes(RECORDING.read_bytes()[:100_000])
+    for file in place.iterdir():
+        os.utime(file, (0, 0))
+
+
 def main() -> int:
     """Draw every picture."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     running, whole = moments()
-    for name, size, ended, keys in PICTURES:
-        asyncio.run(draw(folder, name, size, whole if ended else running, keys))
+    os.environ.pop("XDG_DATA_HOME", None)
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["HOME"] = home
+        furnish(Path(home))
+        for name, size, ended, keys in PICTURES:
+            asyncio.run(draw(folder, name, size, whole if ended else running, keys))
     return 0
 
 

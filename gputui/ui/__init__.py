@@ -32,7 +32,8 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     # Nothing made while starting is garbage: looking for some costs the first frame 20 ms.
     gc.disable()
-    from gputui.ui.app import GputuiApp, crash_line
+    from gputui.ui.app import GputuiApp
+    from gputui.ui.errors import crash_line
     from gputui.ui.terminal import Terminal
 
     app = GputuiApp(connect, session, options, driver_class=Terminal)

@@ -7,27 +7,25 @@ import gc
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.filter import LineFilter, Monochrome, NoColor
 
-from gputui.ui.messages import Called, Connected, EventsReady, NotConnected
+from gputui.ui.errors import one_line
+from gputui.ui.home import Home
+from gputui.ui.messages import Connected, EventsReady, NotConnected
 from gputui.ui.screens.main import MainScreen
-from gputui.ui.source import Connect, Options, Playback, Source
+from gputui.ui.source import Connect, Options, Playback, Runner, Source
 from gputui.ui.themes import DEFAULT, THEMES, VARIABLE_DEFAULTS, sixteen_colors
+from gputui.ui.threads import Threads
 from gputui.ui.widgets.view import Model
 
 if TYPE_CHECKING:
     from gputui.events import AnyEvent
     from gputui.session import Run, Session
-
-T = TypeVar("T")
 
 MOST_HELD_EVENTS = 20_000
 """A paused screen holds this many events back; with more it folds them in, unseen."""
@@ -35,7 +33,7 @@ MOST_HELD_EVENTS = 20_000
 _CLOSE_WAIT_S = 5.0
 
 
-class GputuiApp(App[None]):
+class GputuiApp(Threads):
     """The screen of a session. `connect` makes the source once the first frame is drawn."""
 
     CSS_PATH = Path(__file__).with_name("style.tcss")
@@ -63,6 +61,7 @@ class GputuiApp(App[None]):
         self._held: list[AnyEvent] = []
         self._writing = False
         self._leaving = False
+        self._home: Home | None = None
         for theme in THEMES:
             self.register_theme(theme)
         known = self.options.theme in self.available_themes
@@ -131,13 +130,6 @@ class GputuiApp(App[None]):
     def _notice(self) -> None:
         self._post(EventsReady())
 
-    def _post(self, message: EventsReady | Connected | NotConnected | Called) -> None:
-        """From any thread; too late is no error."""
-        try:
-            self.post_message(message)
-        except RuntimeError:
-            return
-
     def on_connected(self, message: Connected) -> None:
         """The source runs; it may have spoken before."""
         self.model.source = message.source
@@ -153,11 +145,9 @@ class GputuiApp(App[None]):
         """The one way from events to the screen."""
         self._take()
 
-    def on_called(self, message: Called) -> None:
-        """A thread has finished."""
-        message.then()
-
     def _take(self) -> None:
+        if self._home is not None and not self._writing:
+            self._home.take()
         if self._source is None:
             return
         if isinstance(self._source, Playback):
@@ -169,8 +159,7 @@ class GputuiApp(App[None]):
             self._held.extend(events)
             return
         held, self._held = self._held, []
-        self.model.session.apply(held)
-        self.model.session.apply(events)
+        self.model.apply([*held, *events])
         if not self.model.paused:
             self.main.draw()
 
@@ -180,8 +169,8 @@ class GputuiApp(App[None]):
             return  # what waits is taken when the export has ended
         session, events = playback.take()
         if session is not None:
-            self.model.session = session
-        self.model.session.apply(events)
+            self.model.show(session)
+        self.model.apply(events)
         self.model.paused = playback.is_paused
         self.main.draw()
 
@@ -193,23 +182,67 @@ class GputuiApp(App[None]):
         if not self.model.paused:
             self._take()
 
-    # --- threads
+    # --- recordings, opened on the way
 
-    def in_thread(
-        self, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[str], None]
-    ) -> None:
-        """Do `work` in a thread, then call `then` with its result, or `failed` with one line."""
+    @property
+    def home_source(self) -> Source | None:
+        """What this program was started to show, also while a recording is opened."""
+        return self._source if self._home is None else self._home.source
 
-        def main() -> None:
-            try:
-                result = work()
-            except Exception as error:  # handed to the person, who can do something about it
-                reason = one_line(error)
-                self._post(Called(lambda: failed(reason)))
-            else:
-                self._post(Called(lambda: then(result)))
+    @property
+    def run_to_end(self) -> Run | None:
+        """The run that ends with this program, None where none is active."""
+        session = self.model.session if self._home is None else self._home.session
+        active = session.run is not None and session.run.is_active
+        return session.run if active and isinstance(self.home_source, Runner) else None
 
-        threading.Thread(target=main, name="work", daemon=True).start()
+    def visit(self, path: Path, *, follow: bool) -> None:
+        """Play a recording on this screen; what is at home goes on. `follow` one that is being
+        written."""
+        if self._source is None and not self.model.failure:
+            self.main.say("still starting")
+            return
+
+        def opened() -> Playback:
+            from gputui.playback import Playback as Player
+
+            playback: Playback = Player.open(str(path), self._notice, follow=follow)
+            playback.start()
+            return playback
+
+        def shown(playback: Playback) -> None:
+            if self._home is None:
+                self.model.session.apply(self._held)
+                self._held = []
+                self._home = Home.leave(self._source, self.model)
+            elif self._source is not None:
+                self._source.close()
+            self._source = playback
+            self.model.enter(playback, Session(), recording_name(path))
+            self.main.show_run()
+
+        from gputui.session import Session
+        from gputui.ui.widgets.recordings import recording_name
+
+        def failed(reason: str) -> None:
+            self.main.say(reason.replace(f"{path.parent}/", ""), bad=True)
+
+        self.in_thread(opened, shown, failed)
+
+    def go_home(self) -> None:
+        """Close the recording that was opened and show what goes on at home."""
+        if self._home is None:
+            self.main.say("no recording was opened from here: 6 shows those there are")
+            return
+        if self._source is not None:
+            self._source.close()
+        home, self._home = self._home, None
+        self._source = home.source
+        home.enter(self.model)
+        self._take()
+        self.main.draw()
+
+    # --- exports
 
     def export(self, run: Run, format_name: str, path: Path) -> None:
         """Write the summary; the bottom line says where it is, or why not."""
@@ -240,7 +273,10 @@ class GputuiApp(App[None]):
         """Close the source, also one that is just being made; whether nothing is left behind."""
         if self._connecting is not None:
             self._connecting.join(_CLOSE_WAIT_S)
-        return True if self._source is None else self._source.close()
+        if self._home is not None and self._source is not None:
+            self._source.close()
+        source = self.home_source
+        return True if source is None else source.close()
 
     def _handle_exception(self, error: Exception) -> None:
         self.crash = error
@@ -257,16 +293,3 @@ class GputuiApp(App[None]):
             self.crash = sys.exc_info()[1] or RuntimeError("the terminal driver failed")
         self._return_code = 1
         self._close_messages_no_wait()
-
-
-def one_line(error: BaseException) -> str:
-    """An error for people: its own words, or its kind where it has none."""
-    text = " ".join(str(error).split())
-    return text[:300] if text else type(error).__name__
-
-
-def crash_line(error: BaseException) -> str:
-    """An error of ours in one line: what and where, without anybody's data."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"internal error: {type(error).__name__}: {one_line(error)}{where}"

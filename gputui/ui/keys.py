@@ -27,18 +27,23 @@ SCREEN = "Screen"
 MACHINE = "Devices"
 MOVE = "Moving"
 REPLAY = "Replay"
+SESSIONS = "Sessions"
 
 KEYS: tuple[Key, ...] = (
     Key(("1",), "1", "view('devices')", "Devices: GPUs, the host, GPU processes", VIEWS),
     Key(("2",), "2", "view('phases')", "Phases: the running workload's NVTX ranges", VIEWS),
     Key(("3",), "3", "view('kernels')", "Kernels, CUDA calls, memory operations", VIEWS),
+    Key(
+        ("4",), "4", "view('memory')", "Memory: of the GPUs, of phases, copies, allocations", VIEWS
+    ),
     Key(("5",), "5", "view('summary')", "Summary of the run", VIEWS),
+    Key(("6",), "6", "view('sessions')", "Sessions: recordings, to open and compare", VIEWS),
     Key(("w",), "w", "workloads", "choose a workload and start it", RUN, "workloads"),
     Key(("x", "ctrl+x"), "x", "stop_run", "stop the run (asks first)", RUN, "stop"),
     Key(("l",), "l", "log", "show or hide what the workload prints", RUN, "log"),
     Key(("left_square_bracket",), "[", "scroll_log(5)", "older lines of the log", RUN),
     Key(("right_square_bracket",), "]", "scroll_log(-5)", "newer lines of the log", RUN),
-    Key(("e",), "e", "export", "export the summary to a file", RUN, "export"),
+    Key(("e",), "e", "export", "export the summary, or a recording, to a file", RUN, "export"),
     Key(
         ("space",),
         "space",
@@ -74,6 +79,12 @@ KEYS: tuple[Key, ...] = (
     Key(("Z",), "Z", "zoom(-1)", "charts over a shorter time, down to 30 s", MACHINE),
     Key(("comma", "shift+left"), ", Shift-←", "step(-1)", "read charts a column earlier", MACHINE),
     Key(("full_stop", "shift+right"), ". Shift-→", "step(1)", "a column later", MACHINE),
+    Key(("m",), "m", "recording('mark')", "mark a recording, the baseline first", SESSIONS, "mark"),
+    Key(("c",), "c", "recording('compare')", "compare the marked ones", SESSIONS, "compare"),
+    Key(("R", "f2"), "R F2", "recording('rename')", "rename a recording", SESSIONS, "rename"),
+    Key(("D", "delete"), "D Del", "recording('delete')", "delete it (asks)", SESSIONS, "delete"),
+    Key(("f",), "f", "recording('folder')", "recordings of another folder", SESSIONS, "folder"),
+    Key(("b",), "b", "go_home", "back from a recording that was opened", SESSIONS, "back"),
     Key(("h", "question_mark", "f1"), "h ? F1", "help", "this help", SCREEN, "help"),
     Key(("q", "f10"), "q F10", "quit", "quit (asks while a run is active)", SCREEN, "quit"),
     Key(("ctrl+c",), "Ctrl-C", "quit_now", "quit at once; a run is stopped", SCREEN),
@@ -91,16 +102,24 @@ KEYS: tuple[Key, ...] = (
     Key(("pagedown",), "PgDn", "move('page_down')", "a page down", MOVE),
     Key(("home", "g"), "Home g", "move('home')", "to the first line", MOVE),
     Key(("end", "G"), "End G", "move('end')", "to the last line", MOVE),
-    Key(("enter",), "Enter", "activate", "open or close a phase; details of a GPU or kernel", MOVE),
+    Key(
+        ("enter",),
+        "Enter",
+        "activate",
+        "open or close a phase; details; open a recording",
+        MOVE,
+        "open",
+    ),
 )
 
 REPLAY_KEYS: tuple[Key, ...] = (
+    Key(("J",), "J", "replay_jump", "to a time that is typed", REPLAY, "go to"),
     Key(("left_square_bracket",), "[", "replay_step(-1)", "halt, and a sample back", REPLAY),
     Key(("right_square_bracket",), "]", "replay_step(1)", "halt, and a sample forward", REPLAY),
     Key(("left_curly_bracket",), "{", "replay_skip(-10)", "10 s back", REPLAY),
     Key(("right_curly_bracket",), "}", "replay_skip(10)", "10 s forward", REPLAY),
-    Key(("n",), "n", "replay_phase", "to the next change of phase", REPLAY),
-    Key(("N",), "N", "replay_event", "to the next start, exit or trouble", REPLAY),
+    Key(("n",), "n", "replay_phase", "to the next change of phase", REPLAY, "phase"),
+    Key(("N",), "N", "replay_event", "to the next start, exit or trouble", REPLAY, "event"),
     Key(("left_parenthesis",), "(", "replay_log(5)", "older lines of the log", REPLAY),
     Key(("right_parenthesis",), ")", "replay_log(-5)", "newer lines of the log", REPLAY),
 )

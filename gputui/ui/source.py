@@ -78,6 +78,25 @@ class Runner(Source, Protocol):
         ...
 
 
+class Moment(Protocol):
+    """Something in a recording that is worth jumping to. `kind` is "phase" or what happened."""
+
+    @property
+    def time_ns(self) -> int:
+        """When."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        ...
+
+
 @runtime_checkable
 class Playback(Source, Protocol):
     """A source that plays what was recorded: it can be halted, moved, run at another speed.
@@ -101,6 +120,15 @@ class Playback(Source, Protocol):
     @property
     def is_read(self) -> bool:
         """Whether it was read to its end."""
+        ...
+
+    @property
+    def moments(self) -> Sequence[Moment]:
+        """What there is to jump to, as far as the recording has been read."""
+        ...
+
+    def seek(self, seconds: float) -> None:
+        """Go to a time from the beginning; over the end is the end."""
         ...
 
     def step(self, ticks: int = 1) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from textual.pilot import Pilot
 
+from gputui.events import Header, RunMetrics
 from gputui.playback import Playback
 from gputui.session import Session
 from gputui.ui.app import GputuiApp
@@ -15,7 +17,7 @@ from gputui.ui.screens.main import MainScreen
 from gputui.ui.widgets.lines import LineView
 from tests.ui import scripted
 from tests.ui.conftest import Show
-from tests.ui.test_recorded import DEMO
+from tests.ui.test_recorded import DEMO, recorded
 
 
 class Replay:
@@ -120,6 +122,101 @@ async def test_space_halts_time_and_lets_it_go_on() -> None:
         assert "PAUSED" in replay.top
         await replay.press("plus")
         assert "×2" in replay.top
+
+
+async def test_a_time_is_typed_and_gone_to() -> None:
+    async with replayed() as replay:
+        await replay.press("J")
+        await replay.until(lambda: "Go to a time" in replay.text)
+        await replay.press(*"nonsense", "enter")
+        assert "give a time like 90" in replay.text
+        await replay.press("ctrl+u", *"3.5", "enter")
+        await replay.until(lambda: 3.3 < replay.playback.position_s <= 3.6)
+        await replay.press("J", "escape")
+        await replay.press("J", *"50%", "enter")
+        await replay.until(lambda: 2.0 < replay.playback.position_s < 2.8)
+        assert "at 0:02.5" in replay.text
+        await replay.press("J", *"+99h", "enter")
+        await replay.until(lambda: "run done" in replay.top)
+        await replay.press("J", *"0", "enter")
+        await replay.until(lambda: "0:00.0/0:05.0" in replay.top)
+
+
+async def test_what_is_jumped_to_is_said() -> None:
+    async with replayed() as replay:
+        moments = replay.playback.moments
+        first = next(moment for moment in moments if moment.kind == "phase")
+        await replay.press("n")
+        await replay.until(lambda: replay.playback.position_s > 0)
+        assert first.text in replay.app.main.bottom.drawn[0]
+        await replay.press("J", *"100%", "enter")
+        await replay.until(lambda: "run done" in replay.top)
+        await replay.press("n")
+        assert "no later change of phase" in replay.app.main.bottom.drawn[0]
+        await replay.press("N")
+        assert "no later start, exit or trouble" in replay.app.main.bottom.drawn[0]
+
+
+async def test_the_speed_has_its_bounds() -> None:
+    async with replayed() as replay:
+        await replay.press(*["plus"] * 9)
+        assert "×64" in replay.top
+        await replay.press(*["minus"] * 12)
+        assert "×0.25" in replay.top
+
+
+@pytest.mark.parametrize("key", ["3", "4", "5"])
+async def test_a_jump_back_is_seen_in_every_view(key: str) -> None:
+    """Also where the view keeps what it worked out: the run's clock may say the same again."""
+    async with replayed((120, 60)) as replay:
+        await replay.press(key, "J", *"100%", "enter")
+        await replay.until(lambda: "run done" in replay.top)
+        late = list(replay.app.main.view.drawn)
+        await replay.press("J", *"3", "enter")
+        await replay.until(lambda: 2.9 < replay.playback.position_s < 3.1)
+        middle = list(replay.app.main.view.drawn)
+        assert middle != late
+        await replay.press("J", *"100%", "enter")
+        await replay.until(lambda: "run done" in replay.top)
+        assert replay.app.main.view.drawn == late
+        await replay.press("J", *"3", "enter")
+        await replay.until(lambda: 2.9 < replay.playback.position_s < 3.1)
+        assert replay.app.main.view.drawn == middle
+
+
+async def test_events_of_one_moment_are_seen_too(show: Show) -> None:
+    """A run's clock stands still while more is told of the same moment."""
+    batches = scripted.gpu_session(1, quiet=3)
+    async with show(batches[:-1], (120, 60)) as shown:
+        await shown.press("5")
+        assert "0.5 furlongs" not in shown.text
+        run = shown.app.model.session.run
+        assert run is not None
+        told = {"distance": "0.5 furlongs"}
+        await shown.give([[RunMetrics(time_ns=run.updated_ns, run=1, metrics=told)]])
+        assert "0.5 furlongs" in shown.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_live_and_replayed_are_the_same_picture(show: Show, size: tuple[int, int]) -> None:
+    keys = ("1", "2", "3", "right", "right", "4", "right", "right", "right", "right", "5", "l")
+    live: list[list[str]] = []
+    header, *events = recorded(DEMO)
+    assert isinstance(header, Header)
+    async with show([[header]], size) as shown:
+        shown.source.interval_s = header.interval_s
+        await shown.give([[event] for event in events])
+        for key in keys:
+            await shown.press(key)
+            live.append(list(shown.app.main.view.drawn))
+    async with replayed(size) as replay:
+        await replay.press("J", *"100%", "enter")
+        await replay.until(lambda: replay.playback.position_s == replay.playback.length_s)
+        await replay.until(lambda: bool(replay.app.model.run and replay.app.model.run.ended))
+        for key, before in zip(keys, live, strict=True):
+            await replay.press(key)
+            await replay.until(lambda: True)
+            assert replay.app.main.view.drawn == before
 
 
 async def test_only_a_replay_lists_its_keys(show: Show) -> None:

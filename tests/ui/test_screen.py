@@ -30,7 +30,8 @@ SESSIONS: dict[str, Callable[[], list[Batch]]] = {
 @pytest.mark.parametrize("session", SESSIONS)
 async def test_every_view_fits_every_size(show: Show, size: tuple[int, int], session: str) -> None:
     async with show(SESSIONS[session](), size) as shown:
-        for key in ("1", "2", "3", "right", "right", "5", "l", "1", "2", "end", "home", "l"):
+        keys = ("1", "2", "3", "right", "right", "4", *["right"] * 4, "5", "6", "l", "1", "2")
+        for key in (*keys, "end", "home", "l"):
             await shown.press(key)
             for line in shown.lines:
                 assert cell_len(line) <= size[0]
@@ -140,7 +141,7 @@ async def test_summary_has_every_table(show: Show) -> None:
 
 async def test_before_a_run_views_say_what_to_do(show: Show) -> None:
     async with show([[scripted.header(0)]], (80, 24)) as shown:
-        for key in ("2", "3", "5"):
+        for key in ("2", "3", "4", "5"):
             await shown.press(key)
             assert "No run yet" in shown.text
             assert "choose a workload and start it" in shown.text
@@ -280,7 +281,7 @@ async def test_hostile_names_are_shown_as_they_are(show: Show) -> None:
 async def test_ascii_leaves_nothing_else(show: Show) -> None:
     options = Options(ascii=True)
     async with show(scripted.hostile_session(), (120, 40), options=options) as shown:
-        for key in ("1", "2", "3", "5", "l", "h"):
+        for key in ("1", "2", "3", "4", "5", "6", "l", "h"):
             await shown.press(key)
             strips = shown.app.screen._compositor.render_strips()
             assert all(strip.text.isascii() for strip in strips)

@@ -102,8 +102,11 @@ class Help(Dialog[None]):
         if width < 128:
             return title + [row for block in blocks for row in block]
         half = (width - 2) // 2
-        left = [row for block in (*blocks[:2], *blocks[4:]) for row in block]
-        right = [row for block in blocks[2:4] for row in block]
+        lines = sum(map(len, blocks))
+        left: list[Row] = []
+        while blocks and 2 * (len(left) + len(blocks[0])) <= lines + 6:
+            left += blocks.pop(0)
+        right = [row for block in blocks for row in block]
         return title + beside([(left, half), (right, half)])
 
     def footer(self, width: int) -> list[Row]:

@@ -4,53 +4,40 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from textual.screen import Screen
-
-from gputui.ui.keys import does
+from gputui.ui.screens.replay import ReplayKeys
 from gputui.ui.source import Playback, Runner
 from gputui.ui.widgets.view import Model
 
 if TYPE_CHECKING:
     from gputui.analysis.processes import ProcessRow
     from gputui.sources.catalogue import Catalogue
-    from gputui.ui.app import GputuiApp
     from gputui.ui.screens.export import ExportRequest
     from gputui.ui.screens.workloads import StartRequest
 
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-class Commands(Screen[None]):
+class Commands(ReplayKeys):
     """What the main screen can be asked to do with the source and the files."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self._remembered: dict[str, dict[str, str]] = {}
         self._last_workload = ""
-
-    def draw(self) -> None:
-        """Show the newest state."""
-        raise NotImplementedError
-
-    def say(self, text: str, *, bad: bool = False) -> None:
-        """One line at the bottom until the next key."""
-        raise NotImplementedError
 
     async def action_view(self, name: str) -> None:
         """Show another view."""
         raise NotImplementedError
 
+    def exports_elsewhere(self) -> bool:
+        """Whether the view has something of its own to export, and asks for it."""
+        raise NotImplementedError
+
     def chosen_process(self) -> ProcessRow | None:
         """The process that is chosen in the view, if one is."""
         raise NotImplementedError
-
-    @property
-    def gputui(self) -> GputuiApp:
-        """The application."""
-        return cast("GputuiApp", self.app)
 
     # --- the source
 
@@ -75,39 +62,6 @@ class Commands(Screen[None]):
                 source.interval_s = shorter[-1]
             self.say(f"a sample every {source.interval_s:g} s")
         self.draw()
-
-    # --- a replay
-
-    @property
-    def replays(self) -> bool:
-        """Whether a recording is played."""
-        return isinstance(self.model.source, Playback)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Some keys have one meaning for a recording and another, or none, without."""
-        return does(action, self.replays) and super().check_action(action, parameters)
-
-    def action_replay_step(self, ticks: int) -> None:
-        """Halt, and go a sample on or back."""
-        if isinstance(self.model.source, Playback):
-            self.model.source.step(ticks)
-            self.model.paused = True
-            self.draw()
-
-    def action_replay_skip(self, seconds: int) -> None:
-        """Go on or back in time."""
-        if isinstance(self.model.source, Playback):
-            self.model.source.skip(seconds)
-
-    def action_replay_phase(self) -> None:
-        """Go to the next change of phase."""
-        if isinstance(self.model.source, Playback):
-            self.model.source.next_phase()
-
-    def action_replay_event(self) -> None:
-        """Go to the next start, exit or trouble."""
-        if isinstance(self.model.source, Playback):
-            self.model.source.next_event()
 
     # --- runs
 
@@ -204,18 +158,21 @@ class Commands(Screen[None]):
     # --- files, and the end
 
     def action_export(self) -> None:
-        """Export the summary."""
+        """Export the summary, or in Sessions the chosen recording."""
+        if self.exports_elsewhere():
+            return
         run = self.model.run
         if run is None:
             self.say("no run yet: nothing to export", bad=True)
             return
         from gputui.ui.screens.export import ExportDialog
+        from gputui.ui.widgets.recordings import recording_name
 
         journal = (
             self.model.source.recording.path if isinstance(self.model.source, Runner) else None
         )
         if journal is not None:
-            default = journal.with_name(f"{journal.stem}-run{run.started.run}")
+            default = journal.with_name(f"{recording_name(journal)}-run{run.started.run}")
         else:
             started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
             default = Path.cwd() / f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}"
@@ -228,8 +185,8 @@ class Commands(Screen[None]):
 
     def action_quit(self) -> None:
         """Quit, after a question while a run is active."""
-        run = self.model.run
-        if run is None or not run.is_active or not isinstance(self.model.source, Runner):
+        run = self.gputui.run_to_end
+        if run is None:
             self.gputui.quit_now()
             return
         from gputui.ui.screens.boxes import Question

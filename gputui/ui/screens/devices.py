@@ -29,6 +29,7 @@ class DevicesView(View):
     SORTS = True
     FILTERS = True
     CHARTS = True
+    PROCESSES = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from textual import events
 
+from gputui.export.kinds import SUFFIXES
 from gputui.ui.screens.dialog import Dialog, key_hints
 from gputui.ui.widgets.field import TextField
 from gputui.ui.widgets.lines import Row
 
-FORMATS = ("json", "csv", "md")
+FORMATS = ("json", "csv", "md", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +29,29 @@ class ExportDialog(Dialog[ExportRequest | None]):
 
     widest = 84
 
-    def __init__(self, default: Path) -> None:
+    def __init__(
+        self,
+        default: Path,
+        formats: Sequence[str] = FORMATS,
+        title: str = "Export the summary",
+    ) -> None:
+        """`default` is the path without its ending."""
         super().__init__()
+        self._formats = formats
+        self._title = title
         self._format = 0
-        self._stem = default
-        self._field = TextField.holding(str(default.with_name(f"{default.name}.json")))
+        self._field = TextField.holding(f"{default}{self._ending}")
         self._on_path = True
         self._error = ""
 
     def rows(self, width: int) -> list[Row]:
         """Two fields."""
         formats: list[tuple[str, str]] = [("format  ", "label")]
-        for number, name in enumerate(FORMATS):
+        for number, name in enumerate(self._formats):
             formats.append((f" {name} ", "tab-active" if number == self._format else "tab"))
         marks = ("  ", "› ") if self._on_path else ("› ", "  ")
         rows: list[Row] = [
-            (("Export the summary", "title"),),
+            ((self._title, "title"),),
             (),
             ((marks[0], "accent"), *formats),
             (),
@@ -83,12 +92,15 @@ class ExportDialog(Dialog[ExportRequest | None]):
         self.draw()
 
     def _choose(self, step: int) -> None:
-        before = f".{FORMATS[self._format]}"
-        self._format = (self._format + step) % len(FORMATS)
+        before = self._ending
+        self._format = (self._format + step) % len(self._formats)
         if self._field.text.endswith(before):
-            self._field = TextField.holding(
-                self._field.text.removesuffix(before) + f".{FORMATS[self._format]}"
-            )
+            self._field = TextField.holding(self._field.text.removesuffix(before) + self._ending)
+
+    @property
+    def _ending(self) -> str:
+        name = self._formats[self._format]
+        return f".{SUFFIXES.get(name, name)}"
 
     def _finish(self) -> None:
         text = self._field.text.strip()
@@ -96,4 +108,4 @@ class ExportDialog(Dialog[ExportRequest | None]):
             self._error = "a path is needed"
             self.draw()
             return
-        self.dismiss(ExportRequest(FORMATS[self._format], Path(text).expanduser()))
+        self.dismiss(ExportRequest(self._formats[self._format], Path(text).expanduser()))

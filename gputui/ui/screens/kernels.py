@@ -27,8 +27,7 @@ _SORTS = ("total", "count", "average", "median", "longest")
 class _Read:
     """The tables at one state of the run: the same figures are not read twice."""
 
-    run: int
-    updated_ns: int
+    revision: int
     table: int
     rows: tuple[TableRow, ...]
     sizes: dict[str, int]
@@ -164,8 +163,8 @@ class KernelsView(View):
 
     def _tables(self, run: Run) -> _Read:
         read = self._read
-        key = (run.started.run, run.updated_ns, self.table)
-        if read is not None and (read.run, read.updated_ns, read.table) == key:
+        key = (self.model.revision, self.table)
+        if read is not None and (read.revision, read.table) == key:
             return read
         sizes: dict[str, int] = {}
         categories: list[tuple[str, int, int, float]] = []

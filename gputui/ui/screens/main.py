@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -12,12 +14,13 @@ from textual.containers import Container
 from gputui.ui.keys import bindings
 from gputui.ui.messages import Called
 from gputui.ui.screens.commands import Commands
+from gputui.ui.screens.possible import possible
 from gputui.ui.widgets.bars import KeyBar, TopBar, hints
 from gputui.ui.widgets.field import TextField
 from gputui.ui.widgets.lines import ROLES
 from gputui.ui.widgets.log import LogPane
 from gputui.ui.widgets.table import Move
-from gputui.ui.widgets.view import Model, View, is_too_small
+from gputui.ui.widgets.view import Comparing, Model, View, is_too_small
 
 if TYPE_CHECKING:
     from gputui.analysis.processes import ProcessRow
@@ -27,7 +30,10 @@ _VIEWS = {
     "devices": ("gputui.ui.screens.devices", "DevicesView"),
     "phases": ("gputui.ui.screens.phases", "PhasesView"),
     "kernels": ("gputui.ui.screens.kernels", "KernelsView"),
+    "memory": ("gputui.ui.screens.memory", "MemoryView"),
     "summary": ("gputui.ui.screens.summary", "SummaryView"),
+    "sessions": ("gputui.ui.screens.sessions", "SessionsView"),
+    "compare": ("gputui.ui.screens.compare", "CompareView"),
 }
 
 _NO_PROCESSES = "processes are in Devices: 1 shows it"
@@ -73,7 +79,7 @@ class MainScreen(Commands):
             self.top.show([])
             self.bottom.show([])
             return
-        self.top.update(self.model, self.current)
+        self.top.update(self.model, self.view.LEADS_BACK_TO or self.current)
         if self.log_pane.display:
             self.log_pane.draw()
         self._draw_bottom()
@@ -168,10 +174,12 @@ class MainScreen(Commands):
         else:
             self.say("nothing to filter here: Devices, Phases and Kernels can be filtered")
 
-    def action_clear(self) -> None:
-        """Clear the filter; where there is none, follow what is now."""
+    async def action_clear(self) -> None:
+        """Clear the filter; where there is none, leave, or follow what is now."""
         if self.view.needle:
             self.view.needle = ""
+        elif self.view.LEADS_BACK_TO:
+            await self.action_view(self.view.LEADS_BACK_TO)
         else:
             self.view.follow()
         self.draw()
@@ -205,6 +213,11 @@ class MainScreen(Commands):
         """Read all charts at another moment."""
         self.view.step(columns)
 
+    def action_recording(self, what: str) -> None:
+        """Do something with a recording."""
+        if not self.view.on_recording(what):
+            self.say("recordings are in Sessions: 6 shows it")
+
     def action_log(self) -> None:
         """Show or hide the log."""
         self.log_pane.display = not self.log_pane.display
@@ -228,6 +241,26 @@ class MainScreen(Commands):
         self.app.push_screen(Help(replays=self.replays))
 
     # --- what the keys lead to
+
+    def show_run(self) -> None:
+        """Show the phases of what was just opened."""
+        self.run_worker(self.action_view("phases"))
+        self.call_after_refresh(self.draw)
+
+    def compare(self, paths: Sequence[Path]) -> None:
+        """Show recordings side by side."""
+
+        async def shown() -> None:
+            await self.action_view("compare")
+            view = self.view
+            if isinstance(view, Comparing):
+                view.compare(paths)
+
+        self.run_worker(shown())
+
+    def exports_elsewhere(self) -> bool:
+        """Whether the view exports something of its own."""
+        return self.view.export()
 
     def chosen_process(self) -> ProcessRow | None:
         """The one chosen in Devices."""
@@ -253,27 +286,7 @@ class MainScreen(Commands):
         elif self._message is not None:
             self.bottom.say(((f" {self._message[0]}", self._message[1]),))
         else:
-            self.bottom.update(hints(self._possible()))
-
-    def _possible(self) -> set[str]:
-        run = self.model.run
-        actions = {"pause", "help", "quit", "log"}
-        active = run is not None and run.is_active
-        if self.model.can_start:
-            actions.add("stop_run" if active else "workloads")
-        if run is not None:
-            actions.add("export")
-        if self.view.SORTS:
-            actions.add("sort")
-        if self.view.FILTERS:
-            actions.add("filter")
-        if self.view.CHARTS:
-            actions.add("zoom(1)")
-            if self.model.session.gpus:
-                actions |= {"processes", "tree"}
-            else:
-                actions -= {"sort", "filter"}
-        return actions
+            self.bottom.update(hints(possible(self.model, self.view)))
 
     def on_called(self, message: Called) -> None:
         """A thread has finished."""

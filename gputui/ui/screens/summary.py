@@ -8,6 +8,7 @@ from datetime import datetime
 from gputui.analysis.cost import cost_of
 from gputui.analysis.formats import count, duration, percent, quantity, size
 from gputui.analysis.insights import insights
+from gputui.analysis.metrics import metric_text
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.result_tables import own_tables
 from gputui.analysis.tables import (
@@ -20,7 +21,7 @@ from gputui.analysis.tables import (
 from gputui.session import Run, Session
 from gputui.ui.widgets.lines import Row, flow, heading, wrap
 from gputui.ui.widgets.result import MOST_ROWS, result_rows
-from gputui.ui.widgets.run import metric_text, problems, state
+from gputui.ui.widgets.run import problems, state
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.view import SCROLL_LINES, Model, View, panel
 
@@ -34,7 +35,7 @@ class SummaryView(View):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.top = 0
-        self._built: tuple[int, int, int, list[Row]] | None = None
+        self._built: tuple[int, int, list[Row]] | None = None
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The part of the summary that is in sight."""
@@ -46,10 +47,10 @@ class SummaryView(View):
             if self.model.can_start:
                 start.append((("w", "key"), ("  choose a workload and start it", "text")))
             return panel("No run yet", start, width, height)
-        key = (run.started.run, run.updated_ns, width)
-        if self._built is None or self._built[:3] != key:
+        key = (self.model.revision, width)
+        if self._built is None or self._built[:2] != key:
             self._built = (*key, summary_rows(self.model.session, run, width - 2))
-        everything = self._built[3]
+        everything = self._built[2]
         self.top = max(0, min(self.top, len(everything) - height + 1))
         if len(everything) <= height:
             return [((" ", "text"), *row) for row in everything]

@@ -6,23 +6,31 @@ from rich.cells import cell_len
 from textual import events
 
 from gputui.analysis.formats import duration
-from gputui.ui.keys import KEYS, Key
+from gputui.ui.keys import KEYS, REPLAY_KEYS, Key
 from gputui.ui.source import Playback
+from gputui.ui.times import clock_text
 from gputui.ui.widgets.lines import LineView, Row, Span, clip, fit, row_width
 from gputui.ui.widgets.run import eta_ns
 from gputui.ui.widgets.view import Model
 
 VIEWS = (
-    ("devices", "1", "Devices"),
-    ("phases", "2", "Phases"),
-    ("kernels", "3", "Kernels"),
-    ("summary", "5", "Summary"),
+    ("devices", "1", "Devices", "Dev"),
+    ("phases", "2", "Phases", "Phase"),
+    ("kernels", "3", "Kernels", "Kern"),
+    ("memory", "4", "Memory", "Mem"),
+    ("summary", "5", "Summary", "Sum"),
+    ("sessions", "6", "Sessions", "Sess"),
 )
+"""Name, key, title, and what is left of the title of a view that is not shown on a narrow terminal,
+so that there is room for what the run does."""
 
+_WIDE = 112
 
 _ORDER = (
+    *("go_home", "activate", "recording('mark')", "recording('compare')"),
     *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(1)"),
-    *("export", "help", "quit"),
+    *("export", "recording('rename')", "recording('delete')", "recording('folder')"),
+    *("replay_jump", "replay_phase", "replay_event", "help", "quit"),
 )
 """Of the key bar, from the left."""
 
@@ -56,8 +64,9 @@ class TopBar(Bar):
         spans: list[Span] = []
         places = []
         used = 0
-        for name, key, title in VIEWS:
-            text = f" {key} {title} "
+        is_wide = self.size.width >= _WIDE
+        for name, key, title, short in VIEWS:
+            text = f" {key} {title if is_wide or name == current else short} "
             spans.append((text, "tab-active" if name == current else "tab"))
             places.append((used, used + len(text), f"view('{name}')"))
             used += len(text)
@@ -73,6 +82,8 @@ def _state(model: Model, width: int) -> Row:
     parts: list[Row] = []
     if model.paused:
         parts.append(((" PAUSED ", "tab-active"),))
+    if model.visited:
+        parts.append(((f"{fit(model.visited, min(24, cell_len(model.visited)))}", "warn"),))
     if isinstance(model.source, Playback):
         parts.append(((_place(model.source), "label"),))
     run = model.run
@@ -103,15 +114,8 @@ def _state(model: Model, width: int) -> Row:
 
 def _place(playback: Playback) -> str:
     """Where a replay is, of how much (so far, while it is still being read), and its speed."""
-    more = "" if playback.is_read else "+"
-    return f"{_clock(playback.position_s)}/{_clock(playback.length_s)}{more} ×{playback.speed:g}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, tenths = divmod(int(max(0.0, seconds) * 10), 600)
-    hours, minutes = divmod(minutes, 60)
-    rest = f"{minutes:02d}:{tenths // 10:02d}" if hours else f"{minutes}:{tenths / 10:04.1f}"
-    return f"{hours}:{rest}" if hours else rest
+    place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
+    return f"{place}{'' if playback.is_read else '+'} ×{playback.speed:g}"
 
 
 class KeyBar(Bar):
@@ -142,5 +146,5 @@ class KeyBar(Bar):
 
 def hints(actions: set[str]) -> list[Key]:
     """The keys with a label whose action is among `actions`, in the order of the help."""
-    known = {key.action: key for key in KEYS if key.label}
+    known = {key.action: key for key in (*KEYS, *REPLAY_KEYS) if key.label}
     return [known[action] for action in _ORDER if action in actions]

@@ -33,7 +33,7 @@ def charts(gpu: Gpu) -> list[Chart]:
     result = [
         _share("SM active" if busy else "GPU utilization", "utilization", load, gpu, sample),
         _memory(gpu, sample, float(total) if total else None),
-        _bandwidth(gpu, sample),
+        bandwidth_chart(gpu, sample),
         Chart(
             (
                 ("Power", watts(sample.power_watts) + (f" of {watts(limit)}" if limit else "")),
@@ -86,7 +86,8 @@ def _memory(gpu: Gpu, sample: GpuSample, total: float | None) -> Chart:
     )
 
 
-def _bandwidth(gpu: Gpu, sample: GpuSample) -> Chart:
+def bandwidth_chart(gpu: Gpu, sample: GpuSample) -> Chart:
+    """How much of the memory's bandwidth is used."""
     moved = percent(sample.memory_bandwidth_percent)
     speed = sample.memory_bandwidth_bytes_per_s
     peak = gpu.facts.peak_memory_bandwidth_bytes_per_s

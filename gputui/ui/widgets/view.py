@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from textual import events
 from textual.geometry import Size
 
 from gputui.analysis.processes import ProcessRow
+from gputui.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
 from gputui.session import Run, Session
 from gputui.ui.source import Playback, Runner, Source
 from gputui.ui.widgets.lines import LineView, Row
@@ -17,6 +20,8 @@ from gputui.ui.widgets.table import Cursor, Move
 SCROLL_LINES = 3
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
 """A terminal smaller than this is asked to grow."""
+
+_OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
 
 
 @dataclass(slots=True)
@@ -28,6 +33,31 @@ class Model:
     readonly: bool = False
     failure: str = ""
     paused: bool = False
+    visited: str = ""
+    """The name of the recording that was opened from Sessions; "" at home."""
+    revision: int = 0
+    """Another number whenever the run may say something else: what views made of it is kept by
+    this. A run's own times do not tell: a jump in a recording comes to the same moment again."""
+
+    def apply(self, events: Iterable[AnyEvent]) -> None:
+        """Fold `events` in. Readings of the machine leave a run that ended as it was."""
+        events = tuple(events)
+        self.session.apply(events)
+        if (self.run is not None and self.run.is_active) or not all(
+            isinstance(event, _OF_THE_MACHINE) for event in events
+        ):
+            self.revision += 1
+
+    def show(self, session: Session) -> None:
+        """Go on from another state."""
+        self.session = session
+        self.revision += 1
+
+    def enter(self, source: Source | None, session: Session, visited: str) -> None:
+        """Show another source."""
+        self.source, self.visited = source, visited
+        self.failure, self.paused = "", False
+        self.show(session)
 
     @property
     def run(self) -> Run | None:
@@ -57,12 +87,25 @@ class Details:
     """Rows that take a while to find out: called in a thread."""
 
 
+@runtime_checkable
+class Comparing(Protocol):
+    """A view that puts recordings side by side."""
+
+    def compare(self, paths: Sequence[Path]) -> None:
+        """Read them, in a thread, and show what differs from the first."""
+        ...
+
+
 class View(LineView):
     """A whole view as rows. Subclasses say which rows; keys arrive as method calls."""
 
     SORTS = False
     FILTERS = False
     CHARTS = False
+    PROCESSES = False
+    RECORDINGS = False
+    LEADS_BACK_TO = ""
+    """The view that Escape goes to from here."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -133,6 +176,15 @@ class View(LineView):
 
     def step(self, columns: int) -> None:
         """Read all charts so many columns later."""
+
+    def on_recording(self, what: str) -> bool:
+        """Do something with the chosen recording; tells whether this view has any."""
+        del what
+        return False
+
+    def export(self) -> bool:
+        """Export what this view shows; False where that is the run."""
+        return False
 
     def toggle_libraries(self) -> bool:
         """Show or hide ranges of libraries; tells whether this view has any."""
