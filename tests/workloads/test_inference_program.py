@@ -27,7 +27,7 @@ def test_the_result_has_every_declared_figure(answered: Finished) -> None:
     assert document["parameters"] == {
         "size": "tiny", "model": "", "text": "", "batch": 2, "prompt": 8, "tokens": 6,
         "precision": "fp32", "attention": "auto", "compile": False, "graphs": False,
-        "device": "cpu", "seed": 0, "warmup": 3,
+        "device": "cpu", "seed": 0, "warmup": 3, "snapshot": False,
     }  # fmt: skip
     results = document["results"]
     assert set(results) == {figure.name for figure in INFERENCE.results}
