@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from gputui.events import (
     RangeDelta,
     RunMetrics,
 )
-from gputui.export.comparison import comparison_document
+from gputui.export.comparison import comparison_document, comparison_text
 from gputui.journal import JournalWriter
 from gputui.session import Session
 from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
@@ -321,3 +322,21 @@ def test_runs_of_one_file_are_compared_by_number(
     assert gputui([*words, *("--run", "1") * 3]) == 2
     assert gputui([*words, "--run", "1", "--run", "7"]) == 1
     assert "has no run 7; it has 1 (inference, " in capsys.readouterr().err
+
+
+def test_the_help_tells_conditions_that_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gputui(["compare", "--help"])
+    told = re.findall(r"^  '(.+?)'", capsys.readouterr().out, re.MULTILINE)
+    assert len(told) == 4
+    assert [Condition.parse(text).text for text in told] == told
+
+
+def test_bytes_of_a_metric_are_read_as_bytes() -> None:
+    one, two = (
+        [*events()[:-1], RunMetrics(time_ns=at(4), run=1, metrics={"peak_bytes": count})]
+        for count in (1 << 20, 3 << 20)
+    )
+    text = comparison_text(compared(one, two), "table")
+    [line] = [line for line in text.splitlines() if line.startswith("peak_bytes")]
+    assert line.split()[2:6] == ["1.00", "MiB", "3.00", "MiB"]

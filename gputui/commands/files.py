@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -43,11 +44,25 @@ def summary(arguments: list[str]) -> int:
     return 0
 
 
+_CONDITIONS = """\
+conditions: WHAT.FIGURE, or a metric's name; > or <; a limit
+  'decode.gpu_busy_ns>+5%'       grew by more than 5 % over the first run
+  'tokens_per_s<-3%'             shrank by more than 3 %
+  'decode.cpu_avg_ns>+200000'    grew by more than 200 µs: + or - without %
+  'gpu0.temperature_celsius>80'  is over 80, whatever it was: no sign
+WHAT is a phase's path (warmup/step) or its last part where that is the only one,
+a kernel's name or short name, or gpu0, gpu1, ...; `--format json` lists every
+figure. What the baseline has and a run has not fails its condition. Exit status:
+0 nothing failed, 1 a condition holds, 2 a condition cannot be understood."""
+
+
 def compare(arguments: list[str]) -> int:
     """`gputui compare`; the exit status."""
     parser = Parser(
         prog="gputui compare",
         description="What differs between runs, and whether it exceeds the spread between steps.",
+        epilog=_CONDITIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("baseline", metavar="FILE", help=FILE_HELP)
     parser.add_argument("others", metavar="FILE", nargs="+", help="compared with the first")
@@ -56,7 +71,7 @@ def compare(arguments: list[str]) -> int:
     )
     parser.add_argument(
         "--fail-if", dest="conditions", metavar="CONDITION", action="append", default=[],
-        help="exit 1 where this holds, as 'decode.gpu_busy_ns>+5%%'; may be repeated",
+        help="exit 1 where this holds of any run after the first; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--run", dest="runs", type=int, metavar="N", action="append", default=[],
