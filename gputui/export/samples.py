@@ -33,7 +33,8 @@ def export_openmetrics(name: str, number: int | None, out: Path | None) -> tuple
             "pip install 'gputui[prometheus]'"
         ) from None
     span = _span(name, number)
-    recording = open_recording(name, summed=True)
+    # Not summed: how far each phase was at each sample is what is asked for.
+    recording = open_recording(name)
     if out is None:
         write_openmetrics(sys.stdout, recording, span)
         return remarks(recording)

@@ -128,6 +128,22 @@ def test_openmetrics_is_a_series_that_its_own_parser_reads(h200_path: Path, tmp_
     assert decode[0][-1] == 63
 
 
+def test_phases_are_counted_up_to_each_sample(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path)
+    writer.write([header(gpu()), run_started(), attached(), defined(1, "step")])
+    for second in range(2, 8):
+        delta = CaptureDelta(
+            time_ns=at(second), process=1, ranges=(RangeDelta(range=1, cpu=times(5)),)
+        )
+        writer.write([delta, MachineSample(time_ns=at(second), host=HostSample())])
+    writer.write([run_ended()])
+    writer.close()
+    found = points(exported(path, "openmetrics", tmp_path / "x.om"))
+    [steps] = found["gputui_phase_instances_total"].values()
+    assert [value for _, value in steps] == [1, 2, 3, 4, 5, 6, 6]
+
+
 def test_openmetrics_of_a_session_without_a_run_goes_through_standard_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
