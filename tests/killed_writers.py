@@ -4,7 +4,7 @@
 
 Each writer is a child of this process that writes ticks and says on a pipe when each is committed;
 it is killed by SIGKILL at some moment. Prints "ok TIMES" when every file gave every committed tick
-back, otherwise what was lost.
+back, and the same session with its sums and without, otherwise what was lost.
 """
 
 from __future__ import annotations
@@ -15,21 +15,37 @@ import signal
 import sys
 from pathlib import Path
 
-from gputui.events import RunOutput
+from gputui.events import AnyEvent, CaptureDelta, Distribution, KernelDelta, RunOutput
 from gputui.journal import JournalError, JournalReader, JournalWriter
-from tests.events_for_tests import at, header, run_started
+from gputui.session import Session
+from tests.events_for_tests import at, attached, header, run_started
+from tests.sessions_for_tests import contents
 
 MOST_TICKS = 12
 
 
-def tick(number: int, size: int) -> RunOutput:
+CAPTURE = 0
+"""The size of a tick of captures instead of lines: of every few there is a sum."""
+
+BEGINNING: list[AnyEvent] = [header(), run_started(), attached()]
+
+
+def tick(number: int, size: int) -> AnyEvent:
+    time_ns = at(2 + number)
+    if size == CAPTURE:
+        time = Distribution(200, 5000 + number, 1.5, 1, 400, tuple(range(1, 30)))
+        kernels = tuple(
+            KernelDelta(process=1, range=0, kernel=kernel, device=0, time=time)
+            for kernel in range(600)
+        )
+        return CaptureDelta(time_ns=time_ns, process=1, kernels=kernels, records=number)
     lines = tuple(f"{number} {i} {number * i * 7919 % 65537:x}" for i in range(size))
-    return RunOutput(time_ns=at(2 + number), run=1, stream="stdout", lines=lines)
+    return RunOutput(time_ns=time_ns, run=1, stream="stdout", lines=lines)
 
 
 def write_until_killed(path: Path, size: int, report: int) -> None:
     writer = JournalWriter(path)
-    writer.write([header(), run_started()])
+    writer.write(BEGINNING)
     os.write(report, b".")
     for number in range(10_000):
         writer.write([tick(number, size)])
@@ -37,7 +53,7 @@ def write_until_killed(path: Path, size: int, report: int) -> None:
 
 
 def one_kill(path: Path, dice: random.Random) -> str | None:
-    wanted, size = dice.randrange(1, MOST_TICKS), dice.choice((1, 50, 5000))
+    wanted, size = dice.randrange(1, MOST_TICKS), dice.choice((CAPTURE, 1, 50, 5000))
     told, report = os.pipe()
     child = os.fork()
     if child == 0:
@@ -61,9 +77,14 @@ def one_kill(path: Path, dice: random.Random) -> str | None:
         events = list(JournalReader.open(path))
     except JournalError as error:
         return str(error)
-    expected = [header(), run_started(), *(tick(number, size) for number in range(committed - 1))]
+    expected = [*BEGINNING, *(tick(number, size) for number in range(committed - 1))]
     if events[: len(expected)] != expected:
-        return f"{path}: {committed} ticks were committed, {len(events) - 1} can be read"
+        return f"{path}: {committed} ticks were committed, {len(events) - 2} can be read"
+    whole, summed = Session(), Session()
+    whole.apply(events)
+    summed.apply(JournalReader.open(path, summed=True))
+    if contents(whole) != contents(summed):
+        return f"{path}: with its sums it is another session"
     path.unlink()
     return None
 
