@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import msgspec
+
 from gputui.events import Distribution
 
 EXACT_VALUES = 4096
@@ -24,6 +26,10 @@ GAMMA = 1.018
 # A value is at most (γ − 1)/(γ + 1) = 0.9 % from its bucket's middle; rounding the middle to an
 # integer adds at most 0.05 % where buckets begin.
 LOG_GAMMA = math.log(GAMMA)
+
+
+_pack = msgspec.msgpack.Encoder()
+_unpack = msgspec.msgpack.Decoder()
 
 
 def bucket_middle(value: int) -> int:
@@ -59,6 +65,35 @@ class Accumulator:
         self.exact = True
         self._squares = 0.0
         self._values: dict[int, int] = {}
+
+    def packed(self) -> bytes:
+        """All of it in few bytes. Raises OverflowError where a number takes more than 64 bits."""
+        return _pack.encode(
+            (
+                self.count,
+                self.total,
+                self.minimum,
+                self.maximum,
+                self.exact,
+                self._squares,
+                self._values,
+            )
+        )
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Accumulator:
+        """What `packed` gave the bytes of."""
+        result = cls()
+        (
+            result.count,
+            result.total,
+            result.minimum,
+            result.maximum,
+            result.exact,
+            result._squares,
+            result._values,
+        ) = _unpack.decode(data)
+        return result
 
     @classmethod
     def of(cls, parts: Iterable[Distribution | Accumulator]) -> Accumulator:

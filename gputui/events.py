@@ -38,8 +38,11 @@ Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """Any other whole number: Python's have no end, but what is computed with them has."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of an event. Fields at their default are left out of the journal."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A part of an event. Fields at their default are left out of the journal.
+
+    What cannot change cannot refer to itself: the collector need not look through it (`gc`).
+    """
 
 
 class Event(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
@@ -477,7 +480,7 @@ class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
     dynamic_shared_bytes: Amount = 0
 
 
-class Distribution(msgspec.Struct, frozen=True, array_like=True):
+class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Durations (ns) or sizes (bytes) as a mergeable sum.
 
     `squares` is Σ(x − mean)². `values` are the different values in order: the values themselves
@@ -495,7 +498,7 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
     exact: bool = True
 
 
-class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """What closed in one range node since the last delta.
 
     `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one
@@ -517,7 +520,7 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     children: Amount = 0
 
 
-class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Kernels of one name that finished, by the innermost range that launched them.
 
     `range` 0 is outside every range. `inherited` tells that the launching thread had no range
@@ -537,7 +540,7 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     repeats: Amount = 0
 
 
-class RangeKernels(msgspec.Struct, frozen=True, array_like=True):
+class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How many instances of a range launched a kernel that they had not launched before, in
     themselves or in a range inside. So many of them had launched one of the same base name, as in
     nsys's `:base`."""
@@ -548,14 +551,14 @@ class RangeKernels(msgspec.Struct, frozen=True, array_like=True):
     base_repeats: Amount = 0
 
 
-class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True):
+class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How many kernels of one launch shape finished."""
 
     shape: Integer
     launches: Amount
 
 
-class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Launches of one kernel by one call, from the call to the kernel's end.
 
     `call` is the time in the CUDA call, `queue` from its return to the kernel's start where that
@@ -574,7 +577,7 @@ class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     kernel_time: Distribution
 
 
-class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Copies and memsets that finished. `operation` is nsys's name of the kind."""
 
     process: Integer
@@ -588,7 +591,7 @@ class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like
     size: Distribution
 
 
-class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """CUDA calls that returned, by name and by innermost range of the calling thread."""
 
     process: Integer
@@ -598,7 +601,7 @@ class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     time: Distribution
 
 
-class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Time in which at least one captured operation ran on a device, and their count.
 
     `first_start_ns` and `last_end_ns` span the operations of this delta. `idle` are the gaps in
@@ -616,7 +619,7 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     overlap_ns: Amount = 0
 
 
-class StreamDelta(msgspec.Struct, frozen=True, array_like=True):
+class StreamDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What ran on one stream. Values of its distributions are buckets, within 5 %.
 
     `latency` is from a launch call's start to the start of the first kernel that it launched,
@@ -636,7 +639,7 @@ class StreamDelta(msgspec.Struct, frozen=True, array_like=True):
 OTHER_STREAMS = -1
 
 
-class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True):
+class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Launch calls of one thread; `interval` is from one's start to the next's, within 5 %."""
 
     thread: Integer
@@ -644,7 +647,7 @@ class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True):
     interval: Distribution | None = None
 
 
-class IdleRange(msgspec.Struct, frozen=True, array_like=True):
+class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Time in which a device idled while `range` was the innermost one open on the thread that
     launched what came next; 0 is outside every range."""
 
@@ -653,7 +656,7 @@ class IdleRange(msgspec.Struct, frozen=True, array_like=True):
     idle_ns: Amount
 
 
-class OpenRange(msgspec.Struct, frozen=True, array_like=True):
+class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range that is open now, and since when."""
 
     range: Integer
@@ -714,7 +717,7 @@ class Mark(Event, frozen=True, kw_only=True, tag="mark"):
     name: str
 
 
-class StepSpan(msgspec.Struct, frozen=True, array_like=True):
+class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One span of a step's timeline, relative to its start. `lane` is "cpu" or "gpu".
 
     On the "gpu" lane a span is a stretch of GPU work launched by `range`.

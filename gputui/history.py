@@ -35,15 +35,19 @@ class Stretches:
             self._start_ns = start_ns
             self._first_ns = time_ns
         self._last_ns = time_ns
+        known = self._open
         for name, value in values.items():
-            sums = self._open.get(name)
-            if sums is None:
-                self._open[name] = [value, value, value, 1]
-            else:
-                sums[0] = min(sums[0], value)
-                sums[2] = max(sums[2], value)
-                sums[1] += value
-                sums[3] += 1
+            if name not in known:
+                known[name] = [value, value, value, 1]
+                continue
+            sums = known[name]
+            # Comparisons, not min and max: this runs for every figure of every sample.
+            if value < sums[0]:
+                sums[0] = value
+            elif value > sums[2]:
+                sums[2] = value
+            sums[1] += value
+            sums[3] += 1
 
     @property
     def end_ns(self) -> int:

@@ -1,4 +1,4 @@
-"""Independent copies of a session: what changes is copied, what never does is shared."""
+"""Sessions as they were at some moment: what changes is copied, what never does is shared."""
 
 from __future__ import annotations
 
@@ -6,17 +6,33 @@ from collections import deque
 from copy import copy as shallow_copy
 from typing import Any
 
+from gputui.distributions import Accumulator
+from gputui.events import Distribution
 from gputui.session import Session
 
 _SHARED = (str, int, float, bool, bytes, tuple, frozenset, type(None))
 
 
-def clone(session: Session) -> Session:
-    """A session that goes its own way from here on.
+class State:
+    """A session as it was, from which others can go on.
 
     Events and other frozen records are shared; containers and objects that grow are copied once,
-    however many point at them.
+    however many point at them. Distributions, which are most of a session, are kept packed.
     """
+
+    def __init__(self, session: Session) -> None:
+        self._frozen = _copy(session)
+
+    def session(self) -> Session:
+        """One that goes its own way from here on."""
+        return _copy(self._frozen)
+
+    def drop(self) -> None:
+        """Let go of it. A session refers to itself; what is frozen no collector would free."""
+        vars(self._frozen).clear()
+
+
+def _copy(session: Session) -> Session:
     copy = Session()
     known: dict[int, Any] = {id(session): copy}
     for name, value in vars(session).items():
@@ -26,11 +42,19 @@ def clone(session: Session) -> Session:
 
 def _copied(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, _SHARED):
-        return value
+        # A session has no bytes, and below no distribution, of its own.
+        return Accumulator.unpacked(value) if type(value) is bytes else value
     found = known.get(id(value))
     if found is not None:
         return found
     kind: Any = type(value)
+    if kind is Accumulator:
+        try:
+            return value.packed()
+        except OverflowError:  # of figures that no machine has
+            return value.freeze()
+    if kind is Distribution:
+        return Accumulator.of((value,))
     if kind is dict:
         result: dict[Any, Any] = {}
         known[id(value)] = result

@@ -28,7 +28,7 @@ from gputui.events import (
     RunProgress,
     RunStarted,
 )
-from gputui.playback.clone import clone
+from gputui.playback.clone import State
 from gputui.session import Session
 from gputui.sources.recordings import Recording
 
@@ -72,7 +72,7 @@ class Index:
         self._times = array("q")
         self._offsets = array("Q", [0])
         self._spacing = FIRST_SPACING
-        self._snapshots: list[tuple[int, Session]] = []
+        self._snapshots: list[tuple[int, State]] = []
         self._session = Session()
         self._notes = _Notes()
         self.moments: list[Moment] = []
@@ -147,9 +147,9 @@ class Index:
         """A session of its own into which the first `number` events are folded."""
         with self._changed:
             place = bisect_right([at for at, _ in self._snapshots], number) - 1
-            at, base = self._snapshots[place] if place >= 0 else (0, Session())
+            at, state = self._snapshots[place] if place >= 0 else (0, None)
             # Within the lock: a state that is let go of is emptied.
-            session = clone(base)
+            session = state.session() if state is not None else Session()
         if number > at:
             session.apply(self.events(at, number))
         return session
@@ -172,16 +172,15 @@ class Index:
             self._changed.notify_all()
 
     def _keep(self, number: int) -> None:
-        self._snapshots.append((number, clone(self._session)))
+        self._snapshots.append((number, State(self._session)))
         if len(self._snapshots) > SNAPSHOTS:
             self._spacing *= 2
             kept = []
-            for at, session in self._snapshots:
+            for at, state in self._snapshots:
                 if at % self._spacing == 0:
-                    kept.append((at, session))
+                    kept.append((at, state))
                 else:
-                    # A session refers to itself; what is frozen no collector would free.
-                    vars(session).clear()
+                    state.drop()
             self._snapshots = kept
         # States are kept for good, and are millions of objects: a full collection would look
         # through them for a third of a second, in the midst of a jump.

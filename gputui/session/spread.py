@@ -29,8 +29,12 @@ class Spread(msgspec.Struct):
 
     def add(self, value: float) -> None:
         """Count one more value."""
-        self.minimum = min(self.minimum, value) if self.count else value
-        self.maximum = max(self.maximum, value) if self.count else value
+        if not self.count:
+            self.minimum = self.maximum = value
+        elif value < self.minimum:
+            self.minimum = value
+        elif value > self.maximum:
+            self.maximum = value
         self.count += 1
         self.total += value
 

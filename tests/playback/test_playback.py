@@ -12,18 +12,22 @@ import pytest
 from gputui.analysis.summary import summary_document
 from gputui.events import (
     AnyEvent,
+    CaptureDelta,
+    Distribution,
     GpuSample,
     HostSample,
     MachineSample,
+    RangeDelta,
     RunEnded,
     RunProgress,
 )
 from gputui.journal import JournalReader, JournalWriter
 from gputui.playback import Playback
-from gputui.playback.clone import clone
+from gputui.playback.clone import State
 from gputui.playback.index import Index
 from gputui.session import Session
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
+from tests.sessions_for_tests import contents
 from tests.sources.nsys_for_tests import Export
 
 LONG_S = 30.0
@@ -262,7 +266,7 @@ def test_states_that_were_thinned_out_are_folded_again(
 def test_a_copy_goes_its_own_way() -> None:
     session = Session()
     session.apply([header(gpu()), run_started()])
-    copy = clone(session)
+    copy = State(session).session()
     session.apply([sample(2, 5.0), run_ended()])
     assert copy.samples == 0
     assert copy.run is not None
@@ -272,6 +276,18 @@ def test_a_copy_goes_its_own_way() -> None:
     reading = session.gpus[0].sample
     assert reading is not None
     assert reading.power_watts == 5.0
+
+
+@pytest.mark.parametrize("total", [8, 2**63 - 1])
+def test_a_copy_has_all_that_the_session_has(h200_path: Path, total: int) -> None:
+    session = Session()
+    session.apply(JournalReader.open(h200_path))
+    large = Distribution(2, total, 0.5, 3, 5, (3, 2))
+    ranges = (RangeDelta(range=1, cpu=large), RangeDelta(range=1, cpu=large))
+    session.apply([CaptureDelta(time_ns=session.time_ns, process=1, ranges=ranges)] * 3)
+    state = State(session)
+    for _ in range(2):
+        assert contents(state.session()) == contents(session)
 
 
 def test_what_is_replayed_is_what_was_recorded(h200_path: Path, tmp_path: Path) -> None:
