@@ -65,8 +65,8 @@ def deltas(draw: st.DrawFn) -> CaptureDelta:
             RangeDelta(range=number(process, 1), projected=draw(values), levels=1),
         ) if 0 in some else (),
         kernels=(
-            KernelDelta(process=process, range=node, kernel=draw(st.integers(1, 2)), device=0, repeats=1,
-                        inherited=draw(st.booleans()), time=draw(values)),
+            KernelDelta(process=process, range=node, kernel=draw(st.integers(1, 2)), device=0,
+                        inherited=draw(st.booleans()), time=draw(values), repeats=1),
         ) if 1 in some else (),
         kernels_beside=(
             KernelDelta(process=process, range=node, kernel=1, device=0, time=draw(values)),
