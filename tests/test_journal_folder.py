@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from gputui.events import AnyEvent, RunOutput
+from gputui.events import AnyEvent, HostSample, MachineSample, RunOutput
 from gputui.journal import JournalError, JournalWriter
 from gputui.journal.folder import delete, describe, recordings, rename
 from gputui.journal.places import trace_path
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
 
-def record(path: Path, outputs: int = 3, ended: bool = True) -> Path:
+def record(
+    path: Path, outputs: int = 3, ended: bool = True, after: Sequence[AnyEvent] = ()
+) -> Path:
     events: list[AnyEvent] = [header(gpu()), run_started()]
     events += [
         RunOutput(time_ns=at(2), run=1, stream="stdout", lines=(f"line {i} " + "y" * 60,))
         for i in range(outputs)
     ]
     writer = JournalWriter(path)
-    writer.write([*events, *([run_ended(exit_code=3)] if ended else [])])
+    writer.write([*events, *([run_ended(exit_code=3)] if ended else []), *after])
     writer.close()
     return path
 
@@ -41,6 +44,28 @@ def test_a_recording_is_described_by_its_beginning_and_its_end(
 
 def test_a_run_whose_end_is_missing_says_so(tmp_path: Path) -> None:
     assert describe(record(tmp_path / "x.gputui", ended=False)).result == "no end was recorded"
+
+
+def samples(count: int) -> list[AnyEvent]:
+    return [MachineSample(time_ns=at(10 + i), host=HostSample()) for i in range(count)]
+
+
+@pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz", ".gputui.zst"])
+@pytest.mark.parametrize("later", [10, 9000])
+def test_the_screen_goes_on_recording_after_a_run_has_ended(
+    tmp_path: Path, suffix: str, later: int
+) -> None:
+    path = record(tmp_path / f"x{suffix}", after=samples(later))
+    entry = describe(path)
+    assert (entry.result, entry.succeeded) == ("ended with status 3", False)
+    assert entry.length_ns == (9 + later) * 1_000_000_000
+
+
+@pytest.mark.parametrize("later", [10, 9000])
+def test_a_second_run_without_an_end_is_not_taken_for_the_first(tmp_path: Path, later: int) -> None:
+    after = [run_started(2), *samples(later)]
+    entry = describe(record(tmp_path / "x.gputui", after=after))
+    assert (entry.result, entry.succeeded) == ("no end was recorded", None)
 
 
 def test_the_newest_comes_first_and_what_cannot_be_opened_says_why(tmp_path: Path) -> None:

@@ -5,26 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections import deque
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-import msgspec
-
-from gputui.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.journal.errors import JournalError, reason
+from gputui.journal.glimpse import glimpse
 from gputui.journal.places import SUFFIXES, snapshots, trace_path
-from gputui.journal.reader import JournalReader, decode
-
-FIRST_EVENTS = 2000
-"""Events at the beginning in which a recording's run is looked for."""
-
-TAIL_BYTES = 256 << 10
-"""Bytes at the end of a plain recording in which its end is looked for."""
-
-WHOLE_BYTES = 4 << 20
-"""A compressed recording is read to its end up to this size: its end cannot be jumped to."""
+from gputui.journal.reader import JournalReader
 
 MOST = 1000
 """Recordings of a folder that are listed, the newest."""
@@ -101,18 +88,11 @@ def describe(path: Path) -> Entry:
     except JournalError as error:
         return Entry(path, facts.st_size, facts.st_mtime_ns, problem=str(error))
     header = reader.header
-    is_plain = path.suffix == ".gputui"
-    with contextlib.closing(iter(reader)) as events:
-        first = list(islice(events, FIRST_EVENTS))
-        whole = len(first) < FIRST_EVENTS
-        last = first[-200:]
-        if not whole and not is_plain and facts.st_size <= WHOLE_BYTES:
-            last, whole = list(deque(events, 200)) or last, True
-    if not whole and is_plain:
-        last, whole = _tail(path), True
-    started = next((event for event in first if isinstance(event, RunStarted)), None)
-    ended = next((event for event in reversed(last) if isinstance(event, RunEnded)), None)
-    newest = max((event.time_ns for event in last), default=header.time_ns)
+    with contextlib.closing(reader):
+        seen = glimpse(path, reader, facts.st_size)
+    result = None
+    if seen.started is not None and seen.knows_end:
+        result = seen.ended.reason if seen.ended else "no end was recorded"
     quiet_s = time.time() - facts.st_mtime
     return Entry(
         path=path,
@@ -120,11 +100,11 @@ def describe(path: Path) -> Entry:
         started_ns=header.time_ns,
         hostname=header.host.hostname,
         gpus=tuple(gpu.name for gpu in header.gpus),
-        kind=started.kind if started else None,
-        name=started.name if started else None,
-        length_ns=max(0, newest - header.time_ns) if whole else None,
-        result=(ended.reason if ended else "no end was recorded") if whole and started else None,
-        succeeded=ended.exit_code == 0 if ended else None,
+        kind=seen.started.kind if seen.started else None,
+        name=seen.started.name if seen.started else None,
+        length_ns=None if seen.newest_ns is None else max(0, seen.newest_ns - header.time_ns),
+        result=result,
+        succeeded=seen.ended.exit_code == 0 if result and seen.ended else None,
         is_written=-1 < quiet_s < _QUIET_S + _QUIET_INTERVALS * header.interval_s,
         has_trace=trace_path(path).exists(),
     )
@@ -164,23 +144,3 @@ def delete(path: Path) -> None:
             file.unlink(missing_ok=file != path)
         except OSError as error:
             raise JournalError(f"cannot remove {file}: {reason(error)}") from None
-
-
-def _tail(path: Path) -> list[AnyEvent]:
-    """Events at the end of a plain recording; what does not read as one is passed over."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read(TAIL_BYTES).split(b"\n")
-    except OSError:
-        return []
-    events: list[AnyEvent] = []
-    for line in lines[1:]:
-        try:
-            event = decode(line)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError):
-            continue
-        if not isinstance(event, Header):
-            events.append(event)
-    return events
