@@ -224,6 +224,8 @@ def _meet(pid: int) -> _Known:
 def _command(process: psutil.Process) -> str:
     try:
         command = " ".join(process.cmdline()) or process.name()
+    except psutil.ZombieProcess:
+        command = f"{process.name()} <defunct>"  # as ps has it: it ended, and nobody waited for it
     except psutil.AccessDenied:
         command = process.name()
     # A script given with -c has line ends; they are no more than spaces in one line.

@@ -127,6 +127,20 @@ def test_a_process_goes_by_what_it_calls_itself_now() -> None:
     assert before[0].start_time_ns == after[0].start_time_ns
 
 
+def test_a_process_that_ended_and_still_holds_the_gpu_keeps_its_name() -> None:
+    """Until its parent waits for it; the driver may be giving its memory back meanwhile."""
+    table = ProcessTable(verify=False)
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        processes, reasons = table.update([(0, reading(GpuProcess(process.pid, 7)))])
+    assert processes is not None
+    assert (processes[0].command or "").startswith("python")
+    assert (processes[0].command or "").endswith(" <defunct>")
+    assert processes[0].user == psutil.Process().username()
+    assert processes[0].start_time_ns is not None
+    assert "processes.command" not in reasons
+
+
 def test_reasons_name_the_gpus_they_hold_for() -> None:
     fine = reading()
     broken = DeviceReading(GpuSample(index=1), {}, None, None, {"processes": "not supported"})
