@@ -87,6 +87,20 @@ def test_groups_are_told_apart() -> None:
     assert found[1].values == (10, 10, 10)
 
 
+@pytest.mark.parametrize(("different", "exact"), [(256, True), (257, False)])
+def test_a_group_travels_in_buckets_once_it_has_too_many_values(
+    different: int, exact: bool
+) -> None:
+    many = np.arange(different, dtype=np.int64) * 100_003
+    few = np.array([5, 5, 123_456_789], np.int64)
+    keys = np.repeat(np.array([1, 2], np.int64), [len(few), different])
+    _, (small, large) = distributions(keys, np.concatenate((few, many)))
+    assert (small.exact, small.values) == (True, (5, -2, 123_456_784))  # whatever the others are
+    assert large.exact is exact
+    kept = set(np.cumsum([step for step in large.values if step >= 0]).tolist())
+    assert kept == {bucket_middle(int(value)) if not exact else int(value) for value in many}
+
+
 def test_no_values_give_no_groups() -> None:
     names, found = distributions(np.empty(0, np.int64), np.empty(0, np.int64))
     assert not len(names)

@@ -238,6 +238,44 @@ def test_a_run_goes_through_its_stages() -> None:
     ]
 
 
+def test_a_stage_lasts_from_the_first_word_of_it() -> None:
+    def progress(seconds: float, stage: str) -> RunProgress:
+        return RunProgress(time_ns=at(seconds), run=1, stage=stage, done=1, total=4, unit="")
+
+    session = folded(header(), run_started())
+    assert session.run is not None
+    since = [session.run.stage_started_ns]
+    for seconds, stage in ((2, "load"), (3, "load"), (4, "decode"), (5, "decode")):
+        session.apply([progress(seconds, stage)])
+        since.append(session.run.stage_started_ns)
+    assert since == [at(1), at(2), at(2), at(4), at(4)]
+
+
+def test_why_nothing_is_captured_is_said_in_the_log() -> None:
+    why = "no capture library"
+    started = msgspec.structs.replace(run_started(), capture_unavailable_reason=why)
+    session = folded(header(), started)
+    assert session.run is not None
+    assert [(line.stream, line.text) for line in session.run.log] == [("gputui", why)]
+    assert session.run.log_lines == 1
+
+
+def test_a_process_is_said_again_once_it_has_cuda() -> None:
+    first = msgspec.structs.replace(attached(), cuda_status="none")
+    session = folded(header(), run_started(), first, attached())
+    assert session.run is not None
+    assert [process.attached.cuda_status for process in session.run.processes.values()] == [
+        "tracing"
+    ]
+
+
+def test_events_of_runs_that_are_not_known_are_counted() -> None:
+    session = folded(header(), run_ended(7), attached(run=8), ProcessDetached(
+        time_ns=at(3), process=5, clean=True))  # fmt: skip
+    assert session.unknown_references == 3
+    assert session.run is None
+
+
 def test_a_run_that_says_nothing_grows_older_with_the_samples() -> None:
     session = folded(header(gpu()), run_started(), sample(5))
     assert session.run is not None
