@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -14,10 +15,14 @@ DATA = Path(__file__).parent / "data"
 
 
 def pytest_configure() -> None:
-    """Started in the background or by nohup, signals are ignored, which children would inherit.
+    """Takes from this process what the tests' children would inherit of who runs them.
 
-    A handler that does nothing keeps them from this process and is not inherited.
+    Started in the background or by nohup, signals are ignored: a handler that does nothing keeps
+    them from this process and is not inherited. Settings of the developer's own are forgotten.
     """
+    ours = [name for name in os.environ if name.startswith("GPUTUI_")]
+    for name in ("NO_COLOR", "CUDA_VISIBLE_DEVICES", *ours):
+        os.environ.pop(name, None)
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
@@ -28,8 +33,6 @@ def private_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test reads or writes the developer's own settings and recordings."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg-data"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg-config"))
-    for name in ("NO_COLOR", "GPUTUI_INTERVAL", "GPUTUI_THEME", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -65,10 +65,11 @@ def test_samples_are_kept_newest_and_as_a_bounded_history() -> None:
 
 def test_a_clock_that_is_set_back_makes_no_figure_old() -> None:
     session = folded(header(gpu()), sample(7200, power_watts=1.0), sample(3600, power_watts=2.0))
-    assert session.time_ns == session.gpus[0].sample_ns == at(3600)
-    # What a program did is told later than the machine, and takes no time back.
+    assert session.now_ns == session.gpus[0].sample_ns == at(3600)
     session.apply([run_started(), sample(3601)])
-    assert session.time_ns == at(3601)
+    assert session.now_ns == at(3601)
+    session.apply([sample(7200), RunMetrics(time_ns=at(7201), run=1, metrics={})])
+    assert session.now_ns == at(7201)
 
 
 def test_what_the_machine_tells_is_found_where_views_look() -> None:

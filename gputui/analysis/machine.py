@@ -25,7 +25,7 @@ def machine_document(session: Session) -> dict[str, Any]:
     }
     return {
         "schema": SCHEMA_VERSION,
-        "time": moment(session.time_ns),
+        "time": moment(session.now_ns),
         "host": facts | versions | _fields(host) | {"unavailable": dict(session.host_unavailable)},
         "gpu_unavailable_reason": header.gpu_unavailable_reason if header else None,
         "gpus": [_gpu(gpu) for _, gpu in sorted(session.gpus.items())],
@@ -67,7 +67,7 @@ def machine_lines(session: Session) -> list[str]:
         return []
     driver = f"driver {header.driver_version}" if header.driver_version else "no driver"
     cuda = f"  CUDA {header.cuda_driver_version}" if header.cuda_driver_version else ""
-    time = moment(session.time_ns).replace("T", " ")[:19]
+    time = moment(session.now_ns).replace("T", " ")[:19]
     lines = [f"{time}  {header.host.hostname}  {header.host.system}  {driver}{cuda}"]
     if host:
         load = formats.MISSING if host.load_1m is None else f"{host.load_1m:.2f}"

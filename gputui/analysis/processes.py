@@ -103,7 +103,7 @@ def process_rows(session: Session) -> list[ProcessRow]:
     grouped: dict[tuple[int, int | None], list[ProcessSample]] = {}
     for sample in session.processes:
         grouped.setdefault((sample.pid, sample.start_time_ns), []).append(sample)
-    rows = [_row(samples, session.time_ns, ours) for samples in grouped.values()]
+    rows = [_row(samples, session.now_ns, ours) for samples in grouped.values()]
     listed = {row.pid for row in rows}
     for pid, (run, rank, command) in ours.items():
         if pid not in listed:
@@ -113,7 +113,7 @@ def process_rows(session: Session) -> list[ProcessRow]:
 
 def launcher_rows(session: Session) -> list[ProcessRow]:
     """A row for each ancestor of a process on a GPU."""
-    return [_launcher(one, session.time_ns) for one in session.launchers]
+    return [_launcher(one, session.now_ns) for one in session.launchers]
 
 
 def sort_rows(

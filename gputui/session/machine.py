@@ -33,11 +33,9 @@ def header(session: Session, event: Header) -> None:
 
 def sample(session: Session, event: MachineSample) -> None:
     """One tick: the newest figures, the histories, and the spreads of a run that is active."""
-    if session.host_history and event.time_ns < session.host_history[-1][0]:
-        # The clock was set back: by the time before, every figure would look old until it is
-        # reached again.
-        session.time_ns = event.time_ns
     session.samples += 1
+    session.sampled_ns = event.time_ns
+    session.latest_sample_ns = max(session.latest_sample_ns, event.time_ns)
     session.host = event.host
     session.host_history.append((event.time_ns, event.host))
     session.host_long_history.add(event.time_ns, event.host)

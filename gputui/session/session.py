@@ -32,6 +32,10 @@ class Session:
     def __init__(self) -> None:
         self.header: Header | None = None
         self.time_ns = 0
+        """The latest moment that any event told of."""
+        self.sampled_ns = 0
+        """When the newest sample was taken, by the clock as it was then."""
+        self.latest_sample_ns = 0
         self.gpus: dict[int, Gpu] = {}
         self.host: HostSample | None = None
         self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
@@ -54,6 +58,12 @@ class Session:
     def run(self) -> Run | None:
         """The newest run, None before the first."""
         return next(reversed(self.runs.values()), None)
+
+    @property
+    def now_ns(self) -> int:
+        """The moment that ages are counted to: the latest, or, once the clock was set back, the
+        newest sample's, by which nothing looks old until the latest is reached again."""
+        return self.sampled_ns if self.sampled_ns < self.latest_sample_ns else self.time_ns
 
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold `events` in, in order."""

@@ -290,6 +290,10 @@ def test_the_machine_before_anything_was_read() -> None:
 
 
 def test_the_machine_in_lines(session: Session) -> None:
+    back = MachineSample(time_ns=at(1), host=HostSample(), gpus=())
+    again = Session()
+    again.apply([*EVENTS, back])
+    assert machine_document(again)["time"] == "2023-11-14T22:13:21.000+00:00"  # set back
     first, second = machine_lines(session)
     assert first == "2023-11-14 22:13:29  testhost  TestOS 1  driver 580.1  CUDA 13.0"
     assert second.startswith("CPU 25 % of 4 cores, load 1.50, memory 2.00")

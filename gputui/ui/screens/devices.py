@@ -96,7 +96,7 @@ class DevicesView(View):
             )
         if session.gpus:
             gpu = self._chosen_gpu()
-            rows = detail_rows(gpu, session.time_ns, self.model.interval_s)
+            rows = detail_rows(gpu, session.now_ns, self.model.interval_s)
             return Details(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows)
         return Details("Host", host_details(session)) if session.header else None
 
@@ -163,7 +163,7 @@ class DevicesView(View):
         return gpus[self.chosen]
 
     def _card(self, gpu: Gpu, width: int, height: int) -> list[Row]:
-        interval_s, now_ns = self.model.interval_s, self.model.session.time_ns
+        interval_s, now_ns = self.model.interval_s, self.model.session.now_ns
         several = len(self.model.session.gpus) > 1
         return cards.card_rows(
             gpu,
@@ -203,7 +203,7 @@ class DevicesView(View):
         if len(gpus) > room:
             first = max(0, min(self.chosen - room // 2, len(gpus) - room))
             shown = gpus[first : first + room]
-        now_ns = self.model.session.time_ns
+        now_ns = self.model.session.now_ns
         rows = table_rows(
             cards.list_columns(self.model.interval_s, 18, now_ns, self.look),
             shown,
