@@ -23,6 +23,7 @@ from gputui.ui.screens.devices import DevicesView
 from tests.ui import scripted
 
 TICKS = 60
+VIEWS = tuple((key,) for key in "123456")
 SETTLE = 400
 DAY_S, EVERY_S = 86_400, 15
 """Charts over 24 hours are full before the first measurement."""
@@ -65,7 +66,17 @@ async def main(width: int, height: int, gpus: int) -> None:
         source.give(run[:2])
         batches = iter(run[2:])
         tick = SETTLE
-        for keys in (("1",), ("2",), ("3",), ("5",), ("1", "z"), ("z",), ("z", "z", "z")):
+        for keys in (
+            ("1",),
+            ("2",),
+            ("3",),
+            ("4",),
+            ("5",),
+            ("6",),
+            ("1", "z"),
+            ("z",),
+            ("z", "z", "z"),
+        ):
             await pilot.press(*keys)
             await _frame(pilot)
             sent, cpu = CountingDriver.sent, time.process_time()

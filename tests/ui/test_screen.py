@@ -105,6 +105,39 @@ async def test_phases_collapse_move_and_filter(show: Show) -> None:
         assert "norm" in shown.text
 
 
+async def test_phases_side_by_side_are_sorted_and_stay_where_they_belong(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 60)) as shown:
+        await shown.press("2", "0")
+        tops = ("load", "warmup", "prefill", "decode")
+
+        def order() -> list[str]:
+            words = [line.replace("▾", " ").split()[:1] for line in shown.lines[4:]]
+            return [word[0] for word in words if word and word[0] in (*tops, "step", "mlp")]
+
+        assert order()[:4] == ["load", "warmup", "prefill", "decode"]
+        await shown.press("s")
+        assert "by time" in shown.text
+        assert order()[:3] == ["decode", "step", "mlp"]
+        await shown.press("r")
+        assert order()[0] == "prefill"
+        assert order()[-3:-1] == ["decode", "step"] or order()[-2:] == ["step", "mlp"]
+        await shown.press("r", "s", "s", "s")
+        assert order()[:4] == ["load", "warmup", "prefill", "decode"]
+
+
+async def test_the_summary_is_filtered_line_by_line(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 60)) as shown:
+        await shown.press("5", "slash", *"mlp", "enter")
+        assert "─ Phases " in shown.text
+        assert "mlp" in shown.text
+        assert "lm_head" not in shown.text
+        assert "─ CUDA calls " not in shown.text
+        await shown.press("escape")
+        assert "lm_head" in shown.text
+        await shown.press("slash", *"zzz", "enter")
+        assert "no line matches" in shown.text
+
+
 async def test_a_phase_that_lasts_the_run_has_its_share_while_it_is_open(show: Show) -> None:
     async with show(scripted.cpu_session(ended=False), (120, 40)) as shown:
         await shown.press("2")

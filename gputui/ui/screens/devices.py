@@ -267,7 +267,7 @@ class DevicesView(View):
         rows += wrap(f"Why: {reason}", width - 2, "text", "  ")
         rows.append(())
         for key, text in (
-            ("w", "runs a workload on the CPU: its phases, times and summary all work"),
+            ("w", "runs a workload on the CPU, with its phases and its summary"),
             ("gputui --demo", "plays a session that was recorded on a real H200"),
             ("gputui doctor", "says what is missing on this machine, and the mend"),
         ):

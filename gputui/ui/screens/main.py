@@ -160,7 +160,7 @@ class MainScreen(Commands):
         if self.view.SORTS:
             self.view.sort()
         else:
-            self.say("nothing to sort here: Devices and Kernels have tables that sort")
+            self.say("nothing to sort here: these tables stand as nsys has them")
 
     def action_reverse(self) -> None:
         """Sort the other way round."""
@@ -172,7 +172,7 @@ class MainScreen(Commands):
             self._typing = TextField.holding(self.view.needle)
             self.draw()
         else:
-            self.say("nothing to filter here: Devices, Phases and Kernels can be filtered")
+            self.say("nothing to filter here")
 
     async def action_clear(self) -> None:
         """Clear the filter; where there is none, leave, or follow what is now."""

@@ -12,7 +12,9 @@ from gputui.ui.widgets.run import metric_rows, problems, progress_row, title_row
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.ui.widgets.tree import (
+    SORTS,
     library_roots,
+    ordered,
     phase_colors,
     ranges_below,
     running,
@@ -28,6 +30,7 @@ _STEP_SHOWN_NS = 3_000_000_000
 class PhasesView(View):
     """The program on the machine."""
 
+    SORTS = True
     FILTERS = True
 
     def __init__(self, model: Model) -> None:
@@ -37,6 +40,8 @@ class PhasesView(View):
         self._everything: list[PhaseRow] = []
         self.follows = True
         self.libraries = False
+        self.sorting = 0
+        self.other_way = False
         self._step: StepTimeline | None = None
         self._step_run: Run | None = None
 
@@ -55,7 +60,9 @@ class PhasesView(View):
         self._everything = everything = phase_rows(
             run, inherited=True, library_domains=self.libraries
         )
-        self.listed = visible_rows(everything, self.collapsed, self.needle)
+        by = SORTS[self.sorting]
+        placed = ordered(everything, by, run.updated_ns, other_way=self.other_way)
+        self.listed = visible_rows(placed, self.collapsed, self.needle)
         left = height - len(rows)
         colors = phase_colors(run)
         chosen_key = self.cursor.key
@@ -106,6 +113,16 @@ class PhasesView(View):
     def follow(self) -> None:
         """Keep what runs now in sight, until the person chooses a line."""
         self.follows = True
+
+    def sort(self) -> None:
+        """Order phases that lie side by side by another figure."""
+        self.sorting = (self.sorting + 1) % len(SORTS)
+        self.draw()
+
+    def reverse(self) -> None:
+        """The other way round."""
+        self.other_way = not self.other_way
+        self.draw()
 
     def toggle_libraries(self) -> bool:
         """Show or hide the ranges of NCCL, CUB and their like."""
@@ -169,6 +186,9 @@ class PhasesView(View):
             part
             for part in (
                 f"filter: {self.needle}" if self.needle else "",
+                f"by {SORTS[self.sorting]}{' ▲' * self.other_way}"
+                if self.sorting or self.other_way
+                else "",
                 "* launched by threads without a range" if inherited else "",
                 f"d: {hidden} of libraries" if hidden else "",
                 "0 follows" if run.is_active and not self.follows else "",

@@ -92,7 +92,7 @@ class ReplayKeys(Screen[None]):
                 self.say(f"at {clock_text(min(target, source.length_s))}")
 
         place = f"{clock_text(source.position_s)} of {clock_text(source.length_s)}"
-        hint = f"Now {place}. 90, 1:30, 1m30s, 50%; +10 and -10 go on and back from here."
+        hint = f"Now at {place}. As 90, 1:30, 1m30s or 50%; +10, -10 from here."
         self.app.push_screen(Prompt("Go to a time", hint, "go there", "", wrong), answered)
 
     def action_go_home(self) -> None:

@@ -32,6 +32,8 @@ _TOP_CALLS = 15
 class SummaryView(View):
     """Everything about the run, one table after another."""
 
+    FILTERS = True
+
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.top = 0
@@ -50,7 +52,9 @@ class SummaryView(View):
         key = (self.model.revision, width)
         if self._built is None or self._built[:2] != key:
             self._built = (*key, summary_rows(self.model.session, run, width - 2))
-        everything = self._built[2]
+        everything = matching_lines(self._built[2], self.needle)
+        if not everything:
+            return [(("  no line matches the filter (Esc clears it)", "dim"),)]
         self.top = max(0, min(self.top, len(everything) - height + 1))
         if len(everything) <= height:
             return [((" ", "text"), *row) for row in everything]
@@ -73,6 +77,25 @@ class SummaryView(View):
     def _roll(self, move: Move) -> None:
         self.top = max(0, self.top + (SCROLL_LINES if move == "down" else -SCROLL_LINES))
         self.draw()
+
+
+def matching_lines(rows: Sequence[Row], needle: str) -> list[Row]:
+    """The lines with a text in them, in any case, under the headings they stand under."""
+    if not needle:
+        return list(rows)
+    low = needle.lower()
+    found: list[Row] = []
+    above: list[Row] = []
+    for row in rows:
+        roles = {role for _, role in row}
+        if "rule" in roles:
+            above = [row]
+        elif "head" in roles:
+            above = [*above[:1], row]
+        elif low in "".join(text for text, _ in row).lower():
+            found += [*above, row]
+            above = []
+    return found
 
 
 def summary_rows(session: Session, run: Run, width: int) -> list[Row]:

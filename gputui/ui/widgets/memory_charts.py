@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, log2
 
-from gputui.analysis.formats import MISSING, percent, size
+from gputui.analysis.formats import percent, size
 from gputui.events import GpuSample
 from gputui.session import Gpu, Session
 from gputui.ui.widgets.chart import Chart
@@ -12,7 +13,7 @@ from gputui.ui.widgets.gpu_charts import bandwidth_chart, chart_grid, series
 from gputui.ui.widgets.gpu_figures import memory_fraction, memory_role
 from gputui.ui.widgets.host import host_charts
 from gputui.ui.widgets.lines import Row, Span, bar, clip, row_width
-from gputui.ui.widgets.series import Look
+from gputui.ui.widgets.series import Look, Series
 
 _NARROWEST_BAR = 12
 
@@ -36,7 +37,7 @@ def device_rows(
     a single GPU its bandwidth too. Without a GPU the host's memory."""
     gpus = list(session.gpus.values())
     if not gpus:
-        charts = [chart for chart in host_charts(session) if chart.role == "memory"]
+        charts = [_of_host(chart, look) for chart in host_charts(session) if chart.role == "memory"]
         return chart_grid(charts, width, height, interval_s, look)
     rows = [bar_row(gpu, width) for gpu in gpus][:height]
     charts = [_chart(gpu, look) for gpu in gpus]
@@ -58,9 +59,9 @@ def bar_row(gpu: Gpu, width: int) -> Row:
     free = max(0, total - used - (reserved or 0))
     full = "  NEARLY FULL" if (memory_fraction(sample) or 0) >= 0.97 else ""
     figures: list[Row] = [
-        ((f"used {size(used)} {percent(100 * used / total)}{full}", memory_role(sample)),),
-        ((f"driver keeps {size(reserved) if reserved is not None else MISSING}", "label"),),
-        ((f"free {size(free)}", "text"),),
+        ((f"used {size(used):>8} {percent(100 * used / total):>6}{full}", memory_role(sample)),),
+        ((f"driver keeps {size(reserved):>7}", "label"),),
+        ((f"free {size(free):>8}", "text"),),
         ((f"of {size(total)}", "dim"),),
     ]
     left = width - row_width(name) - _NARROWEST_BAR - 3
@@ -84,12 +85,24 @@ def bar_row(gpu: Gpu, width: int) -> Row:
     )
 
 
+def _scale(used: Series, total: float | None, look: Look) -> float | None:
+    """The top of an axis for what is in sight."""
+    known = used.extremes(used.last_ns - look.window_ns, max(1, look.column_ns))
+    return scale_of(known[2], total) if known else total
+
+
+def _of_host(chart: Chart, look: Look) -> Chart:
+    top = _scale(chart.series, chart.maximum, look)
+    (name, text), *others = chart.titles
+    titles = ((f"{name} used", f"{text}, scale to {size(top)}"), *others)
+    return replace(chart, maximum=top, titles=titles)
+
+
 def _chart(gpu: Gpu, look: Look) -> Chart:
     sample = gpu.sample or GpuSample(index=gpu.facts.index)
     total = sample.memory_total_bytes or gpu.facts.memory_total_bytes
     used = series(gpu, "memory_used_bytes")
-    known = used.extremes(used.last_ns - look.window_ns, max(1, look.column_ns))
-    top = scale_of(known[2], total) if known else float(total or 0) or None
+    top = _scale(used, float(total) if total else None, look)
     name = f"GPU {gpu.facts.index} memory used"
     of = f" of {size(total)}" if total else ""
     held_now = size(sample.memory_used_bytes)

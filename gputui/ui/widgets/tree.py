@@ -42,6 +42,39 @@ def visible_rows(
     return result
 
 
+SORTS = ("program's order", "time", "count", "a step")
+"""What phases that lie side by side are ordered by; those inside one stay inside it."""
+
+
+def ordered(
+    rows: Sequence[PhaseRow], by: str, now_ns: int, *, other_way: bool
+) -> Sequence[PhaseRow]:
+    """Rows with siblings by one of SORTS, the most first, or the least with `other_way`.
+
+    The time is the GPU's where the phase used one, else the CPU's.
+    """
+    if by == SORTS[0] and not other_way:
+        return rows
+
+    def figure(row: PhaseRow) -> float:
+        if by == "time":
+            return row.gpu_busy_ns or time_in(row, now_ns)
+        if by == "count":
+            return row.instances
+        return row.per_step_ns or 0.0 if by == "a step" else 0.0
+
+    # A row's place is its ancestors' places before its own: sorting by them keeps the tree.
+    places: dict[int, tuple[tuple[float, int], ...]] = {}
+    above: list[tuple[tuple[float, int], ...]] = []
+    for number, row in enumerate(rows):
+        del above[row.depth :]
+        value, order = -figure(row), number
+        place = (*(above[-1] if above else ()), (-value, -order) if other_way else (value, order))
+        places[number] = place
+        above.append(place)
+    return [rows[number] for number in sorted(places, key=places.__getitem__)]
+
+
 def running(rows: Sequence[PhaseRow], room: int) -> range | None:
     """Which of `rows` to keep in sight: an open phase with all inside it, None where none is.
 
