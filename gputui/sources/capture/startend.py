@@ -110,14 +110,14 @@ class StartEndRanges:
         nothing = np.empty(0, np.int64)
         parts = []
         room = MAX_PAIRS
-        for thread in np.unique(recent["thread"]).tolist() if len(recent) else ():
-            at = np.flatnonzero(threads == thread)
-            if not len(at):
+        for thread in np.unique(threads).tolist() if len(recent) else ():
+            of = recent[recent["thread"] == thread][::-1]  # the newest first
+            if not len(of):
                 continue
+            at = np.flatnonzero(threads == thread)
             times = moments_ns[at]
             order = np.argsort(times, kind="stable")
             at, times = at[order], times[order]
-            of = recent[recent["thread"] == thread][::-1]  # the newest first
             first = np.searchsorted(times, of["start"], side="left")
             counts = np.searchsorted(times, of["end"], side="right") - first
             counts = np.maximum(counts, 0)
