@@ -438,6 +438,18 @@ class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
     clean: bool
 
 
+class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
+    """What a thread is called: by the program (nvtxNameOsThread), else by the operating system.
+
+    Comes again when the name changes.
+    """
+
+    process: int
+    thread: Annotated[int, Meta(ge=0, le=2**32 - 1)]
+    name: str
+    source: Literal["nvtx", "system"]
+
+
 class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     """A node of the range tree, seen for the first time. `range` numbers nodes from 1.
 
@@ -757,6 +769,7 @@ AnyEvent = (
     | RunEnded
     | ProcessAttached
     | ProcessDetached
+    | ThreadNamed
     | RangeDefined
     | KernelDefined
     | LaunchShape

@@ -138,7 +138,9 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
             for where in set(places):
                 sums[*where, label].kernels += different
     for (number, kernel), instances in run.kernel_instances.items():
-        node = run.ranges[number]
+        node = run.ranges.get(number)
+        if node is None:
+            continue
         entry = sums[*_place(run, node), kernel_name(session, kernel, style)]
         entry.instances += instances
         if style == "base":
@@ -180,8 +182,7 @@ def _ranges_of(run: Run, key: KernelKey) -> Iterator[tuple[str, str, int, int]]:
     if key.thread:
         yield "", "", run.processes[key.process].attached.pid, key.thread
     number = 0 if key.inherited else key.range
-    while number:
-        node = run.ranges[number]
+    while node := run.ranges.get(number):
         yield _place(run, node)
         number = node.definition.parent
 

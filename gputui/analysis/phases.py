@@ -60,6 +60,9 @@ class PhaseRow:
     share_percent: float | None
     open_since_ns: int | None
     has_children: bool
+    category: str | None = None
+    threads: tuple[str, ...] = ()
+    """Name and id of the threads that it ran on, where the main one is not among them."""
 
     @property
     def gpu_idle_ns(self) -> int | None:
@@ -114,6 +117,10 @@ class _Tree:
         self.children: dict[PhaseKey, list[PhaseKey]] = {}
         self.parents: dict[PhaseKey, PhaseKey | None] = {}
         roots: list[PhaseKey] = []
+        # Where there is nothing but libraries they are what was asked for.
+        library_domains = library_domains or all(
+            is_library_domain(run.ranges[number].definition.domain) for number in run.roots
+        )
         # An explicit stack: a program may nest deeper than Python recurses.
         pending: list[tuple[int, PhaseKey | None]] = [
             (number, None)
@@ -192,7 +199,16 @@ class _Tree:
             share_percent=100.0 * part / whole if whole else None,
             open_since_ns=min(opened) if opened else None,
             has_children=bool(self.children[key]),
+            category=nodes[0].definition.category,
+            threads=self._threads(process, nodes),
         )
+
+    def _threads(self, process: int, nodes: list[Range]) -> tuple[str, ...]:
+        known = self.run.processes[process]
+        threads = {node.definition.thread for node in nodes}
+        if known.attached.pid in threads:
+            return ()
+        return tuple(known.thread_label(thread) for thread in sorted(threads))
 
     def _inclusive(self, nodes: list[Range], own: dict[int, _Counts]) -> _Counts:
         total = _Counts()

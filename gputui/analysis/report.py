@@ -22,6 +22,7 @@ def phases_table(_session: Session, run: Run) -> Table:
     """The range tree with its three clocks."""
     rows = phase_rows(run)
     ranks = any(row.rank is not None for row in rows)
+    threads = any(row.threads for row in rows)
     processes = len({row.pid for row in rows}) > 1
     who = (*((text("Rank"),) if ranks else ()), *((text("PID"),) if processes else ()))
 
@@ -30,6 +31,7 @@ def phases_table(_session: Session, run: Run) -> Table:
             "  " * row.depth + row.name,
             *((row.rank,) if ranks else ()),
             *((row.pid,) if processes else ()),
+            *((", ".join(row.threads) or None,) if threads else ()),
             None if row.share_percent is None else round(row.share_percent, 3),
             row.instances,
             row.cpu_total_ns,
@@ -47,6 +49,7 @@ def phases_table(_session: Session, run: Run) -> Table:
     columns = (
         text("Phase"),
         *who,
+        *((spare(3, text("Thread")),) if threads else ()),
         percent("Share (%)"),
         spare(2, count("Instances")),
         time("CPU Total (ns)"),

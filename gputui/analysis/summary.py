@@ -151,6 +151,9 @@ def _run(session: Session, run: Run) -> Document:
                 "rank": process.attached.rank,
                 "command": process.attached.command,
                 "cuda_status": process.attached.cuda_status,
+                "threads": {
+                    str(thread): named.name for thread, named in sorted(process.threads.items())
+                },
                 "ended_cleanly": process.detached.clean if process.detached else None,
             }
             for process in run.processes.values()
@@ -165,6 +168,8 @@ def _phases(run: Run) -> list[Document]:
             "path": row.path,
             "domain": row.domain,
             "style": row.style,
+            "category": row.category,
+            "threads": list(row.threads),
             "rank": row.rank,
             "pid": row.pid,
             "depth": row.depth,

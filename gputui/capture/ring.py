@@ -179,6 +179,17 @@ class RingReader:
         """The process said goodbye: what is in the ring now is all there will be."""
         return bool(self._header["exited"][0])
 
+    def thread_name(self, thread: int) -> str | None:
+        """What the operating system calls a thread of the process; None where it does not say:
+        the thread is gone, or the process is in another pid namespace."""
+        if self.gone or int(self._header["pid_namespace"][0]) not in {0, _own_pid_namespace()}:
+            return None
+        try:
+            name = Path(f"/proc/{int(self._header['pid'][0])}/task/{thread}/comm").read_bytes()
+        except OSError:
+            return None
+        return name.rstrip(b"\n").decode("utf-8", "replace")
+
     @property
     def gone(self) -> bool:
         """The process is dead (or a zombie, or its pid is someone else's by now).

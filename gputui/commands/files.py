@@ -23,13 +23,26 @@ def summary(arguments: list[str]) -> int:
     parser.add_argument(
         "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
     )
+    parser.add_argument(
+        "--domain", dest="domains", metavar="NAME", action="append", default=[],
+        help="the ranges of this NVTX domain alone ('default': the one without a name); "
+        "may be repeated",
+    )  # fmt: skip
     add_run(parser)
     options = parser.parse_args(arguments)
+    from gputui.analysis.domains import domains_of, of_domains
     from gputui.export.errors import ExportError
     from gputui.export.write import export_text, summary_text, table_text
 
     loaded = load_run(options.file, options.run)
     session, run = loaded.session, loaded.run
+    known = domains_of(run)
+    for name in options.domains:
+        if name.lower() not in map(str.lower, known):
+            there = ", ".join(known) or "none"
+            raise UsageError(f"--domain: no ranges of {name!r} here; there are: {there}")
+    if options.domains:
+        run = of_domains(run, options.domains)
     try:
         if options.table:
             text = table_text(session, run, options.table, options.format, columns(sys.stdout))

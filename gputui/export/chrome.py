@@ -80,6 +80,7 @@ class _Writer:
         self._run = run
         self._process = run.processes[process].attached if process in run.processes else None
         self._pid = self._process.pid if self._process else process
+        self._threads = run.processes[process].threads if self._process else {}
         self._ranks = [
             other.attached.rank
             for other in run.processes.values()
@@ -141,6 +142,10 @@ class _Writer:
         events += [
             _named("thread_name", device, _RANGES_ON_GPU, "ranges, from first start to last end")
             for device in self._devices[:1]
+        ]
+        events += [
+            _named("thread_name", self._pid, thread, named.name)
+            for thread, named in sorted(self._threads.items())
         ]
         return "".join(event + ",\n" for event in events)
 

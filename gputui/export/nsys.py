@@ -36,6 +36,7 @@ TABLES = {
     "META_DATA_CAPTURE": "name:TEXT value:TEXT",
     "META_DATA_EXPORT": "name:TEXT value:TEXT",
     "PROCESSES": "globalPid pid name:TEXT",
+    "ThreadNames": "nameId priority globalTid",
     "ENUM_NSYS_EVENT_TYPE": "id name:TEXT label:TEXT",
     "ENUM_CUDA_MEMCPY_OPER": "id name:TEXT label:TEXT",
     "ENUM_CUDA_MEM_KIND": "id name:TEXT label:TEXT",
@@ -317,6 +318,12 @@ class _Export:
         self._insert("PROCESSES", "globalPid pid name", (
             (_MACHINE | self._pids[number] << 24, process.attached.pid, process.attached.command)
             for number, process in self._run.processes.items()
+        ))  # fmt: skip
+        self._insert("ThreadNames", "nameId priority globalTid", (
+            (self._string(named.name), 20,
+             _MACHINE | self._pids[number] << 24 | named.thread & 0xFFFFFF)
+            for number, process in self._run.processes.items()
+            for named in process.threads.values()
         ))  # fmt: skip
         self._insert("NVTX_EVENTS", "start eventType text globalTid domainId", (
             (0, _DOMAIN, name, _MACHINE | (pid := self._pids.get(process, 0)) << 24 | pid, number)

@@ -18,6 +18,7 @@ from gputui.events import (
     RunProgress,
     RunResult,
     RunStarted,
+    ThreadNamed,
 )
 
 
@@ -46,7 +47,7 @@ class Preamble:
 
     KINDS = (
         Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
-        RunProgress, RunResult, ProcessAttached, RangeDefined,
+        RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined,
     )  # fmt: skip
     """What it may hold."""
 
@@ -77,6 +78,9 @@ class Preamble:
                 case ProcessAttached():
                     self._run_of_process[event.process] = event.run
                     self._of_run(event.run, event.process, event)
+                case ThreadNamed():
+                    run = self._run_of_process.get(event.process, -1)
+                    self._of_run(run, event.process << 32 | event.thread, event)
                 case RangeDefined():
                     run = self._run_of_process.get(event.process, -1)
                     self._of_run(run, event.range, event)

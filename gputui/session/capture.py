@@ -21,6 +21,7 @@ from gputui.events import (
     RangeDefined,
     RangeDelta,
     StepTimeline,
+    ThreadNamed,
 )
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.session.run import Device, LaunchTimes, Range, Run, TimeAndSize
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from gputui.session.session import Session
 
 _Key = TypeVar("_Key")
+
+MAX_THREADS = 4096
+"""Threads of a process whose names are kept."""
 
 MAX_LEVELS = 512
 """Ranges one inside the other; what lies deeper is left out and counted as unknown."""
@@ -61,6 +65,16 @@ def range_defined(session: Session, event: RangeDefined) -> None:
         run.roots.append(event.range)
     run.ranges[event.range] = node
     session.runs_of_ranges[event.range] = run
+
+
+def thread_named(session: Session, event: ThreadNamed) -> None:
+    """What a thread is called."""
+    run = session.run_of_process(event.process, event.time_ns)
+    if run is None:
+        return
+    threads = run.processes[event.process].threads
+    if event.thread in threads or len(threads) < MAX_THREADS:
+        threads[event.thread] = event
 
 
 def kernel_defined(session: Session, event: KernelDefined) -> None:

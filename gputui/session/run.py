@@ -18,6 +18,7 @@ from gputui.events import (
     RunResult,
     RunStarted,
     StepTimeline,
+    ThreadNamed,
 )
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.session.spread import Spread
@@ -93,6 +94,13 @@ class Process(msgspec.Struct):
     reader_cpu_ns: int = 0
     traced_ns: int = 0
     paused_ns: int = 0
+    threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
+    """What its threads are called, by their ids."""
+
+    def thread_label(self, thread: int) -> str:
+        """A thread's name and id; the id alone where it has none."""
+        named = self.threads.get(thread)
+        return f"{named.name} ({thread})" if named else str(thread)
 
 
 class Run(msgspec.Struct):

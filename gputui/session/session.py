@@ -100,6 +100,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.RunOutput: runs.output,
     events.RunEnded: runs.ended,
     events.ProcessAttached: runs.process_attached,
+    events.ThreadNamed: capture.thread_named,
     events.ProcessDetached: runs.process_detached,
     events.RangeDefined: capture.range_defined,
     events.KernelDefined: capture.kernel_defined,

@@ -14,6 +14,7 @@ EPOCH_NS = 1_750_000_000_000_000_000
 
 COLUMNS = {
     "StringIds": "id value",
+    "ThreadNames": "nameId globalTid",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs",
     "NVTX_EVENTS": "start end eventType category color text textId globalTid domainId "
     "endGlobalTid",

@@ -8,6 +8,7 @@ from capture_program import MAIN, START_NS, Program, Traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.analysis.report import TABLES
 from gputui.analysis.shapes import shape_rows
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import CaptureDelta, Mark, StepTimeline
@@ -665,3 +666,43 @@ def test_a_flood_of_nonsense_takes_bounded_memory_and_no_crash():
         traced.collect(seconds)
     traced.collect(4, ended=True)
     assert len(traced.run.ranges) <= MAX_NODES + 1
+
+
+def test_long_kernel_names_are_cut_marked_and_stay_apart(program):
+    names = ["k" * 5000 + ending for ending in "ab"]
+    traced = Traced(program)
+    traced.finish(
+        *(program.kernel(i, i + 1, i, name) for i, name in enumerate(names, 1)), seconds=100
+    )
+    kernels = traced.session.kernel_names.values()
+    assert [kernel.mangled for kernel in kernels] == names
+    shown = [kernel.name for kernel in kernels]
+    assert len(set(shown)) == 2
+    assert all(len(name) <= 4096 and "… [5001 characters, " in name for name in shown)
+
+
+def test_a_kernel_in_several_ranges_of_one_name_counts_once_there(program):
+    traced = Traced(program)
+    run = traced.finish(
+        program.start(1, "request", 1),
+        program.start(2, "request", 2),
+        program.call(3, 5, 1),
+        program.end(10, 1),
+        program.end(12, 2),
+        program.kernel(20, 30, 1),
+    )
+    rows = TABLES["nvtx_kern_sum"](traced.session, run).rows
+    assert [row[:7] for row in rows] == [(":request", "StartEnd", MAIN, MAIN, 2, 1, 20)]
+
+
+def test_a_start_end_range_that_another_thread_ended_has_no_gpu_work(program):
+    traced = Traced(program)
+    run = traced.finish(
+        program.start(1, "request", 1),
+        program.call(3, 5, 1),
+        program.end(10, 1, thread=101),
+        program.kernel(20, 30, 1),
+    )
+    assert not TABLES["nvtx_gpu_proj_sum"](traced.session, run).rows
+    rows = TABLES["nvtx_kern_sum"](traced.session, run).rows
+    assert [row[:7] for row in rows] == [("", "", MAIN, MAIN, 0, 1, 10)]

@@ -6,12 +6,13 @@ import ctypes
 import ctypes.util
 import functools
 import re
+import zlib
 from collections.abc import Callable
 
 from gputui.text import clean
 
 MAX_NAME = 4096
-"""Longer names are cut: Eigen and CUTLASS come near it."""
+"""Longer names are cut and marked: Eigen and CUTLASS come near it."""
 
 MAX_MANGLED = 16_384
 """Longer mangled names are not given to the demangler."""
@@ -94,12 +95,19 @@ def step_rank(name: str, step_range: str | None) -> int:
 
 
 def demangle(mangled: str) -> str:
-    """A C++ symbol as people write it, cleaned; anything else comes back cleaned."""
+    """A C++ symbol as people write it, cleaned; anything else comes back cleaned.
+
+    What is over MAX_NAME ends in its length and a checksum of the symbol.
+    """
     demangler = _demangler()
     text = mangled
     if demangler is not None and mangled.startswith("_Z") and len(mangled) <= MAX_MANGLED:
         text = demangler(mangled) or mangled
-    return clean(text, MAX_NAME)
+    if len(text) <= MAX_NAME:
+        return clean(text, MAX_NAME)
+    # Kernels that differ further on stay apart.
+    mark = f"… [{len(text)} characters, {zlib.crc32(mangled.encode('utf-8', 'replace')):08x}]"
+    return clean(text[: MAX_NAME - len(mark)]) + mark
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from gputui.sources.capture.ranges import Ranges
 from gputui.sources.capture.steps import Steps
 from gputui.sources.capture.streams import Streams
 from gputui.sources.capture.strings import Strings
+from gputui.sources.capture.threads import Threads
 from gputui.sources.trace import TraceSink, TraceWriter
 
 BATCH_RECORDS = 1 << 15
@@ -39,7 +41,7 @@ LAUNCHES_NS = 10_000_000_000
 LAUNCHES_KEPT = 200_000
 """Launches, which the summary alone shows, are told this often, or when there are so many."""
 
-_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _SHAPE, _OTHER = range(8)
+_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _SHAPE, _THREAD, _OTHER = range(9)
 
 _CLASSES = np.full(256, _OTHER, np.uint8)
 for _kind, _class in {
@@ -55,6 +57,7 @@ for _kind, _class in {
     RecordKind.API: _CALL,
     RecordKind.FLUSH: _FLUSH,
     RecordKind.LAUNCH_SHAPE: _SHAPE,
+    RecordKind.THREAD_NAME: _THREAD,
 }.items():
     _CLASSES[_kind] = _class
 
@@ -73,8 +76,10 @@ class TracedProcess:
         numbering: Numbering,
         step_range: str | None = None,
         trace: TraceWriter | None = None,
+        thread_name: Callable[[int], str | None] | None = None,
     ) -> None:
-        """`trace` is given every range, call and operation too."""
+        """`trace` is given every range, call and operation too; `thread_name` gives the operating
+        system's name of a thread."""
         self.number = number
         self._trace: TraceSink | None = None
         self._strings = Strings()
@@ -98,6 +103,7 @@ class TracedProcess:
         if trace is not None:
             self._trace = TraceSink(trace, number, lambda: self._nodes.number)
             self._operations.trace = self._trace
+        self._threads = Threads(number, self._strings, thread_name)
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
@@ -145,6 +151,7 @@ class TracedProcess:
         if self._trace is not None:
             self._trace.calls(new_calls, self._calls.names)
         self._operations.shapes.define(parts[_SHAPE])
+        self._threads.define(parts[_THREAD])
         self._operations.feed(parts[_OPERATION], new_calls, now_ns)
         for record in parts[_MARK][-MARKS_KEPT:]:
             self._mark(record, now_ns)
@@ -224,7 +231,9 @@ class TracedProcess:
         self._records = 0
         self._unattributed = self._operations.unattributed
         self._refused = self._ranges.refused
-        events: list[AnyEvent] = []
+        self._threads.see(node.thread for node in self._nodes.defined)
+        self._threads.see(part.thread for part in delta.launching_threads)
+        events: list[AnyEvent] = [*self._threads.collect(now_ns)]
         for found in (
             self._nodes.defined,
             self._operations.defined,

@@ -147,6 +147,7 @@ class CaptureReader:
                 self._numbering,
                 self._step_range,
                 self._trace,
+                ring.thread_name,
             )
             self._attached.append(_Attached(ring, process))
         return sum(attached.poll(now_ns) for attached in self._attached)

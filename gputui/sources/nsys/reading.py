@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from gputui.sources.nsys.report import NsysReport
 
 MAX_PROCESSES = 1024
+
+MOST = 100_000
+"""Names of threads that are read."""
 
 _CALLS = ("start", "end", "correlationId", "globalTid", "nameId", "eventClass", "returnValue")
 _KERNELS = ("start", "end", "correlationId", "globalPid", "demangledName", "deviceId", "streamId",
@@ -79,6 +83,11 @@ class Reading:
             key >> 24: clean(name, 500)
             for key, name in database.rows("PROCESSES", "globalPid", "name")
             if isinstance(key, int) and isinstance(name, str)
+        }
+        self._threads = {
+            task: self._names.texts[self._names.of_id(name)]
+            for name, task in islice(database.rows("ThreadNames", "nameId", "globalTid"), MOST)
+            if isinstance(name, int) and isinstance(task, int)
         }
         self._traced_cuda = any(database.columns(table) for table in CUDA_TABLES)
 
@@ -158,7 +167,11 @@ class Reading:
     def _attach(self, owner: int, now_ns: int) -> tuple[_Process, ProcessAttached]:
         pid = owner & 0xFFFFFF
         traced = TracedProcess(
-            self._numbering.process(), pid, self._numbering, trace=self._report.trace
+            self._numbering.process(),
+            pid,
+            self._numbering,
+            trace=self._report.trace,
+            thread_name=lambda thread: self._threads.get(owner << 24 | thread),
         )
         process = _Process(traced)
         self._processes[owner] = process

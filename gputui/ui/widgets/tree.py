@@ -142,6 +142,8 @@ def tree_columns(
     def name(row: PhaseRow) -> str:
         marker = ("▸ " if row.key in collapsed else "▾ ") if row.has_children else "  "
         where = f" [{row.domain}]" if row.depth == 0 and row.domain else ""
+        if row.depth == 0 and row.threads:
+            where += f" · {row.threads[0]}" + ("…" if len(row.threads) > 1 else "")
         return f"{'  ' * row.depth}{marker}{row.name}{where}{'  ● now' if row.is_open else ''}"
 
     def kernels(row: PhaseRow) -> str:
