@@ -62,7 +62,8 @@ class PhaseRow:
     has_children: bool
     category: str | None = None
     threads: tuple[str, ...] = ()
-    """Name and id of the threads that it ran on, where the main one is not among them."""
+    """Name and id of the threads that it ran on, where the main one is not among them; those
+    without a name are left out."""
 
     @property
     def gpu_idle_ns(self) -> int | None:
@@ -208,7 +209,8 @@ class _Tree:
         threads = {node.definition.thread for node in nodes}
         if known.attached.pid in threads:
             return ()
-        return tuple(known.thread_label(thread) for thread in sorted(threads))
+        named = sorted(thread for thread in threads if thread in known.threads)
+        return tuple(f"{known.threads[thread].name} ({thread})" for thread in named)
 
     def _inclusive(self, nodes: list[Range], own: dict[int, _Counts]) -> _Counts:
         total = _Counts()

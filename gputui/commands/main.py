@@ -19,7 +19,7 @@ gputui [--workload NAME [-p KEY=VALUE ...] | -- CMD ARG ...]
        gputui --replay FILE|- [--speed X] [--start T]   |   gputui --demo
        gputui --once [--json] [--watch [-i SEC]]
        gputui workloads [NAME] [--json]   |   gputui doctor [--json]
-       gputui summary FILE [--run N] [--table NAME] [--format table|json|csv|md]
+       gputui summary FILE [--run N] [--table NAME] [--domain NAME] [--format table|json|csv|md]
        gputui export FILE [--run N] --format FORMAT [-o OUT]
        gputui compare FILE FILE ... [--run N] [--format ...] [--fail-if CONDITION]"""
 

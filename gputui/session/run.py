@@ -97,11 +97,6 @@ class Process(msgspec.Struct):
     threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
     """What its threads are called, by their ids."""
 
-    def thread_label(self, thread: int) -> str:
-        """A thread's name and id; the id alone where it has none."""
-        named = self.threads.get(thread)
-        return f"{named.name} ({thread})" if named else str(thread)
-
 
 class Run(msgspec.Struct):
     """One child and all that was captured of it and its children."""
