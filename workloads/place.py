@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from workloads.declaration import Value, Workload
-from workloads.devices import device_name, find_device
+from workloads.devices import device_name, find_device, free_bytes
+from workloads.errors import CannotRun
 from workloads.peaks import Peak, find_peak, why_no_peak
+
+_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,15 @@ class Place:
     def fill(self, workload: Workload, given: Mapping[str, Value]) -> dict[str, Value]:
         """Every parameter of `workload`, its device the one found."""
         return {**workload.fill(given, on_cpu=not self.on_gpu), "device": str(self.device)}
+
+    def refuse_unless_fits(self, needed_bytes: int, made_of: str, mend: str) -> None:
+        """Raises CannotRun, with the sum and what to do, for more than is free on the device."""
+        free = free_bytes(self.device)
+        if needed_bytes > free:
+            raise CannotRun(
+                f"needs {needed_bytes / _GIB:.1f} GiB = {made_of}; {self.device} has "
+                f"{free / _GIB:.1f} GiB free; {mend}"
+            )
 
     def flops_per_s(self, precision: str) -> float | None:
         """The dense peak of `precision`, None where it is not known."""

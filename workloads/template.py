@@ -32,7 +32,6 @@ from workloads.declaration import (
     Value,
     Workload,
 )
-from workloads.errors import CannotRun
 from workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup
 
 if TYPE_CHECKING:
@@ -86,7 +85,6 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     import nvtx
     import torch
 
-    from workloads.devices import free_bytes
     from workloads.peaks import share_percent
     from workloads.place import Place
     from workloads.rows import Rows, best
@@ -96,12 +94,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     place = Place.of(given)
     values = place.fill(SAXPY, given)
     largest = int(values["largest"])
-    needed, free = 2 * 4 * largest, free_bytes(place.device)
-    if needed > free:
-        raise CannotRun(
-            f"needs {needed / 2**30:.1f} GiB = 2 arrays × 4 bytes × {largest}; {place.device} has "
-            f"{free / 2**30:.1f} GiB free; use a smaller largest"
-        )
+    place.refuse_unless_fits(
+        2 * 4 * largest, f"2 arrays × 4 bytes × {largest}", "use a smaller largest"
+    )
     sizes = [1024 * 16**power for power in range(7) if 1024 * 16**power <= largest]
     rows = Rows(len(sizes), place.device, report)
     step = nvtx.annotate("step")

@@ -9,6 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from gputui.analysis import formats
 from gputui.analysis.tables import TableRow
+from gputui.distributions import Accumulator
 
 Cell = str | int | float | bool | None
 
@@ -109,6 +110,17 @@ def statistics_cells(row: TableRow) -> tuple[Cell, ...]:
         row.minimum,
         row.maximum,
         rounded(row.deviation, 1),
+    )
+
+
+def spread_cells(times: Accumulator) -> tuple[Cell, ...]:
+    """Average, median, least, most and deviation, rounded as nsys does."""
+    return (
+        rounded(times.average or 0.0, 1),
+        rounded(times.median or 0.0, 1),
+        times.minimum,
+        times.maximum,
+        rounded(times.deviation or 0.0, 1),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gputui.analysis.columns import Cell, Column, Table, count, rounded, text, time
+from gputui.analysis.columns import Cell, Column, Table, count, spread_cells, text, time
 from gputui.analysis.tables import NameStyle, kernel_name
 from gputui.distributions import Accumulator
 from gputui.session import LaunchTimes, Run, Session
@@ -63,10 +63,4 @@ def kernel_execution_table(style: NameStyle, session: Session, run: Run) -> Tabl
 def _spread(times: Accumulator) -> tuple[Cell, ...]:
     if not times.count:
         return None, None, None, None, 0.0  # as nsys prints it
-    return (
-        rounded(times.average or 0.0, 1),
-        rounded(times.median or 0.0, 1),
-        times.minimum,
-        times.maximum,
-        rounded(times.deviation or 0.0, 1),
-    )
+    return spread_cells(times)

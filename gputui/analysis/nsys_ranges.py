@@ -12,6 +12,7 @@ from gputui.analysis.columns import (
     Table,
     count,
     rounded,
+    spread_cells,
     statistics_cells,
     statistics_columns,
     text,
@@ -84,7 +85,7 @@ def projection_table(_session: Session, run: Run) -> Table:
             times.total,
             entry.range_ns,
             times.count,
-            *_spread(times),
+            *spread_cells(times),
             entry.operations,
             *(
                 rounded(figure / times.count, 1)
@@ -169,7 +170,7 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
                 entry.instances,
                 entry.kernels,
                 entry.time.total,
-                *_spread(entry.time),
+                *spread_cells(entry.time),
                 key[4],
             )
             for key, entry in ordered
@@ -199,16 +200,6 @@ def _place(run: Run, node: Range) -> tuple[str, str, int, int]:
 
 def _number(header: str) -> Column:
     return Column(header)
-
-
-def _spread(times: Accumulator) -> tuple[Cell, ...]:
-    return (
-        rounded(times.average or 0.0, 1),
-        rounded(times.median or 0.0, 1),
-        times.minimum,
-        times.maximum,
-        rounded(times.deviation or 0.0, 1),
-    )
 
 
 def _inexact(parts: Iterator[Accumulator]) -> str:

@@ -14,9 +14,8 @@ from gputui.analysis.metrics import metric_text
 from gputui.analysis.report import Cell, Column, Table
 from gputui.analysis.summary import moment
 from gputui.events import SCHEMA_VERSION
-from gputui.export.errors import ExportError
 from gputui.export.tables import to_csv, to_markdown, to_text
-from gputui.export.whole import whole
+from gputui.export.whole import write_whole
 
 SHOWN = {
     "metric": ("value",),
@@ -47,14 +46,7 @@ def comparison_text(comparison: Comparison, format_name: str, width: int | None 
 
 def write_comparison(comparison: Comparison, format_name: str, path: Path) -> None:
     """Write the comparison as `comparison_text` has it, whole or not at all. Raises ExportError."""
-    text = comparison_text(comparison, format_name)
-    try:
-        with whole(path) as place:
-            place.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ExportError(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}"
-        ) from None
+    write_whole(path, comparison_text(comparison, format_name))
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:

@@ -74,7 +74,8 @@ _KERNEL_ZEROS = (
 
 
 def write_nsys(path: Path, session: Session, run: Run, trace: TraceReader) -> int:
-    """Write the SQLite file, whole or not at all; how many records went in. Raises OSError."""
+    """Write the SQLite file, whole or not at all; how many records went in. Raises
+    ExportError."""
     with whole(path) as place:
         try:
             with contextlib.closing(sqlite3.connect(place)) as connection:

@@ -10,6 +10,7 @@ from typing import Any
 from gputui.analysis.report import Cell, Table
 from gputui.events import GpuSample, MachineSample
 from gputui.export.errors import ExportError
+from gputui.export.whole import said
 
 ROWS_AT_ONCE = 20_000
 
@@ -32,17 +33,16 @@ def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[Machi
     arrow, parquet = _pyarrow()
     if folder.exists():
         raise ExportError(f"{folder} already exists; choose another name or remove it")
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
-            made = Path(place, "made")
-            made.mkdir(mode=0o700)
-            _write_samples(arrow, parquet, made / "samples.parquet", samples)
-            for table in tables:
-                parquet.write_table(_columns(arrow, table), made / f"{table.name}.parquet")
-            made.rename(folder)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise ExportError(f"cannot write {folder}: {why}") from None
+    with (
+        said(folder),
+        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place,
+    ):
+        made = Path(place, "made")
+        made.mkdir(mode=0o700)
+        _write_samples(arrow, parquet, made / "samples.parquet", samples)
+        for table in tables:
+            parquet.write_table(_columns(arrow, table), made / f"{table.name}.parquet")
+        made.rename(folder)
 
 
 def _write_samples(arrow: Any, parquet: Any, path: Path, samples: Iterable[MachineSample]) -> None:

@@ -38,11 +38,8 @@ def export_openmetrics(name: str, number: int | None, out: Path | None) -> tuple
     if out is None:
         write_openmetrics(sys.stdout, recording, span)
         return remarks(recording)
-    try:
-        with whole(out) as place, place.open("w", encoding="utf-8", newline="\n") as file:
-            write_openmetrics(file, recording, span)
-    except OSError as error:
-        raise ExportError(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
+    with whole(out) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+        write_openmetrics(file, recording, span)
     return remarks(recording)
 
 

@@ -27,9 +27,6 @@ def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]
             f"{name} has no memory snapshot of run {run} beside it ({made.name}): "
             "run a workload with -p snapshot=true on a GPU"
         )
-    try:
-        with whole(out) as place:
-            shutil.copyfile(made, place)
-    except OSError as error:
-        raise ExportError(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
+    with whole(out) as place:
+        shutil.copyfile(made, place)
     return loaded.remarks

@@ -87,26 +87,21 @@ def write_trace(traced: Traced, format_name: str, out: Path) -> list[Path]:
     A chrome trace of several processes becomes a file each, `-rankN` or `-pidN` before the
     suffix; one that ends in `.gz` is compressed. Raises ExportError.
     """
-    try:
-        if format_name == "nsys":
-            write_nsys(out, traced.session, traced.run, traced.trace)
-            return [out]
-        # A session may have had other runs before this one.
-        processes = [p for p in processes_of(traced.trace) if p in traced.run.processes]
-        if not processes:
-            number = traced.run.started.run
-            raise ExportError(f"the trace of {traced.name} has nothing of run {number}")
-        written = []
-        for process in processes:
-            path = out if len(processes) == 1 else _of_process(out, traced.run, process)
-            with _whole(path) as file:
-                write_chrome(
-                    file, traced.session, traced.run, traced.trace, process, traced.samples()
-                )
-            written.append(path)
-        return written
-    except OSError as error:
-        raise ExportError(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
+    if format_name == "nsys":
+        write_nsys(out, traced.session, traced.run, traced.trace)
+        return [out]
+    # A session may have had other runs before this one.
+    processes = [p for p in processes_of(traced.trace) if p in traced.run.processes]
+    if not processes:
+        number = traced.run.started.run
+        raise ExportError(f"the trace of {traced.name} has nothing of run {number}")
+    written = []
+    for process in processes:
+        path = out if len(processes) == 1 else _of_process(out, traced.run, process)
+        with _whole(path) as file:
+            write_chrome(file, traced.session, traced.run, traced.trace, process, traced.samples())
+        written.append(path)
+    return written
 
 
 def _of_process(out: Path, run: Run, process: int) -> Path:

@@ -18,9 +18,31 @@ _JOURNAL_BEGINS = b'{"event":"header"'
 def whole(path: Path) -> Iterator[Path]:
     """Where to write what is to be `path`: it takes that name when the `with` is left in peace.
 
-    A device or a pipe, as /dev/stdout, is written to as it is. Raises ExportError where `path` is
-    a recording, OSError where it cannot be written.
+    A device or a pipe, as /dev/stdout, is written to as it is. Raises ExportError, also for an
+    OSError inside the `with`.
     """
+    with said(path), _whole(path) as place:
+        yield place
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all. Raises ExportError."""
+    with whole(path) as place:
+        place.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def said(path: Path) -> Iterator[None]:
+    """An OSError inside the `with` becomes an ExportError: that `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ExportError(f"cannot write {path}: {why}") from None
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return

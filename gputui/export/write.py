@@ -16,20 +16,13 @@ from gputui.analysis.summary import moment, summary_document
 from gputui.export import html
 from gputui.export.errors import ExportError
 from gputui.export.tables import csv_line, to_csv, to_json, to_markdown, to_text
-from gputui.export.whole import whole
+from gputui.export.whole import write_whole
 from gputui.session import Run, Session
 
 
 def write(session: Session, run: Run, format_name: str, path: Path) -> None:
     """Write the summary of `run` to `path`, whole or not at all. Raises ExportError."""
-    text = export_text(session, run, format_name)
-    try:
-        with whole(path) as place:
-            place.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ExportError(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}"
-        ) from None
+    write_whole(path, export_text(session, run, format_name))
 
 
 def export_text(session: Session, run: Run, format_name: str) -> str:

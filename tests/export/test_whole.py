@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.export.errors import ExportError
 from gputui.export.whole import whole
 from tests.conftest import DATA
 
@@ -54,6 +55,6 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_replaced_either(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="directory"), whole(tmp_path) as place:
+    with pytest.raises(ExportError, match="directory"), whole(tmp_path) as place:
         place.write_text("x")
     assert tmp_path.is_dir()

@@ -97,7 +97,7 @@ def test_what_contradicts_itself_is_refused() -> None:
 def test_what_cannot_fit_is_refused_at_once_with_the_sum(
     run: Any, values: dict[str, Any], total: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{run.__module__}.free_bytes", lambda _: 2**30)
+    monkeypatch.setattr("workloads.place.free_bytes", lambda _: 2**30)
     with pytest.raises(CannotRun, match=rf"needs .*{total}.*; cpu has 1\.0 GiB free; use"):
         run(cpu(**values), report())
 

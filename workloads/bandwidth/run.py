@@ -9,8 +9,7 @@ import torch
 
 from workloads.bandwidth import BANDWIDTH, OPERATIONS
 from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import free_bytes
-from workloads.errors import CannotRun, WrongUsage
+from workloads.errors import WrongUsage
 from workloads.peaks import share_percent
 from workloads.place import Place
 from workloads.report import Report
@@ -33,12 +32,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     smallest, largest = int(values["smallest"]), int(values["largest"])
     if smallest > largest:
         raise WrongUsage(f"smallest is {smallest} MiB, which is more than largest, {largest} MiB")
-    free = free_bytes(place.device)
-    if 3 * largest * _MIB > free:
-        raise CannotRun(
-            f"needs {3 * largest / 1024:.1f} GiB = 3 arrays × {largest} MiB; {place.device} has "
-            f"{free / 2**30:.1f} GiB free; use a smaller largest"
-        )
+    place.refuse_unless_fits(
+        3 * largest * _MIB, f"3 arrays × {largest} MiB", "use a smaller largest"
+    )
     sizes = [smallest * 4**power * _MIB for power in range(9) if smallest * 4**power <= largest]
     rows = Rows(len(sizes) * len(OPERATIONS), place.device, report)
     report.say(f"bandwidth: arrays of {smallest} to {largest} MiB on {place.name}")

@@ -15,8 +15,7 @@ from torch import Tensor
 from workloads.checkpoint import CHECKPOINT
 from workloads.checkpoint.files import checked_path, flat, made_checkpoint, read_tensors
 from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import free_bytes, synchronize
-from workloads.errors import CannotRun
+from workloads.devices import synchronize
 from workloads.link import NO_LINK, link_bytes_per_s
 from workloads.peaks import share_percent
 from workloads.place import Place
@@ -58,12 +57,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             report.progress("read", 1, 1, "file")
         total = sum(tensor.nbytes for tensor in tensors.values())
         # Two copies on the device at once: the flat one and the one made of it.
-        free = free_bytes(place.device)
-        if 2 * total > free:
-            raise CannotRun(
-                f"needs {2 * total / 2**30:.1f} GiB = 2 × the file's tensors; {place.device} has "
-                f"{free / 2**30:.1f} GiB free; use a smaller file or size"
-            )
+        place.refuse_unless_fits(2 * total, "2 × the file's tensors", "use a smaller file or size")
         report.say(f"checkpoint: {len(tensors)} tensors, {total:,} bytes to {place.name}")
         link = link_bytes_per_s(place.device)
         ways = _ways(path, tensors, place)

@@ -8,8 +8,7 @@ import nvtx
 import torch
 
 from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import free_bytes
-from workloads.errors import CannotRun, WrongUsage
+from workloads.errors import WrongUsage
 from workloads.formulas import gemm_bytes, gemm_flops
 from workloads.gemm import GEMM, PRECISIONS, SIZES
 from workloads.gemm.products import element_bytes, precisions, product
@@ -31,12 +30,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     if smallest > largest:
         raise WrongUsage(f"smallest is {smallest}, which is more than largest, {largest}")
     # The fp32 factors, their converted copies and the result: at most 20 bytes an element.
-    needed, free = 20 * largest**2, free_bytes(place.device)
-    if needed > free:
-        raise CannotRun(
-            f"needs {needed / 2**30:.1f} GiB = 20 bytes × {largest}²; {place.device} has "
-            f"{free / 2**30:.1f} GiB free; use a smaller largest"
-        )
+    place.refuse_unless_fits(20 * largest**2, f"20 bytes × {largest}²", "use a smaller largest")
     sizes = [size for size in SIZES if smallest <= size <= largest]
     asked = precisions(str(values["precision"]), place.device)
     rows = Rows(len(sizes) * len(asked), place.device, report)

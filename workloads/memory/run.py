@@ -19,7 +19,7 @@ from workloads.devices import (
     release_memory,
     synchronize,
 )
-from workloads.errors import CannotRun, OutOfMemory
+from workloads.errors import OutOfMemory
 from workloads.memory import MEMORY
 from workloads.place import Place
 from workloads.report import Report
@@ -35,12 +35,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     place = Place.of(given)
     values = place.fill(MEMORY, given)
     block, blocks = int(values["block"]) * _MIB, int(values["blocks"])
-    free = free_bytes(place.device)
-    if blocks * block > free:
-        raise CannotRun(
-            f"needs {blocks * block / 2**30:.1f} GiB = {blocks} blocks × {values['block']} MiB; "
-            f"{place.device} has {free / 2**30:.1f} GiB free; use fewer or smaller blocks"
-        )
+    place.refuse_unless_fits(
+        blocks * block, f"{blocks} blocks × {values['block']} MiB", "use fewer or smaller blocks"
+    )
     report.say(f"memory: {blocks} blocks of {values['block']} MiB on {place.name}")
     diary = _Diary(place)
     stages = 4

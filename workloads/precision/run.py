@@ -40,12 +40,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     if size % 16:
         raise CannotRun(f"size: {size} is no multiple of 16, which fp8 products need")
     # Factors in fp32 and in the precision, the result, and a part of them in fp64.
-    needed, free = 28 * size**2, free_bytes(place.device)
-    if needed > free:
-        raise CannotRun(
-            f"needs {needed / 2**30:.1f} GiB = 28 bytes × {size}²; {place.device} has "
-            f"{free / 2**30:.1f} GiB free; use a smaller size"
-        )
+    place.refuse_unless_fits(28 * size**2, f"28 bytes × {size}²", "use a smaller size")
     asked = precisions("all", place.device)
     trained = [name for name in asked if name != "fp8"]
     products = Rows(len(asked), place.device, report)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import free_bytes, synchronize
-from workloads.errors import CannotRun
+from workloads.devices import synchronize
 from workloads.place import Place
 from workloads.report import Report
 from workloads.rows import Rows, Unsupported
@@ -109,12 +108,11 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     values = place.fill(STREAMS, given)
     pieces, size = int(values["pieces"]), int(values["size"])
     # fp32, fp16 and a product of every piece may be there at once.
-    needed, free = 8 * pieces * size**2, free_bytes(place.device)
-    if needed > free:
-        raise CannotRun(
-            f"needs {needed / 2**30:.1f} GiB = 8 bytes × {pieces} pieces × {size}²; "
-            f"{place.device} has {free / 2**30:.1f} GiB free; use fewer pieces or a smaller size"
-        )
+    place.refuse_unless_fits(
+        8 * pieces * size**2,
+        f"8 bytes × {pieces} pieces × {size}²",
+        "use fewer pieces or a smaller size",
+    )
     report.say(f"streams: {pieces} pieces of {size} × {size} on {place.name}")
     pipeline = Pipeline(place, values)
     count = int(values["streams"])
