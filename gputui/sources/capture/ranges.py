@@ -119,10 +119,12 @@ class Ranges:
         for index, lane in enumerate(lanes):
             part = slice(firsts[index], firsts[index + 1])
             lane.timeline.append(moves.times_ns[part], innermost[part], nodes[part])
+        begun_ns = moves.times_ns[pushes]
+        first_new = np.searchsorted(moves.group[pushes], np.arange(len(lanes) + 1))
         for index, lane in enumerate(lanes):
             if len(self.lanes.of_thread(lane.thread)) > 1 or self.start_end.any:
-                of_lane = moves.group[pushes] == index
-                self._look_around(lane, new[of_lane], moves.times_ns[pushes][of_lane])
+                part = slice(first_new[index], first_new[index + 1])
+                self._look_around(lane, new[part], begun_ns[part])
         self._instances.inherit_roots(new, moves.level[pushes])
         self._keep_stacks(lanes, keys, holders)
 
