@@ -17,7 +17,7 @@ from gputui.ui.screens.main import MainScreen
 from gputui.ui.widgets.lines import LineView
 from tests.ui import scripted
 from tests.ui.conftest import Show
-from tests.ui.test_recorded import DEMO, recorded
+from tests.ui.test_recorded import DEMO, INFERENCE, recorded
 
 
 class Replay:
@@ -217,6 +217,22 @@ async def test_live_and_replayed_are_the_same_picture(show: Show, size: tuple[in
             await replay.press(key)
             await replay.until(lambda: True)
             assert replay.app.main.view.drawn == before
+
+
+async def test_a_replay_is_left_for_another_recording_and_found_as_it_was() -> None:
+    async with replayed() as replay:
+        await replay.press("J", *"3", "enter")
+        await replay.until(lambda: 2.9 < replay.playback.position_s < 3.1)
+        before = list(replay.app.main.view.drawn)
+        replay.app.visit(INFERENCE, follow=False)
+        await replay.until(lambda: replay.app.model.visited == "h200-inference")
+        assert replay.app.model.source is not replay.playback
+        await replay.press("b")
+        await replay.until(lambda: replay.app.model.source is replay.playback)
+        assert replay.playback.is_paused
+        assert 2.9 < replay.playback.position_s < 3.1
+        await replay.press("1")
+        await replay.until(lambda: replay.app.main.view.drawn == before)
 
 
 async def test_only_a_replay_lists_its_keys(show: Show) -> None:
