@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,9 @@ from tests.ui import scripted
 from tests.ui.conftest import Show
 from tests.ui.test_recorded import DEMO, INFERENCE, recorded
 
+PATIENCE_S = 60
+"""What never comes must fail a test, not hold up those after it."""
+
 
 class Replay:
     """The demo, halted at its beginning, and what a person would see of it."""
@@ -35,8 +39,9 @@ class Replay:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Until the replay has done what was asked."""
-        while not condition():
-            await self.pilot.pause(0.005)
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                await self.pilot.pause(0.005)
         await self.pilot.pause()
 
     @property
