@@ -282,7 +282,8 @@ class MemoryView(View):
     def _why(self, run: Run, more: str, text: str = "") -> str:
         """Why a table is empty."""
         if not run.kernels and not run.api:
-            return f"{why_empty(run)}. ← shows what the workload itself tells of its memory."
+            why = why_empty(run).removesuffix(".")
+            return f"{why}. ← shows what the workload itself tells of its memory."
         return text or " ".join(f"Nothing was copied or set on a GPU {more}".split()) + "."
 
     def _no_process(self) -> str:
