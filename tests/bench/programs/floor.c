@@ -5,7 +5,8 @@
  *
  *     kernel copies calls graph   kinds of activity: kernels; copies and memsets; the calls that
  *                                 launch and copy; CUDA graphs as a whole
- *     off unsubscribe             switches the kinds off again as soon as they are on; leaves CUPTI
+ *     off unsubscribe             switches what is on off again at once; leaves CUPTI
+ *     after=MS                    does that only so long after the first records came
  *     flush=MS buffer=BYTES       asks for what is ready every so often (0: never); buffers' size
  *     zeroed                      hands over buffers that are zero already
  *     attribute=ID:VALUE:BYTES    sets an attribute of CUPTI's, a number of so many bytes
@@ -24,8 +25,18 @@
 
 static uint64_t buffer_bytes = 512 << 10, delivered, buffers;
 static long flush_ms = 100;
+static long after_ms;
 static int zeroed;
 static int (*flush_all)(uint32_t);
+
+/* What is to be switched off, and how. */
+static struct {
+    int kinds[64], kind_count, off, leave, calls;
+    void *cupti, *subscriber;
+    int (*disable)(int), (*unsubscribe)(void *);
+} asked;
+
+static void switch_off(void);
 
 static void nothing(void *data, int domain, uint32_t call, const void *details)
 {
@@ -70,9 +81,11 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
 static void *flush_loop(void *unused)
 {
     struct timespec pause = {flush_ms / 1000, flush_ms % 1000 * 1000000};
-    for (;;) {
+    for (long left_ms = after_ms;;) {
         nanosleep(&pause, NULL);
         flush_all(0);
+        if (left_ms > 0 && delivered > 0 && (left_ms -= flush_ms) <= 0)
+            switch_off();
     }
     return unused;
 }
@@ -109,7 +122,8 @@ static void *find_cupti(void)
     return found;
 }
 
-static void enable_calls(void *cupti, int domain, const char *function, const char *const *wanted)
+static void switch_calls(void *cupti, int domain, const char *function, const char *const *wanted,
+                         int on)
 {
     int (*name_of)(int, uint32_t, const char **) = dlsym(cupti, "cuptiGetCallbackName");
     int (*enable)(uint32_t, uint8_t) = dlsym(cupti, function);
@@ -119,58 +133,78 @@ static void enable_calls(void *cupti, int domain, const char *function, const ch
             continue;
         for (int at = 0; wanted[at] != NULL; at++)
             if (strncmp(name, wanted[at], strlen(wanted[at])) == 0)
-                enable(call, 1);
+                enable(call, (uint8_t)on);
     }
+}
+
+/* gputui's own choice, so that what is left between the two is gputui's. */
+static const char *const runtime[] = {
+    "cudaLaunch", "__cudaLaunchKernel", "cudaGraphLaunch", "cudaGraphInstantiate",
+    "cudaMemcpy", "cudaMemset", "cudaMemPrefetch", "cudaMalloc", "cudaFree", "cudaHostAlloc",
+    "cudaHostRegister", "cudaHostUnregister", "cudaDeviceSynchronize",
+    "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", NULL,
+};
+static const char *const driver[] = {
+    "cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchHostFunc", "cuLaunchGrid",
+    "cuGraphLaunch", "cuMemcpy", "cuMemset", NULL,
+};
+
+static void switch_all_calls(int on)
+{
+    switch_calls(asked.cupti, 2, "cuptiActivityEnableRuntimeApi", runtime, on);
+    switch_calls(asked.cupti, 1, "cuptiActivityEnableDriverApi", driver, on);
+}
+
+static void switch_off(void)
+{
+    for (int at = 0; asked.off && at < asked.kind_count; at++)
+        asked.disable(asked.kinds[at]);
+    if (asked.off && asked.calls)
+        switch_all_calls(0);
+    if (asked.leave)
+        asked.unsubscribe(asked.subscriber);
 }
 
 __attribute__((visibility("default"))) int InitializeInjection(void)
 {
-    /* gputui's own choice, so that what is left between the two is gputui's. */
-    static const char *const runtime[] = {
-        "cudaLaunch", "__cudaLaunchKernel", "cudaGraphLaunch", "cudaGraphInstantiate",
-        "cudaMemcpy", "cudaMemset", "cudaMemPrefetch", "cudaMalloc", "cudaFree", "cudaHostAlloc",
-        "cudaHostRegister", "cudaHostUnregister", "cudaDeviceSynchronize",
-        "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", NULL,
-    };
-    static const char *const driver[] = {
-        "cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchHostFunc", "cuLaunchGrid",
-        "cuGraphLaunch", "cuMemcpy", "cuMemset", NULL,
-    };
     const char *given = getenv("FLOOR");
-    void *cupti = find_cupti(), *subscriber = NULL;
+    void *cupti = find_cupti();
     char words[1024], *rest = words;
-    int kinds[64], kind_count = 0, calls = 0, off = 0, leave = 0, status;
+    static const int copies[] = {1, 2, 22};
+    int status;
     pthread_t thread;
     if (cupti == NULL)
         die("no libcupti", 0);
     int (*subscribe)(void **, void *, void *) = dlsym(cupti, "cuptiSubscribe");
-    int (*unsubscribe)(void *) = dlsym(cupti, "cuptiUnsubscribe");
     int (*thread_ids)(int) = dlsym(cupti, "cuptiSetThreadIdType");
     int (*callbacks)(void *, void *) = dlsym(cupti, "cuptiActivityRegisterCallbacks");
     int (*enable)(int) = dlsym(cupti, "cuptiActivityEnable");
-    int (*disable)(int) = dlsym(cupti, "cuptiActivityDisable");
     int (*attribute)(int, size_t *, void *) = dlsym(cupti, "cuptiActivitySetAttribute");
     flush_all = dlsym(cupti, "cuptiActivityFlushAll");
-    if ((status = subscribe(&subscriber, nothing, NULL)) != 0)
+    asked.cupti = cupti;
+    asked.disable = dlsym(cupti, "cuptiActivityDisable");
+    asked.unsubscribe = dlsym(cupti, "cuptiUnsubscribe");
+    if ((status = subscribe(&asked.subscriber, nothing, NULL)) != 0)
         die("cuptiSubscribe", status);
     thread_ids(1);
     snprintf(words, sizeof words, "%s", given != NULL ? given : "");
-    for (char *word; (word = strsep(&rest, " ")) != NULL && kind_count < 60;) {
+    for (char *word; (word = strsep(&rest, " ")) != NULL && asked.kind_count < 60;) {
         int id;
         unsigned long long value;
         size_t bytes;
         if (strcmp(word, "kernel") == 0)
-            kinds[kind_count++] = 10;
+            asked.kinds[asked.kind_count++] = 10;
         else if (strcmp(word, "copies") == 0)
-            kinds[kind_count++] = 1, kinds[kind_count++] = 2, kinds[kind_count++] = 22;
+            for (size_t at = 0; at < sizeof copies / sizeof *copies; at++)
+                asked.kinds[asked.kind_count++] = copies[at];
         else if (strcmp(word, "graph") == 0)
-            kinds[kind_count++] = 51;
+            asked.kinds[asked.kind_count++] = 51;
         else if (strcmp(word, "calls") == 0)
-            calls = 1;
+            asked.calls = 1;
         else if (strcmp(word, "off") == 0)
-            off = 1;
+            asked.off = 1;
         else if (strcmp(word, "unsubscribe") == 0)
-            leave = 1;
+            asked.leave = 1;
         else if (strcmp(word, "zeroed") == 0) {
             uint8_t one = 1;
             bytes = sizeof one;
@@ -181,21 +215,18 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
             if ((status = attribute(id, &bytes, &value)) != 0)
                 die(word, status);
         } else if (sscanf(word, "flush=%ld", &flush_ms) != 1 &&
+                   sscanf(word, "after=%ld", &after_ms) != 1 &&
                    sscanf(word, "buffer=%llu", (unsigned long long *)&buffer_bytes) != 1)
             die(word, 0);
     }
     callbacks(request, complete);
-    if (calls) {
-        enable_calls(cupti, 2, "cuptiActivityEnableRuntimeApi", runtime);
-        enable_calls(cupti, 1, "cuptiActivityEnableDriverApi", driver);
-    }
-    for (int at = 0; at < kind_count; at++)
-        if ((status = enable(kinds[at])) != 0)
+    if (asked.calls)
+        switch_all_calls(1);
+    for (int at = 0; at < asked.kind_count; at++)
+        if ((status = enable(asked.kinds[at])) != 0)
             die("cuptiActivityEnable", status);
-    for (int at = 0; off && at < kind_count; at++)
-        disable(kinds[at]);
-    if (leave)
-        unsubscribe(subscriber);
+    if (after_ms == 0)
+        switch_off();
     if (flush_ms > 0)
         pthread_create(&thread, NULL, flush_loop, NULL);
     atexit(say);
