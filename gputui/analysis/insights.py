@@ -19,6 +19,9 @@ from gputui.session import Run, Session
 LAUNCH_GAP_NS = 1_000_000
 """Gaps in a GPU's work shorter than this are laid to launching."""
 
+SMS_AT_WORK_PERCENT = 1.0
+"""Below this the SMs were so idle in every sample that nothing follows from their tensor cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class Insight:
@@ -201,15 +204,25 @@ def _launch_time(_session: Session, run: Run) -> Iterator[Insight]:
 def _no_tensor_cores(session: Session, run: Run) -> Iterator[Insight]:
     shares = {name: share for name, _, _, share in category_rows(kernel_rows(session, run))}
     matmul = shares.get("matmul", 0.0)
+    if matmul <= 50:
+        return
     for (index, name), spread in sorted(run.gpu_spreads.items()):
-        if name == "tensor_active_percent" and matmul > 50 and spread.maximum < 1:
+        multiprocessors = run.gpu_spreads.get((index, "sm_active_percent"))
+        if name != "tensor_active_percent" or multiprocessors is None:
+            continue
+        # Both are shares of all the time: on a GPU that mostly waits both are small.
+        tensor, active = spread.average or 0.0, multiprocessors.average or 0.0
+        if multiprocessors.maximum < SMS_AT_WORK_PERCENT or active <= 0:
+            continue
+        share = 100.0 * tensor / active
+        if share < 1:
             yield Insight(
                 "no_tensor_cores",
-                spread.maximum,
+                share,
                 1,
-                "PyTorch profiler's tensor core recommendation",
-                f"matrix products are {matmul:.0f} % of kernel time and GPU {index}'s tensor "
-                "cores never worked",
+                "PyTorch profiler's tensor core recommendation; the 1 % is ours",
+                f"matrix products are {matmul:.0f} % of kernel time, and GPU {index}'s tensor "
+                f"cores worked {formats.percent(share)} of the time that its SMs were active",
                 "bf16, fp16 or TF32; dimensions in multiples of 8",
             )
 

@@ -135,19 +135,35 @@ def test_streams_overlap_where_they_could() -> None:
 
 
 @pytest.mark.parametrize(
-    ("active", "matmul_ns", "heard"),
-    [(0.0, 501, True), (0.99, 501, True), (1.0, 501, False), (0.0, 500, False)],
+    ("tensor", "sms", "matmul_ns", "heard"),
+    [
+        (0.0, 80.0, 501, True),
+        (0.79, 80.0, 501, True),
+        (0.8, 80.0, 501, False),
+        (0.0, 80.0, 500, False),
+        (0.7, 9.8, 501, False),  # a GPU that mostly waits: its tensor cores worked all the same
+        (0.0, 0.99, 501, False),  # it hardly did anything
+        (0.0, None, 501, False),
+    ],
 )
-def test_matrix_products_without_tensor_cores(active: float, matmul_ns: int, heard: bool) -> None:
+def test_matrix_products_without_tensor_cores(
+    tensor: float, sms: float | None, matmul_ns: int, heard: bool
+) -> None:
     events = (
         KernelDefined(time_ns=at(2), kernel=1, name="ampere_sgemm_128x64_tn", mangled="g"),
         KernelDefined(time_ns=at(2), kernel=2, name="softmax_kernel", mangled="s"),
-        *readings(tensor_active_percent=active, sm_active_percent=0.0),
+        *readings(tensor_active_percent=tensor, sm_active_percent=sms),
         captured(kernels=(kernel(matmul_ns), kernel(1000 - matmul_ns, number=2))),
     )
-    insights_found = found("no_tensor_cores", *events)
-    assert [insight.value for insight in insights_found] == ([active] if heard else [])
-    assert all(insight.verdict.startswith("matrix products are 50 %") for insight in insights_found)
+    if not heard:
+        assert found("no_tensor_cores", *events) == []
+        return
+    assert sms is not None
+    insight = one("no_tensor_cores", *events)
+    assert insight.value == pytest.approx(100 * tensor / sms)
+    assert insight.threshold == 1
+    assert insight.verdict.startswith("matrix products are 50 % of kernel time, and GPU 0's tensor")
+    assert insight.verdict.endswith("% of the time that its SMs were active")
 
 
 def test_memory_is_full_over_nine_tenths() -> None:
