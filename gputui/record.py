@@ -65,6 +65,7 @@ class _Recorder:
         self._live = Live(self._wake.set, self._journal, options.live)
         self._signals: list[int] = []
         self._time_is_up = False
+        self._told: str | None = None
         self._progress = _ProgressLine(sys.stderr)
 
     def run(self) -> int:
@@ -117,6 +118,7 @@ class _Recorder:
             self._wake.wait(left)
             self._wake.clear()
             self._take()
+            self._tell_unseen()
             self._progress.show(self._session)
             while handled < len(self._signals):
                 handled += 1
@@ -140,8 +142,17 @@ class _Recorder:
         with self._exporter.lock if self._exporter else nullcontext():
             self._session.apply(self._live.hub.take())
 
+    def _tell_unseen(self) -> None:
+        """What is not captured of the run, as soon as it is known."""
+        run = self._session.run
+        if run is not None and run.unseen_reason not in (None, self._told):
+            self._told = run.unseen_reason
+            self._progress.clear()
+            say(f"not captured: {self._told}")
+
     def _finish(self, gone: bool) -> int:
         run = self._session.run
+        self._tell_unseen()
         ok = True
         for notice in self._journal.notices:
             say(notice)

@@ -521,3 +521,20 @@ def test_a_piped_recording_is_shown_and_keys_come_from_the_terminal(recording: P
     os.close(terminal)
     assert b"inference" in seen
     assert b"STATUS 0" in seen
+
+
+def test_recording_says_at_once_what_another_tool_holds(tmp_path: Path) -> None:
+    held = {"NVTX_INJECTION64_PATH": "/opt/other/libx.so"}
+    words = ["--record", "-o", str(tmp_path / "x.gputui"), "--", sys.executable, "-c", "pass"]
+    done = gputui(*words, env=os.environ | held)
+    said = "not captured: no phases (kernels can be seen): NVTX_INJECTION64_PATH is held by"
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"gputui: {said} another tool (libx.so)\n")
+    assert done.stderr.count("not captured") == 1
+    assert said in gputui("summary", str(tmp_path / "x.gputui")).stdout
+
+
+def test_recording_a_program_that_loads_nothing_says_so(tmp_path: Path) -> None:
+    done = gputui("--record", "-o", str(tmp_path / "x.gputui"), "--", "true")
+    assert done.returncode == 0
+    assert "not captured: no phases and no kernels: no process of the run loaded" in done.stderr

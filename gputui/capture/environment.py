@@ -10,7 +10,7 @@ import stat
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gputui.capture.build import LIBRARY_NAME
@@ -33,6 +33,12 @@ _KNOWN_TOOLS = (
     ("Nsight Systems (nsys)", ("nsight-systems", "nsight_systems", "libtoolsinjection")),
     ("CUPTI", ("libcupti",)),
 )
+_PROFILERS = {
+    "nsys": "Nsight Systems (nsys)",
+    "ncu": "Nsight Compute (ncu)",
+    "nv-nsight-cu-cli": "Nsight Compute (ncu)",
+}
+"""Commands that give their own child the two variables."""
 
 
 def library_path() -> Path | None:
@@ -58,6 +64,7 @@ def capture_environment(
     graph_trace: GraphTrace = "node",
     annotate: Annotate | None = None,
     duty: DutyCycle | None = None,
+    command: Sequence[str] = (),
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a child that is to be captured, and what stands in the way, if anything.
 
@@ -66,24 +73,31 @@ def capture_environment(
     `annotate` has its Python interpreters put ranges around what torch does; `duty` traces
     kernels part of the time.
     A variable that another tool has taken stays as it is, and the second value says in one
-    line who has it and what will be missing.
+    line what of phases and kernels will be missing and who is in the way: who holds a variable,
+    a profiler that `command` is itself, or nsys around gputui.
     """
     environment = dict(base_environment)
     library = library_path()
     if library is None:
         return environment, missing_library_reason()
-    problems: list[str] = []
-    wanted = [(_NVTX, "ranges"), (_CUDA, "kernels")] if kernels else [(_NVTX, "ranges")]
-    for variable, what in wanted:
-        holder = base_environment.get(variable, "")
-        if holder and Path(holder).name != LIBRARY_NAME:
-            problems.append(f"{variable} is held by {_tool(holder)}: no {what}")
-        else:
-            environment[variable] = str(library)
+    places = {_NVTX: "phases", _CUDA: "kernels"} if kernels else {_NVTX: "phases"}
+    held = {
+        variable: _tool(holder)
+        for variable in places
+        if (holder := base_environment.get(variable, "")) and Path(holder).name != LIBRARY_NAME
+    }
+    for variable in places.keys() - held.keys():
+        environment[variable] = str(library)
+    problems = _missing(places, held)
+    tool = _PROFILERS.get(Path(command[0]).name) if command else None
+    if tool and len(held) < len(places):
+        problems.append(f"maybe no {' and no '.join(places.values())}: {tool} takes their places")
+    elif kernels and _CUDA not in held and any(n.startswith("NSYS_") for n in base_environment):
+        problems.append("maybe no kernels: NSYS_ variables tell of nsys above; CUPTI serves one")
     if not kernels and Path(base_environment.get(_CUDA, "")).name == LIBRARY_NAME:
         del environment[_CUDA]
     if base_environment.get("NVTX_DISABLE"):
-        problems.append("NVTX_DISABLE is set: the nvtx package makes no ranges")
+        problems.append("no phases of the nvtx package: NVTX_DISABLE is set")
     environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
     environment["GPUTUI_CAPTURE_KERNELS"] = "1" if kernels else "0"
     environment["GPUTUI_GRAPH_TRACE"] = graph_trace
@@ -101,6 +115,19 @@ def capture_environment(
     ):
         environment["GPUTUI_CUPTI_PATH"] = str(cupti)
     return environment, "; ".join(problems) or None
+
+
+def _missing(places: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
+    """What is missing, what is left, and who holds what: a line for each holder."""
+    lines: list[str] = []
+    left = [what for variable, what in places.items() if variable not in held]
+    rest = f" ({left[0]} can be seen)" if left and held else ""
+    for tool in dict.fromkeys(held.values()):
+        variables = [variable for variable, holder in held.items() if holder == tool]
+        what = " and no ".join(places[variable] for variable in variables)
+        verb = "is" if len(variables) == 1 else "are"
+        lines.append(f"no {what}{rest}: {' and '.join(variables)} {verb} held by {tool}")
+    return lines
 
 
 def _tool(path: str) -> str:

@@ -103,8 +103,8 @@ def facts_lines(session: Session, run: Run) -> list[str]:
         lines.append(f"on {header.host.hostname}: {where}; {header.host.system}")
     ended = run.ended.reason if run.ended else "the recording ends before the run does"
     lines.append(f"{moment(started.time_ns)}, {formats.duration(run.duration_ns)}: {ended}")
-    if started.capture_unavailable_reason:
-        lines.append(f"not captured: {started.capture_unavailable_reason}")
+    if run.unseen_reason:
+        lines.append(f"not captured: {run.unseen_reason}")
     lines += [
         f"pid {process.attached.pid}: kernels not seen: {process.attached.cuda_status}"
         for process in run.processes.values()

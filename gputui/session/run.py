@@ -144,6 +144,15 @@ class Run(msgspec.Struct):
         return self.result.parameters if self.result else asked
 
     @property
+    def unseen_reason(self) -> str | None:
+        """What of phases and kernels is not seen in this run, and why; None where nothing is
+        known to stand in the way."""
+        reason = self.started.capture_unavailable_reason
+        if reason or self.processes or self.ended is None or self.started.pid is None:
+            return reason
+        return "no phases and no kernels: no process of the run loaded NVTX or CUDA"
+
+    @property
     def traced_share(self) -> float:
         """How much of the time kernels were traced: 1 unless a duty cycle was asked for."""
         paused = sum(process.paused_ns for process in self.processes.values())

@@ -209,6 +209,7 @@ class Run:
                 self._capture.graph_trace,
                 self._capture.annotate,
                 self._capture.duty,
+                self.request.command,
             )
             left = private / snapshot.FILE
             environment[snapshot.VARIABLE] = str(left)

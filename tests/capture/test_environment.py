@@ -43,15 +43,22 @@ def test_without_kernels_cuda_is_left_alone(library, tmp_path):
     ("taken", "parts"),
     [
         ({"CUDA_INJECTION64_PATH": NSYS}, ["CUDA_INJECTION64_PATH", "nsys", "no kernels"]),
-        ({"NVTX_INJECTION64_PATH": NCU}, ["NVTX_INJECTION64_PATH", "ncu", "no ranges"]),
-        ({"NVTX_INJECTION64_PATH": "/lib/libcupti.so.13"}, ["CUPTI", "no ranges"]),
+        ({"NVTX_INJECTION64_PATH": NCU}, ["NVTX_INJECTION64_PATH", "ncu", "no phases"]),
+        ({"NVTX_INJECTION64_PATH": "/lib/libcupti.so.13"}, ["CUPTI", "no phases"]),
         ({"NVTX_INJECTION64_PATH": "./."}, ["no tool at all"]),
         ({"CUDA_INJECTION64_PATH": "/x/lib\x1bodd.so"}, ["another tool (lib\ufffdodd.so)"]),
         (
             {"CUDA_INJECTION64_PATH": NSYS, "NVTX_INJECTION64_PATH": NSYS},
-            ["no kernels", "no ranges"],
+            ["no phases and no kernels: NVTX_INJECTION64_PATH and CUDA_INJECTION64_PATH are held"],
         ),
         ({"NVTX_DISABLE": "1"}, ["NVTX_DISABLE"]),
+        ({"NVTX_INJECTION64_PATH": NCU}, ["no phases (kernels can be seen): "]),
+        ({"CUDA_INJECTION64_PATH": NSYS}, ["no kernels (phases can be seen): "]),
+        (
+            {"CUDA_INJECTION64_PATH": NSYS, "NVTX_INJECTION64_PATH": NSYS},
+            ["no phases and no kernels: "],
+        ),
+        ({"NSYS_PROFILING_SESSION_ID": "7"}, ["maybe no kernels: ", "nsys"]),
     ],
 )
 def test_what_another_tool_holds_stays_and_is_named(tmp_path, taken, parts):
@@ -60,6 +67,13 @@ def test_what_another_tool_holds_stays_and_is_named(tmp_path, taken, parts):
     assert "\n" not in problem
     for part in parts:
         assert part in problem
+
+
+@pytest.mark.usefixtures("library")
+def test_a_profiler_as_the_command_is_named(tmp_path):
+    command = ["/opt/bin/nsys", "profile", "./a.out"]
+    _, problem = capture_environment(tmp_path, True, {}, command=command)
+    assert problem == "maybe no phases and no kernels: Nsight Systems (nsys) takes their places"
 
 
 def test_a_library_that_is_missing_is_said(tmp_path, monkeypatch):

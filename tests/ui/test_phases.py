@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from gputui.events import CaptureDelta, KernelDelta, OpenRange, RangeDefined, RangeDelta
+from msgspec.structs import replace
+
+from gputui.events import (
+    CaptureDelta,
+    KernelDelta,
+    OpenRange,
+    RangeDefined,
+    RangeDelta,
+    RunStarted,
+)
 from tests.ui import scripted
 from tests.ui.conftest import Show
 from tests.ui.scripted import SECOND_NS, START_NS, Batch
@@ -127,3 +136,16 @@ async def test_kernels_of_threads_without_ranges_are_marked(show: Show) -> None:
         attention = next(line for line in shown.lines if " attention " in line and "%" in line)
         assert "*" not in attention
         assert "* launched by threads without a range" in shown.text
+
+
+async def test_what_is_not_seen_is_told_apart_from_what_is(show: Show) -> None:
+    why = "no kernels (phases can be seen): CUDA_INJECTION64_PATH is held by Nsight Systems (nsys)"
+    batches = finished_phases()[:-1]
+    at = next(n for n, event in enumerate(batches[1]) if isinstance(event, RunStarted))
+    batches[1][at] = replace(batches[1][at], capture_unavailable_reason=why)
+    async with show(batches, (80, 24)) as shown:
+        await shown.press("2")
+        assert "decode  ● now" in shown.text
+        assert "no kernels (phases can be seen)" in shown.text
+        assert "(nsys)" in shown.text
+        assert "phases are not seen" not in shown.text

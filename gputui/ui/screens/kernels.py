@@ -240,10 +240,11 @@ class KernelsView(View):
 
 def why_empty(run: Run) -> str:
     """Why no GPU work is listed, in words."""
-    if run.started.capture_unavailable_reason:
-        return f"Nothing was captured: {run.started.capture_unavailable_reason}"
     statuses = {process.attached.cuda_status for process in run.processes.values()}
     reasons = sorted(status for status in statuses if status != "tracing")
+    if run.unseen_reason:
+        # Who has no place at CUDA cannot tell that there is none.
+        reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
     if reasons:
         return f"No GPU work is seen in this run: {'; '.join(reasons)}"
     if run.is_active:

@@ -7,7 +7,7 @@ from gputui.analysis.phases import PhaseKey, PhaseRow, phase_rows
 from gputui.analysis.tables import TableRow, kernel_rows
 from gputui.events import StepTimeline
 from gputui.session import Run
-from gputui.ui.widgets.lines import Row, heading
+from gputui.ui.widgets.lines import Row, heading, wrap
 from gputui.ui.widgets.run import metric_rows, problems, progress_row, title_row
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.timeline import LEAST_HEIGHT, timeline_rows
@@ -162,8 +162,8 @@ class PhasesView(View):
         rows = [heading("Phases", width, self._note(run, room, bool(inherited)))]
         if not self.listed:
             self.first_item_line = 0
-            text = "  no phase matches the filter (Esc clears it)" if everything else _waiting(run)
-            return [*rows, ((text, "dim"),)]
+            text = "no phase matches the filter (Esc clears it)" if everything else _waiting(run)
+            return [*rows, *wrap(text, width, "dim", "  ")]
         self.first_item_line = top + 2
         on_gpu = any(device.busy_ns for device in run.devices.values())
         columns = tree_columns(
@@ -243,11 +243,11 @@ class PhasesView(View):
 
 
 def _waiting(run: Run) -> str:
-    if run.started.capture_unavailable_reason:
-        return f"  no phases: {run.started.capture_unavailable_reason}"
+    if run.unseen_reason:
+        return f"no phase so far; {run.unseen_reason}"
     if run.is_active:
-        return "  waiting for the program's first NVTX range…"
-    return "  the program opened no NVTX range"
+        return "waiting for the program's first NVTX range…"
+    return "the program opened no NVTX range"
 
 
 def _invitation(model: Model) -> list[Row]:

@@ -263,7 +263,7 @@ def _sizes() -> list[Column[TableRow]]:
 def _capture(session: Session, run: Run, width: int) -> list[Row]:
     processes = list(run.processes.values())
     if not processes:
-        reason = run.started.capture_unavailable_reason or "no process of the run was seen"
+        reason = run.unseen_reason or "no process of the run was seen"
         return wrap(f"Nothing was captured: {reason}", width, "dim")
     cost = cost_of(session, run)
     pairs = [

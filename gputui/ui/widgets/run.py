@@ -90,6 +90,6 @@ def problems(run: Run, width: int) -> list[Row]:
     dropped = sum(process.dropped for process in run.processes.values())
     if dropped:
         rows.append(((f"! {quantity(dropped)} records were dropped: figures are too low", "warn"),))
-    if run.started.capture_unavailable_reason:
-        rows.append(((f"! phases are not seen: {run.started.capture_unavailable_reason}", "warn"),))
+    if run.unseen_reason:
+        rows += wrap(f"! {run.unseen_reason}", width, "warn")
     return rows
