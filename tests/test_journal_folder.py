@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gputui.events import AnyEvent, HostSample, MachineSample, RunOutput
-from gputui.journal import JournalError, JournalWriter
-from gputui.journal.folder import delete, describe, recordings, rename
-from gputui.journal.places import trace_path
+from gputui.journal import JournalError, JournalWriter, Limits, open_journal
+from gputui.journal.folder import belongings, delete, describe, recordings, rename
+from gputui.journal.places import snapshot_path, trace_path
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
 
@@ -116,3 +118,117 @@ def test_removing_takes_the_trace_along(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(JournalError, match="cannot remove"):
         delete(path)
+
+
+def rotated(path: Path, later: int = 0) -> list[Path]:
+    """A recording of several files, with a trace and a memory snapshot."""
+    outputs: list[AnyEvent] = [
+        RunOutput(
+            time_ns=at(3 + i),
+            run=1,
+            stream="stdout",
+            lines=(random.Random(i).randbytes(900).hex(),),
+        )
+        for i in range(5)
+    ]
+    writer = JournalWriter(path, Limits(rotate_bytes=900))
+    for event in [header(gpu()), run_started(), *outputs, run_ended(), *samples(later)]:
+        writer.write([event])
+    writer.close()
+    trace_path(path).write_text("trace")
+    snapshot_path(path, 1).write_text("snapshot")
+    return sorted(path.parent.iterdir())
+
+
+@pytest.mark.parametrize("later", [0, 60])
+@pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])
+def test_a_rotated_recording_is_one(tmp_path: Path, suffix: str, later: int) -> None:
+    path = tmp_path / f"x{suffix}"
+    written = rotated(path, later)
+    [entry] = recordings(tmp_path)
+    assert entry.path == path
+    assert entry.file_count == len(written) - 2 > 2
+    assert sorted(belongings(path)) == written
+    assert entry.size_bytes == sum(
+        file.stat().st_size for file in written if file.name.endswith(suffix)
+    )
+    assert (entry.name, entry.result, entry.succeeded) == ("inference", "ended with status 0", True)
+    assert entry.length_ns == (max(at(9), at(9 + later)) - at(0))
+
+
+def test_a_rotated_recording_whose_oldest_files_went_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    rotated(path)
+    path.unlink()
+    [entry] = recordings(tmp_path)
+    assert (entry.path, entry.result) == (path, "ended with status 0")
+    assert rename(path, "y") == tmp_path / "y.gputui"
+    assert {file.name[:2] for file in tmp_path.iterdir()} == {"y."}
+    delete(tmp_path / "y.gputui")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_recording_that_is_called_so_is_another(tmp_path: Path) -> None:
+    record(tmp_path / "x.gputui")
+    writer = JournalWriter(tmp_path / "x.2.gputui")
+    writer.write([header(), run_started()])
+    writer.close()
+    (tmp_path / "x.3.gputui").write_text("hello\n")
+    assert len(recordings(tmp_path)) == 3
+    delete(tmp_path / "x.gputui")
+    assert len(recordings(tmp_path)) == 2
+
+
+def test_all_of_a_rotated_recording_is_renamed(tmp_path: Path) -> None:
+    written = rotated(tmp_path / "x.gputui")
+    events = list(open_journal(tmp_path / "x.gputui"))
+    new = rename(tmp_path / "x.gputui", "y")
+    assert sorted(tmp_path.iterdir()) == [
+        file.with_name("y" + file.name.removeprefix("x")) for file in written
+    ]
+    assert list(open_journal(new)) == events
+
+
+@pytest.mark.parametrize("taken", ["y.gputui", "y.3.gputui", "y.gputui-trace"])
+def test_renaming_that_cannot_be_whole_changes_nothing(tmp_path: Path, taken: str) -> None:
+    rotated(tmp_path / "x.gputui")
+    (tmp_path / taken).write_text("somebody else's")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(JournalError, match="already exists"):
+        rename(tmp_path / "x.gputui", "y")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_all_of_a_rotated_recording_is_removed(tmp_path: Path) -> None:
+    written = rotated(tmp_path / "x.gputui")
+    assert delete(tmp_path / "x.gputui") == len(written)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_removing_that_fails_half_way_says_what_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    written = rotated(path)
+    trace_path(path).unlink()
+    trace_path(path).mkdir()  # no file that could be removed
+    with pytest.raises(JournalError, match=rf"-trace: .*; \d of its {len(written)} files are gone"):
+        delete(path)
+    assert path.exists()
+
+
+def test_a_file_that_vanishes_meanwhile_takes_no_other_from_the_list(tmp_path: Path) -> None:
+    record(tmp_path / "stays.gputui")
+    end = threading.Event()
+
+    def come_and_go() -> None:
+        while not end.is_set():
+            (tmp_path / "brief.gputui").touch()
+            (tmp_path / "brief.gputui").unlink()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(300):
+            assert "stays.gputui" in [entry.path.name for entry in recordings(tmp_path)]
+    finally:
+        end.set()
+        thread.join()

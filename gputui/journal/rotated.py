@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import glob
 import os
 import re
@@ -106,6 +108,46 @@ def open_journal(path: Path, *, summed: bool = False) -> JournalReader | Rotated
     if not files or [*files] == [1]:
         return JournalReader.open(path, summed=summed)
     return RotatedReader(path, files, summed=summed)
+
+
+def members(path: Path) -> list[Path]:
+    """The files of the recording at `path` in order: itself, and those whose name and header say
+    that they go on with it. Itself alone where it cannot be read, or was not rotated."""
+    files = [file for _, file in sorted(_files(path).items())] or [path]
+    if len(files) == 1:
+        return files
+    try:
+        header = _header(files[0], _identity(files[0]))
+    except (JournalError, OSError):
+        return [path]
+    found = files[:1]
+    for file in files[1:]:
+        with contextlib.suppress(JournalError, OSError):
+            if _header(file, _identity(file)) == header:
+                found.append(file)
+    return found
+
+
+def first_of(path: Path) -> Path:
+    """What the first file is called that a file of this name would go on with; else `path`."""
+    match = _NUMBERED.fullmatch(path.name)
+    if match is None or match["number"] == "1":
+        return path
+    return path.with_name(match["stem"] + match["suffix"])
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    facts = path.stat()
+    return facts.st_dev, facts.st_ino
+
+
+@functools.lru_cache(maxsize=4096)
+def _header(path: Path, identity: tuple[int, int]) -> Header:
+    """The header of a file, which is written once: a folder is looked at every few seconds."""
+    del identity
+    reader = JournalReader.open(path)
+    reader.close()
+    return reader.header
 
 
 def _files(path: Path) -> dict[int, Path]:

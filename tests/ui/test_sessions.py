@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.journal import JournalReader
+from gputui.journal import JournalReader, JournalWriter, Limits
 from gputui.journal.places import default_folder
 from gputui.ui.screens.sessions import SessionsView
 from gputui.ui.source import Options
@@ -189,6 +189,25 @@ async def test_deleting_asks_first(show: Show, folder: Path) -> None:
         await shown.press("D", "y")
         await shown.until(lambda: not (folder / "small.gputui").exists())
         await shown.until(lambda: files(shown) == 4)
+
+
+async def test_a_rotated_recording_is_listed_and_deleted_as_one(show: Show, folder: Path) -> None:
+    writer = JournalWriter(folder / "long.gputui", Limits(rotate_bytes=20_000))
+    for event in JournalReader.open(INFERENCE):
+        writer.write([event])
+    writer.close()
+    parts = list(folder.glob("long*"))
+    assert len(parts) > 2
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        assert files(shown) == 6
+        assert "done" in line_of(shown, "long")
+        await choose(shown, "long")
+        await shown.press("D")
+        assert f"{len(parts)} files" in shown.text
+        await shown.press("y")
+        await shown.until(lambda: files(shown) == 5)
+        assert not list(folder.glob("long*"))
 
 
 async def test_readonly_changes_nothing(show: Show, folder: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from gputui.journal.folder import Entry, delete, rename
+from gputui.journal.folder import Entry, belongings, delete, rename
 from gputui.text import clean
 from gputui.ui.screens.prompt import Prompt
 from gputui.ui.shelf import Shelf
@@ -18,6 +18,8 @@ from gputui.ui.widgets.view import View
 if TYPE_CHECKING:
     from gputui.ui.app import GputuiApp
     from gputui.ui.screens.export import ExportRequest
+
+T = TypeVar("T")
 
 
 class RecordingKeys(View):
@@ -115,7 +117,7 @@ class RecordingKeys(View):
                 )
 
         title = f"Another name for {recording_name(entry.path)}"
-        hint = "Its ending stays, and a trace beside it is renamed too."
+        hint = "Its ending stays; its other files, a trace beside it too, are renamed with it."
         self.app.push_screen(Prompt(title, hint, "rename", recording_name(entry.path)), answered)
 
     def _delete(self) -> None:
@@ -124,16 +126,21 @@ class RecordingKeys(View):
             return
         from gputui.ui.screens.boxes import Question
 
-        def removed() -> Path:
-            delete(entry.path)
-            return entry.path
+        def removed() -> int:
+            return delete(entry.path)
+
+        def told(count: int) -> str:
+            files = f" ({count} files)" if count > 1 else ""
+            return f"deleted {recording_name(entry.path)}{files}"
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._change(removed, lambda path: f"deleted {recording_name(path)}")
+                self._change(removed, told)
 
-        trace = " and the trace beside it" if entry.has_trace else ""
-        text = f"{clean(str(entry.path))}{trace} will be gone for good."
+        others = len(belongings(entry.path)) - 1
+        more = f" and what belongs to it, {others + 1} files," if others else ""
+        trace = " (the trace beside it too)" if entry.has_trace else ""
+        text = f"{clean(str(entry.path))}{more} will be gone for good{trace}."
         if entry.is_written:
             text += " Some program seems to be recording into it."
         self.app.push_screen(Question("Delete this recording?", text, "delete it"), answered)
@@ -151,11 +158,11 @@ class RecordingKeys(View):
             return entry
         return None
 
-    def _change(self, work: Callable[[], Path], told: Callable[[Path], str]) -> None:
+    def _change(self, work: Callable[[], T], told: Callable[[T], str]) -> None:
         """Change a file in a thread, then look at the folder again."""
 
-        def done(path: Path) -> None:
-            self.say(told(path))
+        def done(result: T) -> None:
+            self.say(told(result))
             self.shelf.look()
 
         self.gputui.in_thread(work, done, lambda reason: self.say(reason, bad=True))

@@ -94,7 +94,9 @@ class SessionsView(RecordingKeys):
         if entry is not None and entry.problem is not None:
             self.say(entry.problem, bad=True)
         elif entry is not None:
-            self.gputui.visit(entry.path, follow=entry.is_written)
+            # Only one file can be waited for.
+            follow = entry.is_written and entry.file_count == 1
+            self.gputui.visit(entry.path, follow=follow)
         return None
 
     def sort(self) -> None:
@@ -126,7 +128,7 @@ class SessionsView(RecordingKeys):
         unread = self.shelf.unread
         if unread is not None:
             known = len(self.shelf.entries)
-            parts.append(f"reading {unread} more…" if unread else f"{known} files")
+            parts.append(f"reading {unread} more…" if unread else f"{known} recordings")
         kept: list[str] = []
         for part in filter(None, parts):
             if cell_len("  ".join([*kept, part])) <= room:

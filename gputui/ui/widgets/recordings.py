@@ -142,6 +142,7 @@ def recording_details(entry: Entry, current: Path | None) -> tuple[Row, ...]:
     """All that is known of one without reading it whole."""
     pairs = (
         ("file", clean(str(entry.path))),
+        ("files", f"{entry.file_count}, read as one" if entry.file_count > 1 else ""),
         ("size", size(entry.size_bytes)),
         ("problem", entry.problem or ""),
         ("begun", "" if entry.problem else date_text(entry.started_ns)),
