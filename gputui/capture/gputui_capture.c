@@ -46,6 +46,7 @@
 #define STRING_BYTES_PER_SLOT 60
 #define STRING_BYTES_MAX 32768
 #define NAME_BYTES_MAX 4096
+#define SAMPLE_EVERY 61 /* odd: of calls that alternate, push and pop, each comes as often */
 
 enum {
     KIND_STRING = 1,
@@ -126,6 +127,7 @@ EXPORT int gputui_layout(char *out, uint64_t size)
     PUT_HEADER(command);
     PUT_NUMBER(RING_MAGIC); PUT_NUMBER(LAYOUT_VERSION); PUT_NUMBER(HEADER_BYTES);
     PUT_NUMBER(SLOT_BYTES); PUT_NUMBER(STRING_BYTES_PER_SLOT); PUT_NUMBER(STRING_BYTES_MAX);
+    PUT_NUMBER(SAMPLE_EVERY);
     PUT_NUMBER(KIND_STRING); PUT_NUMBER(KIND_RANGE_PUSH); PUT_NUMBER(KIND_RANGE_POP);
     PUT_NUMBER(KIND_RANGE_START); PUT_NUMBER(KIND_RANGE_END); PUT_NUMBER(KIND_MARK);
     PUT_NUMBER(KIND_THREAD_NAME); PUT_NUMBER(KIND_KERNEL); PUT_NUMBER(KIND_MEMCPY);
@@ -202,7 +204,7 @@ typedef struct {
     char text[];        /* with a NUL after it */
 } String;
 
-enum { OPEN_DOMAINS = 32, SAMPLE_EVERY = 64 };
+enum { OPEN_DOMAINS = 32 };
 typedef struct {
     uint32_t domain, depth;
 } Open;

@@ -17,6 +17,8 @@ LAYOUT_VERSION = 1
 HEADER_BYTES = 4096
 SLOT_BYTES = 64
 STRING_BYTES_PER_SLOT = 60
+SAMPLE_EVERY = 61
+"""Of so many calls of a thread the library times one; odd, since pushes and pops alternate."""
 
 
 class RecordKind(enum.IntEnum):

@@ -38,6 +38,7 @@ def test_numbers_are_the_same(described):
         "SLOT_BYTES": layout.SLOT_BYTES,
         "STRING_BYTES_PER_SLOT": layout.STRING_BYTES_PER_SLOT,
         "STRING_BYTES_MAX": layout.STRING_BYTES_MAX,
+        "SAMPLE_EVERY": layout.SAMPLE_EVERY,
         "FLAG_COLORED": layout.FLAG_COLORED,
         "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
     }
@@ -48,6 +49,12 @@ def test_numbers_are_the_same(described):
     ]:
         expected |= {f"{prefix}_{value.name}": value.value for value in values}
     assert numbers == expected
+
+
+def test_calls_that_alternate_are_timed_alike(described):
+    every = int(described["SAMPLE_EVERY"])
+    timed = [every * n % 2 for n in range(1, 101)]  # pushes are odd calls, pops even ones
+    assert timed.count(0) == timed.count(1)
 
 
 @pytest.mark.usefixtures("library")
