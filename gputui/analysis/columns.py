@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 
 from gputui.analysis import formats
@@ -36,6 +36,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Header → why nothing stands under it in some row; "rows" → why there are none."""
 
 
 def text(header: str) -> Column:

@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputui.analysis.columns import Cell, Column, Table, count, percent, spare, text, time
+from gputui.analysis.unmeasured import (
+    REASON,
+    empty_of_kernels,
+    has_idle_ranges,
+    has_idle_times,
+    has_streams,
+    without,
+    without_rows,
+)
 from gputui.distributions import Accumulator
 from gputui.events import OTHER_STREAMS
 from gputui.session import Run, Session
@@ -79,7 +88,7 @@ def latency_table(_session: Session, run: Run) -> Table:
         )
         if times.latency.count
     ]
-    return _table(
+    table = _table(
         run,
         "launch_latency",
         "Launch Latency (Call to Kernel) and Queue",
@@ -89,6 +98,7 @@ def latency_table(_session: Session, run: Run) -> Table:
         ),
         rows,
     )  # fmt: skip
+    return empty_of_kernels(run, table)
 
 
 def streams_table(_session: Session, run: Run) -> Table:
@@ -108,7 +118,7 @@ def streams_table(_session: Session, run: Run) -> Table:
                 *_spread(times.idle),
             )
         )
-    return _table(
+    table = _table(
         run,
         "gpu_streams",
         "GPU Streams",
@@ -118,28 +128,33 @@ def streams_table(_session: Session, run: Run) -> Table:
         ),
         rows,
     )  # fmt: skip
+    return table if has_streams(run) else without_rows(table)
 
 
 def idle_table(_session: Session, run: Run) -> Table:
     """How long each GPU had nothing of a process to do, between its first and last operation."""
     rows: list[tuple[Cell, ...]] = []
     for (process, device), use in sorted(run.timing.devices.items()):
-        span = use.span_ns
+        measured = has_idle_times(run, process, device)
+        figures: tuple[Cell, ...] = (
+            use.idle.total,
+            round(100.0 * use.idle.total / use.span_ns, 1) if use.span_ns else None,
+            use.idle.count,
+            *_spread(use.idle),
+            use.overlap_ns,
+            round(100.0 * use.overlap_ns / use.busy_ns, 1) if use.busy_ns else None,
+        )
         rows.append(
             (
                 *_who(run, process),
                 device,
-                span,
+                use.span_ns,
                 use.busy_ns,
-                use.idle.total,
-                round(100.0 * use.idle.total / span, 1) if span else None,
-                use.idle.count,
-                *_spread(use.idle),
-                use.overlap_ns,
-                round(100.0 * use.overlap_ns / use.busy_ns, 1) if use.busy_ns else None,
+                *(figures if measured else (None,) * len(figures)),
             )
         )
-    return _table(
+    everything = all(has_idle_times(run, *key) for key in run.timing.devices)
+    table = _table(
         run,
         "gpu_idle",
         "GPU Idle Time and Overlap of Streams",
@@ -149,7 +164,11 @@ def idle_table(_session: Session, run: Run) -> Table:
             spare(1, time("Overlap (ns)")), spare(2, percent("Overlap (%)")),
         ),
         rows,
+        coarse=any(use.idle.count for use in run.timing.devices.values()),
     )  # fmt: skip
+    after_busy = [column.header for column in table.columns].index("Busy (ns)") + 1
+    missing = () if everything else table.columns[after_busy:]
+    return without(table, (column.header for column in missing), "idle time and overlap")
 
 
 def idle_ranges_table(_session: Session, run: Run) -> Table:
@@ -165,7 +184,7 @@ def idle_ranges_table(_session: Session, run: Run) -> Table:
         for (process, device), use in sorted(run.timing.devices.items())
         for number, idle_ns in sorted(use.idle_ranges.items(), key=lambda item: -item[1])
     ]
-    return _table(
+    table = _table(
         run,
         "gpu_idle_ranges",
         "GPU Idle Time by the Range That Was Open",
@@ -173,6 +192,7 @@ def idle_ranges_table(_session: Session, run: Run) -> Table:
         rows,
         coarse=False,
     )
+    return table if has_idle_ranges(run) else without_rows(table)
 
 
 def launches_table(_session: Session, run: Run) -> Table:
@@ -188,13 +208,14 @@ def launches_table(_session: Session, run: Run) -> Table:
             run.timing.threads.items(), key=lambda item: -item[1].launches
         )
     ]
-    return _table(
+    table = _table(
         run,
         "launch_intervals",
         "Time from Launch to Launch",
         (text("TID"), count("Launches"), *_times("Interval", 0)),
         rows,
     )
+    return empty_of_kernels(run, table)
 
 
 def range_path(run: Run, number: int) -> str:
@@ -215,23 +236,10 @@ TIMING_TABLES = {
 
 def timing_document(run: Run) -> dict[str, object]:
     """The `timing` of `summary --format json`: the same figures for programs."""
-    return {
+    absent = () if has_streams(run) else ("streams", "threads")
+    document: dict[str, object] = {
         "devices": [
-            {
-                **_whose(run, process),
-                "gpu": device,
-                "span_ns": use.span_ns,
-                "busy_ns": use.busy_ns,
-                "operations": use.operations,
-                "overlap_ns": use.overlap_ns,
-                "idle": _figures(use.idle),
-                "idle_ranges": [
-                    {"path": range_path(run, number) if number else None, "idle_ns": idle_ns}
-                    for number, idle_ns in sorted(
-                        use.idle_ranges.items(), key=lambda item: -item[1]
-                    )
-                ],
-            }
+            _device(run, process, device, use)
             for (process, device), use in sorted(run.timing.devices.items())
         ],
         "streams": [
@@ -256,6 +264,34 @@ def timing_document(run: Run) -> dict[str, object]:
             }
             for (process, tid), thread in run.timing.threads.items()
         ],
+    }
+    return _with_reasons(document, absent)
+
+
+def _device(run: Run, process: int, device: int, use: DeviceUse) -> dict[str, object]:
+    absent = () if has_idle_times(run, process, device) else ("overlap_ns", "idle")
+    document: dict[str, object] = {
+        **_whose(run, process),
+        "gpu": device,
+        "span_ns": use.span_ns,
+        "busy_ns": use.busy_ns,
+        "operations": use.operations,
+        "overlap_ns": use.overlap_ns,
+        "idle": _figures(use.idle),
+        "idle_ranges": [
+            {"path": range_path(run, number) if number else None, "idle_ns": idle_ns}
+            for number, idle_ns in sorted(use.idle_ranges.items(), key=lambda item: -item[1])
+        ],
+    }
+    return _with_reasons(document, absent if has_idle_ranges(run) else (*absent, "idle_ranges"))
+
+
+def _with_reasons(document: dict[str, object], absent: tuple[str, ...]) -> dict[str, object]:
+    """The document, null with its reason under each name of what is absent."""
+    return {
+        **document,
+        **dict.fromkeys(absent),
+        "unavailable": dict.fromkeys(absent, REASON),
     }
 
 

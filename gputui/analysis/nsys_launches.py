@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from gputui.analysis.columns import Cell, Column, Table, count, spread_cells, text, time
 from gputui.analysis.tables import NameStyle, kernel_name
+from gputui.analysis.unmeasured import empty_of_kernels
 from gputui.distributions import Accumulator
 from gputui.session import LaunchTimes, Run, Session
 
@@ -28,7 +29,7 @@ def kernel_execution_table(style: NameStyle, session: Session, run: Run) -> Tabl
         for _, times in ordered
         for part in (times.total, times.call, times.queue, times.kernel)
     )
-    return Table(
+    table = Table(
         "cuda_kern_exec_sum" if style == "full" else f"cuda_kern_exec_sum:{style}",
         "CUDA Kernel Launch & Exec Time Summary",
         (
@@ -58,6 +59,7 @@ def kernel_execution_table(style: NameStyle, session: Session, run: Run) -> Tabl
         ),
         "" if exact else "medians within 1 %",
     )
+    return empty_of_kernels(run, table)
 
 
 def _spread(times: Accumulator) -> tuple[Cell, ...]:

@@ -20,6 +20,7 @@ from gputui.analysis.columns import (
 )
 from gputui.analysis.columns import note as note_of
 from gputui.analysis.tables import NameStyle, kernel_name, statistics_rows
+from gputui.analysis.unmeasured import without
 from gputui.distributions import Accumulator
 from gputui.session import KernelKey, Range, Run, Session
 
@@ -79,23 +80,29 @@ def projection_table(_session: Session, run: Run) -> Table:
 
     def cells(name: str, style: str, entry: _Projection) -> tuple[Cell, ...]:
         times = entry.projected
-        return (
-            name,
-            style,
-            times.total,
-            entry.range_ns,
-            times.count,
-            *spread_cells(times),
+        inside: tuple[Cell, ...] = (
             entry.operations,
             *(
                 rounded(figure / times.count, 1)
                 for figure in (entry.operations, entry.levels, entry.children)
             ),
         )
+        measured = entry.operations > 0  # what is projected had an operation
+        return (
+            name,
+            style,
+            times.total,
+            entry.range_ns if measured else None,
+            times.count,
+            *spread_cells(times),
+            *(inside if measured else (None,) * len(inside)),
+        )
 
     ordered = sorted(sums.items(), key=lambda item: (-item[1].projected.total, item[0]))
     times = ("Proj Avg", "Proj Med", "Proj Min", "Proj Max", "Proj StdDev")
-    return Table(
+    inside = ("Total GPU Ops", "Avg GPU Ops", "Avg Range Lvl", "Avg Num Child")
+    measured = all(entry.operations for _, entry in ordered)
+    table = Table(
         "nvtx_gpu_proj_sum",
         "NVTX GPU Projection Summary",
         (
@@ -105,12 +112,12 @@ def projection_table(_session: Session, run: Run) -> Table:
             time("Total Range Time (ns)"),
             count("Range Instances"),
             *(time(f"{name} (ns)") for name in times),
-            count("Total GPU Ops"),
-            *(count(name) for name in ("Avg GPU Ops", "Avg Range Lvl", "Avg Num Child")),
+            *(count(name) for name in inside),
         ),
         tuple(cells(*key, entry) for key, entry in ordered),
         _inexact(entry.projected for _, entry in ordered),
     )
+    return without(table, () if measured else ("Total Range Time (ns)", *inside), "the rest")
 
 
 @dataclass(slots=True)
@@ -150,7 +157,9 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
         ((key, entry) for key, entry in sums.items() if entry.time.count),
         key=lambda item: (item[0][0], item[0][2:4], -item[1].time.total, item[0][4]),
     )
-    return Table(
+    # A kernel in a range was launched in an instance of it at least, outside every range in none.
+    measured = bool(run.kernel_instances) or not any(key[0] for key, _ in ordered)
+    table = Table(
         "nvtx_kern_sum" if style == "full" else f"nvtx_kern_sum:{style}",
         "NVTX Range Kernel Summary",
         (
@@ -167,7 +176,7 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
         tuple(
             (
                 *key[:4],
-                entry.instances,
+                entry.instances if measured else None,
                 entry.kernels,
                 entry.time.total,
                 *spread_cells(entry.time),
@@ -177,6 +186,7 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
         ),
         _inexact(entry.time for _, entry in ordered),
     )
+    return without(table, () if measured else ("NVTX Inst",), "NVTX Inst")
 
 
 def _ranges_of(run: Run, key: KernelKey) -> Iterator[tuple[str, str, int, int]]:

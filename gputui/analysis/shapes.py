@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gputui.analysis.columns import Table, count, size, spare, text
 from gputui.analysis.tables import kernel_name
+from gputui.analysis.unmeasured import has_shapes, without_rows
 from gputui.events import LaunchShape
 from gputui.session import Run, Session
 
@@ -44,7 +45,7 @@ def _rows(session: Session, run: Run) -> Iterator[ShapeRow]:
 
 def shapes_table(session: Session, run: Run) -> Table:
     """A line a kernel and shape."""
-    return Table(
+    table = Table(
         "kernel_shapes",
         "Launch Shapes of Kernels",
         (
@@ -69,3 +70,4 @@ def shapes_table(session: Session, run: Run) -> Table:
             for row in shape_rows(session, run)
         ),
     )
+    return table if has_shapes(run) else without_rows(table)

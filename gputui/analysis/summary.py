@@ -21,6 +21,7 @@ from gputui.analysis.tables import (
     memory_size_rows,
     memory_time_rows,
 )
+from gputui.analysis.unmeasured import REASON, has_shapes
 from gputui.events import SCHEMA_VERSION, ResultTable
 from gputui.naming import short_name
 from gputui.session import Run, Session
@@ -55,7 +56,9 @@ def summary_document(session: Session, run: Run) -> Document:
                 "dynamic_shared_bytes": row.shape.dynamic_shared_bytes,
             }
             for row in shape_rows(session, run)
-        ],
+        ]
+        if has_shapes(run)
+        else None,
         "api": [
             _statistics(row) | {"name": row.name, "num_calls": row.instances}
             for row in api_rows(run)
@@ -100,6 +103,7 @@ def summary_document(session: Session, run: Run) -> Document:
         ],
         "dropped_events": sum(process.dropped for process in run.processes.values()),
         "overhead": asdict(cost_of(session, run)),
+        "unavailable": {} if has_shapes(run) else {"launch_shapes": REASON},
     }
 
 

@@ -32,7 +32,7 @@ def summary(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from gputui.analysis.domains import domains_of, of_domains
     from gputui.export.errors import ExportError
-    from gputui.export.write import export_text, summary_text, table_text
+    from gputui.export.write import TABLE_FORMATS, export_text, one_table, summary_text
 
     loaded = load_run(options.file, options.run)
     session, run = loaded.session, loaded.run
@@ -45,7 +45,10 @@ def summary(arguments: list[str]) -> int:
         run = of_domains(run, options.domains)
     try:
         if options.table:
-            text = table_text(session, run, options.table, options.format, columns(sys.stdout))
+            table = one_table(session, run, options.table)
+            text = TABLE_FORMATS[options.format](table, columns(sys.stdout))
+            if table.unavailable and options.format == "csv":
+                say(f"{options.table}: {table.note}")  # CSV has no place for it
         elif options.format == "table":
             text = summary_text(session, run, columns(sys.stdout))
         else:

@@ -43,12 +43,17 @@ def _raw(column: Column, cell: Cell) -> Cell:
 
 
 def to_json(table: Table) -> str:
-    """A list of objects, a row each, keyed by column header; missing is null."""
+    """A list of objects, a row each, keyed by column header; missing is null.
+
+    `unavailable` has the reasons why figures were not measured, by header, and under "rows" why
+    there are no rows.
+    """
     headers = [column.header for column in table.columns]
     document = {
         "schema": SCHEMA_VERSION,
         "table": table.name,
         "rows": [dict(zip(headers, row, strict=True)) for row in table.rows],
+        "unavailable": table.unavailable,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
@@ -113,8 +118,10 @@ def to_text(table: Table, width: int | None = None) -> str:
     def line(cells: Sequence[str]) -> str:
         return _line([(table.columns[i], cells[i], widths[i]) for i in kept])
 
-    title = f"{table.title}  ({table.note})" if table.note else table.title
-    return "\n".join([title, "─" * cell_width(title), line(names), *map(line, rows)]) + "\n"
+    above, head = f"{table.title}  ({table.note})" if table.note else table.title, [line(names)]
+    if width is not None and cell_width(above) > width:
+        above, head = table.title, [f"({table.note})", *head]
+    return "\n".join([above, "─" * cell_width(above), *head, *map(line, rows)]) + "\n"
 
 
 def _columns_kept(table: Table, widths: Sequence[int], width: int | None) -> list[int]:

@@ -40,13 +40,19 @@ def table_text(
 
     Raises ExportError.
     """
-    tables = named_tables(run)
-    if name not in tables:
-        raise ExportError(f"there is no table {name!r}; known: {', '.join(tables)}")
+    table = one_table(session, run, name)
     if format_name not in TABLE_FORMATS:
         known = ", ".join(TABLE_FORMATS)
         raise ExportError(f"there is no format {format_name!r}; known: {known}")
-    return TABLE_FORMATS[format_name](tables[name](session, run), width)
+    return TABLE_FORMATS[format_name](table, width)
+
+
+def one_table(session: Session, run: Run, name: str) -> Table:
+    """A table by its name. Raises ExportError where there is none."""
+    tables = named_tables(run)
+    if name not in tables:
+        raise ExportError(f"there is no table {name!r}; known: {', '.join(tables)}")
+    return tables[name](session, run)
 
 
 def tables_with_rows(session: Session, run: Run) -> list[Table]:

@@ -73,3 +73,9 @@ def test_no_text_becomes_a_formula_of_a_spreadsheet(words: str) -> None:
 
 def test_a_title_stays_in_its_cell() -> None:
     assert list(csv.reader([csv_line('# t: a,=1+1,"b')])) == [['# t: a,=1+1,"b']]
+
+
+def test_a_note_that_does_not_fit_beside_the_title_stands_below_it() -> None:
+    table = Table("t", "Title", (text("Name"),), (("load",),), "what there is to say of it")
+    assert to_text(table, 80).splitlines()[0] == "Title  (what there is to say of it)"
+    assert to_text(table, 30).splitlines()[:3] == ["Title", "─────", "(what there is to say of it)"]
