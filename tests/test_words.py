@@ -60,15 +60,18 @@ def test_any_text_is_a_size_or_one_line(text: str) -> None:
         assert wrong.startswith("--max-size ")
 
 
-@pytest.mark.parametrize("suffix", ["", "B", "i", "iB"])
-@pytest.mark.parametrize(("unit", "power"), [("k", 1), ("M", 2), ("G", 3), ("T", 4)])
+@pytest.mark.parametrize("suffix", ["", "B", "b", "i", "iB", "ib"])
+@pytest.mark.parametrize(
+    ("unit", "power"),
+    [("k", 1), ("K", 1), ("m", 2), ("M", 2), ("g", 3), ("G", 3), ("t", 4), ("T", 4)],
+)
 def test_sizes_have_units(unit: str, power: int, suffix: str) -> None:
     assert size_bytes(f"3{unit}{suffix}", "--rotate") == 3 * 1024**power
     assert size_bytes(f"1.5 {unit}{suffix}", "--rotate") == 1536 * 1024 ** (power - 1)
     assert size_bytes("700", "--rotate") == 700
 
 
-@pytest.mark.parametrize("text", ["0", "0.5", "1048576T", "-1", "1e3", "k", "1K", "1 k k"])
+@pytest.mark.parametrize("text", ["0", "0.5", "1048576T", "-1", "1e3", "k", "1 k k", "1\u212a"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError, match="give a size"):
         size_bytes(text, "--rotate")

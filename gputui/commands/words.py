@@ -29,9 +29,10 @@ def seconds(text: str, flag: str) -> float:
 
 
 def size_bytes(text: str, flag: str) -> int:
-    """The bytes of "500k", "100M" or "2G", 1024 to the next. Raises UsageError naming `flag`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)i?B?", text)
-    size = float(match[1]) * 1024 ** " kMGT".index(match[2] or " ") if match else 0
+    """The bytes of "500k", "100MB" or "2GiB", in any case, 1024 to the next. Raises UsageError
+    naming `flag`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", text, re.ASCII | re.IGNORECASE)
+    size = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ") if match else 0
     if not 1 <= size < 2**60:
         raise UsageError(f"{flag} {text}: give a size like 500k, 100M or 2G")
     return int(size)

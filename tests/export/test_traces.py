@@ -24,6 +24,7 @@ from gputui.journal import JournalError, JournalReader, JournalWriter
 from gputui.session import Session
 from gputui.sources.nsys import NsysReport
 from gputui.sources.trace import TRACE, TraceKind, TraceReader, TraceWriter, trace_path
+from gputui.sources.trace.layout import RECORDS_AT
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 from tests.sources.nsys_for_tests import PID, REAL, TASK, Export
 
@@ -64,15 +65,23 @@ def test_records_and_names_are_read_as_they_were_written(tmp_path: Path) -> None
 
 def test_over_the_limit_the_oldest_go_first_and_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "x.gputui-trace"
-    writer = TraceWriter(path, 0)
-    capacity = (1 << 20) // TRACE.itemsize
+    limit = 1 << 20
+    writer = TraceWriter(path, limit)
+    capacity = (limit - RECORDS_AT) // TRACE.itemsize
     total = 2 * capacity + 100
     for start in range(0, total, 777):
         writer.append(numbered(*range(start, min(start + 777, total))))
     writer.close()
     assert starts_of(path) == list(range(total - capacity, total))
     assert writer.dropped == TraceReader(path).dropped == total - capacity
-    assert path.stat().st_size < 2 << 20
+    assert limit - TRACE.itemsize < path.stat().st_size <= limit
+
+
+def test_a_limit_that_could_not_be_kept_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui-trace"
+    with pytest.raises(JournalError, match=r"102400 bytes .* give --trace-limit 1M"):
+        TraceWriter(path, 100 << 10)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\0" * 300_000, b"GPUTRACE" + b"\xff" * 300_000])

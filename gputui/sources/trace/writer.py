@@ -20,8 +20,8 @@ from gputui.sources.trace.layout import (
     Slots,
 )
 
-LEAST_LIMIT = RECORDS_AT + (1 << 20)
-"""A trace of less could hold hardly a step."""
+LEAST_LIMIT = 1 << 20
+"""A trace of fewer bytes could hold hardly a step."""
 
 
 class TraceWriter:
@@ -31,7 +31,12 @@ class TraceWriter:
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        """Open `path`, which must not exist. Raises JournalError."""
+        """Open `path`, which must not exist. The file takes no more than `limit_bytes`, of which
+        there must be LEAST_LIMIT. Raises JournalError."""
+        if limit_bytes < LEAST_LIMIT:
+            raise JournalError(
+                f"a trace of {limit_bytes} bytes holds hardly a step: give --trace-limit 1M or more"
+            )
         self.path = path
         self.failure: str | None = None
         self._lock = threading.Lock()
@@ -39,7 +44,7 @@ class TraceWriter:
         self._names_end = 0
         self._reserved = 0
         self._written = 0
-        self._capacity = max(1, (max(limit_bytes, LEAST_LIMIT) - RECORDS_AT) // RECORD_BYTES)
+        self._capacity = (limit_bytes - RECORDS_AT) // RECORD_BYTES
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             self._file: int | None = os.open(path, flags, 0o600)
