@@ -13,6 +13,7 @@ from gputui.analysis.nsys_tables import NSYS_TABLES, marked
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.shapes import shapes_table
 from gputui.analysis.tables import category_rows, kernel_rows
+from gputui.analysis.traced import processes_table
 from gputui.session import Run, Session
 
 __all__ = ["SUMMARY", "TABLES", "Cell", "Column", "Table"]
@@ -128,6 +129,7 @@ TABLES: dict[str, Callable[[Session, Run], Table]] = {
     "kernel_shapes": shapes_table,
     **{name: marked(make) for name, make in TIMING_TABLES.items()},
     "devices": devices_table,
+    "processes": processes_table,
 }
 """Every table by name, in the order the summary prints them."""
 
@@ -141,5 +143,6 @@ SUMMARY = (
     "cuda_gpu_mem_size_sum",
     "gpu_idle",
     "devices",
+    "processes",
 )
 """The tables of the summary; the others are there for the asking."""

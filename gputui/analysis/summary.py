@@ -21,6 +21,7 @@ from gputui.analysis.tables import (
     memory_size_rows,
     memory_time_rows,
 )
+from gputui.analysis.traced import TracedRow, traced_rows
 from gputui.analysis.unmeasured import REASON, has_shapes
 from gputui.events import SCHEMA_VERSION, ResultTable
 from gputui.naming import short_name
@@ -148,20 +149,30 @@ def _run(session: Session, run: Run) -> Document:
         "gputui_version": header.gputui_version if header else None,
         "gpu_unavailable_reason": header.gpu_unavailable_reason if header else None,
         "capture_unavailable_reason": started.capture_unavailable_reason,
-        "processes": [
-            {
-                "pid": process.attached.pid,
-                "parent_pid": process.attached.parent_pid,
-                "rank": process.attached.rank,
-                "command": process.attached.command,
-                "cuda_status": process.attached.cuda_status,
-                "threads": {
-                    str(thread): named.name for thread, named in sorted(process.threads.items())
-                },
-                "ended_cleanly": process.detached.clean if process.detached else None,
-            }
-            for process in run.processes.values()
-        ],
+        "processes": [_process(row) for row in traced_rows(run)],
+    }
+
+
+def _process(row: TracedRow) -> Document:
+    process = row.process
+    attached, detached = process.attached, process.detached
+    return {
+        "pid": attached.pid,
+        "parent_pid": attached.parent_pid,
+        "rank": attached.rank,
+        "local_rank": attached.local_rank,
+        "command": attached.command,
+        "cuda_status": attached.cuda_status,
+        "started": moment(process.attached_ns),
+        "ended": moment(detached.time_ns) if detached else None,
+        "start_ns": row.start_ns,
+        "end_ns": row.end_ns,
+        "state": row.how_ended,
+        "records": process.records,
+        "dropped": process.dropped,
+        "threads": {str(thread): named.name for thread, named in sorted(process.threads.items())},
+        "gpus": list(row.gpus),
+        "ended_cleanly": detached.clean if detached else None,
     }
 
 

@@ -86,6 +86,8 @@ class Process(msgspec.Struct):
     """A traced process of a run."""
 
     attached: ProcessAttached
+    attached_ns: int
+    """When it was first seen; `attached` may be newer."""
     detached: ProcessDetached | None = None
     records: int = 0
     dropped: int = 0

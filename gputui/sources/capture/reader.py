@@ -32,8 +32,10 @@ Emit = Callable[[list[AnyEvent]], None]
 class _Attached:
     """A ring and the process behind it."""
 
-    def __init__(self, ring: RingReader, process: TracedProcess) -> None:
+    def __init__(self, ring: RingReader, process: TracedProcess, seen_ns: int) -> None:
         self.ring = ring
+        self._seen_ns = seen_ns
+        self._gone_ns: int | None = None
         self.process = process
         self.facts: RingFacts | None = None
         self._definitions = StringDefinitions()
@@ -52,6 +54,8 @@ class _Attached:
         began = time.thread_time_ns()
         before = self._slots
         gone = self.ring.exited or self.ring.gone
+        if gone and self._gone_ns is None:
+            self._gone_ns = now_ns
         # Only of a process that is dead may slots be passed over that were never filled.
         dead = gone and self.ring.gone
         self.drained = False
@@ -78,8 +82,10 @@ class _Attached:
         events: list[AnyEvent] = []
         facts = self.ring.facts
         if facts != self.facts:
+            # A process may come and go between two collections.
+            moment_ns = now_ns if self.facts else self._seen_ns
             self.facts = facts
-            events.append(_attachment(run, self.process.number, facts, now_ns))
+            events.append(_attachment(run, self.process.number, facts, moment_ns))
         self._cpu_ns += time.thread_time_ns() - began
         cpu_ns, self._cpu_ns = self._cpu_ns, 0
         began = time.thread_time_ns()
@@ -96,8 +102,11 @@ class _Attached:
         self._cpu_ns = time.thread_time_ns() - began
         self._dropped, self._callback_ns = dropped, health.callback_ns
         if ended:
+            gone_ns = now_ns if self._gone_ns is None else self._gone_ns
             events.append(
-                ProcessDetached(time_ns=now_ns, process=self.process.number, clean=self.ring.exited)
+                ProcessDetached(
+                    time_ns=gone_ns, process=self.process.number, clean=self.ring.exited
+                )
             )
         return events
 
@@ -149,7 +158,7 @@ class CaptureReader:
                 self._trace,
                 ring.thread_name,
             )
-            self._attached.append(_Attached(ring, process))
+            self._attached.append(_Attached(ring, process, now_ns))
         return sum(attached.poll(now_ns) for attached in self._attached)
 
     def collect(self, now_ns: int) -> list[AnyEvent]:

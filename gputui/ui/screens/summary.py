@@ -18,11 +18,13 @@ from gputui.analysis.tables import (
     memory_size_rows,
     memory_time_rows,
 )
+from gputui.analysis.traced import traced_rows
 from gputui.session import Run, Session
 from gputui.ui.widgets.lines import Row, flow, heading, wrap
 from gputui.ui.widgets.result import MOST_ROWS, result_rows
 from gputui.ui.widgets.run import problems, state
 from gputui.ui.widgets.table import Column, Move, table_rows
+from gputui.ui.widgets.traced import process_columns
 from gputui.ui.widgets.view import SCROLL_LINES, Model, View, panel
 
 _TOP_KERNELS = 20
@@ -144,6 +146,10 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
                 ((f"{count(device.operations)} operations", "dim"),),
             ]
             rows += flow(parts, width, len(parts), gap=2)
+    traced = traced_rows(run)
+    if traced:
+        rows += [(), heading("Processes", width, "times since the run's start")]
+        rows += table_rows(process_columns(), traced, width)
     found = insights(session, run)
     if found:
         rows += [(), heading("What stands out", width)]
