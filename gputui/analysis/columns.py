@@ -22,7 +22,7 @@ class Column:
     show: Callable[[float | None], str] | None = None
     """None shows text as it is, left-aligned."""
     decimals: int | None = None
-    """Places a figure always has in CSV, where nsys prints trailing zeros."""
+    """Places that programs get a figure with, as nsys prints it; people see the figure itself."""
     spare: int = 0
     """On a narrow terminal the column with the highest goes first; 0 stays."""
 

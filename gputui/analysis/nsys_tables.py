@@ -18,7 +18,6 @@ from gputui.analysis.columns import (
     Table,
     count,
     note,
-    rounded,
     statistics_cells,
     statistics_columns,
     text,
@@ -77,9 +76,9 @@ def _memory_size(_session: Session, run: Run) -> Table:
     def cells(row: TableRow) -> tuple[Cell, ...]:
         sizes = (row.average, row.median, row.minimum, row.maximum, row.deviation)
         return (
-            rounded(row.total / 1e6, 3),
+            row.total / 1e6,
             row.instances,
-            *(rounded(size / 1e6, 3) for size in sizes),
+            *(size / 1e6 for size in sizes),
             row.name,
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gputui.analysis.columns import rounded
 from gputui.analysis.formats import MISSING
 from gputui.analysis.report import Cell, Column, Table
 from gputui.events import SCHEMA_VERSION
@@ -38,8 +39,14 @@ def _raw(column: Column, cell: Cell) -> Cell:
     if cell is None:
         return ""
     if column.decimals is not None and isinstance(cell, float):
-        return f"{cell:.{column.decimals}f}"
+        return f"{rounded(cell, column.decimals):.{column.decimals}f}"
     return _unformula(cell)
+
+
+def _for_programs(column: Column, cell: Cell) -> Cell:
+    if column.decimals is not None and isinstance(cell, float):
+        return rounded(cell, column.decimals)
+    return cell
 
 
 def to_json(table: Table) -> str:
@@ -52,7 +59,10 @@ def to_json(table: Table) -> str:
     document = {
         "schema": SCHEMA_VERSION,
         "table": table.name,
-        "rows": [dict(zip(headers, row, strict=True)) for row in table.rows],
+        "rows": [
+            dict(zip(headers, map(_for_programs, table.columns, row), strict=True))
+            for row in table.rows
+        ],
         "unavailable": table.unavailable,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
