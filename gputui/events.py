@@ -398,7 +398,8 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     """The child is gone. One of `exit_code` and `signal` is set, neither where nobody knows.
 
     `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` tells
-    that gputui ended it at the user's wish.
+    that gputui ended it at the user's wish. `child_ended_ns` is when it ended: `time_ns` is when
+    all that was captured of it had been read; None in older recordings and where it never ran.
     """
 
     run: Integer
@@ -406,6 +407,7 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     signal: Integer | None = None
     reason: str
     stopped: bool = False
+    child_ended_ns: Moment | None = None
 
 
 # --- what the capture library saw ------------------------------------------------------------

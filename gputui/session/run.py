@@ -169,5 +169,7 @@ class Run(msgspec.Struct):
     @property
     def duration_ns(self) -> int:
         """From the start to the end, or to the newest event while it runs."""
-        end = self.ended.time_ns if self.ended else self.updated_ns
+        end = self.updated_ns
+        if self.ended:
+            end = self.ended.child_ended_ns or self.ended.time_ns
         return max(0, end - self.started.time_ns)

@@ -151,6 +151,7 @@ class Run:
         self._error: str | None = None
         self._told_of_profiler = False
         self._started = False
+        self._child_ended_ns: int | None = None
         # A child that cannot be ended must not hold the exit up.
         self._thread = threading.Thread(target=self._main, name=f"run-{number}", daemon=True)
 
@@ -235,7 +236,9 @@ class Run:
                 reader.start(self._emit, self._interval_s)
 
             try:
-                return child.run(on_start, self._output)
+                ending = child.run(on_start, self._output)
+                self._child_ended_ns = time.time_ns()
+                return ending
             finally:
                 reader.stop()
                 self._say(snapshot.keep_snapshot(left, self._recording(), self.number))
@@ -258,6 +261,7 @@ class Run:
             signal=ending.signal,
             reason=clean(f"stopped: {reason}" if self._stop_wanted else reason, 1000),
             stopped=self._stop_wanted,
+            child_ended_ns=self._child_ended_ns,
         )
 
     def _start(self, pid: int | None, unavailable: str | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from capture_program import MAIN, START_NS, Program, Traced
@@ -706,3 +708,18 @@ def test_a_start_end_range_that_another_thread_ended_has_no_gpu_work(program):
     assert not TABLES["nvtx_gpu_proj_sum"](traced.session, run).rows
     rows = TABLES["nvtx_kern_sum"](traced.session, run).rows
     assert [row[:7] for row in rows] == [("", "", MAIN, MAIN, 0, 1, 10)]
+
+
+def test_many_open_ranges_are_no_work_while_nothing_happens() -> None:
+    program, count = Program(), 20_000
+    records = np.array([program.start(n, "leak", n + 1) for n in range(count)])
+    process = TracedProcess(1, MAIN, Numbering())
+    process.feed(records, program.strings, START_NS + count)
+    collected = [e for e in process.collect(START_NS + count) if isinstance(e, CaptureDelta)]
+    assert len(collected[0].open_ranges) == 1
+    tracemalloc.start()
+    process.feed(np.empty(0, SLOT), {}, START_NS + 2 * count)
+    assert process.collect(START_NS + 2 * count) == []
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 8 * count  # not so much as a number for each

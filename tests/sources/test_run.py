@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from gputui.events import AnyEvent, RunEnded, RunOutput, RunStarted
 from gputui.journal import JournalReader, JournalWriter
 from gputui.session import Run as RunState
 from gputui.session import Session
-from gputui.sources.capture import Numbering
+from gputui.sources.capture import CaptureReader, Numbering
 from gputui.sources.run import Run, RunRequest
 from tests.events_for_tests import header
 
@@ -227,3 +228,18 @@ def test_a_profiler_that_finds_cupti_taken_is_explained_once() -> None:
     assert len(told) == 1
     assert state.ended is not None
     assert state.ended.exit_code == 0
+
+
+def test_a_run_lasts_until_its_child_ends_however_long_its_capture_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drained_from: list[int] = []
+    stop = CaptureReader.stop
+
+    def stop_late(reader: CaptureReader) -> None:
+        drained_from.append(time.time_ns())
+        stop(reader)
+
+    monkeypatch.setattr(CaptureReader, "stop", stop_late)
+    state = collect(python("import nvtx; nvtx.push_range('work')"))
+    assert state.started.time_ns + state.duration_ns <= drained_from[0]

@@ -112,6 +112,7 @@ class TracedProcess:
         self._refused = 0
         self._sees_gpu = False
         self._open: tuple[OpenRange, ...] = ()
+        self._open_changed = False
         self._launches_ns = 0
 
     @property
@@ -144,6 +145,7 @@ class TracedProcess:
             if len(moments):
                 newest_ns = int(times_ns(moments["start"].max(keepdims=True))[0])
                 self._instances.now_ns = max(self._instances.now_ns, newest_ns)
+        self._open_changed |= bool(len(parts[_RANGE]) or len(parts[_START_END]))
         self._start_end.feed(parts[_START_END], now_ns)
         self._ranges.feed(parts[_RANGE], now_ns)
         self._start_end.link()
@@ -194,6 +196,7 @@ class TracedProcess:
             end_ns = max(open_until_ns, self._instances.now_ns)
             self._ranges.close_open(end_ns, now_ns)
             self._start_end.close_open(end_ns, now_ns)
+            self._open_changed = True
         range_kernels = self._operations.range_kernels()
         launched = self._operations.take_launched()
         finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
@@ -218,7 +221,7 @@ class TracedProcess:
             streams=work.streams,
             launching_threads=self._calls.launching_threads(),
             idle_ranges=work.idle_ranges,
-            open_ranges=self._open_ranges(),
+            open_ranges=self._open_ranges() if self._open_changed else self._open,
             records=self._records,
             dropped=dropped + self._ranges.refused - self._refused,
             unattributed=self._operations.unattributed - self._unattributed,
@@ -228,6 +231,8 @@ class TracedProcess:
             paused_ns=paused_ns,
         )
         self._ranges.lanes.forget()
+        if len(finalised.ids):
+            self._start_end.forget()
         self._records = 0
         self._unattributed = self._operations.unattributed
         self._refused = self._ranges.refused
@@ -244,7 +249,7 @@ class TracedProcess:
             found.clear()
         if _says_something(delta) or delta.open_ranges != self._open:
             events.append(delta)
-        self._open = delta.open_ranges
+        self._open, self._open_changed = delta.open_ranges, False
         if step is not None:
             events.append(step)
         return events

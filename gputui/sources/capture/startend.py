@@ -71,7 +71,6 @@ class StartEndRanges:
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Take in the RANGE_START and RANGE_END records of a batch, in ring order."""
-        self._forget()
         if not len(records):
             return
         is_start = records["kind"] == RecordKind.RANGE_START
@@ -145,7 +144,8 @@ class StartEndRanges:
         self._instances.unended[self._instances.rows(ids)] = True
         self._close(still, np.maximum(end_ns, self._recent["start"][still]), now_ns)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Drop the ranges that are finalised: to be called after any were."""
         alive = self._instances.alive(self._recent["instance"])
         if not alive.all():
             self._recent = self._recent[alive]
