@@ -416,7 +416,7 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
 class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """A process of the run loaded the capture library. `process` numbers them from 1.
 
-    Comes again with the same number when what it says of CUDA changes.
+    Comes again with the same number when what it says changes.
     """
 
     run: Integer
@@ -431,6 +431,8 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     cupti_version: Integer | None = None
     visible_devices: str | None = None
     """Its CUDA_VISIBLE_DEVICES when it initialised CUDA: what its device numbers stand for."""
+    unseen_forks: Amount = 0
+    """Processes forked from it, without exec, that made ranges: those are not seen."""
 
 
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):

@@ -92,6 +92,7 @@ typedef struct {
     uint64_t head __attribute__((aligned(128)));
     uint64_t tail __attribute__((aligned(128)));
     char visible_devices[240]; /* "=" and CUDA_VISIBLE_DEVICES; empty where it is not set */
+    uint64_t unseen_forks;     /* processes forked from this one that wanted to write, and may not */
     char cuda_text[512] __attribute__((aligned(512)));
     char command[3072] __attribute__((aligned(1024)));
 } Header;
@@ -123,6 +124,7 @@ EXPORT int gputui_layout(char *out, uint64_t size)
     PUT_HEADER(heartbeat_ns); PUT_HEADER(dropped); PUT_HEADER(callback_ns);
     PUT_HEADER(cupti_dropped); PUT_HEADER(pid_namespace);
     PUT_HEADER(traced_ns); PUT_HEADER(paused_ns); PUT_HEADER(head); PUT_HEADER(tail); PUT_HEADER(visible_devices);
+    PUT_HEADER(unseen_forks);
     PUT_HEADER(cuda_text);
     PUT_HEADER(command);
     PUT_NUMBER(RING_MAGIC); PUT_NUMBER(LAYOUT_VERSION); PUT_NUMBER(HEADER_BYTES);
@@ -186,6 +188,27 @@ static uint32_t *armed = &never_armed;
 static inline int is_armed(void)
 {
     return __atomic_load_n(armed, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* A forked child keeps out of its parent's ring; that its ranges are not seen is counted there, at
+ * the first of them: a child that goes on to exec has none. */
+static uint32_t fork_counted;
+
+static __attribute__((noinline)) void count_fork(void)
+{
+    if (header != NULL && header->pid != (uint32_t)getpid() &&
+        __atomic_exchange_n(&fork_counted, 1, __ATOMIC_RELAXED) == 0)
+        __atomic_fetch_add(&header->unseen_forks, 1, __ATOMIC_RELAXED);
+}
+
+/* Asked for each range and mark. */
+static inline int may_write(void)
+{
+    if (LIKELY(is_armed()))
+        return 1;
+    if (__atomic_load_n(&fork_counted, __ATOMIC_RELAXED) == 0)
+        count_fork();
+    return 0;
 }
 
 static inline uint64_t now_ns(void)
@@ -500,6 +523,12 @@ static void disarm(void)
     __atomic_store_n(armed, 0, __ATOMIC_RELEASE);
 }
 
+static void forked(void)
+{
+    disarm();
+    __atomic_store_n(&fork_counted, 0, __ATOMIC_RELAXED);
+}
+
 static void write_exit(void)
 {
     uint64_t number;
@@ -673,7 +702,7 @@ static int create_flag(void)
     /* Kernels before 4.14 lack it; the handler below still sees every ordinary fork. */
     (void)madvise(flag, (size_t)page, MADV_WIPEONFORK);
     armed = flag;
-    return pthread_atfork(NULL, NULL, disarm) == 0;
+    return pthread_atfork(NULL, NULL, forked) == 0;
 }
 
 static void stop_cuda(void);
@@ -952,7 +981,7 @@ static inline uint32_t *depth_of(Thread *thread, uint32_t domain)
 
 static int push(void *domain, const Attributes *attributes, String *name)
 {
-    if (UNLIKELY(!is_armed()))
+    if (UNLIKELY(!may_write()))
         return NVTX_NO_TRACKING;
     Thread *thread = this_thread();
     uint64_t began = sample_begin(thread);
@@ -996,7 +1025,7 @@ static int pop(void *domain)
 static uint64_t start(void *domain, const Attributes *attributes, String *name)
 {
     static uint64_t last_id;
-    if (UNLIKELY(!is_armed()))
+    if (UNLIKELY(!may_write()))
         return 0;
     Thread *thread = this_thread();
     uint64_t began = sample_begin(thread);
@@ -1026,7 +1055,7 @@ static void end(uint64_t id)
 
 static void mark(void *domain, const Attributes *attributes, String *name)
 {
-    if (UNLIKELY(!is_armed()))
+    if (UNLIKELY(!may_write()))
         return;
     Slot record = {.kind = KIND_MARK, .start = now_ns()};
     Thread *thread = this_thread();
@@ -1049,12 +1078,12 @@ static void name_thread(uint32_t tid, String *name)
 
 /* What NVTX calls. The core calls and the domain calls without a domain are one domain. Each
  * asks whether we are armed before a string is interned: a forked child must not take locks. */
-#define NAMED(call, otherwise, make) return is_armed() ? call(NULL, NULL, make) : (otherwise)
+#define NAMED(call, otherwise, make) return may_write() ? call(NULL, NULL, make) : (otherwise)
 #define ASCII(text) intern(text, NAME_BYTES_MAX)
 
 static void mark_ex(const Attributes *a) { mark(NULL, a, NULL); }
-static void mark_a(const char *text) { if (is_armed()) mark(NULL, NULL, ASCII(text)); }
-static void mark_w(const wchar_t *text) { if (is_armed()) mark(NULL, NULL, intern_wide(text)); }
+static void mark_a(const char *text) { if (may_write()) mark(NULL, NULL, ASCII(text)); }
+static void mark_w(const wchar_t *text) { if (may_write()) mark(NULL, NULL, intern_wide(text)); }
 static uint64_t start_ex(const Attributes *a) { return start(NULL, a, NULL); }
 static uint64_t start_a(const char *text) { NAMED(start, 0, ASCII(text)); }
 static uint64_t start_w(const wchar_t *text) { NAMED(start, 0, intern_wide(text)); }

@@ -118,19 +118,19 @@ HEADER = np.dtype(
             "rank", "local_rank", "cupti_version", "capacity", "start_ns", "start_ticks",
             "cuda_state", "exited", "heartbeat_ns", "dropped", "callback_ns", "cupti_dropped",
             "pid_namespace", "traced_ns", "paused_ns", "head", "tail",
-            "visible_devices", "cuda_text", "command",
+            "visible_devices", "unseen_forks", "cuda_text", "command",
         ],
         "formats": [
             "<u8", "<u4", "<u4", "<u4", "<u4", "<u4",
             "<i4", "<i4", "<u4", "<u8", "<u8", "<u8",
             "<u4", "<u4", "<u8", "<u8", "<u8", "<u8",
-            "<u8", "<u8", "<u8", "<u8", "<u8", "S240", "S512", "S3072",
+            "<u8", "<u8", "<u8", "<u8", "<u8", "S240", "<u8", "S512", "S3072",
         ],
         "offsets": [
             0, 8, 12, 16, 20, 24,
             28, 32, 36, 40, 48, 56,
             64, 68, 72, 80, 88, 96,
-            104, 112, 120, 128, 256, 264, 512, 1024,
+            104, 112, 120, 128, 256, 264, 504, 512, 1024,
         ],
         "itemsize": HEADER_BYTES,
     }
@@ -144,5 +144,6 @@ when capture began, `start_ticks` the process's start in clock ticks since boot 
 in the library (ranges by sampling), `traced_ns` and `paused_ns` the time in which kernels were
 traced and were not since CUDA's start (the latter by the user's wish), `heartbeat_ns` the last
 flush, 0 where CUDA is not traced. `visible_devices` is "=" and what CUDA_VISIBLE_DEVICES was when
-CUDA was initialised, empty where it was not set.
+CUDA was initialised, empty where it was not set. `unseen_forks` counts the processes forked from
+this one that made ranges, which are not seen.
 """

@@ -40,6 +40,9 @@ SLOTS_MAX = 1 << 26
 RINGS_MAX = 4096
 """Rings opened in one folder: each is a process that loaded CUDA or NVTX."""
 
+MOST_FORKS = 1 << 32
+"""More forks than any process makes: what a header that was scribbled on may say."""
+
 _RING_NAME = re.compile(r"[0-9]{1,10}-[0-9]{1,20}\.ring")
 
 
@@ -51,7 +54,8 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a ring's header says of its process.
 
     `start_ns` is when capture began (CLOCK_REALTIME). `cuda_text` says `cuda_state` in words, as
-    `ProcessAttached.cuda_status` wants it. `cupti_version` is CUPTI's own number.
+    `ProcessAttached.cuda_status` wants it. `cupti_version` is CUPTI's own number. `unseen_forks`
+    counts processes forked from it whose ranges are not seen.
     """
 
     pid: int
@@ -64,6 +68,7 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
     cuda_text: str
     cupti_version: int | None
     visible_devices: str | None = None
+    unseen_forks: int = 0
 
 
 class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +165,7 @@ class RingReader:
             cuda_text=_text(header["cuda_text"]),
             cupti_version=int(header["cupti_version"]) or None,
             visible_devices=_text(visible[1:]) if visible[:1] == b"=" else None,
+            unseen_forks=min(int(header["unseen_forks"]), MOST_FORKS),
         )
 
     def health(self) -> RingHealth:

@@ -111,6 +111,8 @@ def facts_lines(session: Session, run: Run) -> list[str]:
     lines.append(f"{moment(started.time_ns)}, {formats.duration(run.duration_ns)}: {ended}")
     if run.unseen_reason:
         lines.append(f"not captured: {run.unseen_reason}")
+    if run.unseen_forks:
+        lines.append(f"not captured: {run.unseen_forks}")
     lines += [
         f"pid {process.attached.pid}: kernels not seen: {process.attached.cuda_status}"
         for process in run.processes.values()

@@ -155,6 +155,13 @@ class Run(msgspec.Struct):
         return "no phases and no kernels: no process of the run loaded NVTX or CUDA"
 
     @property
+    def unseen_forks(self) -> str | None:
+        """One line about the ranges of forked processes, None where there were none."""
+        count = sum(process.attached.unseen_forks for process in self.processes.values())
+        who = "1 forked process" if count == 1 else f"{count} forked processes"
+        return f"the ranges of {who} are not seen; spawn or exec instead" if count else None
+
+    @property
     def traced_share(self) -> float:
         """How much of the time kernels were traced: 1 unless a duty cycle was asked for."""
         paused = sum(process.paused_ns for process in self.processes.values())

@@ -231,6 +231,7 @@ def test_a_forked_child_writes_nothing(nvtx_program, tmp_path):
     assert outcome.trace.ranges() == [("push", "parent", "", "0"), ("pop", "", "0")]
     assert not any("never" in text or "nor" in text for text in outcome.trace.strings.values())
     assert outcome.trace.of(RecordKind.EXIT).size == 1
+    assert outcome.trace.facts.unseen_forks == 1
 
 
 def test_exec_in_the_same_process_makes_a_ring_of_its_own(nvtx_program, tmp_path):

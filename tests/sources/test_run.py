@@ -13,6 +13,7 @@ import pytest
 
 from gputui.capture import environment
 from gputui.events import AnyEvent, RunEnded, RunOutput, RunStarted
+from gputui.export.write import facts_lines
 from gputui.journal import JournalReader, JournalWriter
 from gputui.session import Run as RunState
 from gputui.session import Session
@@ -243,3 +244,26 @@ def test_a_run_lasts_until_its_child_ends_however_long_its_capture_is_read(
     monkeypatch.setattr(CaptureReader, "stop", stop_late)
     state = collect(python("import nvtx; nvtx.push_range('work')"))
     assert state.started.time_ns + state.duration_ns <= drained_from[0]
+
+
+def test_forked_processes_that_make_ranges_are_counted_and_those_that_exec_are_not() -> None:
+    code = """
+import nvtx, os, sys
+nvtx.push_range("parent")
+for number in range(3):
+    if os.fork() == 0:
+        for _ in range(100 * number):
+            nvtx.push_range("unseen")
+            nvtx.pop_range()
+        if number == 0:
+            os.execv(sys.executable, [sys.executable, "-c", "pass"])
+        os._exit(0)
+    os.wait()
+"""
+    state = collect(python(code))
+    assert [process.attached.unseen_forks for process in state.processes.values()] == [2]
+    assert (
+        state.unseen_forks == "the ranges of 2 forked processes are not seen; spawn or exec instead"
+    )
+    summary = facts_lines(Session(), state)
+    assert f"not captured: {state.unseen_forks}" in summary

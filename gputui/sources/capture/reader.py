@@ -230,4 +230,5 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
         cuda_status=facts.cuda_text,
         cupti_version=facts.cupti_version,
         visible_devices=facts.visible_devices,
+        unseen_forks=facts.unseen_forks,
     )

@@ -92,4 +92,6 @@ def problems(run: Run, width: int) -> list[Row]:
         rows.append(((f"! {quantity(dropped)} records were dropped: figures are too low", "warn"),))
     if run.unseen_reason:
         rows += wrap(f"! {run.unseen_reason}", width, "warn")
+    if run.unseen_forks:
+        rows += wrap(f"! {run.unseen_forks}", width, "warn")
     return rows
