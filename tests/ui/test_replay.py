@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
-from gputui.events import Header, RunMetrics
+from gputui.events import Header, RunMetrics, RunProgress
 from gputui.playback import Playback
 from gputui.session import Session
 from gputui.ui.app import GputuiApp
 from gputui.ui.keys import REPLAY_KEYS
 from gputui.ui.screens.main import MainScreen
+from gputui.ui.times import clock_text
 from gputui.ui.widgets.lines import LineView
 from tests.ui import scripted
 from tests.ui.conftest import Show
@@ -24,8 +28,31 @@ PATIENCE_S = 60
 """What never comes must fail a test, not hold up those after it."""
 
 
+def since_beginning() -> list[float]:
+    """When each event of the demo is come to, in seconds: in the order of the file."""
+    begun_ns = recorded(DEMO)[0].time_ns
+    times = accumulate((event.time_ns for event in recorded(DEMO)), max)
+    return [(time_ns - begun_ns) / 1e9 for time_ns in times]
+
+
+def place(seconds: float) -> float:
+    """Where one is who went to a time of the demo: at the newest event until then."""
+    return max(time_s for time_s in since_beginning() if time_s <= seconds)
+
+
+LENGTH_S = since_beginning()[-1]
+END = clock_text(LENGTH_S)
+
+DECODING_S = next(
+    round(time_s + 0.01, 2)
+    for time_s, event in zip(since_beginning(), recorded(DEMO), strict=True)
+    if isinstance(event, RunProgress) and event.total and event.done >= event.total / 2
+)
+"""A time that can be typed, when the demo has decoded half its tokens."""
+
+
 class Replay:
-    """The demo, halted at its beginning, and what a person would see of it."""
+    """A recording, halted at its beginning, and what a person would see of it."""
 
     def __init__(self, app: GputuiApp, pilot: Pilot[None], playback: Playback) -> None:
         self.app = app
@@ -36,6 +63,10 @@ class Replay:
         """Keys, one after another."""
         for key in keys:
             await self.pilot.press(key)
+
+    async def go(self, text: str) -> None:
+        """To a time that is typed."""
+        await self.press("J", *text, "enter")
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Until the replay has done what was asked."""
@@ -63,11 +94,11 @@ class Replay:
 
 
 @asynccontextmanager
-async def replayed(size: tuple[int, int] = (120, 40)) -> AsyncIterator[Replay]:
+async def replayed(size: tuple[int, int] = (120, 40), path: Path = DEMO) -> AsyncIterator[Replay]:
     made: list[Playback] = []
 
     def connect(notify: Callable[[], None]) -> Playback:
-        playback = Playback.open(str(DEMO), notify)
+        playback = Playback.open(str(path), notify)
         playback.is_paused = True
         made.append(playback)
         return playback
@@ -87,16 +118,16 @@ async def test_keys_move_through_a_recording_and_back() -> None:
     async with replayed() as replay:
         model = replay.app.model
         await replay.press("right_curly_bracket")
-        await replay.until(lambda: "0:05.0/0:05.0 ×1" in replay.top)
+        await replay.until(lambda: f"{END}/{END} ×1" in replay.top)
         assert model.session.run is not None
         assert "PAUSED" in replay.top
         await replay.press("left_square_bracket")
-        await replay.until(lambda: "0:05.0/" not in replay.top)
+        await replay.until(lambda: f"{END}/" not in replay.top)
         before = replay.playback.position_s
         await replay.press("right_square_bracket")
         await replay.until(lambda: replay.playback.position_s > before)
         await replay.press("left_curly_bracket")
-        await replay.until(lambda: "0:00.0/0:05.0" in replay.top)
+        await replay.until(lambda: f"0:00.0/{END}" in replay.top)
         assert model.session.run is None or not model.session.run.ended
 
 
@@ -135,16 +166,16 @@ async def test_a_time_is_typed_and_gone_to() -> None:
         await replay.until(lambda: "Go to a time" in replay.text)
         await replay.press(*"nonsense", "enter")
         assert "give a time like 90" in replay.text
-        await replay.press("ctrl+u", *"3.5", "enter")
-        await replay.until(lambda: 3.3 < replay.playback.position_s <= 3.6)
+        await replay.press("ctrl+u", *f"{DECODING_S:.2f}", "enter")
+        await replay.until(lambda: replay.playback.position_s == place(DECODING_S))
         await replay.press("J", "escape")
-        await replay.press("J", *"50%", "enter")
-        await replay.until(lambda: 2.0 < replay.playback.position_s < 2.8)
-        assert "at 0:02.5" in replay.text
-        await replay.press("J", *"+99h", "enter")
+        await replay.go("50%")
+        await replay.until(lambda: replay.playback.position_s == place(LENGTH_S / 2))
+        assert f"at {clock_text(LENGTH_S / 2)}" in replay.text
+        await replay.go("+99h")
         await replay.until(lambda: "run done" in replay.top)
-        await replay.press("J", *"0", "enter")
-        await replay.until(lambda: "0:00.0/0:05.0" in replay.top)
+        await replay.go("0")
+        await replay.until(lambda: f"0:00.0/{END}" in replay.top)
 
 
 async def test_what_is_jumped_to_is_said() -> None:
@@ -154,7 +185,7 @@ async def test_what_is_jumped_to_is_said() -> None:
         await replay.press("n")
         await replay.until(lambda: replay.playback.position_s > 0)
         assert first.text in replay.app.main.bottom.drawn[0]
-        await replay.press("J", *"100%", "enter")
+        await replay.go("100%")
         await replay.until(lambda: "run done" in replay.top)
         await replay.press("n")
         assert "no later change of phase" in replay.app.main.bottom.drawn[0]
@@ -174,18 +205,19 @@ async def test_the_speed_has_its_bounds() -> None:
 async def test_a_jump_back_is_seen_in_every_view(key: str) -> None:
     """Also where the view keeps what it worked out: the run's clock may say the same again."""
     async with replayed((120, 60)) as replay:
-        await replay.press(key, "J", *"100%", "enter")
+        await replay.press(key)
+        await replay.go("100%")
         await replay.until(lambda: "run done" in replay.top)
         late = list(replay.app.main.view.drawn)
-        await replay.press("J", *"3", "enter")
-        await replay.until(lambda: 2.9 < replay.playback.position_s < 3.1)
+        await replay.go(f"{DECODING_S:.2f}")
+        await replay.until(lambda: replay.playback.position_s == place(DECODING_S))
         middle = list(replay.app.main.view.drawn)
         assert middle != late
-        await replay.press("J", *"100%", "enter")
+        await replay.go("100%")
         await replay.until(lambda: "run done" in replay.top)
         assert replay.app.main.view.drawn == late
-        await replay.press("J", *"3", "enter")
-        await replay.until(lambda: 2.9 < replay.playback.position_s < 3.1)
+        await replay.go(f"{DECODING_S:.2f}")
+        await replay.until(lambda: replay.playback.position_s == place(DECODING_S))
         assert replay.app.main.view.drawn == middle
 
 
@@ -215,7 +247,7 @@ async def test_live_and_replayed_are_the_same_picture(show: Show, size: tuple[in
             await shown.press(key)
             live.append(list(shown.app.main.view.drawn))
     async with replayed(size) as replay:
-        await replay.press("J", *"100%", "enter")
+        await replay.go("100%")
         await replay.until(lambda: replay.playback.position_s == replay.playback.length_s)
         await replay.until(lambda: bool(replay.app.model.run and replay.app.model.run.ended))
         for key, before in zip(keys, live, strict=True):
@@ -226,8 +258,8 @@ async def test_live_and_replayed_are_the_same_picture(show: Show, size: tuple[in
 
 async def test_a_replay_is_left_for_another_recording_and_found_as_it_was() -> None:
     async with replayed() as replay:
-        await replay.press("J", *"3", "enter")
-        await replay.until(lambda: 2.9 < replay.playback.position_s < 3.1)
+        await replay.go(f"{DECODING_S:.2f}")
+        await replay.until(lambda: replay.playback.position_s == place(DECODING_S))
         before = list(replay.app.main.view.drawn)
         replay.app.visit(INFERENCE, follow=False)
         await replay.until(lambda: replay.app.model.visited == "h200-inference")
@@ -235,9 +267,24 @@ async def test_a_replay_is_left_for_another_recording_and_found_as_it_was() -> N
         await replay.press("b")
         await replay.until(lambda: replay.app.model.source is replay.playback)
         assert replay.playback.is_paused
-        assert 2.9 < replay.playback.position_s < 3.1
+        assert replay.playback.position_s == place(DECODING_S)
         await replay.press("1")
         await replay.until(lambda: replay.app.main.view.drawn == before)
+
+
+async def test_a_recording_of_schema_1_is_moved_through() -> None:
+    with INFERENCE.open() as lines:
+        assert json.loads(next(lines))["schema"] == 1
+    async with replayed(path=INFERENCE) as replay:
+        await replay.press("n")
+        await replay.until(lambda: replay.stage is not None)
+        await replay.go("100%")
+        await replay.until(lambda: "run done" in replay.top)
+        await replay.press("2")
+        for part in ("✓ done in 4.45 s", "64 of 64 tokens", "Last step: decode"):
+            assert part in replay.text
+        await replay.go("0")
+        await replay.until(lambda: "run done" not in replay.top)
 
 
 async def test_only_a_replay_lists_its_keys(show: Show) -> None:
