@@ -25,6 +25,8 @@ class Column:
     """Places that programs get a figure with, as nsys prints it; people see the figure itself."""
     spare: int = 0
     """On a narrow terminal the column with the highest goes first; 0 stays."""
+    for_programs: bool = False
+    """Whether people are spared it: the same in every row, or told by another column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,16 @@ class Table:
     note: str = ""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Header → why nothing stands under it in some row; "rows" → why there are none."""
+
+    def for_people(self) -> Table:
+        """The table without the columns that are for programs."""
+        kept = [at for at, column in enumerate(self.columns) if not column.for_programs]
+        if len(kept) == len(self.columns):
+            return self
+        columns = tuple(self.columns[at] for at in kept)
+        return replace(
+            self, columns=columns, rows=tuple(tuple(row[at] for at in kept) for row in self.rows)
+        )
 
 
 def text(header: str) -> Column:
@@ -63,6 +75,11 @@ def count(header: str) -> Column:
 def percent(header: str) -> Column:
     """A column of shares."""
     return Column(header, formats.percent)
+
+
+def for_programs(column: Column, hidden: bool = True) -> Column:
+    """The same column, where `hidden` left out of what people read."""
+    return replace(column, for_programs=hidden)
 
 
 def spare(order: int, column: Column) -> Column:

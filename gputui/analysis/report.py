@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gputui.analysis.columns import Cell, Column, Table, count, percent, size, spare, text, time
+from gputui.analysis.columns import (
+    Cell,
+    Column,
+    Table,
+    count,
+    for_programs,
+    percent,
+    size,
+    spare,
+    text,
+    time,
+)
+from gputui.analysis.domains import DEFAULT
 from gputui.analysis.gpu_timing import TIMING_TABLES
 from gputui.analysis.nsys_tables import NSYS_TABLES, marked
 from gputui.analysis.phases import PhaseRow, phase_rows
@@ -20,19 +32,20 @@ __all__ = ["SUMMARY", "TABLES", "Cell", "Column", "Table"]
 
 
 def phases_table(_session: Session, run: Run) -> Table:
-    """The range tree with its three clocks."""
+    """The range tree with its three clocks; people see whose a range is where that differs."""
     rows = phase_rows(run)
+    domains = len({row.domain for row in rows}) > 1
     ranks = any(row.rank is not None for row in rows)
     threads = any(row.threads for row in rows)
     processes = len({row.pid for row in rows}) > 1
-    who = (*((text("Rank"),) if ranks else ()), *((text("PID"),) if processes else ()))
 
     def cells(row: PhaseRow) -> tuple[Cell, ...]:
         return (
             "  " * row.depth + row.name,
-            *((row.rank,) if ranks else ()),
-            *((row.pid,) if processes else ()),
-            *((", ".join(row.threads) or None,) if threads else ()),
+            row.domain or DEFAULT,
+            row.rank,
+            row.pid,
+            ", ".join(row.threads) or None,
             None if row.share_percent is None else round(row.share_percent, 3),
             row.instances,
             row.cpu_total_ns,
@@ -44,13 +57,19 @@ def phases_table(_session: Session, run: Run) -> Table:
             row.kernels if run.devices else None,
             row.launches if run.devices else None,
             row.memcpy_bytes if run.devices else None,
+            row.path,
+            row.depth,
         )
 
     basis = "of GPU busy time" if run.devices else "of the time in outermost ranges"
+    if domains:
+        basis += ", in each domain by itself"
     columns = (
         text("Phase"),
-        *who,
-        *((spare(3, text("Thread")),) if threads else ()),
+        for_programs(text("Domain"), not domains),
+        for_programs(text("Rank"), not ranks),
+        for_programs(text("PID"), not processes),
+        for_programs(spare(3, text("Thread")), not threads),
         percent("Share (%)"),
         spare(2, count("Instances")),
         time("CPU Total (ns)"),
@@ -62,6 +81,8 @@ def phases_table(_session: Session, run: Run) -> Table:
         count("Kernels"),
         spare(4, count("Launches")),
         spare(6, size("Memcpy (bytes)")),
+        for_programs(text("Path")),
+        for_programs(text("Depth")),
     )
     return Table(
         "phases", "Phases (NVTX ranges)", columns, tuple(map(cells, rows)), f"share {basis}"

@@ -180,6 +180,7 @@ def _bars(bars: Sequence[tuple[str, float]]) -> str:
 
 
 def _table(table: Table) -> str:
+    table = table.for_people()
     heads = "".join(
         f"<th{_number(column)}>{escape(header)}</th>"
         for column, header in zip(table.columns, headers(table.columns), strict=True)

@@ -80,6 +80,7 @@ def _unformula(cell: Cell) -> Cell:
 
 def to_markdown(table: Table) -> str:
     """A Markdown table with human units."""
+    table = table.for_people()
     shown = _shown(table)
     lines = [f"### {_escaped(table.title)}", ""]
     if table.note:
@@ -106,6 +107,7 @@ def to_text(table: Table, width: int | None = None) -> str:
     Columns of figures without a single one are left out. With `width`, so are spare columns
     until the rest fits, then the widest text columns are cut.
     """
+    table = table.for_people()
     names = headers(table.columns)
     rows = _shown(table)
     widths = [

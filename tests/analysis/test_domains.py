@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import pytest
 from nvtx_cases import write_cases
 
+from gputui.analysis.phases import phase_rows
 from gputui.cli import run
+from gputui.export.loading import load
+from gputui.ui.screens.summary import summary_rows
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +54,37 @@ def test_an_unknown_domain_is_one_clear_line(
 ) -> None:
     assert run(["summary", report, "--domain", "cub"]) == 2
     assert "there are: default, app, NCCL" in capsys.readouterr().err
+
+
+def test_phases_say_whose_they_are_to_programs_always_and_to_people_where_it_differs(
+    report: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["summary", report, "--table", "phases", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["Domain"] for row in rows} == {"default", "app"}
+    for row in rows:
+        assert row["Path"].count("/") == int(row["Depth"])
+        assert row["Path"].endswith(row["Phase"].strip())
+        assert row["PID"].isdigit()
+    assert run(["summary", report, "--table", "phases"]) == 0
+    text = capsys.readouterr().out
+    assert "in each domain by itself" in text
+    header, *lines = text.splitlines()[2:]
+    assert header.split()[:2] == ["Phase", "Domain"]
+    assert {line[header.index("Domain") :].split()[0] for line in lines} == {"default", "app"}
+    assert run(["summary", report, "--table", "phases", "--domain", "app"]) == 0
+    assert "Domain" not in capsys.readouterr().out
+    assert "Path" not in header
+    assert "Depth" not in header
+
+
+def test_the_summary_on_the_screen_says_the_domain_of_outermost_ranges(report: str) -> None:
+    loaded = load(report)
+    lines = [
+        "".join(text for text, _ in row) for row in summary_rows(loaded.session, loaded.run, 120)
+    ]
+    tops = [row for row in phase_rows(loaded.run) if row.depth == 0]
+    assert any(row.domain for row in tops)
+    for row in tops:
+        shown = f"{row.name} [{row.domain}]" if row.domain else f"{row.name} "
+        assert any(line.startswith(shown) for line in lines)

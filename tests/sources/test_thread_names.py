@@ -67,8 +67,8 @@ def test_phases_off_the_main_thread_say_where_they_ran():
     assert rows["step"] == ()
     assert rows["decode"] == ("data loader (101)",)
     table = to_csv(TABLES["phases"](traced.session, run)).splitlines()
-    assert table[0].startswith("Phase,Thread,")
-    assert any(line.strip().startswith("decode,data loader (101),") for line in table)
+    assert table[0].startswith("Phase,Domain,Rank,PID,Thread,")
+    assert any(line.split(",")[0::4][:2] == ["decode", "data loader (101)"] for line in table)
 
 
 def test_names_stand_in_the_chrome_export(tmp_path: Path):

@@ -215,9 +215,15 @@ def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:
     return rows
 
 
+def _phase_name(row: PhaseRow) -> str:
+    """As in the view of phases: outermost ranges of a domain that has a name say it."""
+    where = f" [{row.domain}]" if row.depth == 0 and row.domain else ""
+    return "  " * row.depth + row.name + where
+
+
 def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
     columns: list[Column[PhaseRow]] = [
-        Column("phase", lambda r: "  " * r.depth + r.name, 0, flexible=True, right=False, width=30),
+        Column("phase", _phase_name, 0, flexible=True, right=False, width=30),
         Column("share", lambda r: percent(r.share_percent), 1, width=7),
         Column("count", lambda r: count(r.instances), 2, width=6),
         Column("CPU time", lambda r: duration(r.cpu_total_ns), 1, width=8),
