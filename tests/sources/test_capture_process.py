@@ -21,6 +21,7 @@ from gputui.sources.capture.nodes import MAX_NODES, TOO_MANY
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.process import TracedProcess
 from gputui.sources.capture.ranges import LOST
+from gputui.sources.capture.startend import MAX_OPEN
 from gputui.sources.capture.transitions import MAX_LEVEL
 
 
@@ -723,3 +724,20 @@ def test_many_open_ranges_are_no_work_while_nothing_happens() -> None:
     _, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most_bytes < 8 * count  # not so much as a number for each
+
+
+def test_what_nests_too_deep_is_counted_as_dropped(program):
+    traced, deep = Traced(program), MAX_LEVEL + 40
+    run = traced.finish(
+        *(program.push(n, "down") for n in range(deep)),
+        *(program.pop(1000 + n) for n in range(deep)),
+    )
+    assert sum(node.cpu.count for node in run.ranges.values()) == MAX_LEVEL
+    assert sum(process.dropped for process in run.processes.values()) == 2 * 40
+
+
+def test_ranges_left_open_over_the_limit_are_counted_as_dropped(program):
+    count = MAX_OPEN + 25
+    traced = Traced(program)
+    run = traced.finish(*(program.start(n, "leak", n + 1) for n in range(count)))
+    assert sum(process.dropped for process in run.processes.values()) == 25

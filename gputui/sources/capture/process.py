@@ -188,7 +188,7 @@ class TracedProcess:
         `ended` says that nothing will come any more, so that nothing is waited for: as in nsys,
         what is open then lasts until the last word of the program, or until `open_until_ns` if
         that is later. The other arguments are handed on in the CaptureDelta; to `dropped` is added
-        what found no stack.
+        what found no place: too many stacks, levels or open ranges.
         """
         self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
         if ended:
@@ -205,6 +205,7 @@ class TracedProcess:
         self._steps.remember(finalised, launched)
         step = self._steps.timeline(finalised, now_ns)
         work = self._streams.collect(launched)
+        refused = self._ranges.refused + self._start_end.refused
         kernels_beside, held_instances = self._operations.kernels_beside(finalised)
         delta = CaptureDelta(
             time_ns=now_ns,
@@ -223,7 +224,7 @@ class TracedProcess:
             idle_ranges=work.idle_ranges,
             open_ranges=self._open_ranges() if self._open_changed else self._open,
             records=self._records,
-            dropped=dropped + self._ranges.refused - self._refused,
+            dropped=dropped + refused - self._refused,
             unattributed=self._operations.unattributed - self._unattributed,
             callback_ns=callback_ns,
             reader_cpu_ns=reader_cpu_ns,
@@ -235,7 +236,7 @@ class TracedProcess:
             self._start_end.forget()
         self._records = 0
         self._unattributed = self._operations.unattributed
-        self._refused = self._ranges.refused
+        self._refused = refused
         self._threads.see(node.thread for node in self._nodes.defined)
         self._threads.see(part.thread for part in delta.launching_threads)
         events: list[AnyEvent] = [*self._threads.collect(now_ns)]

@@ -49,7 +49,7 @@ class Ranges:
         self.ignored = 0
         """Pops without a push, records that were dropped, and those of stacks over the limit."""
         self.refused = 0
-        """Of them those of stacks over the limit."""
+        """Records without a place: of stacks over the limit, and of levels over theirs."""
         self.closed_nodes: list[Int64s] = []
         self.closed_ns: list[Int64s] = []
         """Node and duration of the instances that closed, until taken."""
@@ -91,6 +91,7 @@ class Ranges:
         if not len(moves.level):
             return
         tracked = moves.level <= MAX_LEVEL
+        self.refused += int(np.count_nonzero(~tracked & ~moves.lost))
 
         pushes = np.flatnonzero(moves.is_push & tracked)
         new = self._instances.open(moves.times_ns[pushes], moves.level[pushes])

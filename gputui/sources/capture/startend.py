@@ -56,6 +56,8 @@ class StartEndRanges:
         self._new = np.empty(0, RECENT)
         self.ignored = 0
         """Ends without a start, starts over the limit, and moments that were not placed."""
+        self.refused = 0
+        """Of them the starts over the limit."""
         self.closed_nodes: list[Int64s] = []
         self.closed_ns: list[Int64s] = []
 
@@ -203,6 +205,7 @@ class StartEndRanges:
         if not len(over):
             return
         self.ignored += len(over)
+        self.refused += len(over)
         ids = self._recent["instance"][over].copy()
         starts_ns = self._recent["start"][over]
         self._recent["end"][over] = np.minimum(starts_ns, LATEST_NS - 1)
