@@ -672,6 +672,16 @@ class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     idle_ns: Amount
 
 
+class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Marks of one domain and name; the `Mark` events beside them are the newest of a tick."""
+
+    domain: str
+    name: str
+    marks: Amount
+    first_ns: Moment
+    last_ns: Moment
+
+
 class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range that is open now, and since when."""
 
@@ -703,6 +713,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     streams: tuple[StreamDelta, ...] = ()
     launching_threads: tuple[ThreadLaunches, ...] = ()
     idle_ranges: tuple[IdleRange, ...] = ()
+    marks: tuple[MarkDelta, ...] = ()
     open_ranges: tuple[OpenRange, ...] = ()
     records: Amount = 0
     dropped: Amount = 0

@@ -24,6 +24,7 @@ from gputui.events import (
     KernelDelta,
     LaunchDelta,
     MachineSample,
+    MarkDelta,
     MemoryOperationDelta,
     OpenRange,
     ProcessDetached,
@@ -54,7 +55,7 @@ def number(process: int, place: int) -> int:
 def deltas(draw: st.DrawFn) -> CaptureDelta:
     process = draw(st.integers(1, 3))
     node = number(process, draw(st.integers(1, RANGES)))
-    some = draw(st.sets(st.integers(0, 11)))
+    some = draw(st.sets(st.integers(0, 12)))
     moment = draw(st.integers(at(10), at(1000)))
     open_ranges = draw(st.dictionaries(st.integers(1, RANGES), st.integers(at(3), at(9))))
     return CaptureDelta(
@@ -94,6 +95,9 @@ def deltas(draw: st.DrawFn) -> CaptureDelta:
         ) if 9 in some else (),
         launching_threads=(ThreadLaunches(7, 2, draw(values)),) if 10 in some else (),
         idle_ranges=(IdleRange(device=0, range=node, idle_ns=3),) if 11 in some else (),
+        marks=(
+            MarkDelta("", draw(st.sampled_from("ab")), 2, moment - draw(st.integers(0, 9)), moment),
+        ) if 12 in some else (),
         open_ranges=tuple(
             OpenRange(number(process, place), since) for place, since in sorted(open_ranges.items())
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
 from gputui.session import Run
@@ -11,13 +13,14 @@ DEFAULT = "default"
 
 
 def domains_of(run: Run) -> list[str]:
-    """The domains that have ranges, the default one first."""
+    """The domains that have ranges or marks, the default one first."""
     found = {node.definition.domain or DEFAULT for node in run.ranges.values()}
+    found |= {domain or DEFAULT for _, domain, _ in run.mark_counts}
     return sorted(found, key=lambda name: (name != DEFAULT, name.lower()))
 
 
 def of_domains(run: Run, domains: list[str]) -> Run:
-    """The same run, its ranges outside `domains` left out (by their names, in any case)."""
+    """The same run, without ranges and marks outside `domains` (by their names, in any case)."""
     wanted = {name.lower() for name in domains}
     kept = {
         number: node
@@ -32,5 +35,11 @@ def of_domains(run: Run, domains: list[str]) -> Run:
             )
             for number, node in kept.items()
         },
+        mark_counts={
+            key: marks
+            for key, marks in run.mark_counts.items()
+            if (key[1] or DEFAULT).lower() in wanted
+        },
+        marks=deque(mark for mark in run.marks if (mark.domain or DEFAULT).lower() in wanted),
         roots=[number for number, node in kept.items() if node.definition.parent not in kept],
     )

@@ -21,6 +21,7 @@ from gputui.analysis.columns import (
 )
 from gputui.analysis.domains import DEFAULT
 from gputui.analysis.gpu_timing import TIMING_TABLES
+from gputui.analysis.marks import marks_table
 from gputui.analysis.nsys_tables import NSYS_TABLES, marked
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.shapes import shapes_table
@@ -145,6 +146,7 @@ def devices_table(session: Session, run: Run) -> Table:
 TABLES: dict[str, Callable[[Session, Run], Table]] = {
     "metrics": metrics_table,
     "phases": phases_table,
+    "nvtx_marks": marks_table,
     "kernel_categories": categories_table,
     **NSYS_TABLES,
     "kernel_shapes": shapes_table,
@@ -157,6 +159,7 @@ TABLES: dict[str, Callable[[Session, Run], Table]] = {
 SUMMARY = (
     "metrics",
     "phases",
+    "nvtx_marks",
     "kernel_categories",
     "cuda_gpu_kern_sum",
     "cuda_api_sum",

@@ -10,6 +10,7 @@ from gputui.analysis.categories import category
 from gputui.analysis.cost import cost_of
 from gputui.analysis.gpu_timing import timing_document
 from gputui.analysis.insights import insights
+from gputui.analysis.marks import mark_rows
 from gputui.analysis.metrics import is_memory_metric
 from gputui.analysis.phases import phase_rows
 from gputui.analysis.shapes import shape_rows
@@ -36,6 +37,7 @@ def summary_document(session: Session, run: Run) -> Document:
         "schema": SCHEMA_VERSION,
         "run": _run(session, run),
         "phases": _phases(run),
+        "marks": [asdict(row) for row in mark_rows(run)],
         "kernels": [
             _statistics(row)
             | {

@@ -40,7 +40,12 @@ SHARE = 8
 MOST_BYTES = 8 << 20
 """A larger sum is not written: it would cost more than it spares, and lines have a limit."""
 
-_EXTREMES: dict[str, Callable[..., int]] = {"first_start_ns": min, "last_end_ns": max}
+_EXTREMES: dict[str, Callable[..., int]] = {
+    "first_start_ns": min,
+    "first_ns": min,
+    "last_end_ns": max,
+    "last_ns": max,
+}
 
 
 class _Parts:

@@ -17,6 +17,7 @@ from gputui.events import (
     LaunchDelta,
     LaunchShape,
     Mark,
+    MarkDelta,
     MemoryOperationDelta,
     RangeDefined,
     RangeDelta,
@@ -24,7 +25,7 @@ from gputui.events import (
     ThreadNamed,
 )
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
-from gputui.session.run import Device, LaunchTimes, Range, Run, TimeAndSize
+from gputui.session.run import Device, LaunchTimes, Marks, Range, Run, TimeAndSize
 from gputui.visible_devices import visible_gpus
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def delta(session: Session, event: CaptureDelta) -> None:
         _memory_operation_delta(session, run, operations)
     for calls in event.api:
         _api_delta(session, run, calls)
+    for marks in event.marks:
+        _mark_delta(run, event.process, marks)
     for devices in event.devices:
         _device_delta(session, run, devices)
     run.timing.add(event, lambda device: _gpu_of(session, run, event.process, device))
@@ -238,6 +241,17 @@ def _api_delta(session: Session, run: Run, delta: ApiDelta) -> None:
     if _knows_range(session, run, delta.range):
         key = ApiKey(delta.process, delta.range, delta.name, delta.inherited)
         _sum(run.api, key).add(delta.time)
+
+
+def _mark_delta(run: Run, process: int, delta: MarkDelta) -> None:
+    key = process, delta.domain, delta.name
+    known = run.mark_counts.get(key)
+    if known is None:
+        run.mark_counts[key] = Marks(delta.marks, delta.first_ns, delta.last_ns)
+    else:
+        known.count += delta.marks
+        known.first_ns = min(known.first_ns, delta.first_ns)
+        known.last_ns = max(known.last_ns, delta.last_ns)
 
 
 def _sum(sums: dict[_Key, Accumulator], key: _Key) -> Accumulator:

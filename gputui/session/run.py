@@ -73,6 +73,14 @@ class TimeAndSize(msgspec.Struct):
     size: Accumulator = msgspec.field(default_factory=Accumulator)
 
 
+class Marks(msgspec.Struct):
+    """Marks of one process, domain and name."""
+
+    count: int
+    first_ns: int
+    last_ns: int
+
+
 class Device(msgspec.Struct):
     """What the captured processes did to one GPU."""
 
@@ -135,6 +143,9 @@ class Run(msgspec.Struct):
     throttle_samples: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
     marks: deque[Mark] = msgspec.field(default_factory=lambda: deque(maxlen=MARKS))
+    """The newest; `mark_counts` counts all."""
+    mark_counts: dict[tuple[int, str, str], Marks] = msgspec.field(default_factory=dict)
+    """By process, domain and name."""
     phase_starts: list[tuple[int, str]] = msgspec.field(default_factory=list)
     """(when, name) of outermost ranges that were open when a delta came, in order of time."""
     updated_ns: int = 0

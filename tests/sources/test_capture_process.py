@@ -16,6 +16,7 @@ from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import CaptureDelta, Mark, StepTimeline
 from gputui.naming import is_library_domain
 from gputui.sources.capture.lanes import MAX_LANES, OWN_BRANCHES
+from gputui.sources.capture.marks import MAX_NAMES, OTHER_MARKS
 from gputui.sources.capture.names import api_name, demangle, step_rank
 from gputui.sources.capture.nodes import MAX_NODES, TOO_MANY
 from gputui.sources.capture.numbering import Numbering
@@ -577,6 +578,16 @@ def test_marks_are_instants(program):
     run = traced.finish(mark)
     assert list(run.marks) == [Mark(time_ns=run.marks[0].time_ns, process=1, thread=101,
                                     domain="app", name="loaded")]  # fmt: skip
+
+
+def test_marks_of_too_many_names_are_counted_together(program):
+    names = [f"mark {number}" for number in range(MAX_NAMES + 2)]
+    run = Traced(program).finish(
+        *(program.slot(RecordKind.MARK, name=program.id(name)) for name in [*names, names[0]])
+    )
+    counts = {name: found.count for (_, _, name), found in run.mark_counts.items()}
+    assert len(counts) == MAX_NAMES + 1
+    assert (counts[names[0]], counts[names[1]], counts[OTHER_MARKS]) == (2, 1, 2)
 
 
 def test_numbers_are_shared_by_processes():

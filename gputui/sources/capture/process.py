@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +12,6 @@ from gputui.events import (
     CaptureDelta,
     Distribution,
     LaunchDelta,
-    Mark,
     OpenRange,
     RangeDelta,
 )
@@ -21,6 +19,7 @@ from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, 
 from gputui.sources.capture.calls import Calls
 from gputui.sources.capture.gputime import GpuTime, Launched
 from gputui.sources.capture.instances import Finalised, Instances
+from gputui.sources.capture.marks import Marks
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.operations import Operations
@@ -33,9 +32,6 @@ from gputui.sources.trace import TraceSink, TraceWriter
 
 BATCH_RECORDS = 1 << 15
 """Records worked on at once: 2 MiB, what a core's own cache holds."""
-
-MARKS_KEPT = 1000
-"""Marks a tick; of more the newest stay."""
 
 LAUNCHES_NS = 10_000_000_000
 LAUNCHES_KEPT = 200_000
@@ -106,7 +102,7 @@ class TracedProcess:
         self._threads = Threads(number, self._strings, thread_name)
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
-        self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
+        self._marks = Marks(number, self._strings)
         self._records = 0
         self._unattributed = 0
         self._refused = 0
@@ -155,21 +151,7 @@ class TracedProcess:
         self._operations.shapes.define(parts[_SHAPE])
         self._threads.define(parts[_THREAD])
         self._operations.feed(parts[_OPERATION], new_calls, now_ns)
-        for record in parts[_MARK][-MARKS_KEPT:]:
-            self._mark(record, now_ns)
-
-    def _mark(self, record: np.void, now_ns: int) -> None:
-        name, _, _ = self._strings.range_attributes(record)
-        time_ns = int(record["start"])
-        self._marks.append(
-            Mark(
-                time_ns=min(time_ns, now_ns),
-                process=self.number,
-                thread=int(record["thread"]),
-                domain=self._strings.domain(int(record["a"])),
-                name=name,
-            )
-        )
+        self._marks.feed(parts[_MARK], now_ns)
 
     def collect(
         self,
@@ -222,6 +204,7 @@ class TracedProcess:
             streams=work.streams,
             launching_threads=self._calls.launching_threads(),
             idle_ranges=work.idle_ranges,
+            marks=self._marks.collect(),
             open_ranges=self._open_ranges() if self._open_changed else self._open,
             records=self._records,
             dropped=dropped + refused - self._refused,
@@ -244,7 +227,7 @@ class TracedProcess:
             self._nodes.defined,
             self._operations.defined,
             self._operations.shapes.defined,
-            self._marks,
+            self._marks.newest,
         ):
             events += found
             found.clear()

@@ -263,6 +263,7 @@ def _details(row: PhaseRow, inherited: dict[PhaseKey, int]) -> tuple[Row, ...]:
     pairs = (
         ("path", row.path),
         ("domain", row.domain or "(default)"),
+        ("category", row.category or "(none)"),
         ("instances", count(row.instances)),
         ("CPU time", duration(row.cpu_total_ns)),
         ("average", duration(row.cpu.average)),

@@ -8,6 +8,7 @@ from datetime import datetime
 from gputui.analysis.cost import cost_of
 from gputui.analysis.formats import count, duration, percent, quantity, size
 from gputui.analysis.insights import insights
+from gputui.analysis.marks import mark_rows, marks_note
 from gputui.analysis.metrics import metric_text
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.result_tables import own_tables
@@ -21,6 +22,7 @@ from gputui.analysis.tables import (
 from gputui.analysis.traced import traced_rows
 from gputui.session import Run, Session
 from gputui.ui.widgets.lines import Row, flow, heading, wrap
+from gputui.ui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.ui.widgets.result import MOST_ROWS, result_rows
 from gputui.ui.widgets.run import problems, state
 from gputui.ui.widgets.table import Column, Move, table_rows
@@ -117,6 +119,11 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
     if phases:
         on_gpu = any(device.busy_ns for device in run.devices.values())
         rows += [(), heading("Phases", width), *_phases(phases, width, on_gpu)]
+    marks = mark_rows(run)
+    if marks:
+        note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)
+        rows += [(), heading("Marks", width, note)]
+        rows += table_rows(mark_columns(), marks[:TOP_MARKS], width)
     kernels = kernel_rows(session, run)
     if kernels:
         note = f"top {_TOP_KERNELS} of {len(kernels)}" if len(kernels) > _TOP_KERNELS else ""

@@ -1,0 +1,81 @@
+"""NVTX marks of a run: how often each came, when first and when last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputui.analysis.columns import Column, Table, count, spare, text, time
+from gputui.session import Marks, Run, Session
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRow:
+    """Marks of one process, domain and name. Times are since the run's start."""
+
+    pid: int
+    rank: int | None
+    domain: str
+    name: str
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+def mark_rows(run: Run) -> list[MarkRow]:
+    """The marks of `run`, the most frequent first.
+
+    Those of a recording that did not count them are counted among the newest that it kept.
+    """
+    began_ns = run.started.time_ns
+    rows = []
+    for (process, domain, name), marks in (run.mark_counts or _kept(run)).items():
+        attached = run.processes[process].attached
+        first_ns, last_ns = (max(0, at - began_ns) for at in (marks.first_ns, marks.last_ns))
+        rows.append(
+            MarkRow(attached.pid, attached.rank, domain, name, marks.count, first_ns, last_ns)
+        )
+    return sorted(rows, key=lambda row: (-row.count, row.first_ns, row.name))
+
+
+def marks_note(run: Run) -> str:
+    """What to say beside counts that may not be of all marks."""
+    if run.mark_counts or not run.marks:
+        return ""
+    return f"of the newest {len(run.marks)} alone: an older gputui did not count them"
+
+
+def marks_table(_session: Session, run: Run) -> Table:
+    """A line a name. nsys has no such table: its nvtx_sum leaves marks out."""
+    return Table(
+        "nvtx_marks",
+        "NVTX Marks",
+        (
+            count("Marks"),
+            time("First (ns)"),
+            time("Last (ns)"),
+            spare(1, Column("Rank", _whole)),
+            spare(2, Column("PID", _whole)),
+            text("Domain"),
+            text("Name"),
+        ),
+        tuple(
+            (row.count, row.first_ns, row.last_ns, row.rank, row.pid, row.domain, row.name)
+            for row in mark_rows(run)
+        ),
+        marks_note(run) or "times since the run's start",
+    )
+
+
+def _whole(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.0f}"
+
+
+def _kept(run: Run) -> dict[tuple[int, str, str], Marks]:
+    found: dict[tuple[int, str, str], Marks] = {}
+    for mark in run.marks:
+        key = mark.process, mark.domain, mark.name
+        marks = found.setdefault(key, Marks(0, mark.time_ns, mark.time_ns))
+        marks.count += 1
+        marks.first_ns = min(marks.first_ns, mark.time_ns)
+        marks.last_ns = max(marks.last_ns, mark.time_ns)
+    return found
