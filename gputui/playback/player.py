@@ -173,7 +173,7 @@ class Playback:
         def target() -> int | None:
             if not self._index.wait(0, _WAIT_S):
                 return None
-            time_ns = self._index.first_ns + int(max(0.0, seconds) * 1e9)
+            time_ns = self._index.first_ns + round(max(0.0, seconds) * 1e9)
             if self._is_live and time_ns >= self._index.last_ns:
                 self._follows = True
                 return len(self._index)

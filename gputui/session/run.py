@@ -180,6 +180,17 @@ class Run(msgspec.Struct):
         return traced / (traced + paused) if paused else 1.0
 
     @property
+    def outcome(self) -> Literal["running", "done", "stopped", "failed", "ended"]:
+        """What became of it: "ended" where nobody knows how, as of an imported report."""
+        if self.ended is None:
+            return "running"
+        if self.ended.stopped:
+            return "stopped"
+        if self.ended.exit_code is None and self.ended.signal is None:
+            return "ended"
+        return "done" if self.ended.exit_code == 0 else "failed"
+
+    @property
     def is_active(self) -> bool:
         """Whether the child is still there."""
         return self.ended is None

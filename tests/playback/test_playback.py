@@ -323,3 +323,24 @@ def test_an_nsys_export_is_moved_through_like_a_recording(tmp_path: Path) -> Non
         with view.changed:
             assert view.changed.wait_for(reached, LONG_S)
     playback.close()
+
+
+def test_the_whole_length_is_the_end(tmp_path: Path) -> None:
+    length_ns = 4_134_873_942  # as seconds in floating point it is a hair less
+    assert length_ns / 1e9 * 1e9 < length_ns
+    export = Export()
+    export.range("step", 0, length_ns)
+    view = View()
+    playback = Playback.open(str(export.write(tmp_path / "r.sqlite")), view.notify)
+    view.playback = playback
+    playback.is_paused = True
+    playback.start()
+
+    def reached() -> bool:
+        view.take()
+        return view.session.run is not None and view.session.run.outcome == "ended"
+
+    playback.seek(length_ns / 1e9)
+    with view.changed:
+        assert view.changed.wait_for(reached, LONG_S)
+    playback.close()

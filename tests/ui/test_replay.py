@@ -15,11 +15,13 @@ from textual.pilot import Pilot
 from gputui.events import Header, RunMetrics, RunProgress
 from gputui.playback import Playback
 from gputui.session import Session
+from gputui.sources.recordings import open_recording
 from gputui.ui.app import GputuiApp
 from gputui.ui.keys import REPLAY_KEYS
 from gputui.ui.screens.main import MainScreen
 from gputui.ui.times import clock_text
 from gputui.ui.widgets.lines import LineView
+from tests.sources.nsys_for_tests import Export
 from tests.ui import scripted
 from tests.ui.conftest import Show
 from tests.ui.test_recorded import DEMO, INFERENCE, recorded
@@ -303,3 +305,16 @@ async def test_only_a_replay_lists_its_keys(show: Show) -> None:
     async with show([[scripted.header(1)]], (200, 70)) as shown:
         await shown.press("n", "N", "left_curly_bracket", "h")
         assert "to the next change of phase" not in shown.text
+
+
+async def test_a_run_of_which_nobody_knows_how_it_ended_is_not_called_failed(
+    show: Show, tmp_path: Path
+) -> None:
+    export = Export()
+    export.range("step", 0, 1_000_000_000)
+    report = open_recording(str(export.write(tmp_path / "r.sqlite")))
+    async with show([list(report)], (120, 40)) as shown:
+        await shown.press("2")
+        assert "■ ended after 1.00 s" in shown.text
+        assert "run ended" in shown.app.main.top.drawn[0]
+        assert "FAILED" not in shown.text

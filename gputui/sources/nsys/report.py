@@ -68,9 +68,8 @@ class NsysReport:
             self.damage = f"{error}; read until there"
         finally:
             self._database.close()
-        yield RunEnded(
-            time_ns=self.at(self._last), run=1, reason="the nsys report ends here", stopped=False
-        )
+        # A report does not tell with what status the program ended.
+        yield RunEnded(time_ns=self.at(self._last), run=1, reason="the nsys report ends here")
 
     def at(self, time: int) -> int:
         """A moment of the report's clock as nanoseconds since the epoch."""

@@ -34,6 +34,13 @@ _ORDER = (
 )
 """Of the key bar, from the left."""
 
+_OUTCOMES: dict[str, Span] = {
+    "done": ("✓ run done", "good"),
+    "stopped": ("■ run stopped", "warn"),
+    "ended": ("■ run ended", "text"),
+    "failed": ("✗ run failed", "hot"),
+}
+"""What the top bar says of a run that is over."""
 
 _ALWAYS = ("help", "quit")
 
@@ -96,10 +103,8 @@ def _state(model: Model, width: int) -> Row:
             if left is not None and left > 1e9:
                 text += f" {duration(left // 1e9 * 1e9)} left"
         parts.append(((text, "accent"),))
-    elif run is not None and run.ended is not None:
-        good = run.ended.exit_code == 0
-        text = "✓ run done" if good else "■ run stopped" if run.ended.stopped else "✗ run failed"
-        parts.append(((text, "good" if good else "warn" if run.ended.stopped else "hot"),))
+    elif run is not None:
+        parts.append((_OUTCOMES[run.outcome],))
     if model.source is not None and not isinstance(model.source, Playback):
         parts.append(((f"every {model.interval_s:g} s", "label"),))
     parts.append((("gputui", "title"),))

@@ -12,14 +12,18 @@ from gputui.ui.widgets.lines import Row, bar, clip, flow, wrap
 
 def state(run: Run) -> tuple[str, str]:
     """What became of the run, and its role."""
-    if run.ended is None:
-        return f"▶ running {duration(run.duration_ns)}", "accent"
     took = duration(run.duration_ns)
-    if run.ended.stopped:
-        return f"■ stopped after {took}", "warn"
-    if run.ended.exit_code == 0:
-        return f"✓ done in {took}", "good"
-    return f"✗ FAILED after {took}", "hot"
+    match run.outcome:
+        case "running":
+            return f"▶ running {took}", "accent"
+        case "stopped":
+            return f"■ stopped after {took}", "warn"
+        case "done":
+            return f"✓ done in {took}", "good"
+        case "ended":
+            return f"■ ended after {took}", "text"
+        case "failed":
+            return f"✗ FAILED after {took}", "hot"
 
 
 def eta_ns(run: Run) -> float | None:
@@ -85,7 +89,7 @@ def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
 def problems(run: Run, width: int) -> list[Row]:
     """What the person must know to trust the figures: losses, and what is not captured."""
     rows: list[Row] = []
-    if run.ended is not None and run.ended.exit_code != 0 and not run.ended.stopped:
+    if run.ended is not None and run.outcome == "failed":
         rows += wrap(f"! {run.ended.reason}", width, "hot")
     dropped = sum(process.dropped for process in run.processes.values())
     if dropped:
