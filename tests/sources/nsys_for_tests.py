@@ -54,12 +54,21 @@ class Export:
         row = {"start": start, "end": end, "eventType": 59, "text": name, "domainId": 0}
         self.add("NVTX_EVENTS", **{**row, "globalTid": TASK | PID, **more})
 
-    def kernel(self, name: str, call: tuple[int, int], ran: tuple[int, int], number: int) -> None:
-        """A launch on the main thread and the kernel it started."""
+    def kernel(
+        self,
+        name: str,
+        call: tuple[int, int],
+        ran: tuple[int, int],
+        number: int,
+        *,
+        driver: bool = False,
+    ) -> None:
+        """A launch on the main thread, of the runtime or the driver, and the kernel it started."""
         self.add(
             "CUPTI_ACTIVITY_KIND_RUNTIME",
-            start=call[0], end=call[1], eventClass=0, globalTid=TASK | PID, correlationId=number,
-            nameId=self.string("cudaLaunchKernel_v7000"), returnValue=0,
+            start=call[0], end=call[1], eventClass=int(driver), globalTid=TASK | PID,
+            correlationId=number, returnValue=0,
+            nameId=self.string("cuLaunchKernel" if driver else "cudaLaunchKernel_v7000"),
         )  # fmt: skip
         self.add(
             "CUPTI_ACTIVITY_KIND_KERNEL",

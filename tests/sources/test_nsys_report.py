@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gputui.analysis.phases import phase_rows
 from gputui.analysis.report import TABLES
 from gputui.analysis.tables import api_rows, kernel_rows, memory_size_rows, memory_time_rows
+from gputui.events import CaptureDelta
 from gputui.journal import JournalError, JournalWriter
 from gputui.session import Run, Session
 from gputui.sources.nsys import NsysReport
@@ -195,6 +196,35 @@ def test_launches_belong_to_the_innermost_range_and_text_is_inline_or_by_id(
         "relu": "_Zrelu",
         "outside": "_Zoutside",
     }
+
+
+def test_a_driver_launch_counts_at_its_own_moment(tmp_path: Path) -> None:
+    export = Export()
+    export.range("setup", 0, 200_000_000)
+    export.kernel("gemm", (10, 20), (30, 100), 1, driver=True)
+    export.range("loop", 300_000_000, 900_000_000)
+    for number in range(2, 6):
+        start = number * 200_000_000 + 50_000_000
+        export.kernel("gemm", (start, start + 20), (start + 30, start + 100), number, driver=True)
+    session = Session()
+    counts = []
+    for event in open_recording(str(export.write(tmp_path / "r.sqlite"))):
+        session.apply([event])
+        if isinstance(event, CaptureDelta):
+            assert session.run is not None
+            kernels = sum(row.instances for row in kernel_rows(session, session.run))
+            launches = sum(row.instances for row in api_rows(session.run))
+            counts.append((kernels, launches))
+    assert len(counts) > 3
+    assert counts[-1] == (5, 5)
+    assert [kernels for kernels, _ in counts] == [launches for _, launches in counts]
+
+
+def test_nobody_knows_how_the_program_of_a_report_ended(tmp_path: Path) -> None:
+    export = Export()
+    export.range("step", 0, 1000)
+    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    assert run.outcome == "ended"
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 7, 100])

@@ -31,7 +31,7 @@ from gputui.sources.capture.strings import Strings
 from gputui.sources.capture.timeline import NO_NODE
 
 NESTED_NS = 2_000_000_000
-"""How long at most a driver call waits for the runtime call around it, which returns later."""
+"""How long a driver call of a ring waits for the runtime call around it, which returns later."""
 
 MAX_NAMES = 4096
 MAX_OTHERS = 500_000
@@ -65,8 +65,11 @@ class Calls:
         start_end: StartEndRanges,
         instances: Instances,
         strings: Strings,
+        nested_ns: int,
     ) -> None:
+        """`nested_ns` is how long at most a driver call waits for the runtime call around it."""
         self._start_end = start_end
+        self._nested_ns = nested_ns
         self._main_thread = main_thread
         self._lanes = lanes
         self._instances = instances
@@ -95,7 +98,7 @@ class Calls:
         """
         new = self._drop_nested(records) if len(records) else records
         # After the runtime calls of the batch have claimed theirs.
-        self._release_driver_calls(now_ns - NESTED_NS)
+        self._release_driver_calls(now_ns - self._nested_ns)
         return self._add(new, new["sub"] == _RUNTIME, now_ns)
 
     def _drop_nested(self, records: Slots) -> Slots:

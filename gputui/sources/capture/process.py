@@ -16,7 +16,7 @@ from gputui.events import (
     RangeDelta,
 )
 from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, join, pick, times_ns
-from gputui.sources.capture.calls import Calls
+from gputui.sources.capture.calls import NESTED_NS, Calls
 from gputui.sources.capture.gputime import GpuTime, Launched
 from gputui.sources.capture.instances import Finalised, Instances
 from gputui.sources.capture.marks import Marks
@@ -73,9 +73,11 @@ class TracedProcess:
         step_range: str | None = None,
         trace: TraceWriter | None = None,
         thread_name: Callable[[int], str | None] | None = None,
+        nested_ns: int = NESTED_NS,
     ) -> None:
         """`trace` is given every range, call and operation too; `thread_name` gives the operating
-        system's name of a thread."""
+        system's name of a thread; a driver call waits `nested_ns` at most for the runtime call
+        around it, which is 0 where calls come in the order of their starts."""
         self.number = number
         self._trace: TraceSink | None = None
         self._strings = Strings()
@@ -84,7 +86,7 @@ class TracedProcess:
         self._ranges = Ranges(self._nodes, self._instances, self._strings)
         self._start_end = self._ranges.start_end
         self._calls = Calls(
-            pid, self._ranges.lanes, self._start_end, self._instances, self._strings
+            pid, self._ranges.lanes, self._start_end, self._instances, self._strings, nested_ns
         )
         self._streams = Streams(number, pid, self._nodes, self._ranges.lanes)
         self._operations = Operations(

@@ -172,6 +172,7 @@ class Reading:
             self._numbering,
             trace=self._report.trace,
             thread_name=lambda thread: self._threads.get(owner << 24 | thread),
+            nested_ns=0,
         )
         process = _Process(traced)
         self._processes[owner] = process
