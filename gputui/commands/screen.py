@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from gputui.ui import Connect, Source
 
 
+DEMO_START_S = 4.0
+"""Where the demo begins unless --start tells: before that its program loads libraries."""
+
+
 def replay(options: argparse.Namespace, settings: Settings) -> int:
     """Show a recording; the exit status."""
-    start_s = seconds(options.start, "--start") if options.start else 0.0
+    start_s = DEMO_START_S if options.demo else 0.0
+    if options.start:
+        start_s = seconds(options.start, "--start")
     path = str(Path(gputui.__file__).with_name("demo.gputui")) if options.demo else options.replay
     from gputui.playback import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
 
