@@ -35,6 +35,9 @@ def cost_of(session: Session, run: Run) -> Cost:
     callback_ns = sum(process.callback_ns for process in processes)
     reader_cpu_ns = sum(process.reader_cpu_ns for process in processes)
     duration_ns = run.duration_ns
+    # The reader may work on after the child ended.
+    read_until_ns = run.ended.time_ns if run.ended else run.updated_ns
+    reading_ns = max(duration_ns, read_until_ns - run.started.time_ns)
 
     def share(time_ns: int) -> float | None:
         return 100 * time_ns / duration_ns if duration_ns else None
@@ -47,7 +50,7 @@ def cost_of(session: Session, run: Run) -> Cost:
         reader_cpu_ns=reader_cpu_ns,
         records_per_s=records / (duration_ns / 1e9) if duration_ns else None,
         library_percent=share(callback_ns),
-        reader_percent=share(reader_cpu_ns),
+        reader_percent=100 * reader_cpu_ns / reading_ns if reading_ns else None,
         monitor_cpu_percent=session.own_cpu_percent,
         kernels_traced_percent=100.0 * run.traced_share,
     )

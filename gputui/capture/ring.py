@@ -181,6 +181,11 @@ class RingReader:
         )
 
     @property
+    def fill(self) -> float:
+        """How full the ring is, from 0 to 1."""
+        return (int(self._header["head"][0]) - self._cursor.value) / self._capacity
+
+    @property
     def exited(self) -> bool:
         """The process said goodbye: what is in the ring now is all there will be."""
         return bool(self._header["exited"][0])
@@ -223,6 +228,18 @@ class RingFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._refused: set[str] = set()
+        self._seen_ns = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether something came or went since `discover` looked; rarely False by mistake."""
+        return self._changed_ns() != self._seen_ns
+
+    def _changed_ns(self) -> int:
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def discover(self) -> tuple[list[RingReader], list[str]]:
         """Rings that appeared since the last call, and a line for each that cannot be read.
@@ -232,6 +249,7 @@ class RingFolder:
         """
         readers: list[RingReader] = []
         problems: list[str] = []
+        self._seen_ns = self._changed_ns()
         try:
             names = sorted(os.listdir(self.path))
         except OSError as error:

@@ -209,9 +209,15 @@ def test_names_that_found_the_ring_full_are_sent_at_their_next_use(nvtx_program,
         text=True,
     )
     assert process.stdout.readline() == "ready\n"
-    (reader,), _ = RingFolder(tmp_path).discover()
+    folder = RingFolder(tmp_path)
+    assert folder.changed
+    (reader,), _ = folder.discover()
+    assert reader.fill > 0
     before, strings = StringDefinitions().split(reader.read(100))
     assert [strings[int(name)] for name in before["name"]] == ["waiting"]
+    assert reader.fill == 0
+    folder.discover()
+    assert not folder.changed
     assert not reader.gone
     process.communicate("\n")
     assert reader.gone

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.analysis.cost import cost_of
 from gputui.capture import environment
 from gputui.events import AnyEvent, RunEnded, RunOutput, RunStarted
 from gputui.export.write import facts_lines
@@ -267,3 +268,12 @@ for number in range(3):
     )
     summary = facts_lines(Session(), state)
     assert f"not captured: {state.unseen_forks}" in summary
+
+
+def test_the_reader_uses_no_more_than_its_core_of_the_time_it_reads() -> None:
+    state = collect(python("import nvtx\nfor _ in range(100_000): nvtx.mark('m')"))
+    cost = cost_of(Session(), state)
+    assert cost.reader_percent is not None
+    assert state.ended is not None
+    reading_ns = state.ended.time_ns - state.started.time_ns
+    assert cost.reader_percent == pytest.approx(100 * cost.reader_cpu_ns / reading_ns)

@@ -24,7 +24,17 @@ IDLE_POLL_S = 0.25
 UNCOLLECTED_RECORDS = 500_000
 """Records after which a collection comes before its time, so that memory stays bounded."""
 
-_READS_A_POLL = 256
+WAITING_RECORDS = 2_000_000
+"""Records (of 64 bytes) copied out of a ring and not worked on yet: a burst of a program that
+writes faster than they can be worked on."""
+
+PEEK_S = 0.01
+"""How often it is looked whether a ring fills, or a new one came, before its time."""
+
+FILL = 1 / 16
+"""What part of a ring is filled when it is drained before its time."""
+
+_BATCHES_A_POLL = 256
 
 Emit = Callable[[list[AnyEvent]], None]
 
@@ -59,7 +69,18 @@ class _Attached:
         # Only of a process that is dead may slots be passed over that were never filled.
         dead = gone and self.ring.gone
         self.drained = False
-        for _ in range(_READS_A_POLL):
+        for _ in range(_BATCHES_A_POLL):
+            # Copying is faster than any program writes, working on it is not: the ring first.
+            self._copy(dead, gone)
+            if sum(map(len, self._waiting)) < BATCH_RECORDS // 2:
+                break
+            self._feed(now_ns, BATCH_RECORDS // 2)
+        self._cpu_ns += time.thread_time_ns() - began
+        return self._slots - before
+
+    def _copy(self, dead: bool, gone: bool) -> None:
+        """Take what is in the ring, as far as the records that wait leave room."""
+        while sum(map(len, self._waiting)) < WAITING_RECORDS:
             slots = self.ring.read(BATCH_RECORDS, dead)
             if not len(slots):
                 self.drained = dead or (gone and self.ring.health().written <= self._slots)
@@ -68,10 +89,6 @@ class _Attached:
             records, strings = self._definitions.split(slots)
             self._strings.update(strings)
             self._waiting.append(records)
-            if sum(map(len, self._waiting)) >= BATCH_RECORDS // 2:
-                self._feed(now_ns)
-        self._cpu_ns += time.thread_time_ns() - began
-        return self._slots - before
 
     def collect(self, run: int, now_ns: int, ended: bool) -> list[AnyEvent]:
         """What is new, the last time with `ended`."""
@@ -110,9 +127,12 @@ class _Attached:
             )
         return events
 
-    def _feed(self, now_ns: int) -> None:
-        records = stack(self._waiting) if self._waiting else np.empty(0, SLOT)
-        self._waiting = []
+    def _feed(self, now_ns: int, enough: int | None = None) -> None:
+        """Work on what waits, all of it or `enough` records and a few more."""
+        sizes = np.cumsum([len(part) for part in self._waiting])
+        count = len(sizes) if enough is None else int(np.searchsorted(sizes, enough)) + 1
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        records = stack(taken) if taken else np.empty(0, SLOT)
         strings, self._strings = self._strings, {}
         self.process.feed(records, strings, now_ns)
 
@@ -202,10 +222,20 @@ class CaptureReader:
         if self._thread is not None:
             self._thread.join()
 
+    def _pause(self, wait_s: float) -> bool:
+        """Wait so long, or until there is work; whether it is time to stop."""
+        until = time.monotonic() + wait_s
+        while (left := until - time.monotonic()) > PEEK_S:
+            if self._stopping.wait(PEEK_S):
+                return True
+            if self._folder.changed or any(a.ring.fill > FILL for a in self._attached):
+                return False
+        return self._stopping.wait(max(0.0, left))
+
     def _read(self, emit: Emit, interval_s: float) -> None:
         due = time.monotonic() + interval_s
         wait = POLL_S
-        while not self._stopping.wait(min(wait, max(0.0, due - time.monotonic()))):
+        while not self._pause(min(wait, max(0.0, due - time.monotonic()))):
             now_ns = self._clock_ns()
             wait = POLL_S if self.poll(now_ns) else min(IDLE_POLL_S, wait * 1.5)
             full = any(a.process.uncollected > UNCOLLECTED_RECORDS for a in self._attached)
