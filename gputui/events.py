@@ -253,6 +253,10 @@ class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
     gpus: tuple[GpuSample, ...] = ()
     processes: tuple[ProcessSample, ...] | None = None
     own_cpu_percent: float | None = None
+    recorded_bytes: Amount | None = None
+    """What the recording took of the disk when this tick was read; None where nothing is."""
+    traced_bytes: Amount | None = None
+    """The same of the trace beside it."""
     launchers: tuple[LauncherSample, ...] = ()
 
 

@@ -26,6 +26,9 @@ class Cost:
     monitor_cpu_percent: float | None
     """All of gputui, since the last tick."""
     kernels_traced_percent: float
+    recorded_bytes: int | None
+    """Of the whole session's recording, as of the last tick; None where it does not say."""
+    traced_bytes: int | None
 
 
 def cost_of(session: Session, run: Run) -> Cost:
@@ -53,4 +56,6 @@ def cost_of(session: Session, run: Run) -> Cost:
         reader_percent=100 * reader_cpu_ns / reading_ns if reading_ns else None,
         monitor_cpu_percent=session.own_cpu_percent,
         kernels_traced_percent=100.0 * run.traced_share,
+        recorded_bytes=session.recorded_bytes,
+        traced_bytes=session.traced_bytes,
     )

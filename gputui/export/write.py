@@ -128,6 +128,10 @@ def facts_lines(session: Session, run: Run) -> list[str]:
         seen += f"; library {cost.library_percent:.2f} % of the run's time"
     if cost.reader_percent is not None:
         seen += f"; reader {cost.reader_percent:.1f} % of a core"
+    if cost.recorded_bytes is not None:
+        seen += f"; wrote {formats.size(cost.recorded_bytes)}"
+    if cost.traced_bytes is not None:
+        seen += f" and a trace of {formats.size(cost.traced_bytes)}"
     lines.append(f"capture: {seen}")
     return lines
 

@@ -32,6 +32,11 @@ class RunRecorder:
         return self._writer.path if self._writer else None
 
     @property
+    def bytes_written(self) -> int | None:
+        """What the file has taken so far, None before the first run."""
+        return self._writer.bytes_written if self._writer else None
+
+    @property
     def failure(self) -> str | None:
         """Why nothing is recorded, None while all is well."""
         return self._refused or (self._writer.failure if self._writer else None)

@@ -40,6 +40,8 @@ def sample(session: Session, event: MachineSample) -> None:
     session.host_history.append((event.time_ns, event.host))
     session.host_long_history.add(event.time_ns, event.host)
     session.own_cpu_percent = event.own_cpu_percent
+    session.recorded_bytes = event.recorded_bytes
+    session.traced_bytes = event.traced_bytes
     if event.processes is not None:
         session.processes = event.processes
         session.launchers = event.launchers

@@ -44,6 +44,8 @@ class Session:
         self.processes: tuple[ProcessSample, ...] = ()
         self.launchers: tuple[LauncherSample, ...] = ()
         self.own_cpu_percent: float | None = None
+        self.recorded_bytes: int | None = None
+        self.traced_bytes: int | None = None
         self.runs: dict[int, Run] = {}
         self.kernel_names: dict[int, KernelDefined] = {}
         self.launch_shapes: dict[int, LaunchShape] = {}

@@ -17,6 +17,7 @@ from gputui.sources.machine import bare_header
 from gputui.sources.run import Run, RunRequest
 from gputui.sources.sampler import Sampler
 from gputui.sources.trace import TraceWriter
+from gputui.sources.written import Written
 from gputui.text import clean
 
 
@@ -26,6 +27,10 @@ class Recording(Protocol):
     @property
     def path(self) -> Path | None:
         """The file, None where there is none."""
+
+    @property
+    def bytes_written(self) -> int | None:
+        """What it has taken of the disk so far, None before it begins."""
 
     @property
     def failure(self) -> str | None:
@@ -62,7 +67,7 @@ class Live:
         self._interval_s = options.interval_s
         # An argument may be any bytes, and a journal that starts with them could not be read.
         self._arguments = tuple(map(clean, options.arguments))
-        self._sampler = Sampler(options.interval_s, options.only, self._arguments)
+        self._sampler = Sampler(options.interval_s, options.only, self._arguments, self._written)
         self._numbering = Numbering()
         self._runs = 0
         self._run: Run | None = None
@@ -88,6 +93,10 @@ class Live:
         if self._options.trace is not None:
             self._options.trace.close()
         return gone
+
+    def _written(self) -> Written:
+        trace = self._options.trace
+        return self.recording.bytes_written, trace.bytes_written if trace else None
 
     @property
     def interval_s(self) -> float:

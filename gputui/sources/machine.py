@@ -22,6 +22,7 @@ from gputui.sources.host import Host, host_facts
 from gputui.sources.nvml import Nvml
 from gputui.sources.processes import ProcessTable
 from gputui.sources.turns import Turns
+from gputui.sources.written import NOTHING_WRITTEN, Written
 
 PROCESSES_EVERY_NS = 1_900_000_000
 """Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
@@ -76,8 +77,8 @@ class Machine:
         self.opened_ns = time.monotonic_ns()
         """When the first reading ended, by the monotonic clock."""
 
-    def tick(self) -> list[AnyEvent]:
-        """The reasons that changed, then the sample."""
+    def tick(self, written: Written = NOTHING_WRITTEN) -> list[AnyEvent]:
+        """The reasons that changed, then the sample, with what was `written`."""
         statuses = self._nvml.statuses(0.0 if self._status_told else FIRST_STATUS_S)
         self._status_told = True
         processes_due = self._processes_due()
@@ -109,6 +110,8 @@ class Machine:
                 processes=processes,
                 launchers=() if processes is None else self._processes.launchers,
                 own_cpu_percent=self._own_cpu_percent(),
+                recorded_bytes=written[0],
+                traced_bytes=written[1],
             )
         )
         events.extend(statuses)

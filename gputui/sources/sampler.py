@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from gputui.events import AnyEvent, HostUnavailable
 from gputui.sources.worker import Worker
+from gputui.sources.written import NOTHING_WRITTEN, Written
 
 MINIMUM_INTERVAL_S = 0.1
 """GPM's floor: closer samples are invalid."""
@@ -50,11 +51,14 @@ class Sampler:
         interval_s: float = 1.0,
         only: Sequence[int] | None = None,
         arguments: Sequence[str] = (),
+        written: Callable[[], Written] = lambda: NOTHING_WRITTEN,
     ) -> None:
         """`only` are NVML indexes (None: as CUDA_VISIBLE_DEVICES says); `arguments` those of
-        the command line, for the header. Raises `ValueError` for an impossible interval."""
+        the command line, for the header; `written` tells what is on the disk. Raises
+        `ValueError` for an impossible interval."""
         self._only = only
         self._arguments = tuple(arguments)
+        self._written = written
         self._interval_ns = _nanoseconds(interval_s)
         self._changed = threading.Condition()
         self._interval_changed = False
@@ -101,7 +105,7 @@ class Sampler:
             due_ns = first_ns
             while waited := self._wait(due_ns, schedule):
                 schedule = waited
-                emit(machine.tick())
+                emit(machine.tick(self._written()))
                 due_ns = schedule.after(time.monotonic_ns())
         except Exception as error:
             reasons = {"sampler": _stopped(error)}

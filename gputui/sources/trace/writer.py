@@ -55,6 +55,11 @@ class TraceWriter:
             raise JournalError(f"cannot write {path}: {reason(error)}") from None
 
     @property
+    def bytes_written(self) -> int:
+        """What it takes of the disk: names and records, written over or not."""
+        return RECORDS_AT + min(self._written, self._capacity) * RECORD_BYTES
+
+    @property
     def dropped(self) -> int:
         """Records that were written over."""
         return max(0, self._written - self._capacity)

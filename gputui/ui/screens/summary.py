@@ -13,7 +13,6 @@ from gputui.analysis.metrics import metric_text
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.result_tables import own_tables
 from gputui.analysis.tables import (
-    TableRow,
     api_rows,
     kernel_rows,
     memory_size_rows,
@@ -25,6 +24,7 @@ from gputui.ui.widgets.lines import Row, flow, heading, wrap
 from gputui.ui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.ui.widgets.result import MOST_ROWS, result_rows
 from gputui.ui.widgets.run import problems, state
+from gputui.ui.widgets.statistics import size_columns, statistics_columns
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.traced import process_columns
 from gputui.ui.widgets.view import SCROLL_LINES, Model, View, panel
@@ -128,18 +128,18 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
     if kernels:
         note = f"top {_TOP_KERNELS} of {len(kernels)}" if len(kernels) > _TOP_KERNELS else ""
         rows += [(), heading("Kernels", width, note)]
-        rows += table_rows(_statistics(category=True), kernels[:_TOP_KERNELS], width)
+        rows += table_rows(statistics_columns(category=True), kernels[:_TOP_KERNELS], width)
     calls = api_rows(run)
     if calls:
         note = f"top {_TOP_CALLS} of {len(calls)}" if len(calls) > _TOP_CALLS else ""
         rows += [(), heading("CUDA calls", width, note)]
-        rows += table_rows(_statistics(), calls[:_TOP_CALLS], width)
+        rows += table_rows(statistics_columns(), calls[:_TOP_CALLS], width)
     operations = memory_time_rows(run)
     if operations:
         rows += [(), heading("Memory operations", width)]
-        rows += table_rows(_statistics(), operations, width)
+        rows += table_rows(statistics_columns(), operations, width)
         rows += [()]
-        rows += table_rows(_sizes(), memory_size_rows(run), width)
+        rows += table_rows(size_columns(), memory_size_rows(run), width)
     if run.devices:
         rows += [(), heading("Devices", width)]
         for index, device in sorted(run.devices.items()):
@@ -250,35 +250,6 @@ def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
     return table_rows(columns, phases, width)
 
 
-def _statistics(*, category: bool = False) -> list[Column[TableRow]]:
-    columns: list[Column[TableRow]] = [
-        Column("name", lambda r: r.short_name, 0, flexible=True, right=False, width=30),
-        Column("share", lambda r: percent(r.percent), 1, width=7),
-        Column("total", lambda r: duration(r.total), 0, width=8),
-        Column("count", lambda r: count(r.instances), 2, width=6),
-        Column("average", lambda r: duration(r.average), 3, width=8),
-        Column("median", lambda r: duration(r.median), 4, width=8),
-        Column("shortest", lambda r: duration(r.minimum), 6, width=8),
-        Column("longest", lambda r: duration(r.maximum), 5, width=8),
-        Column("deviation", lambda r: duration(r.deviation), 7, width=9),
-    ]
-    if category:
-        columns.insert(1, Column("category", lambda r: r.category, 3, right=False, width=13))
-    return columns
-
-
-def _sizes() -> list[Column[TableRow]]:
-    return [
-        Column("size by operation", lambda r: r.name, 0, flexible=True, right=False, width=30),
-        Column("total", lambda r: size(r.total), 0, width=8),
-        Column("count", lambda r: count(r.instances), 1, width=6),
-        Column("average", lambda r: size(r.average), 2, width=8),
-        Column("median", lambda r: size(r.median), 3, width=8),
-        Column("smallest", lambda r: size(r.minimum), 5, width=8),
-        Column("largest", lambda r: size(r.maximum), 4, width=8),
-    ]
-
-
 def _capture(session: Session, run: Run, width: int) -> list[Row]:
     processes = list(run.processes.values())
     if not processes:
@@ -295,6 +266,10 @@ def _capture(session: Session, run: Run, width: int) -> list[Row]:
         ("reader, of a core", percent(cost.reader_percent)),
         ("gputui, of a core", percent(cost.monitor_cpu_percent)),
     ]
+    if cost.recorded_bytes is not None:
+        pairs.append(("recorded", size(cost.recorded_bytes)))
+    if cost.traced_bytes is not None:
+        pairs.append(("traced", size(cost.traced_bytes)))
     if cost.kernels_traced_percent < 100:
         pairs.append(("kernels traced, of the time", percent(cost.kernels_traced_percent)))
     rows = _pairs(pairs, width)

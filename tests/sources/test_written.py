@@ -1,0 +1,35 @@
+"""What a recording takes of the disk is among what watching costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = "import nvtx, sys\nwith nvtx.annotate('read'): sys.stdin.readline()"
+
+
+def test_the_summary_says_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "r.gputui"
+    gputui = [sys.executable, "-m", "gputui"]
+    words = ["--record", "--trace", "-i", "0.1", "-o", str(path), "--", sys.executable, "-c"]
+    child = subprocess.Popen(
+        [*gputui, *words, PROGRAM],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # The program goes on once a sample with a figure is in the recording.
+    while not (path.exists() and b'"recorded_bytes"' in path.read_bytes()):
+        assert child.poll() is None
+    _, told = child.communicate("go on\n", timeout=60)
+    assert child.returncode == 0, told
+    assert "; wrote " in told
+    assert " and a trace of " in told
+    done = subprocess.run(
+        [*gputui, "summary", str(path), "--format", "json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    overhead = json.loads(done.stdout)["overhead"]
+    assert 0 < overhead["recorded_bytes"] <= path.stat().st_size
+    (trace,) = (file for file in tmp_path.iterdir() if file != path)
+    assert 0 < overhead["traced_bytes"] <= trace.stat().st_size
