@@ -14,6 +14,14 @@ from gputui.analysis.report import Cell, Column, Table
 from gputui.events import SCHEMA_VERSION
 from gputui.text import cell_width
 
+LONGEST_NAME = 100
+"""Columns of text in a table for people: whole names of kernels go on for thousands, and a line of
+a log, or of a pager, could not be read. CSV and JSON have them whole."""
+
+
+DEEPEST = 40
+"""Blanks before a name at most, in a table for people: twenty levels."""
+
 
 def to_csv(table: Table) -> str:
     """Raw figures under headers that name their units; missing is empty, never 0.
@@ -104,15 +112,20 @@ def _escaped(text: str) -> str:
 def to_text(table: Table, width: int | None = None) -> str:
     """Aligned columns with human units.
 
-    Columns of figures without a single one are left out. With `width`, so are spare columns
-    until the rest fits, then the widest text columns are cut.
+    Columns of figures without a single one are left out; names are cut to LONGEST_NAME. With
+    `width`, spare columns are left out too until the rest fits, then the widest text columns are
+    cut.
     """
     table = table.for_people()
     names = headers(table.columns)
-    rows = _shown(table)
+    rows = [[_shallow(cell) for cell in row] for row in _shown(table)]
     widths = [
         max([cell_width(name), *(cell_width(row[i]) for row in rows)])
         for i, name in enumerate(names)
+    ]
+    widths = [
+        widest if column.show else min(widest, LONGEST_NAME)
+        for column, widest in zip(table.columns, widths, strict=True)
     ]
     kept = _columns_kept(table, widths, width)
     texts = [i for i in kept if table.columns[i].show is None]
@@ -168,6 +181,12 @@ def _line(cells: Sequence[tuple[Column, str, int]]) -> str:
         padding = " " * (width - cell_width(text))
         parts.append(text + padding if column.show is None else padding + text)
     return "  ".join(parts).rstrip()
+
+
+def _shallow(text: str) -> str:
+    """The same, less far to the right where it stands so deep that its name would be cut off."""
+    name = text.lstrip(" ")
+    return text if len(text) - len(name) <= DEEPEST else " " * (DEEPEST - 2) + "… " + name
 
 
 def _cut(text: str, width: int) -> str:

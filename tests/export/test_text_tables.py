@@ -8,8 +8,10 @@ import io
 import pytest
 
 from gputui.analysis.columns import Column, Table, count, spare, text, time
+from gputui.analysis.compare import Subject, compare
 from gputui.analysis.report import TABLES
-from gputui.export.tables import csv_line, to_csv, to_text
+from gputui.export.comparison import comparison_text
+from gputui.export.tables import csv_line, to_csv, to_json, to_text
 from gputui.session import Session
 from gputui.text import cell_width
 
@@ -79,3 +81,29 @@ def test_a_note_that_does_not_fit_beside_the_title_stands_below_it() -> None:
     table = Table("t", "Title", (text("Name"),), (("load",),), "what there is to say of it")
     assert to_text(table, 80).splitlines()[0] == "Title  (what there is to say of it)"
     assert to_text(table, 30).splitlines()[:3] == ["Title", "─────", "(what there is to say of it)"]
+
+
+@pytest.mark.parametrize("width", [None, 400])
+def test_a_name_is_bounded_for_people_and_whole_for_programs(width: int | None) -> None:
+    name = "void " + "kernel<" * 600
+    table = Table("t", "T", (text("Name"), count("Calls")), ((name, 3), ("norm", 1)))
+    first, second = to_text(table, width).splitlines()[3:]
+    assert first == name[:99] + "…" + "      3"
+    assert len(second) == len(first)
+    assert name in to_csv(table)
+    assert name in to_json(table)
+
+
+def test_a_comparison_can_be_read_in_a_log(h200: Session) -> None:
+    assert h200.run is not None
+    subjects = [Subject(label, h200, h200.run) for label in ("a", "b")]
+    lines = comparison_text(compare(subjects), "table").splitlines()
+    assert max(map(cell_width, lines)) < 240
+    longest = max((known.name for known in h200.kernel_names.values()), key=len)
+    assert len(longest) > 240
+    assert longest in comparison_text(compare(subjects), "json")
+
+
+def test_names_that_stand_very_deep_are_still_read() -> None:
+    table = Table("t", "T", (text("Phase"),), ((" " * 40 + "level 20",), (" " * 256 + "norm",)))
+    assert to_text(table).splitlines()[3:] == [" " * 40 + "level 20", " " * 38 + "… norm"]
