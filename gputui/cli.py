@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -21,6 +23,9 @@ _SUBCOMMANDS = {
 
 # By name: importing where they are defined would cost every start.
 _ONE_LINE_USAGE = {"SettingsError", "CatalogueError", "AddressError", "OnlyError"}
+_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
+"""Of a stream, which has no file name: files are written under their names."""
+
 _ONE_LINE = {"JournalError", "ExportError", "PrometheusError"}
 
 
@@ -37,6 +42,9 @@ def run(arguments: Sequence[str]) -> int:
     except UsageError as error:
         return _fail(error, USAGE_ERROR)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _CANNOT_WRITE and error.filename is None:
+            say(f"cannot write to standard output: {(error.strerror or str(error)).lower()}")
+            return 1
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if kinds & _ONE_LINE_USAGE:
             return _fail(error, USAGE_ERROR)
@@ -63,7 +71,9 @@ def _dispatch(arguments: list[str]) -> int:
     if name in _SUBCOMMANDS and command is None:
         module = import_module(f"gputui.commands.{_SUBCOMMANDS[name]}")
         subcommand: Callable[[list[str]], int] = getattr(module, name)
-        return subcommand(arguments[1:])
+        status = subcommand(arguments[1:])
+        sys.stdout.flush()  # what cannot be written is an error now, not at the exit
+        return status
     from gputui.commands.main import main_mode
 
     return main_mode(arguments, command)

@@ -91,6 +91,7 @@ def test_help_names_every_mode() -> None:
         (["--record", "--workload", "inference", "-p", "batch=x"], "batch=x: expected"),
         (["--replay", "x", "--speed", "1000"], "--speed 1000: give 0.25 to 64"),
         (["summary"], "required: file"),
+        (["compare", "-", "-"], "- is standard input, which can be read once"),
         (["export", "x"], "required: --format"),
         (["--config", "/no/such/file", "--once"], "there is no such file"),
         (["--readonly", "--workload", "inference"], "--readonly starts nothing"),
@@ -382,6 +383,32 @@ def test_without_a_screen_textual_is_never_imported(words: list[str]) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["summary"],
+        ["summary", "--format", "json"],
+        ["export", "--format", "csv"],
+        ["export", "--format", "openmetrics"],
+        ["compare"],
+        ["workloads"],
+        ["workloads", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_full_disk_under_stdout_is_one_line_and_status_1(
+    recording: Path, words: list[str]
+) -> None:
+    files = {"workloads": [], "compare": [recording] * 2}.get(words[0], [recording])
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*PROGRAM, *words, *files],
+            stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "gputui: cannot write to standard output: no space left on device\n"
 
 
 def test_a_reader_that_went_leaves_the_commands_status(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def compare(arguments: list[str]) -> int:
     )  # fmt: skip
     options = parser.parse_args(arguments)
     names = [options.baseline, *options.others]
+    if names.count("-") > 1:
+        raise UsageError("- is standard input, which can be read once: give one FILE as - at most")
     runs = options.runs * len(names) if len(options.runs) == 1 else options.runs
     if runs and len(runs) != len(names):
         raise UsageError(f"--run: give one, or one a file: {len(names)}")
