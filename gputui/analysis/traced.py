@@ -39,14 +39,16 @@ def traced_rows(run: Run) -> list[TracedRow]:
 
 def _row(run: Run, number: int, process: Process) -> TracedRow:
     began_ns, detached = run.started.time_ns, process.detached
+    # What was seen after the run's end, at the last poll, happened by then.
+    latest_ns = run.duration_ns
     if detached is not None:
         how = "ended" if detached.clean else "vanished"
     else:
         how = "running" if run.is_active else "not seen to end"
     return TracedRow(
         process=process,
-        start_ns=max(0, process.attached_ns - began_ns),
-        end_ns=None if detached is None else max(0, detached.time_ns - began_ns),
+        start_ns=min(max(0, process.attached_ns - began_ns), latest_ns),
+        end_ns=None if detached is None else min(max(0, detached.time_ns - began_ns), latest_ns),
         how_ended=how,
         gpus=tuple(sorted(gpu for owner, gpu in run.timing.devices if owner == number)),
     )
