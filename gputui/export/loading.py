@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gputui.analysis.summary import moment
 from gputui.journal import JournalError
 from gputui.session import Run, Session
-from gputui.sources.recordings import Recording, open_recording
+from gputui.sources.recordings import Recording, open_recording, remarks
 
 LISTED = 20
 """Runs named where one was asked for that is not there."""
@@ -49,14 +49,3 @@ def chosen(session: Session, name: str, number: int | None) -> Run:
         more = f" and {len(runs) - LISTED} more" if len(runs) > LISTED else ""
         raise JournalError(f"{name} has no run {number}; it has {', '.join(runs[:LISTED])}{more}")
     return run
-
-
-def remarks(recording: Recording) -> tuple[str, ...]:
-    """What is to be told of a recording that was read."""
-    found = [recording.damage] if recording.damage else []
-    if recording.skipped:
-        found.append(
-            f"{recording.name}: {recording.skipped} events of kinds this version does not know "
-            "were left out"
-        )
-    return tuple(found)

@@ -9,12 +9,12 @@ from pathlib import Path
 from gputui.analysis.report import Table
 from gputui.events import AnyEvent, MachineSample
 from gputui.export.errors import ExportError
-from gputui.export.loading import chosen, load, remarks
+from gputui.export.loading import chosen, load
 from gputui.export.parquet import write_parquet
 from gputui.export.whole import whole
 from gputui.export.write import tables_with_rows
 from gputui.session import Session
-from gputui.sources.recordings import open_recording
+from gputui.sources.recordings import open_recording, remarks
 
 Span = tuple[int, int]
 """First and last moment of a run, in ns since the epoch."""

@@ -41,6 +41,11 @@ class RunRecorder:
         """Why nothing is recorded, None while all is well."""
         return self._refused or (self._writer.failure if self._writer else None)
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """As the JournalWriter's."""
+        return self._writer.notices if self._writer else ()
+
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append `events` once a run has started."""
         if self._writer is None and self._refused is None:

@@ -12,7 +12,7 @@ from gputui.hub import Hub
 from gputui.journal import JournalReader
 from gputui.playback.index import Index, Moment
 from gputui.session import Session
-from gputui.sources.recordings import Recording, open_recording
+from gputui.sources.recordings import Recording, open_recording, remarks
 
 MINIMUM_SPEED = 0.25
 MAXIMUM_SPEED = 64.0
@@ -62,7 +62,7 @@ class Playback:
         self._target: Callable[[], int | None] | None = None
         self._steps = 0
         self._session: Session | None = None
-        self._indexer = threading.Thread(target=self._index.build, name="index", daemon=True)
+        self._indexer = threading.Thread(target=self._read, name="index", daemon=True)
         # A read of stdin cannot be interrupted: the threads must not hold the exit up.
         self._thread = threading.Thread(target=self._main, name="playback", daemon=True)
 
@@ -142,6 +142,11 @@ class Playback:
     def damage(self) -> str | None:
         """Where the recording is cut or damaged, once reading got there."""
         return self._recording.damage
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What was odd about the recording, a line each; none before it was read to its end."""
+        return remarks(self._recording) if self._index.is_complete else ()
 
     @property
     def position_s(self) -> float:
@@ -263,13 +268,20 @@ class Playback:
                 with self._lock:
                     self._lock.wait_for(lambda: self._is_asked() or not self._paused)
             elif not self._play():
-                self._ended = self._index.is_complete and self._number >= len(self._index)
+                self._ended = self._is_at_end()
                 if self._ended:
                     self._notify()
                     with self._lock:
                         self._lock.wait_for(self._is_asked)
                 else:
                     self._index.wait(self._number, _WAIT_S)
+
+    def _read(self) -> None:
+        self._index.build()
+        self._notify()  # its length is known, and what is wrong with it
+
+    def _is_at_end(self) -> bool:
+        return self._index.is_complete and self._number >= len(self._index)
 
     def _is_asked(self) -> bool:
         return self._closing or self._target is not None or self._steps > 0
@@ -296,7 +308,7 @@ class Playback:
             self._hub = hub
             self._number = number
             self._position_ns = self._index.time_of(number - 1) if number else None
-            self._ended = False
+            self._ended = self._is_at_end()
         self._notify()
 
     def _step_once(self) -> None:
@@ -310,6 +322,9 @@ class Playback:
         with self._lock:
             self._steps = max(0, self._steps - 1)
         self._emit(first, last)
+        if self._is_at_end():
+            self._ended = True
+            self._notify()
 
     def _play(self) -> bool:
         """Emit what is due next, when it is due; False where nothing more is there."""

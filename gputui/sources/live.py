@@ -36,6 +36,10 @@ class Recording(Protocol):
     def failure(self) -> str | None:
         """Why nothing more is recorded, None while all is well."""
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was left out of it or removed to make room, a line each."""
+
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append events."""
 

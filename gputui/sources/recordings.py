@@ -56,6 +56,17 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
     return open_journal(place, summed=summed)
 
 
+def remarks(recording: Recording) -> tuple[str, ...]:
+    """What is to be told of a recording that was read, a line each."""
+    found = [recording.damage] if recording.damage else []
+    if recording.skipped:
+        found.append(
+            f"{recording.name}: {recording.skipped} events of kinds this version does not know "
+            "were left out"
+        )
+    return tuple(found)
+
+
 def is_sqlite(path: Path) -> bool:
     """Whether a file is SQLite, as an nsys export is; False where it cannot be read."""
     try:

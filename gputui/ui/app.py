@@ -17,6 +17,7 @@ from textual.filter import LineFilter, Monochrome, NoColor
 from gputui.ui.errors import one_line
 from gputui.ui.home import Home
 from gputui.ui.messages import Connected, EventsReady, NotConnected
+from gputui.ui.remarks import Remarks
 from gputui.ui.screens.main import MainScreen
 from gputui.ui.source import Connect, Options, Playback, Runner, Source
 from gputui.ui.themes import DEFAULT, THEMES, VARIABLE_DEFAULTS, sixteen_colors
@@ -67,6 +68,7 @@ class GputuiApp(Threads):
         known = self.options.theme in self.available_themes
         self.theme = self.options.theme if known else DEFAULT
         self.main = MainScreen(self.model, "phases" if self.options.shows_run else "devices")
+        self._remarks = Remarks(self.model, lambda text: self.main.say(text, bad=True))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours for themes that do not know what this program's colours mean."""
@@ -160,6 +162,8 @@ class GputuiApp(Threads):
             return
         held, self._held = self._held, []
         self.model.apply([*held, *events])
+        if isinstance(self._source, Runner):
+            self._remarks.of_recording(self._source.recording)
         if not self.model.paused:
             self.main.draw()
 
@@ -172,6 +176,7 @@ class GputuiApp(Threads):
             self.model.show(session)
         self.model.apply(events)
         self.model.paused = playback.is_paused
+        self._remarks.of_playback(playback)
         self.main.draw()
 
     def pause(self) -> None:

@@ -52,6 +52,11 @@ class Recording(Protocol):
         """Why nothing more is recorded, None while all is well."""
         ...
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was left out of it or removed to make room, a line each."""
+        ...
+
 
 @runtime_checkable
 class Runner(Source, Protocol):
@@ -106,6 +111,7 @@ class Playback(Source, Protocol):
 
     is_paused: bool
     speed: float
+    name: str
 
     @property
     def position_s(self) -> float:
@@ -120,6 +126,16 @@ class Playback(Source, Protocol):
     @property
     def is_read(self) -> bool:
         """Whether it was read to its end."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of it was given."""
+        ...
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What was odd about the recording, a line each, once it was read to its end."""
         ...
 
     @property

@@ -527,6 +527,7 @@ class ScriptedRecording:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.failure: str | None = None
+        self.notices: list[str] = []
 
 
 class ScriptedSource:

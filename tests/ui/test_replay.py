@@ -318,3 +318,45 @@ async def test_a_run_of_which_nobody_knows_how_it_ended_is_not_called_failed(
         assert "■ ended after 1.00 s" in shown.text
         assert "run ended" in shown.app.main.top.drawn[0]
         assert "FAILED" not in shown.text
+
+
+def damaged(path: Path) -> Path:
+    """The recording of a run, in the midst of which a line was destroyed."""
+    lines = INFERENCE.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:58], b"garbage", *lines[59:]]))
+    return path
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_a_damaged_recording_is_said_to_be(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with replayed(size, damaged(tmp_path / "mid.gputui")) as replay:
+        await replay.until(lambda: "line 59 is damaged" in replay.text)
+        assert str(tmp_path) not in replay.text
+        await replay.press("2", "J", *"50%", "enter")
+        await replay.until(lambda: "running" in replay.text)
+        await replay.press("J", *"100%", "enter")
+        await replay.until(lambda: "no end was recorded" in replay.text)
+        assert "running" not in replay.text
+        assert "mid.gputui: line 59 is damaged" in replay.text
+        await replay.press("5")
+        await replay.until(lambda: "state" in replay.text)
+        assert "no end was recorded" in replay.text
+        assert "line 59 is damaged" in replay.text
+
+
+async def test_damage_before_a_run_is_said_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    path.write_bytes(INFERENCE.read_bytes().split(b"\n")[0] + b"\ngarbage\n")
+    async with replayed(path=path) as replay:
+        await replay.press("2")
+        await replay.until(lambda: "x.gputui: line 2 is damaged" in replay.text)
+        await replay.press("2")
+        assert "No run" in replay.text
+        assert "x.gputui: line 2 is damaged" in replay.text
+
+
+async def test_a_whole_recording_has_nothing_wrong_with_it() -> None:
+    async with replayed() as replay:
+        await replay.press("J", *"100%", "enter")
+        await replay.until(lambda: "run done" in replay.top)
+        assert replay.app.model.remark == ""

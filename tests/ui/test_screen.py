@@ -353,3 +353,15 @@ async def test_a_source_that_cannot_be_made_is_explained() -> None:
             await pilot.pause(0.005)
         await pilot.pause()
         assert "disk full" in "\n".join(app.main.view.drawn)
+
+
+async def test_a_recording_that_stops_is_said_to_and_so_is_what_it_lost(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=3, ended=False), (120, 40)) as shown:
+        shown.source.recording.notices.append("x.2.gputui was removed to keep its size")
+        await shown.give([[scripted.machine(200, 1)]])
+        assert "x.2.gputui was removed" in shown.lines[-1]
+        shown.source.recording.failure = "the recording x.gputui stopped: no space left"
+        await shown.give([[scripted.machine(201, 1)]])
+        assert "stopped: no space left" in shown.lines[-1]
+        await shown.press("2")
+        assert "! the recording x.gputui stopped" in shown.text

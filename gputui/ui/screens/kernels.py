@@ -17,7 +17,7 @@ from gputui.analysis.tables import (
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, Span, flow, wrap
 from gputui.ui.widgets.table import Column, Move, column_at, table_rows
-from gputui.ui.widgets.view import Details, Model, View, panel
+from gputui.ui.widgets.view import Details, Model, View, no_run
 
 TABLES = ("Kernels", "CUDA calls", "Memory operations")
 _SORTS = ("total", "count", "average", "median", "longest")
@@ -58,7 +58,7 @@ class KernelsView(View):
             start: list[Row] = [((text, "text"),)]
             if self.model.can_start:
                 start.append((("w", "key"), ("  choose a workload and start it", "text")))
-            return panel("No run yet", start, width, height)
+            return no_run(self.model, start, width, height)
         read = self._tables(run)
         rows: list[Row] = [self._tabs(width)]
         if self.table == 0 and read.categories:

@@ -21,7 +21,7 @@ from gputui.ui.widgets.tree import (
     tree_columns,
     visible_rows,
 )
-from gputui.ui.widgets.view import Details, Model, View, panel
+from gputui.ui.widgets.view import Details, Model, View, no_run
 
 _STEP_SHOWN_NS = 3_000_000_000
 """A timeline stays this long: many colours are many bytes, and a person needs time to read."""
@@ -50,13 +50,14 @@ class PhasesView(View):
         run = self.model.run
         if run is None:
             self.first_item_line = 0
-            return panel("No run yet", _invitation(self.model), width, height)
-        rows = [title_row(run, width)]
-        progress = progress_row(run, width)
+            return no_run(self.model, _invitation(self.model), width, height)
+        lost_end = self.model.lost_end
+        rows = [title_row(run, width, lost_end=lost_end)]
+        progress = progress_row(run, width, lost_end=lost_end)
         if progress:
             rows.append(progress)
         rows += metric_rows(run, width, 1 if height < 30 else 2)
-        rows += problems(run, width)
+        rows += problems(run, width, self.model.remark)
         self._everything = everything = phase_rows(
             run, inherited=True, library_domains=self.libraries
         )

@@ -27,7 +27,7 @@ from gputui.ui.widgets.run import problems, state
 from gputui.ui.widgets.statistics import size_columns, statistics_columns
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.traced import process_columns
-from gputui.ui.widgets.view import SCROLL_LINES, Model, View, panel
+from gputui.ui.widgets.view import SCROLL_LINES, Model, View, no_run
 
 _TOP_KERNELS = 20
 _TOP_CALLS = 15
@@ -52,10 +52,10 @@ class SummaryView(View):
             ]
             if self.model.can_start:
                 start.append((("w", "key"), ("  choose a workload and start it", "text")))
-            return panel("No run yet", start, width, height)
+            return no_run(self.model, start, width, height)
         key = (self.model.revision, width)
         if self._built is None or self._built[:2] != key:
-            self._built = (*key, summary_rows(self.model.session, run, width - 2))
+            self._built = (*key, self._tables(run, width - 2))
         everything = matching_lines(self._built[2], self.needle)
         if not everything:
             return [(("  no line matches the filter (Esc clears it)", "dim"),)]
@@ -68,6 +68,10 @@ class SummaryView(View):
             f" lines {self.top + 1} to {last} of {len(everything)}: ↑ ↓ PgUp PgDn scroll, e exports"
         )
         return [*rows, ((more, "dim"),)]
+
+    def _tables(self, run: Run, width: int) -> list[Row]:
+        model = self.model
+        return summary_rows(model.session, run, width, remark=model.remark, lost_end=model.lost_end)
 
     def move(self, move: Move) -> None:
         """Scroll."""
@@ -102,11 +106,13 @@ def matching_lines(rows: Sequence[Row], needle: str) -> list[Row]:
     return found
 
 
-def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
+def summary_rows(
+    session: Session, run: Run, width: int, *, remark: str = "", lost_end: bool = False
+) -> list[Row]:
     """All tables of a run, `width` wide."""
-    rows = [heading("Run" if run.ended else "Run so far", width)]
-    rows += _facts(session, run, width)
-    rows += [*problems(run, width)]
+    rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
+    rows += _facts(session, run, width, state(run, lost_end=lost_end))
+    rows += [*problems(run, width, remark)]
     if run.metrics:
         rows += [(), heading("Figures the workload reports", width)]
         rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
@@ -167,10 +173,9 @@ def summary_rows(session: Session, run: Run, width: int) -> list[Row]:
     return rows
 
 
-def _facts(session: Session, run: Run, width: int) -> list[Row]:
-    text, role = state(run)
+def _facts(session: Session, run: Run, width: int, became: tuple[str, str]) -> list[Row]:
     started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
-    rows: list[Row] = [(("state          ", "label"), (text, role))]
+    rows: list[Row] = [(("state          ", "label"), became)]
     pairs = [
         ("name", run.started.name),
         ("started", started.strftime("%Y-%m-%d %H:%M:%S %z")),

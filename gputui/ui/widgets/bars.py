@@ -94,7 +94,9 @@ def _state(model: Model, width: int) -> Row:
     if isinstance(model.source, Playback):
         parts.append(((_place(model.source), "label"),))
     run = model.run
-    if run is not None and run.is_active:
+    if run is not None and run.is_active and model.lost_end:
+        parts.append((("■ no end recorded", "warn"),))
+    elif run is not None and run.is_active:
         text = f"▶ {fit(run.started.name, min(20, cell_len(run.started.name)))}"
         progress = run.progress
         if progress is not None and progress.total:

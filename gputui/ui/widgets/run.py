@@ -10,8 +10,10 @@ from gputui.session import Run
 from gputui.ui.widgets.lines import Row, bar, clip, flow, wrap
 
 
-def state(run: Run) -> tuple[str, str]:
-    """What became of the run, and its role."""
+def state(run: Run, *, lost_end: bool = False) -> tuple[str, str]:
+    """What became of the run, and its role. `lost_end` where no more is to come."""
+    if run.ended is None and lost_end:
+        return f"■ no end was recorded after {duration(run.duration_ns)}", "warn"
     took = duration(run.duration_ns)
     match run.outcome:
         case "running":
@@ -36,9 +38,9 @@ def eta_ns(run: Run) -> float | None:
     return elapsed * left / progress.done if elapsed > 0 else None
 
 
-def title_row(run: Run, width: int) -> Row:
+def title_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
     """Name, state, parameters."""
-    text, role = state(run)
+    text, role = state(run, lost_end=lost_end)
     given = "  ".join(f"{name}={value}" for name, value in run.started.parameters.items())
     if run.started.kind == "command":
         given = " ".join(run.started.arguments)
@@ -48,7 +50,7 @@ def title_row(run: Run, width: int) -> Row:
     return clip(row, width)
 
 
-def progress_row(run: Run, width: int) -> Row:
+def progress_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
     """Stage, bar, how much of it, and how long it may take. Empty when nothing is reported."""
     progress = run.progress
     if progress is None:
@@ -60,7 +62,7 @@ def progress_row(run: Run, width: int) -> Row:
             (("stage ", "label"), (progress.stage, "value"), (f"  {done}{unit}", "text")), width
         )
     fraction = min(1.0, progress.done / progress.total)
-    left = eta_ns(run)
+    left = None if lost_end else eta_ns(run)
     ending = f"{int(100 * fraction):>3} %  {done} of {progress.total:.0f}{unit}"
     if left is not None and fraction < 1:
         ending += f"  about {duration(left)} left"
@@ -86,9 +88,10 @@ def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
     return flow(items, width, lines)
 
 
-def problems(run: Run, width: int) -> list[Row]:
-    """What the person must know to trust the figures: losses, and what is not captured."""
-    rows: list[Row] = []
+def problems(run: Run, width: int, remark: str = "") -> list[Row]:
+    """What the person must know to trust the figures: losses, and what is not captured; `remark`
+    is what is wrong with the recording."""
+    rows: list[Row] = wrap(f"! {remark}", width, "warn") if remark else []
     if run.ended is not None and run.outcome == "failed":
         rows += wrap(f"! {run.ended.reason}", width, "hot")
     dropped = sum(process.dropped for process in run.processes.values())

@@ -14,7 +14,7 @@ from gputui.analysis.processes import ProcessRow
 from gputui.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
 from gputui.session import Run, Session
 from gputui.ui.source import Playback, Runner, Source
-from gputui.ui.widgets.lines import LineView, Row
+from gputui.ui.widgets.lines import LineView, Row, wrap
 from gputui.ui.widgets.table import Cursor, Move
 
 SCROLL_LINES = 3
@@ -35,6 +35,10 @@ class Model:
     paused: bool = False
     visited: str = ""
     """The name of the recording that was opened from Sessions; "" at home."""
+    remark: str = ""
+    """What is wrong with the recording that is played or written."""
+    lost_end: bool = False
+    """Whether a replay is at its end: a run that has not ended by then never will."""
     revision: int = 0
     """Another number whenever the run may say something else: what views made of it is kept by
     this. A run's own times do not tell: a jump in a recording comes to the same moment again."""
@@ -57,7 +61,16 @@ class Model:
         """Show another source."""
         self.source, self.visited = source, visited
         self.failure, self.paused = "", False
+        self.remark, self.lost_end = "", False
         self.show(session)
+
+    def note(self, remark: str, *, lost_end: bool = False) -> bool:
+        """Remember what is wrong with the recording; whether that is news."""
+        is_news = bool(remark) and remark != self.remark
+        if (remark, lost_end) != (self.remark, self.lost_end):
+            self.remark, self.lost_end = remark, lost_end
+            self.revision += 1
+        return is_news
 
     @property
     def run(self) -> Run | None:
@@ -239,3 +252,13 @@ def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> lis
     rows.append(())
     rows.extend(((left, "text"), *row) for row in paragraphs)
     return rows
+
+
+def no_run(model: Model, start: Sequence[Row], width: int, height: int) -> list[Row]:
+    """A view of runs while there is none: how one begins, or why none will come."""
+    if model.failure or model.remark:
+        text = model.failure or model.remark
+        return panel("No run", wrap(text, max(20, width - 4), "warn"), width, height)
+    if model.lost_end:
+        start = [(("the recording holds no run", "text"),)]
+    return panel("No run yet", start, width, height)
