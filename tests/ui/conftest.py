@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,16 @@ from gputui.ui.app import GputuiApp
 from gputui.ui.source import Options
 from gputui.ui.widgets.lines import LineView
 from tests.ui.scripted import Batch, ScriptedSource
+
+PATIENCE_S = 60
+"""What never comes must fail a test, not hold up those after it."""
+
+
+async def wait_until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Until a thread has brought something about."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await pilot.pause(0.005)
 
 
 class Shown:
@@ -42,8 +53,7 @@ class Shown:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Until a thread has brought something about."""
-        while not condition():
-            await self.pilot.pause(0.005)
+        await wait_until(self.pilot, condition)
         await self.settle()
 
     @property
@@ -82,8 +92,7 @@ def show() -> Show:
 
         app = GputuiApp(connect, Session(), options)
         async with app.run_test(size=size) as pilot:
-            while app.model.source is None:
-                await pilot.pause(0.005)
+            await wait_until(pilot, lambda: app.model.source is not None)
             shown = Shown(app, pilot, made[0])
             await shown.give(batches)
             yield shown

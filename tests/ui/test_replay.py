@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,11 +22,8 @@ from gputui.ui.times import clock_text
 from gputui.ui.widgets.lines import LineView
 from tests.sources.nsys_for_tests import Export
 from tests.ui import scripted
-from tests.ui.conftest import Show
+from tests.ui.conftest import Show, wait_until
 from tests.ui.test_recorded import DEMO, INFERENCE, recorded
-
-PATIENCE_S = 60
-"""What never comes must fail a test, not hold up those after it."""
 
 
 def since_beginning() -> list[float]:
@@ -72,9 +68,7 @@ class Replay:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Until the replay has done what was asked."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await self.pilot.pause(0.005)
+        await wait_until(self.pilot, condition)
         await self.pilot.pause()
 
     @property
