@@ -103,20 +103,46 @@ def test_a_share_of_the_steps_or_of_the_time(text: str, expected: DutyCycle) -> 
     ("text", "why"),
     [
         ("1/10", "say which range is a step, as in 1/10:train_step"),
-        ("0/10:s", "less than all"),
-        ("10/10:s", "less than all"),
-        ("11/10:s", "less than all"),
-        ("0%", "less than all"),
-        ("100%", "less than all"),
-        ("10s/1s", "less than all"),
-        ("0.0000001ms/1s", "less than all"),
+        ("1/10:", "say which range is a step, as in 1/10:train_step"),
+        ("0/10", "that traces nothing: give"),
+        ("0/10:s", "that traces nothing: give"),
+        ("10/10", "that is all"),
+        ("10/10:s", "that is all"),
+        ("11/10", "that is more than all"),
+        ("11/10:s", "that is more than all"),
+        ("1/0", "nothing can be a share of 0"),
+        ("0/0:s", "nothing can be a share of 0"),
+        ("1/1000000000:s", "below a billion"),
+        ("0%", "that traces nothing"),
+        ("0.00000001%", "that traces nothing"),
+        ("100%", "that is all"),
+        ("150%", "that is more than all"),
+        (f"{'9' * 400}%", "that is more than all"),
+        ("10s/1s", "that is more than all"),
+        ("0s/1s", "that traces nothing"),
+        ("1s/0s", "nothing can be a share of 0"),
+        ("0.0000001ms/1s", "that traces nothing"),
         ("half", "give 1/10, 1/10:RANGE, 10% or 1s/10s"),
-        ("1s/soon", "give a time"),
+        ("x/y", "'x' is neither a number of steps nor a time: give 1/10"),
+        ("1/y", "'y' is neither a number of steps nor a time: give 1/10"),
+        ("-1/10", "'-1' is neither a number of steps nor a time"),
+        ("1/2/3", "'2/3' is neither a number of steps nor a time"),
+        ("/", "'' is neither a number of steps nor a time"),
+        ("1s/soon", "'soon' is neither a number of steps nor a time"),
+        ("1s/10s:step", "a share of the time takes no range: give 1s/10s"),
     ],
 )
 def test_what_is_no_share(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=rf"--trace-steps .*{re.escape(why)}"):
         duty(text)
+
+
+def test_a_share_of_no_kernels_is_refused() -> None:
+    options = argparse.Namespace(
+        no_kernels=True, graph_trace="node", annotate=None, trace_steps="1/10:step"
+    )
+    with pytest.raises(UsageError, match=r"--trace-steps .*--no-kernels"):
+        capture_options(options, None)
 
 
 @given(TYPED)

@@ -40,6 +40,8 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
     """What is traced, and when. Raises UsageError."""
     from gputui.capture.options import CaptureOptions
 
+    if options.trace_steps and options.no_kernels:
+        raise UsageError("--trace-steps is of the kernels that --no-kernels does not trace")
     step_range = request.step_range if request else None
     return CaptureOptions(
         kernels=not options.no_kernels,
@@ -52,29 +54,63 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
 _SHARE_PERIOD_S = 5.0
 """A share in percent is of every stretch this long."""
 
+_SHARES = "1/10, 1/10:RANGE, 10% or 1s/10s"
+
 
 def _duty(text: str, step_range: str | None) -> DutyCycle:
+    """The numbers are judged before the range is asked for. Raises UsageError."""
     from gputui.capture.options import DutyCycle
 
-    steps = re.fullmatch(r"(\d{1,9})/(\d{1,9})(?::(.{1,1000}))?", text)
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
-    times = re.fullmatch(r"([^/]+)/([^/]+)", text)
-    if steps:
-        step = steps[3] or step_range
-        if step is None:
-            raise UsageError(
-                f"--trace-steps {text}: say which range is a step, as in {text}:train_step"
-            )
-        duty = DutyCycle(int(steps[1]), int(steps[2]), step)
-    elif share:
-        duty = DutyCycle(
-            int(float(share[1]) / 100 * _SHARE_PERIOD_S * 1e9), int(_SHARE_PERIOD_S * 1e9)
-        )
-    elif times:
-        on_s, period_s = (seconds(part, "--trace-steps") for part in times.groups())
-        duty = DutyCycle(int(on_s * 1e9), int(period_s * 1e9))
+    share, colon, name = text.partition(":")
+    on, slash, period = share.partition("/")
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)%", text, re.ASCII)
+    by_steps = all(re.fullmatch(r"\d+", part, re.ASCII) for part in (on, period))
+    if percent:
+        on_ns = float(percent[1]) / 100 * _SHARE_PERIOD_S * 1e9
+        duty = DutyCycle(int(min(on_ns, 1e18)), int(_SHARE_PERIOD_S * 1e9))
+    elif not slash:
+        raise UsageError(f"--trace-steps {text}: give {_SHARES}")
+    elif by_steps:
+        if max(len(on), len(period)) > 9:
+            raise UsageError(f"--trace-steps {text}: give numbers of steps below a billion")
+        duty = DutyCycle(int(on), int(period), name or step_range)
     else:
-        raise UsageError(f"--trace-steps {text}: give 1/10, 1/10:RANGE, 10% or 1s/10s")
-    if not 0 < duty.on < duty.period:
-        raise UsageError(f"--trace-steps {text}: trace some of it, and less than all")
+        duty = DutyCycle(_part_ns(text, on), _part_ns(text, period))
+    if fault := _fault(duty):
+        raise UsageError(f"--trace-steps {text}: {fault}")
+    if by_steps and not name and (colon or step_range is None):
+        raise UsageError(
+            f"--trace-steps {text}: say which range is a step, as in {share}:train_step"
+        )
+    if colon and not by_steps:
+        raise UsageError(
+            f"--trace-steps {text}: a share of the time takes no range: give {share}, or count "
+            f"steps, as in 1/10:{name or 'RANGE'}"
+        )
     return duty
+
+
+def _part_ns(text: str, part: str) -> int:
+    """A part of a share of the time. Raises UsageError."""
+    if re.fullmatch(r"0+(?:\.0+)?(?:ms|s|m|h)?", part, re.ASCII):
+        return 0
+    try:
+        return int(seconds(part, "--trace-steps") * 1e9)
+    except UsageError:
+        raise UsageError(
+            f"--trace-steps {text}: {part!r} is neither a number of steps nor a time: "
+            f"give {_SHARES}"
+        ) from None
+
+
+def _fault(duty: DutyCycle) -> str | None:
+    """Why these numbers are no share, and what to type instead."""
+    if duty.period == 0:
+        return f"nothing can be a share of 0: give {_SHARES}"
+    if duty.on == 0:
+        return f"that traces nothing: give {_SHARES}, or --no-kernels to trace none at all"
+    if duty.on == duty.period:
+        return "that is all, which is traced without --trace-steps"
+    if duty.on > duty.period:
+        return f"that is more than all: give the part first and the whole second, as in {_SHARES}"
+    return None
