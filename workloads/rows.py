@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import nvtx
@@ -26,6 +26,7 @@ class Rows:
     def __init__(self, total: int, device: torch.device, report: Report) -> None:
         self.rows: list[Cells] = []
         self.out_of_memory = 0
+        self._labels: list[str] = []
         self._total, self._device, self._report = total, device, report
         self._done = 0
 
@@ -48,6 +49,7 @@ class Rows:
             cells["status"] = str(error)
         finally:
             self.rows.append(cells)
+            self._labels.append(label)
             self._done += 1
         release_memory(self._device)
         self._report.say(f"{label}: {_told(cells)}")
@@ -58,6 +60,16 @@ class Rows:
         """Those that came to their end."""
         return [row for row in self.rows if row["status"] == "ok"]
 
+    def why_none(self, **where: FigureValue) -> str:
+        """Why there is no figure of rows whose cells equal `where`: the first failure among them.
+
+        Without a failure the run was stopped before them.
+        """
+        for label, row in zip(self._labels, self.rows, strict=True):
+            if row["status"] != "ok" and _equals(row, where):
+                return f"{label}: {row['status']}"
+        return "the run was stopped before it"
+
 
 def _told(cells: Cells) -> str:
     """What a row came to, short, for people."""
@@ -67,12 +79,13 @@ def _told(cells: Cells) -> str:
     return ", ".join(f"{name} {value}" for name, value in list(figures.items())[:6])
 
 
+def _equals(row: Row, where: Mapping[str, FigureValue]) -> bool:
+    return all(row.get(name) == wanted for name, wanted in where.items())
+
+
 def best(rows: Sequence[Row], column: str, **where: FigureValue) -> float | None:
     """The largest figure of a column over rows whose cells equal `where`."""
     found = [
-        value
-        for row in rows
-        if all(row.get(name) == wanted for name, wanted in where.items())
-        and isinstance(value := row.get(column), float)
+        value for row in rows if _equals(row, where) and isinstance(value := row.get(column), float)
     ]
     return max(found, default=None)

@@ -129,7 +129,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         parameters=values,
         results=results,
         unavailable={
-            name: place.why_no_peak if rate else "the run was stopped before the first row"
+            name: place.why_no_peak if rate else rows.why_none()
             for name, value in results.items()
             if value is None
         },

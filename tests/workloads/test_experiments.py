@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +112,30 @@ def test_a_products_rate_is_its_operations_over_its_time() -> None:
     assert row["intensity"] == pytest.approx(2 * 128**3 / (3 * 128**2 * 4))
     assert outcome.results["fp32_flops_per_s"] == row["flops_per_s"]
     assert outcome.results["bf16_flops_per_s"] is None
+
+
+_OUT_OF_MEMORY = """
+import io, json, resource
+import psutil
+from workloads.bandwidth.run import run
+from workloads.report import Report
+limit = psutil.Process().memory_info().vms + 64 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+given = {"device": "cpu", "smallest": 256, "largest": 256, "passes": 1}
+outcome = run(given, Report(None, io.StringIO()))
+print(json.dumps([outcome.results, outcome.unavailable]))
+"""
+
+
+def test_bandwidth_says_which_arrays_the_memory_was_too_small_for() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _OUT_OF_MEMORY], capture_output=True, check=True, text=True
+    )
+    results, unavailable = json.loads(told.stdout)
+    for operation in ("copy", "read", "write", "add"):
+        assert results[f"{operation}_bytes_per_s"] is None
+        reason = unavailable[f"{operation}_bytes_per_s"]
+        assert reason.startswith(f"{operation} 256 MiB: OOM: ")
 
 
 def test_bandwidth_counts_every_byte_read_and_written() -> None:

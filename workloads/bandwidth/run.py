@@ -52,7 +52,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         rates = [row["bytes_per_s"] for row in rows.measured if row["operation"] == operation]
         results[f"{operation}_bytes_per_s"] = rates[-1] if rates else None
         if not rates:
-            unavailable[f"{operation}_bytes_per_s"] = "the run was stopped before it"
+            unavailable[f"{operation}_bytes_per_s"] = rows.why_none(operation=operation)
     results["peak_bytes_per_s"] = place.bytes_per_s
     if place.peak is None:
         unavailable["peak_bytes_per_s"] = place.why_no_peak

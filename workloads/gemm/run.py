@@ -19,6 +19,8 @@ from workloads.rows import Cells, Rows, best
 from workloads.stopping import StopRequest
 from workloads.timing import measure, repeat
 
+_NOT_ASKED = "not asked for, or not on this device"
+
 STEP = nvtx.annotate("step")
 
 
@@ -50,7 +52,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         of_it = [row for row in rows.measured if row["precision"] == precision]
         results[label] = best(of_it, "flops_per_s")
         if results[label] is None:
-            unavailable[label] = "not measured, or not on this device"
+            unavailable[label] = (
+                rows.why_none(precision=precision) if precision in asked else _NOT_ASKED
+            )
     results["peak_source"] = place.peak.source if place.peak else None
     if place.peak is None:
         unavailable["peak_source"] = place.why_no_peak

@@ -54,7 +54,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "decode_speedup": _cell(figures, "decode", "graph", "speedup"),
         "decode_gpu_idle_percent": _cell(figures, "decode", "eager", "gpu_idle_percent"),
     }
-    reason = "the run was stopped before it" if place.on_gpu else _NO_GRAPHS
+    reason = rows.why_none() if place.on_gpu else _NO_GRAPHS
     return Outcome(
         parameters=values,
         results=results,

@@ -143,7 +143,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         own = row.get("wall_ms")
         if isinstance(own, float) and isinstance(serial_ms, float) and row["copied_bytes"]:
             row["speedup"] = serial_ms / own
-    reason = "the run was stopped before it" if place.on_gpu else _NO_STREAMS
+    reason = rows.why_none() if place.on_gpu else _NO_STREAMS
     return Outcome(
         parameters=values,
         results=results,
