@@ -42,6 +42,18 @@ PEAK_RESERVED = Figure(
 STATUS = Figure(name="status", help="ok, or why the row has no more figures")
 
 
+def precision(help: str) -> Parameter:
+    """What a model computes in. `help` says what of it, and what the shorter types mean there."""
+    return Parameter(
+        name="precision",
+        kind="choice",
+        choices=("fp32", "tf32", "bf16", "fp16"),
+        default="bf16",
+        cpu_default="fp32",
+        help=help,
+    )
+
+
 def warmup(default: int, unit: str, *, cpu_default: int | None = None) -> Parameter:
     """How many `unit` run before anything is timed."""
     return Parameter(

@@ -37,6 +37,7 @@ from workloads.parameters import (
     PEAK_RESERVED,
     SEED,
     SNAPSHOT,
+    precision,
 )
 
 MOST_TOKENS = 131_071
@@ -103,14 +104,7 @@ INFERENCE = Workload(
             unit="tokens",
             help="tokens to write for each sequence",
         ),
-        Parameter(
-            name="precision",
-            kind="choice",
-            choices=("fp32", "tf32", "bf16", "fp16"),
-            default="bf16",
-            cpu_default="fp32",
-            help="of weights, KV cache and matrix products; tf32 stores fp32",
-        ),
+        precision("of weights, KV cache and matrix products; tf32 stores fp32"),
         Parameter(
             name="attention",
             kind="choice",

@@ -29,6 +29,7 @@ from workloads.parameters import (
     SEED,
     SNAPSHOT,
     STATUS,
+    precision,
     repeats,
     warmup,
 )
@@ -183,14 +184,7 @@ TRAIN = Workload(
             default="full",
             help="forward and loss; with the backward pass; with the optimizer too",
         ),
-        Parameter(
-            name="precision",
-            kind="choice",
-            choices=("fp32", "tf32", "bf16", "fp16"),
-            default="bf16",
-            cpu_default="fp32",
-            help="of the matrix products; bf16 and fp16 under autocast",
-        ),
+        precision("of the matrix products; bf16 and fp16 under autocast"),
         Parameter(
             name="attention",
             kind="choice",
