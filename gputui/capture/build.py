@@ -25,7 +25,9 @@ else:
         BuildHookInterface = object
 
 LIBRARY_NAME = "libgputui_capture.so"
-SOURCE = Path(__file__).with_name("gputui_capture.c")
+SOURCES = Path(__file__).with_name("library")
+SOURCE = SOURCES / "gputui_capture.c"
+"""What is compiled: it includes the other files of its folder."""
 _FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
 _TIMEOUT_S = 120
@@ -89,7 +91,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unuse
 
 
 if __name__ == "__main__":
-    result = build(SOURCE.parent)
+    result = build(Path(__file__).parent)
     if isinstance(result, str):
         sys.exit(f"gputui: {result}")
     print(result)

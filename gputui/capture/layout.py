@@ -1,4 +1,4 @@
-"""The ring's layout: what the C library writes and the reader maps. `gputui_capture.c` mirrors it.
+"""The ring's layout: what the C library writes and the reader maps. `library/layout.h` mirrors it.
 
 One file a process, in the session's private folder: a header page, then `capacity` slots of 64
 bytes. Producers reserve slots with one atomic on `head`, fill them, then publish each slot by

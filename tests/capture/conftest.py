@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.capture.build import SOURCE, build
+from gputui.capture.build import SOURCES, build
 from gputui.capture.environment import library_path
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -18,8 +18,9 @@ Compile = Callable[..., Path]
 def library() -> Path:
     """The capture library of this checkout, built anew where it is missing or out of date."""
     built = library_path()
-    if built is None or built.stat().st_mtime < SOURCE.stat().st_mtime:
-        made = build(SOURCE.parent)
+    changed = max(path.stat().st_mtime for path in SOURCES.iterdir())
+    if built is None or built.stat().st_mtime < changed:
+        made = build(SOURCES.parent)
         if isinstance(made, str):
             pytest.skip(made)
         built = made

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputui.capture import build as build_module
-from gputui.capture.build import LIBRARY_NAME, SOURCE, build
+from gputui.capture.build import LIBRARY_NAME, SOURCE, SOURCES, build
 
 
 @pytest.mark.usefixtures("library")
@@ -55,9 +55,9 @@ def project(tmp_path, monkeypatch) -> Path:
     """A source tree like the one an installation builds from, with the hook loaded out of it."""
     folder = tmp_path / "gputui" / "capture"
     folder.mkdir(parents=True)
-    for path in (SOURCE, Path(build_module.__file__)):
-        shutil.copy(path, folder)
-    monkeypatch.setattr(build_module, "SOURCE", folder / SOURCE.name)
+    shutil.copy(build_module.__file__, folder)
+    shutil.copytree(SOURCES, folder / SOURCES.name)
+    monkeypatch.setattr(build_module, "SOURCE", folder / SOURCES.name / SOURCE.name)
     return tmp_path
 
 

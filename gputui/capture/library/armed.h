@@ -1,0 +1,54 @@
+/* Whether this process writes to a ring, and which. */
+
+#pragma once
+
+#include "layout.h"
+
+#include <unistd.h>
+
+static Header *header;
+static Slot *slots;
+static uint64_t capacity;
+static uint64_t tail_seen; /* the reader's tail, looked up again only when the ring seems full */
+
+/* 1 while this process writes. It lives in a page that the kernel zeroes in a forked child, so
+ * that no fork, not even a raw clone, ever has two processes writing one ring. */
+static uint32_t never_armed;
+static uint32_t *armed = &never_armed;
+
+static inline int is_armed(void)
+{
+    return __atomic_load_n(armed, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* A forked child keeps out of its parent's ring; that its ranges are not seen is counted there, at
+ * the first of them: a child that goes on to exec has none. */
+static uint32_t fork_counted;
+
+static __attribute__((noinline)) void count_fork(void)
+{
+    if (header != NULL && header->pid != (uint32_t)getpid() &&
+        __atomic_exchange_n(&fork_counted, 1, __ATOMIC_RELAXED) == 0)
+        __atomic_fetch_add(&header->unseen_forks, 1, __ATOMIC_RELAXED);
+}
+
+/* Asked for each range and mark. */
+static inline int may_write(void)
+{
+    if (LIKELY(is_armed()))
+        return 1;
+    if (__atomic_load_n(&fork_counted, __ATOMIC_RELAXED) == 0)
+        count_fork();
+    return 0;
+}
+
+static void disarm(void)
+{
+    __atomic_store_n(armed, 0, __ATOMIC_RELEASE);
+}
+
+static void forked(void)
+{
+    disarm();
+    __atomic_store_n(&fork_counted, 0, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,40 @@
+/* Buffers that CUPTI fills. It may crash when it is refused one, so there is no upper bound. */
+
+#pragma once
+
+#include "common.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { BUFFER_BYTES = 512 << 10, SPARE_BUFFERS = 64 };
+static struct {
+    pthread_mutex_t lock;
+    int count;
+    uint8_t *spare[SPARE_BUFFERS];
+} buffers = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
+{
+    uint8_t *found = NULL;
+    pthread_mutex_lock(&buffers.lock);
+    if (buffers.count > 0)
+        found = buffers.spare[--buffers.count];
+    pthread_mutex_unlock(&buffers.lock);
+    if (found == NULL)
+        found = malloc(BUFFER_BYTES);
+    *buffer = found;
+    *size = found != NULL ? BUFFER_BYTES : 0;
+    *records = 0;
+}
+
+static void return_buffer(uint8_t *buffer)
+{
+    pthread_mutex_lock(&buffers.lock);
+    if (buffers.count < SPARE_BUFFERS) {
+        buffers.spare[buffers.count++] = buffer;
+        buffer = NULL;
+    }
+    pthread_mutex_unlock(&buffers.lock);
+    free(buffer);
+}

@@ -1,0 +1,112 @@
+/* The thread that asks CUPTI for what has finished, ten times a second. */
+
+#pragma once
+
+#include "cupti_functions.h"
+#include "duty.h"
+#include "ring_write.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+enum { FLUSH_PERIOD_NS = 100000000, EXIT_WAIT_S = 2 };
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int running, stop;
+} flusher = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void flush(uint32_t how)
+{
+    uint64_t number;
+    Slot record = {.kind = KIND_FLUSH, .start = now_ns()};
+    cupti.ActivityFlushAll(how);
+    if (duty.period != 0 && duty.range == 0)
+        set_tracing((record.start - duty.began_ns) % duty.period < duty.on);
+    pthread_mutex_lock(&duty.lock);
+    account_duty(record.start);
+    pthread_mutex_unlock(&duty.lock);
+    record.value = __atomic_load_n(&header->cupti_dropped, __ATOMIC_RELAXED);
+    if (is_armed() && reserve(1, &number))
+        put(number, &record);
+    __atomic_store_n(&header->heartbeat_ns, now_ns(), __ATOMIC_RELAXED);
+}
+
+static void monotonic_after(struct timespec *when, long seconds, long nanoseconds)
+{
+    clock_gettime(CLOCK_MONOTONIC, when);
+    when->tv_sec += seconds;
+    when->tv_nsec += nanoseconds;
+    if (when->tv_nsec >= 1000000000) {
+        when->tv_nsec -= 1000000000;
+        when->tv_sec++;
+    }
+}
+
+static void *flush_loop(void *unused)
+{
+    prctl(PR_SET_NAME, "gputui-flush", 0, 0, 0);
+    pthread_mutex_lock(&flusher.lock);
+    while (!flusher.stop) {
+        struct timespec when;
+        monotonic_after(&when, 0, FLUSH_PERIOD_NS);
+        while (!flusher.stop &&
+               pthread_cond_timedwait(&flusher.changed, &flusher.lock, &when) == 0)
+            ;
+        pthread_mutex_unlock(&flusher.lock);
+        flush(0);
+        pthread_mutex_lock(&flusher.lock);
+    }
+    flusher.running = 0;
+    pthread_cond_broadcast(&flusher.changed);
+    pthread_mutex_unlock(&flusher.lock);
+    return unused;
+}
+
+static int start_flusher(void)
+{
+    pthread_t thread;
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    int error;
+    if (pthread_condattr_init(&clock) != 0 ||
+        pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) != 0 ||
+        pthread_cond_init(&flusher.changed, &clock) != 0)
+        return errno;
+    /* Signals are the program's own: its handlers run on its own threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    flusher.running = 1;
+    error = pthread_create(&thread, NULL, flush_loop, NULL);
+    if (error == 0)
+        pthread_detach(thread);
+    else
+        flusher.running = 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void stop_cuda(void)
+{
+    struct timespec when;
+    int stopped;
+    pthread_mutex_lock(&flusher.lock);
+    if (!flusher.running) {
+        pthread_mutex_unlock(&flusher.lock);
+        return;
+    }
+    flusher.stop = 1;
+    pthread_cond_broadcast(&flusher.changed);
+    /* Bounded: a flush that hangs must not keep the program from ending. */
+    monotonic_after(&when, EXIT_WAIT_S, 0);
+    while (flusher.running &&
+           pthread_cond_timedwait(&flusher.changed, &flusher.lock, &when) == 0)
+        ;
+    stopped = !flusher.running;
+    pthread_mutex_unlock(&flusher.lock);
+    if (stopped)
+        flush(FLUSH_FORCED);
+}

@@ -1,0 +1,63 @@
+/* What is used of libcupti, which is looked up at run time. */
+
+#pragma once
+
+#include "armed.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ACTIVITY_MEMCPY = 1,
+    ACTIVITY_MEMSET = 2,
+    ACTIVITY_DRIVER = 4,
+    ACTIVITY_RUNTIME = 5,
+    ACTIVITY_CONCURRENT_KERNEL = 10,
+    ACTIVITY_MEMCPY2 = 22,
+    ACTIVITY_GRAPH_TRACE = 51,
+};
+enum { DOMAIN_DRIVER = 1, DOMAIN_RUNTIME = 2 };
+enum { THREAD_ID_SYSTEM = 1, FLUSH_FORCED = 1, COPY_PEER = 10 };
+enum { CUPTI_SUCCESS = 0, CUPTI_MULTIPLE_SUBSCRIBERS = 39 };
+
+typedef void (*SubscriberFunction)(void *, int, uint32_t, const void *);
+typedef void (*BufferRequested)(uint8_t **, size_t *, size_t *);
+typedef void (*BufferCompleted)(void *, uint32_t, uint8_t *, size_t, size_t);
+
+static struct {
+    int (*GetVersion)(uint32_t *);
+    int (*GetResultString)(int, const char **);
+    int (*Subscribe)(void **, SubscriberFunction, void *);
+    int (*Unsubscribe)(void *);
+    int (*GetCallbackName)(int, uint32_t, const char **);
+    int (*SetThreadIdType)(int);
+    int (*ActivityRegisterCallbacks)(BufferRequested, BufferCompleted);
+    int (*ActivityEnable)(int);
+    int (*ActivityDisable)(int);
+    int (*ActivityEnableRuntimeApi)(uint32_t, uint8_t);
+    int (*ActivityEnableDriverApi)(uint32_t, uint8_t);
+    int (*ActivityFlushAll)(uint32_t);
+    int (*ActivityGetNextRecord)(uint8_t *, size_t, uint8_t **);
+    int (*ActivityGetNumDroppedRecords)(void *, uint32_t, size_t *);
+} cupti;
+
+static const char *const cupti_symbols[] = {
+    "cuptiGetVersion", "cuptiGetResultString", "cuptiSubscribe", "cuptiUnsubscribe",
+    "cuptiGetCallbackName", "cuptiSetThreadIdType", "cuptiActivityRegisterCallbacks",
+    "cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityEnableRuntimeApi",
+    "cuptiActivityEnableDriverApi",
+    "cuptiActivityFlushAll", "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
+};
+_Static_assert(sizeof cupti == sizeof cupti_symbols, "one name for each function");
+
+static void set_cuda_state(uint32_t state, const char *format, ...)
+{
+    char text[sizeof header->cuda_text] = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    memcpy(header->cuda_text, text, sizeof text);
+    __atomic_store_n(&header->cuda_state, state, __ATOMIC_RELEASE);
+}

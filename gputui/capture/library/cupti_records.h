@@ -1,0 +1,197 @@
+/* CUPTI's activity records, and what of them goes to the ring. */
+
+#pragma once
+
+#include "cupti_buffers.h"
+#include "cupti_calls.h"
+#include "launch_shapes.h"
+#include "thread.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* Records on their way to the ring: one reservation for many. */
+enum { BATCH = 64 };
+typedef struct {
+    int count;
+    Slot records[BATCH];
+} Batch;
+
+static void write_batch(Batch *batch)
+{
+    uint64_t number;
+    if (batch->count > 0 && reserve((uint64_t)batch->count, &number))
+        for (int at = 0; at < batch->count; at++)
+            put(number + (uint64_t)at, &batch->records[at]);
+    else
+        for (int at = 0; at < batch->count; at++)
+            emit(&batch->records[at]);
+    batch->count = 0;
+}
+
+/* Kernel names are long and come with the same pointer again and again: a guess by pointer,
+ * checked by comparing the text, spares hashing them. */
+enum { NAME_GUESSES = 1024 };
+static String *name_guesses[NAME_GUESSES];
+
+static String *kernel_name(const char *text)
+{
+    if (text == NULL)
+        return &empty_storage.string;
+    uint64_t at = ((uint64_t)(uintptr_t)text * 0x9E3779B97F4A7C15ull) >> 54;
+    String *guess = name_guesses[at];
+    if (guess == NULL || strcmp(guess->text, text) != 0)
+        name_guesses[at] = guess = intern(text, STRING_BYTES_MAX);
+    return guess;
+}
+
+static inline uint32_t u32_at(const uint8_t *record, int offset)
+{
+    uint32_t value;
+    memcpy(&value, record + offset, sizeof value);
+    return value;
+}
+
+static inline uint64_t u64_at(const uint8_t *record, int offset)
+{
+    uint64_t value;
+    memcpy(&value, record + offset, sizeof value);
+    return value;
+}
+
+static void decode_kernel(const uint8_t *r, Slot *out)
+{
+    uint16_t registers;
+    const char *name;
+    memcpy(&registers, r + 6, sizeof registers);
+    memcpy(&name, r + 104, sizeof name);
+    out->kind = KIND_KERNEL;
+    out->start = u64_at(r, 16);
+    out->end = u64_at(r, 24);
+    out->a = u32_at(r, 40);
+    out->c = u32_at(r, 44);
+    out->b = u32_at(r, 48);
+    out->correlation = u32_at(r, 92);
+    out->name = id_of(kernel_name(name));
+    out->value = u64_at(r, 144);
+    out->e = u32_at(r, 156);
+    ShapeKey key = {
+        .name = out->name, .registers = registers,
+        .grid = {u32_at(r, 52), u32_at(r, 56), u32_at(r, 60)},
+        .block = {u32_at(r, 64), u32_at(r, 68), u32_at(r, 72)},
+        .static_shared = u32_at(r, 76), .dynamic_shared = u32_at(r, 80),
+    };
+    out->d = shape_id(&key);
+}
+
+static void decode_transfer(const uint8_t *r, Slot *out)
+{
+    out->value = u64_at(r, 8);
+    out->start = u64_at(r, 16);
+    out->end = u64_at(r, 24);
+    out->a = u32_at(r, 32);
+    out->c = u32_at(r, 36);
+    out->b = u32_at(r, 40);
+}
+
+static void decode_memcpy(const uint8_t *r, Slot *out)
+{
+    decode_transfer(r, out);
+    out->kind = KIND_MEMCPY;
+    out->sub = r[4];
+    out->source_kind = r[5];
+    out->destination_kind = r[6];
+    out->correlation = u32_at(r, 44);
+    out->e = u32_at(r, 72);
+}
+
+static void decode_peer_copy(const uint8_t *r, Slot *out)
+{
+    uint32_t source = u32_at(r, 44), destination = u32_at(r, 52);
+    decode_memcpy(r, out);
+    out->sub = COPY_PEER;
+    out->c = out->a == source ? destination : source;
+    out->correlation = u32_at(r, 60);
+    out->e = u32_at(r, 80);
+}
+
+static void decode_memset(const uint8_t *r, Slot *out)
+{
+    decode_transfer(r, out);
+    out->kind = KIND_MEMSET;
+    out->destination_kind = r[50];
+    out->correlation = u32_at(r, 44);
+    out->e = u32_at(r, 72);
+}
+
+static void decode_call(const uint8_t *r, int driver, Slot *out)
+{
+    uint32_t call = u32_at(r, 4);
+    out->kind = KIND_API;
+    out->sub = (uint8_t)driver;
+    out->start = u64_at(r, 8);
+    out->end = u64_at(r, 16);
+    out->thread = u32_at(r, 28);
+    out->correlation = u32_at(r, 32);
+    out->a = u32_at(r, 36);
+    if (call < CALLS && call_names[driver][call] != NULL) {
+        call_made[driver][call] = 1;
+        out->name = id_of(call_names[driver][call]);
+    }
+}
+
+static void decode_graph(const uint8_t *r, Slot *out)
+{
+    out->kind = KIND_GRAPH;
+    out->correlation = u32_at(r, 4);
+    out->start = u64_at(r, 8);
+    out->end = u64_at(r, 16);
+    out->a = u32_at(r, 24);
+    out->e = u32_at(r, 28);
+    out->c = u32_at(r, 32);
+    out->b = u32_at(r, 36);
+}
+
+static void decode(const uint8_t *r, Batch *batch)
+{
+    if (batch->count == BATCH)
+        write_batch(batch);
+    Slot *out = &batch->records[batch->count];
+    memset(out, 0, sizeof *out);
+    switch (u32_at(r, 0)) {
+    case ACTIVITY_CONCURRENT_KERNEL: decode_kernel(r, out); break;
+    case ACTIVITY_MEMCPY: decode_memcpy(r, out); break;
+    case ACTIVITY_MEMCPY2: decode_peer_copy(r, out); break;
+    case ACTIVITY_MEMSET: decode_memset(r, out); break;
+    case ACTIVITY_RUNTIME: decode_call(r, 0, out); break;
+    case ACTIVITY_DRIVER: decode_call(r, 1, out); break;
+    case ACTIVITY_GRAPH_TRACE: decode_graph(r, out); break;
+    default: return;
+    }
+    batch->count++;
+}
+
+static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size,
+                             size_t valid)
+{
+    (void)size;
+    if (buffer == NULL)
+        return;
+    if (is_armed()) {
+        uint64_t began = now_ns();
+        Batch batch;
+        uint8_t *record = NULL;
+        size_t dropped = 0;
+        batch.count = 0;
+        pthread_mutex_lock(&decode_lock);
+        while (valid > 0 && cupti.ActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
+            decode(record, &batch);
+        write_batch(&batch);
+        pthread_mutex_unlock(&decode_lock);
+        /* Without the lock: CUPTI takes one of its own in here. */
+        if (cupti.ActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
+            __atomic_fetch_add(&header->cupti_dropped, dropped, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&header->callback_ns, now_ns() - began, __ATOMIC_RELAXED);
+    }
+    return_buffer(buffer);
+}

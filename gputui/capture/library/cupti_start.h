@@ -1,0 +1,166 @@
+/* Starting to trace CUDA. */
+
+#pragma once
+
+#include "cupti_find.h"
+#include "cupti_flush.h"
+#include "cupti_records.h"
+#include "duty.h"
+#include "start.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void ignore_callback(void *data, int domain, uint32_t call, const void *details)
+{
+    (void)data, (void)domain, (void)call, (void)details;
+}
+
+static int failed(const char *what, int result)
+{
+    const char *text = NULL;
+    if (cupti.GetResultString(result, &text) != CUPTI_SUCCESS || text == NULL)
+        text = "unknown";
+    set_cuda_state(CUDA_FAILED, "%s: %s (%d)%s", what, text, result,
+                   result == CUPTI_MULTIPLE_SUBSCRIBERS
+                       ? ", another profiler is at work in this process"
+                       : "");
+    return 0;
+}
+
+/* Loads one libcupti and claims the process's single subscriber; the text tells what failed. */
+static int claim_cupti(const char *path, int *another_may_do)
+{
+    /* Local: NVTX looks symbols up in us and must not find CUPTI's through us. */
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *subscriber = NULL;
+    void **functions = (void **)&cupti;
+    uint32_t version = 0;
+    *another_may_do = 1;
+    if (library == NULL)
+        return 0;
+    for (size_t at = 0; at < sizeof cupti_symbols / sizeof *cupti_symbols; at++) {
+        functions[at] = dlsym(library, cupti_symbols[at]);
+        if (functions[at] == NULL) {
+            set_cuda_state(CUDA_FAILED, "%s lacks %s: too old?", path, cupti_symbols[at]);
+            dlclose(library);
+            return 0;
+        }
+    }
+    cupti.GetVersion(&version);
+    header->cupti_version = version;
+    int result = cupti.Subscribe(&subscriber, ignore_callback, NULL);
+    if (result != CUPTI_SUCCESS) {
+        failed("cuptiSubscribe", result);
+        *another_may_do = result != CUPTI_MULTIPLE_SUBSCRIBERS;
+        return 0; /* it stays loaded: it may have started threads */
+    }
+    *another_may_do = 0;
+    result = cupti.SetThreadIdType(THREAD_ID_SYSTEM);
+    if (result == CUPTI_SUCCESS) {
+        result = cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed);
+        if (result == CUPTI_SUCCESS)
+            return 1;
+        failed("cuptiActivityRegisterCallbacks", result);
+    } else {
+        failed("cuptiSetThreadIdType", result);
+    }
+    cupti.Unsubscribe(subscriber);
+    return 0;
+}
+
+static const int activity_kinds[] = {
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY, ACTIVITY_MEMSET, ACTIVITY_MEMCPY2,
+};
+
+/* What costs, off and on again: on an H200 some 17 µs for the kinds and 1 for each call. Calls go
+ * on before kernels and off after them, so that no kernel is without its call. */
+static void switch_activity(int on)
+{
+    for (int step = 0; step < 2; step++) {
+        if (step == on)
+            for (size_t at = 0; at < sizeof activity_kinds / sizeof *activity_kinds; at++)
+                (on ? cupti.ActivityEnable : cupti.ActivityDisable)(activity_kinds[at]);
+        else {
+            switch_calls(0, on, cupti.ActivityEnableRuntimeApi);
+            switch_calls(1, on, cupti.ActivityEnableDriverApi);
+        }
+    }
+}
+
+/* Not SYNCHRONIZATION: enabling it took a launch-bound decode on an H200 from 1.2 to 1.6 times its
+ * bare time, and the calls that synchronize are recorded as calls. */
+static void enable_activity(void)
+{
+    static const struct {
+        int kind, needed;
+        const char *name;
+    } kinds[] = {
+        {ACTIVITY_CONCURRENT_KERNEL, 1, "CONCURRENT_KERNEL"},
+        {ACTIVITY_MEMCPY, 1, "MEMCPY"},
+        {ACTIVITY_MEMSET, 1, "MEMSET"},
+        {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
+    };
+    const char *graphs = getenv("GPUTUI_GRAPH_TRACE");
+    int calls = enable_calls(DOMAIN_RUNTIME, runtime_calls, cupti.ActivityEnableRuntimeApi);
+    calls += enable_calls(DOMAIN_DRIVER, driver_calls, cupti.ActivityEnableDriverApi);
+    for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
+        int result = cupti.ActivityEnable(kinds[at].kind);
+        if (result != CUPTI_SUCCESS && kinds[at].needed) {
+            char what[64];
+            snprintf(what, sizeof what, "cuptiActivityEnable(%s)", kinds[at].name);
+            failed(what, result);
+            return;
+        }
+    }
+    if (graphs != NULL && strcmp(graphs, "graph") == 0)
+        cupti.ActivityEnable(ACTIVITY_GRAPH_TRACE);
+    pthread_mutex_lock(&duty.lock);
+    duty.began_ns = duty.since_ns = now_ns();
+    duty.ready = 1;
+    pthread_mutex_unlock(&duty.lock);
+    if (duty.range != 0)
+        set_tracing(__atomic_load_n(&duty.steps, __ATOMIC_RELAXED) % duty.period < duty.on);
+    int error = start_flusher();
+    if (error != 0)
+        set_cuda_state(CUDA_FAILED, "no thread for flushing: %s", strerror(error));
+    else if (calls == 0)
+        set_cuda_state(CUDA_TRACING, "tracing, but no CUDA call could be enabled: kernels "
+                                     "cannot be attributed to ranges");
+    else
+        set_cuda_state(CUDA_TRACING, "tracing");
+}
+
+static void start_cuda(void)
+{
+    static Candidates candidates;
+    int saved_errno = errno, another_may_do = 1, claimed = 0;
+    if (!start_capture())
+        open_ring_after_fork();
+    if (is_armed() && header->cuda_state != CUDA_OFF) {
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        if (visible != NULL)
+            snprintf(header->visible_devices, sizeof header->visible_devices, "=%s", visible);
+        set_cuda_state(CUDA_STARTING, "looking for libcupti");
+        find_candidates(&candidates);
+        for (int at = 0; at < candidates.count && another_may_do && !claimed; at++)
+            claimed = claim_cupti(candidates.paths[at], &another_may_do);
+        if (claimed)
+            enable_activity();
+        else if (header->cuda_state == CUDA_STARTING)
+            set_cuda_state(CUDA_FAILED, "libcupti not found: install nvidia-cuda-cupti or set "
+                                        "GPUTUI_CUPTI_PATH to the file");
+    }
+    errno = saved_errno;
+}
+
+/* The driver calls this inside cuInit. */
+EXPORT int InitializeInjection(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, start_cuda);
+    return 1;
+}

@@ -1,0 +1,67 @@
+/* The ring's layout: mirrors layout.py. */
+
+#pragma once
+
+#include "common.h"
+
+#define RING_MAGIC 0x47555052494E4731ull
+#define LAYOUT_VERSION 1
+#define HEADER_BYTES 4096
+#define SLOT_BYTES 64
+#define STRING_BYTES_PER_SLOT 60
+#define STRING_BYTES_MAX 32768
+#define NAME_BYTES_MAX 4096
+#define SAMPLE_EVERY 61 /* odd: of calls that alternate, push and pop, each comes as often */
+
+enum {
+    KIND_STRING = 1,
+    KIND_RANGE_PUSH = 2,
+    KIND_RANGE_POP = 3,
+    KIND_RANGE_START = 4,
+    KIND_RANGE_END = 5,
+    KIND_MARK = 6,
+    KIND_THREAD_NAME = 7,
+    KIND_KERNEL = 16,
+    KIND_MEMCPY = 17,
+    KIND_MEMSET = 18,
+    KIND_API = 19,
+    KIND_GRAPH = 21,
+    KIND_LAUNCH_SHAPE = 22,
+    KIND_FLUSH = 32,
+    KIND_EXIT = 33,
+};
+
+enum { FLAG_COLORED = 1, FLAG_PAYLOAD = 2 };
+enum { PAYLOAD_UINT64 = 1, PAYLOAD_INT64 = 2, PAYLOAD_DOUBLE = 3 };
+enum { CUDA_NONE = 0, CUDA_TRACING = 1, CUDA_OFF = 2, CUDA_FAILED = 3, CUDA_STARTING = 4 };
+
+typedef struct {
+    uint8_t kind, sub, source_kind, destination_kind;
+    uint32_t thread;
+    uint64_t start, end;
+    uint32_t correlation, name;
+    uint64_t value;
+    uint32_t a, b, c, d, e, published;
+} Slot;
+
+typedef struct {
+    uint64_t magic;
+    uint32_t layout_version, header_bytes, slot_bytes, pid, parent_pid;
+    int32_t rank, local_rank;
+    uint32_t cupti_version;
+    uint64_t capacity, start_ns, start_ticks;
+    uint32_t cuda_state, exited;
+    uint64_t heartbeat_ns, dropped, callback_ns, cupti_dropped, pid_namespace;
+    uint64_t traced_ns, paused_ns;
+    /* Producers and the reader each write a cache line of their own (and its prefetched twin). */
+    uint64_t head __attribute__((aligned(128)));
+    uint64_t tail __attribute__((aligned(128)));
+    char visible_devices[240]; /* "=" and CUDA_VISIBLE_DEVICES; empty where it is not set */
+    uint64_t unseen_forks;     /* forked processes that wanted to write, and may not */
+    char cuda_text[512] __attribute__((aligned(512)));
+    char command[3072] __attribute__((aligned(1024)));
+} Header;
+
+_Static_assert(sizeof(Slot) == SLOT_BYTES, "a slot is one cache line");
+_Static_assert(offsetof(Slot, published) == STRING_BYTES_PER_SLOT, "the last word publishes");
+_Static_assert(sizeof(Header) == HEADER_BYTES, "the header is one page");

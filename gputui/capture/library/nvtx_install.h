@@ -1,0 +1,67 @@
+/* How NVTX is given our functions. */
+
+#pragma once
+
+#include "nvtx_core.h"
+#include "nvtx_domains.h"
+#include "start.h"
+
+#include <stddef.h>
+
+typedef void (*Function)(void);
+typedef const void *(*GetExportTable)(uint32_t);
+typedef struct {
+    size_t struct_size;
+    int (*get_module_functions)(int module, Function ***table, unsigned *size);
+} Callbacks;
+
+enum { NVTX_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5, MODULE_FUNCTIONS = 16 };
+
+static const Function core_functions[MODULE_FUNCTIONS] = {
+    NULL, (Function)mark_ex, (Function)mark_a, (Function)mark_w, (Function)start_ex,
+    (Function)start_a, (Function)start_w, (Function)end, (Function)push_ex, (Function)push_a,
+    (Function)push_w, (Function)pop_core, (Function)category_a, (Function)category_w,
+    (Function)name_thread_a, (Function)name_thread_w,
+};
+
+static const Function core2_functions[MODULE_FUNCTIONS] = {
+    NULL, (Function)domain_mark, (Function)domain_start, (Function)domain_end,
+    (Function)domain_push, (Function)pop, NULL, NULL, (Function)domain_category_a,
+    (Function)domain_category_w, (Function)register_a, (Function)register_w,
+    (Function)domain_create_a, (Function)domain_create_w, (Function)domain_destroy,
+    (Function)initialize,
+};
+
+static int install(const Callbacks *callbacks, int module, const Function *functions)
+{
+    Function **table = NULL;
+    unsigned size = 0;
+    if (!callbacks->get_module_functions(module, &table, &size) || table == NULL)
+        return 0;
+    for (unsigned at = 1; at < size && at < MODULE_FUNCTIONS; at++)
+        if (table[at] != NULL && functions[at] != NULL)
+            *table[at] = functions[at];
+    return 1;
+}
+
+/* NVTX calls this once for each library of the process that holds its headers. */
+EXPORT int InitializeInjectionNvtx2(GetExportTable get_export_table)
+{
+    if (get_export_table == NULL || !start_capture())
+        return 0;
+    const Callbacks *callbacks = get_export_table(NVTX_CALLBACKS);
+    if (callbacks == NULL ||
+        callbacks->struct_size < offsetof(Callbacks, get_module_functions) + sizeof(Function) ||
+        callbacks->get_module_functions == NULL)
+        return 0;
+    int core = install(callbacks, MODULE_CORE, core_functions);
+    return install(callbacks, MODULE_CORE2, core2_functions) || core;
+}
+
+/* Accepts and implements nothing: a refusal would make nvtxDomainIsEnabled say no, and the
+ * Python package would then make no ranges at all. */
+EXPORT int InitializeInjectionNvtxExtension(void *module)
+{
+    (void)module;
+    return 1;
+}

@@ -1,0 +1,129 @@
+/* Ranges and marks, however they were called. */
+
+#pragma once
+
+#include "duty.h"
+#include "nvtx_attributes.h"
+#include "thread.h"
+
+enum { NVTX_NO_TRACKING = -2 };
+
+static inline uint32_t domain_id(void *domain)
+{
+    return domain != NULL ? id_of(domain) : 0;
+}
+
+/* How many ranges this thread has open in `domain`; NULL when it has too many domains open. */
+static inline uint32_t *depth_of(Thread *thread, uint32_t domain)
+{
+    Open *unused = NULL;
+    for (uint32_t at = 0; at < thread->domains; at++) {
+        if (LIKELY(thread->open[at].domain == domain))
+            return &thread->open[at].depth;
+        if (thread->open[at].depth == 0)
+            unused = &thread->open[at];
+    }
+    if (thread->domains < OPEN_DOMAINS)
+        unused = &thread->open[thread->domains++];
+    if (unused == NULL)
+        return NULL;
+    unused->domain = domain;
+    return &unused->depth;
+}
+
+static int push(void *domain, const Attributes *attributes, String *name)
+{
+    if (UNLIKELY(!may_write()))
+        return NVTX_NO_TRACKING;
+    Thread *thread = this_thread();
+    uint64_t began = sample_begin(thread);
+    Slot record = {.kind = KIND_RANGE_PUSH, .thread = thread->tid, .a = domain_id(domain)};
+    uint32_t *depth = depth_of(thread, record.a);
+    if (UNLIKELY(depth == NULL)) {
+        count_dropped(1);
+        return NVTX_NO_TRACKING;
+    }
+    if (name != NULL)
+        record.name = id_of(name);
+    else
+        read_attributes(&record, record.a, attributes);
+    if (UNLIKELY(duty.range != 0 && record.name == duty.range))
+        next_step();
+    record.d = (*depth)++;
+    record.start = now_ns(); /* last, so that our own work is outside the range */
+    emit(&record);
+    sample_end(began);
+    return (int)record.d;
+}
+
+static int pop(void *domain)
+{
+    if (UNLIKELY(!is_armed()))
+        return NVTX_NO_TRACKING;
+    Slot record = {.kind = KIND_RANGE_POP, .start = now_ns()};
+    Thread *thread = this_thread();
+    uint64_t began = sample_begin(thread);
+    record.thread = thread->tid;
+    record.a = domain_id(domain);
+    uint32_t *depth = depth_of(thread, record.a);
+    if (UNLIKELY(depth == NULL || *depth == 0))
+        return NVTX_NO_TRACKING; /* nothing was open */
+    record.d = --*depth;
+    emit(&record);
+    sample_end(began);
+    return (int)record.d;
+}
+
+static uint64_t start(void *domain, const Attributes *attributes, String *name)
+{
+    static uint64_t last_id;
+    if (UNLIKELY(!may_write()))
+        return 0;
+    Thread *thread = this_thread();
+    uint64_t began = sample_begin(thread);
+    Slot record = {.kind = KIND_RANGE_START, .thread = thread->tid, .a = domain_id(domain)};
+    if (name != NULL)
+        record.name = id_of(name);
+    else
+        read_attributes(&record, record.a, attributes);
+    record.value = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+    record.start = now_ns();
+    emit(&record);
+    sample_end(began);
+    return record.value;
+}
+
+static void end(uint64_t id)
+{
+    if (UNLIKELY(!is_armed() || id == 0))
+        return;
+    Slot record = {.kind = KIND_RANGE_END, .start = now_ns(), .value = id};
+    Thread *thread = this_thread();
+    uint64_t began = sample_begin(thread);
+    record.thread = thread->tid;
+    emit(&record);
+    sample_end(began);
+}
+
+static void mark(void *domain, const Attributes *attributes, String *name)
+{
+    if (UNLIKELY(!may_write()))
+        return;
+    Slot record = {.kind = KIND_MARK, .start = now_ns()};
+    Thread *thread = this_thread();
+    uint64_t began = sample_begin(thread);
+    record.thread = thread->tid;
+    record.a = domain_id(domain);
+    if (name != NULL)
+        record.name = id_of(name);
+    else
+        read_attributes(&record, record.a, attributes);
+    emit(&record);
+    sample_end(began);
+}
+
+static void name_thread(uint32_t tid, String *name)
+{
+    Slot record = {.kind = KIND_THREAD_NAME, .thread = tid, .name = id_of(name)};
+    emit(&record);
+}

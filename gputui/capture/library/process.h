@@ -1,0 +1,85 @@
+/* What a ring's header says of this process. */
+
+#pragma once
+
+#include "layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int number_from_environment(const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        const char *text = getenv(*names);
+        char *end;
+        if (text == NULL || *text == '\0')
+            continue;
+        long number = strtol(text, &end, 10);
+        if (*end == '\0' && number >= 0 && number <= INT32_MAX)
+            return (int)number;
+    }
+    return -1;
+}
+
+static uint64_t read_small_file(const char *path, char *out, uint64_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    uint64_t used = 0;
+    if (fd < 0)
+        return 0;
+    while (used < size) {
+        ssize_t got = read(fd, out + used, size - used);
+        if (got > 0)
+            used += (uint64_t)got;
+        else if (got == 0 || errno != EINTR)
+            break;
+    }
+    close(fd);
+    return used;
+}
+
+static uint64_t start_ticks(void)
+{
+    /* Field 22 of /proc/self/stat; the second field may hold spaces and brackets. */
+    char text[1024];
+    uint64_t length = read_small_file("/proc/self/stat", text, sizeof text - 1);
+    text[length] = '\0';
+    char *at = strrchr(text, ')');
+    for (int field = 2; at != NULL && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at == NULL ? 0 : strtoull(at, NULL, 10);
+}
+
+static void describe_process(Header *target)
+{
+    static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
+    static const char *const local_ranks[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                              "SLURM_LOCALID", NULL};
+    struct stat status;
+    target->pid = (uint32_t)getpid();
+    target->parent_pid = (uint32_t)getppid();
+    target->rank = number_from_environment(ranks);
+    target->local_rank = number_from_environment(local_ranks);
+    target->start_ticks = start_ticks();
+    if (stat("/proc/self/ns/pid", &status) == 0)
+        target->pid_namespace = status.st_ino;
+    uint64_t length =
+        read_small_file("/proc/self/cmdline", target->command, sizeof target->command - 1);
+    while (length > 0 && target->command[length - 1] == '\0')
+        length--;
+    for (uint64_t at = 0; at < length; at++)
+        if (target->command[at] == '\0')
+            target->command[at] = ' ';
+    const char *kernels = getenv("GPUTUI_CAPTURE_KERNELS");
+    if (kernels != NULL && strcmp(kernels, "0") == 0) {
+        target->cuda_state = CUDA_OFF;
+        snprintf(target->cuda_text, sizeof target->cuda_text, "kernels were not asked for");
+    } else {
+        snprintf(target->cuda_text, sizeof target->cuda_text, "no CUDA");
+    }
+}

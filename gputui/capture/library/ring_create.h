@@ -1,0 +1,94 @@
+/* Making this process's ring: a file in the folder of the session. */
+
+#pragma once
+
+#include "armed.h"
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Space is reserved before it is mapped: writing to a page that a full /dev/shm cannot give
+ * would kill the traced program with SIGBUS. */
+static int reserve_space(int fd, uint64_t bytes)
+{
+    struct rlimit limit;
+    int error;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < bytes)
+        return 0; /* going on would raise SIGXFSZ */
+    do {
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (error == EINTR);
+    return error == 0;
+}
+
+static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t start_ns)
+{
+    static const uint64_t fallback_bytes[] = {4 << 20, 1 << 20};
+    char path[PATH_MAX], temporary[PATH_MAX];
+    uint64_t count = wanted_slots, bytes = 0;
+    void *map = MAP_FAILED;
+
+    if (snprintf(path, sizeof path, "%s/%ld-%llu.ring", folder, (long)getpid(),
+                 (unsigned long long)start_ns) >= (int)sizeof path ||
+        snprintf(temporary, sizeof temporary, "%s/.%ld-%llu.new", folder, (long)getpid(),
+                 (unsigned long long)start_ns) >= (int)sizeof temporary)
+        return NULL;
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return NULL;
+    for (int attempt = -1; map == MAP_FAILED && attempt < 2; attempt++) {
+        if (attempt >= 0) {
+            if (fallback_bytes[attempt] / SLOT_BYTES >= count)
+                continue;
+            count = fallback_bytes[attempt] / SLOT_BYTES;
+            if (ftruncate(fd, 0) != 0)
+                break;
+        }
+        bytes = HEADER_BYTES + count * SLOT_BYTES;
+        if (reserve_space(fd, bytes))
+            map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    close(fd);
+    if (map == MAP_FAILED) {
+        unlink(temporary);
+        return NULL;
+    }
+    Header *target = map;
+    target->magic = RING_MAGIC;
+    target->layout_version = LAYOUT_VERSION;
+    target->header_bytes = HEADER_BYTES;
+    target->slot_bytes = SLOT_BYTES;
+    target->capacity = count;
+    target->start_ns = start_ns;
+    describe_process(target);
+    capacity = count;
+    slots = (Slot *)((char *)map + HEADER_BYTES);
+    /* Only a whole header ever has the name that the reader looks for. */
+    if (rename(temporary, path) != 0) {
+        munmap(map, bytes);
+        unlink(temporary);
+        return NULL;
+    }
+    return map;
+}
+
+static uint64_t wanted_slots(void)
+{
+    const char *text = getenv("GPUTUI_RING_BYTES");
+    uint64_t bytes = text != NULL ? strtoull(text, NULL, 10) : 0, count = 1024;
+    if (bytes == 0)
+        bytes = 16 << 20;
+    if (bytes > 1ull << 30)
+        bytes = 1ull << 30;
+    while (count * 2 * SLOT_BYTES <= bytes)
+        count *= 2;
+    return count;
+}
