@@ -17,7 +17,7 @@ from gputui.export import html
 from gputui.export.errors import ExportError
 from gputui.export.tables import csv_line, to_csv, to_json, to_markdown, to_text
 from gputui.export.whole import write_whole
-from gputui.session import Run, Session
+from gputui.session import Run, Session, remarks
 
 
 def write(session: Session, run: Run, format_name: str, path: Path) -> None:
@@ -109,10 +109,7 @@ def facts_lines(session: Session, run: Run) -> list[str]:
         lines.append(f"on {header.host.hostname}: {where}; {header.host.system}")
     ended = run.ended.reason if run.ended else "the recording ends before the run does"
     lines.append(f"{moment(started.time_ns)}, {formats.duration(run.duration_ns)}: {ended}")
-    if run.unseen_reason:
-        lines.append(f"not captured: {run.unseen_reason}")
-    if run.unseen_forks:
-        lines.append(f"not captured: {run.unseen_forks}")
+    lines += [remark.line for remark in remarks(run)]
     lines += [
         f"pid {process.attached.pid}: kernels not seen: {process.attached.cuda_status}"
         for process in run.processes.values()
