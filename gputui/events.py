@@ -338,10 +338,6 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     step_range: str | None = None
     """Name of the range that is one step, where the workload says so."""
     capture_unavailable_reason: str | None = None
-    annotate: Literal["modules", "autograd"] | None = None
-    """What of torch ranges were to be put around."""
-    traced_step: str | None = None
-    """Name of the range whose pushes are counted where kernels of some steps alone are traced."""
 
 
 class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
@@ -441,8 +437,6 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """Its CUDA_VISIBLE_DEVICES when it initialised CUDA: what its device numbers stand for."""
     unseen_forks: Amount = 0
     """Processes forked from it, without exec, that made ranges: those are not seen."""
-    annotated: bool = False
-    """Whether ranges were put around what its torch does."""
 
 
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
@@ -480,6 +474,21 @@ class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     style: Literal["PushPop", "StartEnd"] = "PushPop"
     color: Integer | None = None
     category: str | None = None
+    category_id: Integer | None = None
+    """The program's own number of the category, which may have no name."""
+
+
+class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
+    """Marks of one domain and name, seen for the first time; `mark` numbers them from 1. Colour and
+    category are those of the first."""
+
+    mark: Integer
+    process: Integer
+    domain: str = ""
+    name: str
+    color: Integer | None = None
+    category: str | None = None
+    category_id: Integer | None = None
 
 
 class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
@@ -524,6 +533,17 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
     exact: bool = True
 
 
+class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The value that a program put beside a range or a mark, by its type in NVTX.
+
+    JSON has no word for a number that is none: those are text. Of "bytes", which stands for data
+    of the program's own making, the value is how many there were.
+    """
+
+    type: Literal["uint64", "int64", "double", "uint32", "int32", "float", "bytes"]
+    value: int | float | Literal["nan", "inf", "-inf"]
+
+
 class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """What closed in one range node since the last delta.
 
@@ -532,7 +552,8 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     their durations up. `projected` are, for each instance whose operations have all arrived,
     first start to last end on the GPU, as nsys projects. What follows adds up over those
     instances: their time on the thread, their operations, the ranges of the thread around each
-    (of any domain), and the ranges directly inside each that launched something too.
+    (of any domain), and the ranges directly inside each that launched something too. `payload` is
+    that of the newest instance that had one.
     """
 
     range: Integer
@@ -544,6 +565,7 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     gpu_operations: Amount = 0
     levels: Amount = 0
     children: Amount = 0
+    payload: Payload | None = None
 
 
 class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -683,13 +705,15 @@ class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Marks of one domain and name; the `Mark` events beside them are the newest of a tick."""
+    """Marks of one domain and name; the `Mark` events beside them are the newest of a tick.
+    `payload` is that of the newest mark that had one."""
 
     domain: str
     name: str
     marks: Amount
     first_ns: Moment
     last_ns: Moment
+    payload: Payload | None = None
 
 
 class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -752,6 +776,7 @@ class Mark(Event, frozen=True, kw_only=True, tag="mark"):
     thread: Integer
     domain: str = ""
     name: str
+    payload: Payload | None = None
 
 
 class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -796,6 +821,7 @@ AnyEvent = (
     | ProcessDetached
     | ThreadNamed
     | RangeDefined
+    | MarkDefined
     | KernelDefined
     | LaunchShape
     | CaptureDelta

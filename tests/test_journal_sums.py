@@ -27,6 +27,7 @@ from gputui.events import (
     MarkDelta,
     MemoryOperationDelta,
     OpenRange,
+    Payload,
     ProcessDetached,
     RangeDelta,
     RangeKernels,
@@ -51,6 +52,11 @@ def number(process: int, place: int) -> int:
     return 10 * process + place
 
 
+payloads = st.none() | st.builds(
+    Payload, st.sampled_from(["int64", "double"]), st.integers(-9, 9) | st.just("nan")
+)
+
+
 @st.composite
 def deltas(draw: st.DrawFn) -> CaptureDelta:
     process = draw(st.integers(1, 3))
@@ -62,7 +68,8 @@ def deltas(draw: st.DrawFn) -> CaptureDelta:
         time_ns=moment,
         process=process,
         ranges=(
-            RangeDelta(range=node, cpu=draw(values), gpu_busy_ns=7, gpu_operations=2),
+            RangeDelta(range=node, cpu=draw(values), gpu_busy_ns=7, gpu_operations=2,
+                       payload=draw(payloads)),
             RangeDelta(range=number(process, 1), projected=draw(values), levels=1),
         ) if 0 in some else (),
         kernels=(
@@ -96,7 +103,8 @@ def deltas(draw: st.DrawFn) -> CaptureDelta:
         launching_threads=(ThreadLaunches(7, 2, draw(values)),) if 10 in some else (),
         idle_ranges=(IdleRange(device=0, range=node, idle_ns=3),) if 11 in some else (),
         marks=(
-            MarkDelta("", draw(st.sampled_from("ab")), 2, moment - draw(st.integers(0, 9)), moment),
+            MarkDelta("", draw(st.sampled_from("ab")), 2, moment - draw(st.integers(0, 9)), moment,
+                      draw(payloads)),
         ) if 12 in some else (),
         open_ranges=tuple(
             OpenRange(number(process, place), since) for place, since in sorted(open_ranges.items())

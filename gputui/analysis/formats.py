@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TypeGuard
 
+from gputui.events import Payload
+
 MISSING = "n/a"
 
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
@@ -25,6 +27,15 @@ def _three_digits(value: float) -> str:
     if magnitude < 99.95:
         return f"{value:.1f}"
     return f"{value:.0f}"
+
+
+def payload(told: Payload | None) -> str:
+    """What a program put beside a range or mark: "42", "0.125", "64 bytes"."""
+    if told is None:
+        return MISSING
+    if told.type == "bytes":
+        return f"{told.value} bytes"
+    return f"{told.value:.6g}" if isinstance(told.value, float) else str(told.value)
 
 
 def duration(ns: float | None) -> str:

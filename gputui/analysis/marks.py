@@ -1,16 +1,19 @@
-"""NVTX marks of a run: how often each came, when first and when last."""
+"""NVTX marks of a run: how often each came, when first and when last, with what payload."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputui.analysis.columns import Column, Table, count, spare, text, time
+from gputui.analysis.columns import Cell, Column, Table, count, spare, text, time
+from gputui.analysis.formats import payload
+from gputui.events import Payload
 from gputui.session import Marks, Run, Session
 
 
 @dataclass(frozen=True, slots=True)
 class MarkRow:
-    """Marks of one process, domain and name. Times are since the run's start."""
+    """Marks of one process, domain and name. Times are since the run's start, `payload` is the
+    newest, `category` its name or its number."""
 
     pid: int
     rank: int | None
@@ -19,6 +22,8 @@ class MarkRow:
     count: int
     first_ns: int
     last_ns: int
+    category: str | None = None
+    payload: Payload | None = None
 
 
 def mark_rows(run: Run) -> list[MarkRow]:
@@ -28,11 +33,26 @@ def mark_rows(run: Run) -> list[MarkRow]:
     """
     began_ns = run.started.time_ns
     rows = []
+    categories = {
+        (known.process, known.domain, known.name): known.category or str(known.category_id)
+        for known in run.mark_definitions.values()
+        if known.category_id is not None
+    }
     for (process, domain, name), marks in (run.mark_counts or _kept(run)).items():
         attached = run.processes[process].attached
         first_ns, last_ns = (max(0, at - began_ns) for at in (marks.first_ns, marks.last_ns))
         rows.append(
-            MarkRow(attached.pid, attached.rank, domain, name, marks.count, first_ns, last_ns)
+            MarkRow(
+                pid=attached.pid,
+                rank=attached.rank,
+                domain=domain,
+                name=name,
+                count=marks.count,
+                first_ns=first_ns,
+                last_ns=last_ns,
+                category=categories.get((process, domain, name)),
+                payload=marks.payload,
+            )
         )
     return sorted(rows, key=lambda row: (-row.count, row.first_ns, row.name))
 
@@ -56,10 +76,22 @@ def marks_table(_session: Session, run: Run) -> Table:
             spare(1, Column("Rank", _whole)),
             spare(2, Column("PID", _whole)),
             text("Domain"),
+            spare(3, text("Category")),
+            spare(4, Column("Payload", _number)),
             text("Name"),
         ),
         tuple(
-            (row.count, row.first_ns, row.last_ns, row.rank, row.pid, row.domain, row.name)
+            (
+                row.count,
+                row.first_ns,
+                row.last_ns,
+                row.rank,
+                row.pid,
+                row.domain,
+                row.category or "",
+                _payload_cell(row.payload),
+                row.name,
+            )
             for row in mark_rows(run)
         ),
         marks_note(run) or "times since the run's start",
@@ -70,6 +102,17 @@ def _whole(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.0f}"
 
 
+def _payload_cell(told: Payload | None) -> Cell:
+    """A number where it is one."""
+    if told is None:
+        return ""
+    return payload(told) if told.type == "bytes" else told.value
+
+
+def _number(value: float | None) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _kept(run: Run) -> dict[tuple[int, str, str], Marks]:
     found: dict[tuple[int, str, str], Marks] = {}
     for mark in run.marks:
@@ -78,4 +121,5 @@ def _kept(run: Run) -> dict[tuple[int, str, str], Marks]:
         marks.count += 1
         marks.first_ns = min(marks.first_ns, mark.time_ns)
         marks.last_ns = max(marks.last_ns, mark.time_ns)
+        marks.payload = mark.payload or marks.payload
     return found

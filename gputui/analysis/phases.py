@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from gputui.distributions import Accumulator
+from gputui.events import Payload, RangeDefined
 from gputui.naming import is_kernel_launch, is_library_domain
 from gputui.session import Range, Run
 
@@ -61,6 +62,9 @@ class PhaseRow:
     open_since_ns: int | None
     has_children: bool
     category: str | None = None
+    """The name, or the program's number of one without a name."""
+    payload: Payload | None = None
+    """Of an instance that had one: in each thread the newest."""
     threads: tuple[str, ...] = ()
     """Name and id of the threads that it ran on, where the main one is not among them; those
     without a name are left out."""
@@ -200,7 +204,8 @@ class _Tree:
             share_percent=100.0 * part / whole if whole else None,
             open_since_ns=min(opened) if opened else None,
             has_children=bool(self.children[key]),
-            category=nodes[0].definition.category,
+            category=_category(nodes[0].definition),
+            payload=next((node.payload for node in reversed(nodes) if node.payload), None),
             threads=self._threads(process, nodes),
         )
 
@@ -233,6 +238,12 @@ class _Tree:
                 return sum(node.cpu.count for node in self.nodes[at])
             at = self.parents[at]
         return 0
+
+
+def _category(known: RangeDefined) -> str | None:
+    if known.category_id is None:
+        return known.category
+    return known.category or str(known.category_id)
 
 
 def _together(parts: list[Accumulator]) -> Accumulator:

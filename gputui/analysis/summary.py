@@ -10,7 +10,7 @@ from gputui.analysis.categories import category
 from gputui.analysis.cost import cost_of
 from gputui.analysis.gpu_timing import timing_document
 from gputui.analysis.insights import insights
-from gputui.analysis.marks import mark_rows
+from gputui.analysis.marks import MarkRow, mark_rows
 from gputui.analysis.metrics import is_memory_metric
 from gputui.analysis.phases import phase_rows
 from gputui.analysis.shapes import shape_rows
@@ -24,9 +24,9 @@ from gputui.analysis.tables import (
 )
 from gputui.analysis.traced import TracedRow, traced_rows
 from gputui.analysis.unmeasured import REASON, has_shapes
-from gputui.events import SCHEMA_VERSION, ResultTable
+from gputui.events import SCHEMA_VERSION, Payload, ResultTable
 from gputui.naming import short_name
-from gputui.session import Run, Session, remarks
+from gputui.session import Run, Session
 
 Document = dict[str, Any]
 
@@ -37,7 +37,7 @@ def summary_document(session: Session, run: Run) -> Document:
         "schema": SCHEMA_VERSION,
         "run": _run(session, run),
         "phases": _phases(run),
-        "marks": [asdict(row) for row in mark_rows(run)],
+        "marks": [_mark(row) for row in mark_rows(run)],
         "kernels": [
             _statistics(row)
             | {
@@ -151,7 +151,6 @@ def _run(session: Session, run: Run) -> Document:
         "gputui_version": header.gputui_version if header else None,
         "gpu_unavailable_reason": header.gpu_unavailable_reason if header else None,
         "capture_unavailable_reason": started.capture_unavailable_reason,
-        "remarks": [remark.line for remark in remarks(run)],
         "processes": [_process(row) for row in traced_rows(run)],
     }
 
@@ -187,6 +186,7 @@ def _phases(run: Run) -> list[Document]:
             "domain": row.domain,
             "style": row.style,
             "category": row.category,
+            "payload": _payload(row.payload),
             "threads": list(row.threads),
             "rank": row.rank,
             "pid": row.pid,
@@ -213,6 +213,14 @@ def _phases(run: Run) -> list[Document]:
         }
         for row in phase_rows(run)
     ]
+
+
+def _mark(row: MarkRow) -> Document:
+    return asdict(row) | {"payload": _payload(row.payload)}
+
+
+def _payload(payload: Payload | None) -> Document | None:
+    return {"type": payload.type, "value": payload.value} if payload else None
 
 
 def _statistics(row: TableRow) -> Document:

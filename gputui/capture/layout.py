@@ -28,10 +28,10 @@ class RecordKind(enum.IntEnum):
     """`name` is the id being defined, `value` the length in bytes; the UTF-8 bytes follow in
     the slots after it, 60 a slot, each still ending in its own publication word."""
     RANGE_PUSH = 2
-    """`thread`, `start`, `name`, `a` domain (string id, 0 default), `b` category (string id),
-    `c` colour (0xRRGGBB) where flag bit 0 is set, `end` the payload's 8 bytes where bit 1 is
-    set and `source_kind` its type (see PayloadType), `d` the level: how many ranges of this
-    thread and domain were open before it."""
+    """`thread`, `start`, `name`, `a` domain (string id, 0 default), `b` category (string id, 0
+    where it has no name) and `e` its number, `c` colour (0xRRGGBB) where flag bit 0 is set, `end`
+    the payload's 8 bytes where bit 1 is set and `source_kind` its type (see PayloadType), `d` the
+    level: how many ranges of this thread and domain were open before it."""
     RANGE_POP = 3
     """`thread`, `start` (the moment), `a` domain, `d` the level of the range that it ends: a
     reader whose stack is deeper or shallower knows that records between were dropped."""
@@ -92,11 +92,16 @@ STRING_BYTES_MAX = 32768
 
 
 class PayloadType(enum.IntEnum):
-    """How the 8 bytes of a payload read; narrower NVTX numbers are widened to these."""
+    """How the 8 bytes of a payload read: as NVTX numbers them. UINT32, INT32 and FLOAT are widened
+    to UINT64, INT64 and DOUBLE; BYTES is the size of a payload of the program's own making."""
 
     UINT64 = 1
     INT64 = 2
     DOUBLE = 3
+    UINT32 = 4
+    INT32 = 5
+    FLOAT = 6
+    BYTES = 7
 
 
 class CudaState(enum.IntEnum):

@@ -14,7 +14,8 @@ from typing import TextIO
 
 import numpy as np
 
-from gputui.events import LaunchShape, MachineSample
+from gputui.capture.payloads import NO_PAYLOAD, payload_of
+from gputui.events import LaunchShape, MachineSample, MarkDefined, RangeDefined
 from gputui.session import Run, Session
 from gputui.sources.capture.names import COPY_KINDS, MEMORY_KINDS
 from gputui.sources.trace import TraceKind, TraceReader
@@ -36,7 +37,9 @@ _RANGES_ON_GPU = 1_000_000
 """The track of ranges on a GPU, above those of streams."""
 
 # Plain numbers: an enumeration's members cost a look-up each of millions of times.
-_CALL, _RANGE, _PROJECTION = map(int, (TraceKind.CALL, TraceKind.RANGE, TraceKind.PROJECTION))
+_CALL, _RANGE, _PROJECTION, _MARK = map(
+    int, (TraceKind.CALL, TraceKind.RANGE, TraceKind.PROJECTION, TraceKind.MARK)
+)
 _KERNELS = frozenset((int(TraceKind.KERNEL), int(TraceKind.GRAPH)))
 
 _SHORT_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
@@ -96,6 +99,9 @@ class _Writer:
         }
         self._ranges = {
             number: json.dumps(node.definition.name) for number, node in run.ranges.items()
+        }
+        self._marks = {
+            number: json.dumps(known.name) for number, known in run.mark_definitions.items()
         }
         self._shapes = {number: _shape(shape) for number, shape in session.launch_shapes.items()}
         self._dropped = trace.dropped
@@ -186,14 +192,23 @@ class _Writer:
             elif kind == _RANGE:
                 known = self._run.ranges.get(node)
                 thread = known.definition.thread if known else 0
+                more = _arguments(known.definition if known else None, source, size)
                 if known and known.definition.style == "StartEnd":
-                    yield self._overlapping(node, "user_annotation", self._pid, thread, start, end)
+                    track = self._pid, thread
+                    yield self._overlapping(node, "user_annotation", *track, start, end, more)
                 else:
                     yield (
                         f'{{"ph":"X","cat":"user_annotation",'
                         f'"name":{self._ranges.get(node, _UNKNOWN)},'
-                        f'"pid":{self._pid},"tid":{thread},{when},"args":{{}}}},\n'
+                        f'"pid":{self._pid},"tid":{thread},{when},"args":{more}}},\n'
                     )
+            elif kind == _MARK:
+                more = _arguments(self._run.mark_definitions.get(name), source, size)
+                label = self._marks.get(name, _UNKNOWN)
+                yield (
+                    f'{{"ph":"i","s":"t","cat":"nvtx_mark","name":{label},'
+                    f'"pid":{self._pid},"tid":{thread},"ts":{at},"args":{more}}},\n'
+                )
             elif kind == _PROJECTION:
                 if len(self._devices) == 1:
                     track = self._devices[0], _RANGES_ON_GPU
@@ -229,7 +244,7 @@ class _Writer:
         return joined
 
     def _overlapping(
-        self, node: int, category: str, pid: int, tid: int, start: int, end: int
+        self, node: int, category: str, pid: int, tid: int, start: int, end: int, more: str = "{}"
     ) -> str:
         """A span of a range that need not nest in others of its track."""
         self._spans += 1
@@ -238,7 +253,7 @@ class _Writer:
             f'"pid":{pid},"tid":{tid}'
         )
         return (
-            f'{{"ph":"b",{same},"ts":{_us(start - self._base_ns)}}},\n'
+            f'{{"ph":"b",{same},"ts":{_us(start - self._base_ns)},"args":{more}}},\n'
             f'{{"ph":"e",{same},"ts":{_us(end - self._base_ns)}}},\n'
         )
 
@@ -276,7 +291,7 @@ def _survey(trace: TraceReader, process: int) -> tuple[int, UInt32s, list[int]]:
         least = int(mine["start"].min())
         first_ns = least if first_ns is None else min(first_ns, least)
         kinds = mine["kind"]
-        on_gpu = mine[kinds >= TraceKind.KERNEL]
+        on_gpu = mine[(kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)]
         calls.append(np.unique(mine["correlation"][kinds == TraceKind.CALL]))
         operations.append(np.unique(on_gpu["correlation"]))
         devices.update(np.unique(on_gpu["device"]).tolist())
@@ -289,6 +304,23 @@ def _us(ns: int) -> str:
     if ns < 0:
         return f"-{-ns // 1000}.{-ns % 1000:03d}"
     return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def _arguments(known: RangeDefined | MarkDefined | None, kind: int, bits: int) -> str:
+    """What a range or mark has beside its name: domain, category, payload."""
+    if kind == NO_PAYLOAD and (known is None or not (known.domain or known.category_id)):
+        return "{}"
+    more: dict[str, str | int | float] = {}
+    if known is not None:
+        if known.domain:
+            more["domain"] = known.domain
+        if known.category_id is not None:
+            more["category"] = known.category or known.category_id
+    payload = payload_of(kind, bits)
+    if payload is not None:
+        more["payload"] = payload.value
+        more["payload type"] = payload.type
+    return json.dumps(more)
 
 
 def _shape(shape: LaunchShape) -> str:

@@ -90,17 +90,17 @@ def to_markdown(table: Table) -> str:
     """A Markdown table with human units."""
     table = table.for_people()
     shown = _shown(table)
-    lines = [f"### {markdown_text(table.title)}", ""]
+    lines = [f"### {_escaped(table.title)}", ""]
     if table.note:
-        lines += [f"*{markdown_text(table.note)}*", ""]
-    names = [markdown_text(header) for header in headers(table.columns)]
+        lines += [f"*{_escaped(table.note)}*", ""]
+    names = [_escaped(header) for header in headers(table.columns)]
     lines.append("| " + " | ".join(names) + " |")
     lines.append("|" + "|".join("---" if c.show is None else "--:" for c in table.columns) + "|")
-    lines += ["| " + " | ".join(markdown_text(cell) for cell in row) + " |" for row in shown]
+    lines += ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in shown]
     return "\n".join(lines) + "\n"
 
 
-def markdown_text(text: str) -> str:
+def _escaped(text: str) -> str:
     """Text that Markdown and HTML take literally; leading spaces keep their width."""
     plain = text.lstrip(" ")
     indent = "&nbsp;" * (len(text) - len(plain))

@@ -39,12 +39,12 @@ time but for small steps between sources.
 - **Limits.** A line is at most 32 MiB. Times are before the year 2100; counts, durations and sizes
   are below 2^63. Control characters in strings are replaced when they are read.
 - **Several files.** A rotated recording goes on in NAME.2.gputui, NAME.3.gputui, …; each begins
-  with the header and with the definitions (runs, processes, ranges, kernels,
+  with the header and with the definitions (runs, processes, ranges, marks, kernels,
   launch shapes) that still hold, so
   that each can be read by itself and holds what happened in its own time. Given the first, readers
   take them all as one session.
-- **Trace.** NAME.gputui-trace beside it, where there is one, holds every range, call and GPU
-  operation as records of 64 bytes, the oldest written over when it is full;
+- **Trace.** NAME.gputui-trace beside it, where there is one, holds every range, mark, call and
+  GPU operation as records of 64 bytes, the oldest written over when it is full;
   `gputui/sources/trace/layout.py` describes it.
 
 Parts written as arrays list their fields in the order given here.

@@ -12,6 +12,7 @@ from gputui.events import (
     HostUnavailable,
     KernelDefined,
     LaunchShape,
+    MarkDefined,
     ProcessAttached,
     RangeDefined,
     RunEnded,
@@ -47,7 +48,7 @@ class Preamble:
 
     KINDS = (
         Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
-        RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined,
+        RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined, MarkDefined,
     )  # fmt: skip
     """What it may hold."""
 
@@ -84,6 +85,9 @@ class Preamble:
                 case RangeDefined():
                     run = self._run_of_process.get(event.process, -1)
                     self._of_run(run, event.range, event)
+                case MarkDefined():
+                    run = self._run_of_process.get(event.process, -1)
+                    self._of_run(run, event.mark, event)
                 case RunEnded():
                     self._ended.add(event.run)
 

@@ -2,7 +2,8 @@
 what they add up.
 
 A part of an event is added to the part that is alike in all but what adds up: distributions,
-amounts, and the first and last moment of something. So a new kind of part needs no word here.
+amounts, the first and last moment of something, and the newest payload. So a new kind of part
+needs no word here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gputui.events import (
     CaptureSum,
     Distribution,
     OpenRange,
+    Payload,
     ProcessDetached,
     RangeDefined,
     RunEnded,
@@ -58,10 +60,12 @@ class _Parts:
         ]
         self._amounts = [name for name, of in types.items() if of == Amount]
         self._extremes = [name for name in types if name in _EXTREMES]
-        added = {*self._distributions, *self._amounts, *self._extremes}
+        self._newest = [name for name, of in types.items() if of == Payload | None]
+        added = {*self._distributions, *self._amounts, *self._extremes, *self._newest}
         self._key = attrgetter(*(name for name in types if name not in added))
         self._optional = {name for name, of in types.items() if of == Distribution | None}
         self._sums: dict[Any, tuple[msgspec.Struct, list[Accumulator], list[int]]] = {}
+        self._found: dict[Any, dict[str, Any]] = {}
 
     def add(self, part: msgspec.Struct) -> None:
         key = self._key(part)
@@ -76,18 +80,22 @@ class _Parts:
                 amounts[place] += getattr(part, name)
             for place, name in enumerate(self._extremes, len(self._amounts)):
                 amounts[place] = _EXTREMES[name](amounts[place], getattr(part, name))
+        for name in self._newest:
+            if (newest := getattr(part, name)) is not None:
+                self._found.setdefault(key, {})[name] = newest
         for accumulator, name in zip(known[1], self._distributions, strict=True):
             distribution = getattr(part, name)
             if distribution is not None:
                 accumulator.add(distribution)
 
     def freeze(self) -> tuple[msgspec.Struct, ...]:
-        return tuple(self._frozen(*entry) for entry in self._sums.values())
+        return tuple(self._frozen(key, *entry) for key, entry in self._sums.items())
 
     def _frozen(
-        self, part: msgspec.Struct, times: list[Accumulator], amounts: list[int]
+        self, key: Any, part: msgspec.Struct, times: list[Accumulator], amounts: list[int]
     ) -> msgspec.Struct:
         changes: dict[str, Any] = dict(zip((*self._amounts, *self._extremes), amounts, strict=True))
+        changes |= self._found.get(key, {})
         for name, accumulator in zip(self._distributions, times, strict=True):
             is_absent = name in self._optional and not accumulator.count
             changes[name] = None if is_absent else accumulator.freeze()

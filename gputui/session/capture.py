@@ -17,6 +17,7 @@ from gputui.events import (
     LaunchDelta,
     LaunchShape,
     Mark,
+    MarkDefined,
     MarkDelta,
     MemoryOperationDelta,
     RangeDefined,
@@ -26,7 +27,7 @@ from gputui.events import (
 )
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.session.run import Device, LaunchTimes, Marks, Range, Run, TimeAndSize
-from gputui.visible_devices import read_visible_devices
+from gputui.visible_devices import visible_gpus
 
 if TYPE_CHECKING:
     from gputui.session.session import Session
@@ -86,6 +87,12 @@ def kernel_defined(session: Session, event: KernelDefined) -> None:
 def launch_shape(session: Session, event: LaunchShape) -> None:
     """A launch shape was seen for the first time."""
     session.launch_shapes[event.shape] = event
+
+
+def mark_defined(session: Session, event: MarkDefined) -> None:
+    """What marks of a name are."""
+    if run := session.run_of_process(event.process, event.time_ns):
+        run.mark_definitions[event.mark] = event
 
 
 def mark(session: Session, event: Mark) -> None:
@@ -155,22 +162,14 @@ def _gpu_of(session: Session, run: Run, number: int, device: int) -> int:
     key = visible, device
     if key not in session.gpus_of_numbers:
         uuids = {index: gpu.facts.uuid for index, gpu in session.gpus.items()}
-        gpus = read_visible_devices(visible, uuids, lambda name: _holder(session, name)).gpus
+        parts = {
+            part.uuid: index
+            for index, gpu in session.gpus.items()
+            for part in gpu.facts.mig_instances
+        }
+        gpus = visible_gpus(visible, uuids, parts)
         session.gpus_of_numbers[key] = gpus[device] if device < len(gpus) else device
     return session.gpus_of_numbers[key]
-
-
-def _holder(session: Session, instance: str) -> int | None:
-    """The GPU that a MIG instance is a part of, by its UUID or "MIG-GPU-<UUID>/<GI>/<CI>"."""
-    name = instance.lower()
-    matching = [
-        index
-        for index, gpu in session.gpus.items()
-        for part in gpu.facts.mig_instances
-        if part.uuid.lower().startswith(name)
-        or name == f"mig-{gpu.facts.uuid}/{part.gpu_instance_id}/{part.compute_instance_id}".lower()
-    ]
-    return matching[0] if len(matching) == 1 else None
 
 
 def _knows_range(session: Session, run: Run, number: int) -> bool:
@@ -195,6 +194,7 @@ def _range_delta(session: Session, run: Run, delta: RangeDelta) -> None:
     node.gpu_operations += delta.gpu_operations
     node.levels += delta.levels
     node.children_with_work += delta.children
+    node.payload = delta.payload or node.payload
 
 
 def _kernel_delta(
@@ -255,11 +255,12 @@ def _mark_delta(run: Run, process: int, delta: MarkDelta) -> None:
     key = process, delta.domain, delta.name
     known = run.mark_counts.get(key)
     if known is None:
-        run.mark_counts[key] = Marks(delta.marks, delta.first_ns, delta.last_ns)
+        run.mark_counts[key] = Marks(delta.marks, delta.first_ns, delta.last_ns, delta.payload)
     else:
         known.count += delta.marks
         known.first_ns = min(known.first_ns, delta.first_ns)
         known.last_ns = max(known.last_ns, delta.last_ns)
+        known.payload = delta.payload or known.payload
 
 
 def _sum(sums: dict[_Key, Accumulator], key: _Key) -> Accumulator:

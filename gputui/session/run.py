@@ -10,6 +10,8 @@ import msgspec
 from gputui.distributions import Accumulator
 from gputui.events import (
     Mark,
+    MarkDefined,
+    Payload,
     ProcessAttached,
     ProcessDetached,
     RangeDefined,
@@ -54,6 +56,8 @@ class Range(msgspec.Struct):
     levels: int = 0
     children_with_work: int = 0
     """As in RangeDelta, where the last is `children`: sums over projected instances."""
+    payload: Payload | None = None
+    """Of the newest instance that had one."""
     open_since_ns: int | None = None
 
 
@@ -74,11 +78,12 @@ class TimeAndSize(msgspec.Struct):
 
 
 class Marks(msgspec.Struct):
-    """Marks of one process, domain and name."""
+    """Marks of one process, domain and name. `payload` is the newest."""
 
     count: int
     first_ns: int
     last_ns: int
+    payload: Payload | None = None
 
 
 class Device(msgspec.Struct):
@@ -146,6 +151,8 @@ class Run(msgspec.Struct):
     """The newest; `mark_counts` counts all."""
     mark_counts: dict[tuple[int, str, str], Marks] = msgspec.field(default_factory=dict)
     """By process, domain and name."""
+    mark_definitions: dict[int, MarkDefined] = msgspec.field(default_factory=dict)
+    """By number; older recordings have none."""
     phase_starts: list[tuple[int, str]] = msgspec.field(default_factory=list)
     """(when, name) of outermost ranges that were open when a delta came, in order of time."""
     updated_ns: int = 0

@@ -105,6 +105,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.ThreadNamed: capture.thread_named,
     events.ProcessDetached: runs.process_detached,
     events.RangeDefined: capture.range_defined,
+    events.MarkDefined: capture.mark_defined,
     events.KernelDefined: capture.kernel_defined,
     events.LaunchShape: capture.launch_shape,
     events.CaptureDelta: capture.delta,

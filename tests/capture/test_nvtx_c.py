@@ -105,15 +105,17 @@ def test_colours_payloads_and_categories(nvtx_program, tmp_path):
         (PayloadType.UINT64, 1 << 63),
         (PayloadType.INT64, 2**64 - 5),
         (PayloadType.DOUBLE, as_double[0]),
-        (PayloadType.UINT64, 7),
-        (PayloadType.INT64, 2**64 - 7),
-        (PayloadType.DOUBLE, as_double[1]),
+        (PayloadType.UINT32, 7),
+        (PayloadType.INT32, 2**64 - 7),
+        (PayloadType.FLOAT, as_double[1]),
+        (PayloadType.BYTES, 5),
     ]
     colored = (records["sub"] & FLAG_COLORED) != 0
-    assert colored.tolist() == [True, True, True, True, True, False, False]
+    assert colored.tolist() == [True, True, True, True, True, False, False, False]
     assert set(records["c"][colored].tolist()) == {0x00FF7F}
     categories = [trace.name(record["b"]) for record in records]
-    assert categories == ["loading", "wïde", "loading", "loading", "", "", ""]
+    assert categories == ["loading", "wïde", "loading", "loading", "", "", "", ""]
+    assert records["e"].tolist() == [5, 5, 5, 5, 6, 6, 6, 6]
 
 
 def test_start_end_ranges_over_threads_and_thread_names(nvtx_program, tmp_path):

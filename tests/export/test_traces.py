@@ -16,7 +16,7 @@ from gputui.analysis.phases import phase_rows
 from gputui.analysis.shapes import shape_rows
 from gputui.analysis.tables import api_rows, kernel_rows, memory_size_rows, memory_time_rows
 from gputui.cli import run as gputui
-from gputui.events import GpuSample, HostSample, MachineSample
+from gputui.events import GpuSample, HostSample, MachineSample, Mark
 from gputui.export.chrome import write_chrome
 from gputui.export.errors import ExportError
 from gputui.export.traces import open_traced, write_trace
@@ -24,7 +24,7 @@ from gputui.journal import JournalError, JournalReader, JournalWriter
 from gputui.session import Session
 from gputui.sources.nsys import NsysReport
 from gputui.sources.trace import TRACE, TraceKind, TraceReader, TraceWriter, trace_path
-from gputui.sources.trace.layout import RECORDS_AT
+from gputui.sources.trace.layout import HEAD, RECORDS_AT
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 from tests.sources.nsys_for_tests import PID, REAL, TASK, Export
 
@@ -328,6 +328,26 @@ def test_rows_of_the_real_report_come_back(tmp_path: Path) -> None:
                 rows.append(connection.execute(query).fetchall())
         assert rows[0] == rows[1]
         assert rows[0]
+
+
+def test_a_trace_of_before_gives_the_marks_that_the_recording_kept(tmp_path: Path) -> None:
+    path = traced_ranks(tmp_path)
+    newest = tmp_path / "y.gputui"
+    writer = JournalWriter(newest)
+    marks = [Mark(time_ns=at(2 + number), process=1, thread=101, name="epoch") for number in (1, 2)]
+    writer.write([*JournalReader.open(path), *marks])
+    writer.close()
+    with trace_path(path).open("r+b") as file:
+        file.seek(HEAD.fields["version"][1])
+        file.write((1).to_bytes(4, "little"))
+    trace_path(path).rename(trace_path(newest))
+    exported(newest, "nsys", tmp_path / "t.sqlite")
+    with sqlite3.connect(tmp_path / "t.sqlite") as connection:
+        rows = connection.execute(
+            "SELECT n.start, s.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId "
+            "WHERE eventType = 34"
+        ).fetchall()
+    assert rows == [(3 * 10**9, "epoch"), (4 * 10**9, "epoch")]
 
 
 def test_a_recording_without_a_trace_is_told_how_to_get_one(

@@ -17,7 +17,7 @@ COLUMNS = {
     "ThreadNames": "nameId globalTid",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs",
     "NVTX_EVENTS": "start end eventType category color text textId globalTid domainId "
-    "endGlobalTid",
+    "endGlobalTid int64Value uint64Value doubleValue int32Value uint32Value floatValue",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId "
     "returnValue",
     "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId contextId streamId correlationId globalPid "

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import tracemalloc
 
+import msgspec
 import numpy as np
 import pytest
 from capture_program import MAIN, START_NS, Program, Traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.analysis.phases import phase_rows
 from gputui.analysis.report import TABLES
 from gputui.analysis.shapes import shape_rows
-from gputui.capture.layout import SLOT, RecordKind
-from gputui.events import CaptureDelta, Mark, StepTimeline
+from gputui.capture.layout import FLAG_PAYLOAD, SLOT, RecordKind
+from gputui.capture.payloads import NAMES as PAYLOAD_NAMES
+from gputui.events import AnyEvent, CaptureDelta, Mark, StepTimeline
 from gputui.naming import is_library_domain
 from gputui.sources.capture.lanes import MAX_LANES, OWN_BRANCHES
 from gputui.sources.capture.marks import MAX_NAMES, OTHER_MARKS
@@ -588,6 +591,39 @@ def test_marks_of_too_many_names_are_counted_together(program):
     counts = {name: found.count for (_, _, name), found in run.mark_counts.items()}
     assert len(counts) == MAX_NAMES + 1
     assert (counts[names[0]], counts[names[1]], counts[OTHER_MARKS]) == (2, 1, 2)
+
+
+def test_ranges_and_marks_without_a_name_are_not_those_whose_name_was_lost(program):
+    lost = program.slot(RecordKind.MARK, start=2, name=4000)
+    nameless = program.slot(RecordKind.MARK, start=3)
+    push = program.push(4, "x")
+    push["name"] = 0
+    run = Traced(program).finish(lost, nameless, push, program.pop(5))
+    assert [mark.name for mark in run.marks] == ["(name lost)", "(no name)"]
+    assert [row.path for row in phase_rows(run)] == ["(no name)"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 2**64 - 1)), max_size=8))
+def test_any_payload_of_a_ring_is_kept_or_left_out(payloads):
+    program = Program()
+    records = []
+    for time, (kind, bits) in enumerate(payloads):
+        record = program.slot(RecordKind.MARK, name=program.id("m"), sub=FLAG_PAYLOAD,
+                              source_kind=kind)  # fmt: skip
+        record["end"] = bits
+        push = program.push(2 * time, "r")
+        push["sub"], push["source_kind"], push["end"] = FLAG_PAYLOAD, kind, bits
+        records += [record, push, program.pop(2 * time + 1)]
+    traced = Traced(program)
+    run = traced.finish(*records)
+    known = [kind for kind, _ in payloads if kind in PAYLOAD_NAMES]
+    told = [mark.payload.type for mark in run.marks if mark.payload]
+    assert told == [PAYLOAD_NAMES[kind] for kind in known]
+    if known:
+        [node] = run.ranges.values()
+        assert node.payload == run.mark_counts[1, "", "m"].payload
+    again = msgspec.json.decode(msgspec.json.encode(traced.events), type=list[AnyEvent])
+    assert again == traced.events
 
 
 def test_numbers_are_shared_by_processes():

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.analysis.marks import mark_rows
 from gputui.analysis.phases import phase_rows
 from gputui.analysis.report import TABLES
 from gputui.analysis.tables import api_rows, kernel_rows, memory_size_rows, memory_time_rows
-from gputui.events import CaptureDelta
+from gputui.events import CaptureDelta, Payload
 from gputui.journal import JournalError, JournalWriter
 from gputui.session import Run, Session
 from gputui.sources.nsys import NsysReport
@@ -266,13 +267,21 @@ def test_domains_categories_marks_and_start_end_ranges(tmp_path: Path) -> None:
     export.add("NVTX_EVENTS", start=0, eventType=33, text="io", domainId=3, category=9, **thread)
     export.add("NVTX_EVENTS", start=10, end=90, eventType=60, text="load", domainId=3, category=9,
                **thread)  # fmt: skip
-    export.add("NVTX_EVENTS", start=20, eventType=34, text="here", domainId=0, **thread)
+    export.add("NVTX_EVENTS", start=20, eventType=34, text="here", domainId=0, category=4,
+               uint64Value=-1, **thread)  # fmt: skip
+    export.add("NVTX_EVENTS", start=21, eventType=34, domainId=0, floatValue=0.5, **thread)
     export.range("never closed", 30, None)
     _, run = fold(export.write(tmp_path / "r.sqlite"))
     load = next(node for node in run.ranges.values() if node.definition.name == "load")
     assert (load.definition.domain, load.definition.category) == ("mine", "io")
     assert (load.definition.style, load.cpu.total) == ("StartEnd", 80)
-    assert [(mark.name, mark.time_ns) for mark in run.marks] == [("here", EPOCH_NS + 20)]
+    assert [(mark.name, mark.time_ns, mark.payload) for mark in run.marks] == [
+        ("here", EPOCH_NS + 20, Payload("uint64", 2**64 - 1)),
+        ("(no name)", EPOCH_NS + 21, Payload("float", 0.5)),
+    ]
+    assert [(row.name, row.category) for row in mark_rows(run)] == [
+        ("here", "4"), ("(no name)", None),
+    ]  # fmt: skip
     assert [row.instances for row in phase_rows(run) if row.name == "never closed"] == [1]
 
 

@@ -19,7 +19,7 @@ from gputui.analysis.phases import phase_rows
 from gputui.analysis.report import TABLES
 from gputui.capture.environment import capture_environment, library_path
 from gputui.capture.layout import SLOT, RecordKind
-from gputui.events import RunStarted, ThreadNamed
+from gputui.events import MarkDefined, RunStarted, ThreadNamed
 from gputui.export.chrome import write_chrome
 from gputui.export.tables import to_csv
 from gputui.journal.rotation import Preamble
@@ -98,6 +98,20 @@ def test_a_rotated_file_begins_with_the_names():
         + traced.events
     )
     assert [e.name for e in preamble.events() if isinstance(e, ThreadNamed)] == ["data loader"]
+
+
+def test_a_rotated_file_begins_with_what_marks_are():
+    traced = Traced(program := Program())
+    traced.finish(program.slot(RecordKind.MARK, start=5, name=program.id("loaded")))
+    preamble = Preamble()
+    preamble.see(
+        [RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=1)]
+        + [process.attached for process in traced.run.processes.values()]
+        + traced.events
+    )
+    assert [(e.mark, e.name) for e in preamble.events() if isinstance(e, MarkDefined)] == [
+        (1, "loaded")
+    ]
 
 
 def test_a_report_of_nsys_names_threads(tmp_path: Path):

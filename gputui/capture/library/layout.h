@@ -32,7 +32,16 @@ enum {
 };
 
 enum { FLAG_COLORED = 1, FLAG_PAYLOAD = 2 };
-enum { PAYLOAD_UINT64 = 1, PAYLOAD_INT64 = 2, PAYLOAD_DOUBLE = 3 };
+/* NVTX's numbers, and one of our own. */
+enum {
+    PAYLOAD_UINT64 = 1,
+    PAYLOAD_INT64 = 2,
+    PAYLOAD_DOUBLE = 3,
+    PAYLOAD_UINT32 = 4,
+    PAYLOAD_INT32 = 5,
+    PAYLOAD_FLOAT = 6,
+    PAYLOAD_BYTES = 7,
+};
 enum { CUDA_NONE = 0, CUDA_TRACING = 1, CUDA_OFF = 2, CUDA_FAILED = 3, CUDA_STARTING = 4 };
 
 typedef struct {

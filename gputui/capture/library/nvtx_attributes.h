@@ -29,33 +29,56 @@ _Static_assert(sizeof(Attributes) == 48, "nvtxEventAttributes_t, version 2 and 3
 
 enum { NVTX_COLOR_ARGB = 1 };
 enum { MESSAGE_ASCII = 1, MESSAGE_UNICODE = 2, MESSAGE_REGISTERED = 3 };
-enum { NVTX_UINT64 = 1, NVTX_INT64, NVTX_DOUBLE, NVTX_UINT32, NVTX_INT32, NVTX_FLOAT };
+
+/* A payload of the program's own making: `payload` of the attributes is the address of as many of
+ * these as `reserved` says. */
+enum { NVTX_EXTENDED = (int32_t)0xDFBD0009, DATA_MAX = 1024 };
+typedef struct {
+    uint64_t schema;
+    size_t size;
+    const void *data;
+} PayloadData;
+
+static inline void set_payload(Slot *record, uint8_t type, uint64_t bits)
+{
+    record->sub |= FLAG_PAYLOAD;
+    record->source_kind = type;
+    record->end = bits;
+}
+
+/* Of data of the program's own making its size is kept; text that ends in a NUL has none. */
+static void measure_payload(Slot *record, const PayloadData *data, uint64_t count)
+{
+    uint64_t bytes = 0;
+    if (data == NULL || count == 0)
+        return;
+    for (uint64_t at = 0; at < count && at < DATA_MAX; at++)
+        if (data[at].data != NULL && data[at].size != SIZE_MAX)
+            bytes += data[at].size;
+    set_payload(record, PAYLOAD_BYTES, bytes);
+}
 
 static void read_payload(Slot *record, const Attributes *attributes)
 {
-    double wide;
     uint64_t bits = attributes->payload.u64;
+    double wide;
     switch (attributes->payload_type) {
-    case NVTX_UINT64: record->source_kind = PAYLOAD_UINT64; break;
-    case NVTX_INT64: record->source_kind = PAYLOAD_INT64; break;
-    case NVTX_DOUBLE: record->source_kind = PAYLOAD_DOUBLE; break;
-    case NVTX_UINT32:
-        record->source_kind = PAYLOAD_UINT64;
-        bits = attributes->payload.u32;
-        break;
-    case NVTX_INT32:
-        record->source_kind = PAYLOAD_INT64;
-        bits = (uint64_t)(int64_t)attributes->payload.i32;
-        break;
-    case NVTX_FLOAT:
-        record->source_kind = PAYLOAD_DOUBLE;
+    case PAYLOAD_UINT64:
+    case PAYLOAD_INT64:
+    case PAYLOAD_DOUBLE: break;
+    case PAYLOAD_UINT32: bits = attributes->payload.u32; break;
+    case PAYLOAD_INT32: bits = (uint64_t)(int64_t)attributes->payload.i32; break;
+    case PAYLOAD_FLOAT:
         wide = attributes->payload.f32;
         memcpy(&bits, &wide, sizeof bits);
         break;
-    default: return; /* structured payloads are not carried */
+    case NVTX_EXTENDED:
+        measure_payload(record, (const PayloadData *)(uintptr_t)bits,
+                        (uint32_t)attributes->reserved);
+        return;
+    default: return;
     }
-    record->sub |= FLAG_PAYLOAD;
-    record->end = bits;
+    set_payload(record, (uint8_t)attributes->payload_type, bits);
 }
 
 /* Only what `size` says is there is read. */
@@ -72,8 +95,10 @@ static inline void read_attributes(Slot *record, uint32_t domain, const Attribut
     }
     if (HAS(attributes, payload) && attributes->payload_type != 0)
         read_payload(record, attributes);
-    if (HAS(attributes, category) && attributes->category != 0)
+    if (HAS(attributes, category) && attributes->category != 0) {
+        record->e = attributes->category;
         record->b = category_id(domain, attributes->category);
+    }
     if (!HAS(attributes, message) || attributes->message == NULL)
         return;
     if (LIKELY(attributes->message_type == MESSAGE_REGISTERED))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from gputui.sources.capture.arrays import LATEST_NS, Bools, Int64s, join
+from gputui.capture.payloads import NO_PAYLOAD, payload_types
+from gputui.sources.capture.arrays import LATEST_NS, Bools, Int64s, Slots, join
 from gputui.sources.capture.nesting import UNDECIDED, Nesting
 
 NO_INSTANCE = -1
@@ -39,7 +41,7 @@ class Finalised:
     each, as far as Nesting does not; `busy_children` the ranges directly inside it, of any
     stack, that launched something. `start_end` tells style; `elsewhere` that another thread ended
     the range (`end_threads`, 0 elsewhere), which then has no GPU work, as in nsys; `unended` that
-    the program left it open.
+    the program left it open. `payloads` count where `payload_types` are not 0.
     """
 
     ids: Int64s
@@ -55,6 +57,8 @@ class Finalised:
     elsewhere: Bools
     unended: Bools
     end_threads: Int64s
+    payloads: npt.NDArray[np.uint64]
+    payload_types: npt.NDArray[np.uint8]
 
 
 class Instances:
@@ -95,6 +99,8 @@ class Instances:
         self.elsewhere = np.empty(0, np.bool_)
         self.unended = np.empty(0, np.bool_)
         self.end_thread = np.empty(0, np.int64)
+        self.payload = np.empty(0, np.uint64)
+        self.payload_type = np.empty(0, np.uint8)
 
     @staticmethod
     def rows(ids: Int64s) -> Int64s:
@@ -124,11 +130,20 @@ class Instances:
         self.elsewhere[rows] = False
         self.unended[rows] = False
         self.end_thread[rows] = 0
+        self.payload_type[rows] = NO_PAYLOAD
         self.lost[rows] = False
         self.operations[rows] = 0
         self.busy_children[rows] = 0
         self.touched[rows] = self.flushes
         return (self.generation[rows] << _SLOT_BITS) | rows
+
+    def set_payloads(self, ids: Int64s, records: Slots) -> None:
+        """Keep the payloads of those whose record, beside each, has one."""
+        types = payload_types(records)
+        has = np.flatnonzero(types)
+        rows = self.rows(ids[has])
+        self.payload_type[rows] = types[has]
+        self.payload[rows] = records["end"][has]
 
     def set_parents(self, ids: Int64s, parents: Int64s) -> None:
         """Say in which instance each new one was opened (NO_INSTANCE for the outermost)."""
@@ -274,6 +289,8 @@ class Instances:
             elsewhere=self.elsewhere[rows],
             unended=self.unended[rows],
             end_threads=np.where(self.elsewhere[rows], self.end_thread[rows], 0),
+            payloads=self.payload[rows],
+            payload_types=self.payload_type[rows],
         )
 
     def _grow(self, least: int) -> None:
@@ -282,6 +299,7 @@ class Instances:
             "generation", "node", "level", "parent", "root", "start_ns", "end_ns",
             "first_ns", "last_ns", "awaited", "children", "operations", "busy_children",
             "touched", "closed_ns", "lost", "start_end", "elsewhere", "unended", "end_thread",
+            "payload", "payload_type",
         ):  # fmt: skip
             old = getattr(self, name)
             new = np.zeros(size, old.dtype)

@@ -6,9 +6,12 @@ from collections import deque
 
 import numpy as np
 
-from gputui.events import Mark, MarkDelta
+from gputui.capture.payloads import NO_PAYLOAD, payload_of, payload_types
+from gputui.events import Mark, MarkDefined, MarkDelta, Payload
 from gputui.sources.capture.arrays import Slots, times_ns
-from gputui.sources.capture.strings import Strings
+from gputui.sources.capture.numbering import Numbering
+from gputui.sources.capture.strings import Attributes, Strings
+from gputui.sources.trace import TraceSink
 
 MARKS_KEPT = 1000
 """Marks a tick; of more the newest stay."""
@@ -18,16 +21,25 @@ MAX_NAMES = 10_000
 
 OTHER_MARKS = "(other marks)"
 
+_Key = tuple[str, str]
+"""Domain and name."""
+
 
 class Marks:
-    """Counts marks by domain and name. `newest` are those to be told one by one, to be cleared."""
+    """Counts marks by domain and name. `newest` are those to be told one by one, to be cleared, and
+    `defined` are names not yet told; with `trace` every mark goes there."""
 
-    def __init__(self, process: int, strings: Strings) -> None:
+    def __init__(
+        self, process: int, strings: Strings, numbering: Numbering, trace: TraceSink | None
+    ) -> None:
         self.newest: deque[Mark] = deque(maxlen=MARKS_KEPT)
+        self.defined: list[MarkDefined] = []
         self._process = process
         self._strings = strings
-        self._names: set[tuple[str, str]] = set()
-        self._new: dict[tuple[str, str], MarkDelta] = {}
+        self._numbering = numbering
+        self._trace = trace
+        self._numbers: dict[_Key, int] = {}
+        self._new: dict[_Key, MarkDelta] = {}
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Take in MARK records, none of which is later than `now_ns`."""
@@ -40,12 +52,22 @@ class Marks:
         firsts = np.minimum.reduceat(moments[order], starts)
         lasts = np.maximum.reduceat(moments[order], starts)
         counts = np.diff(starts, append=len(records))
-        for first, count, first_ns, last_ns in zip(
-            order[starts].tolist(), counts.tolist(), firsts.tolist(), lasts.tolist(), strict=True
+        types = payload_types(records)
+        numbers = np.zeros(len(records), np.int64)
+        for start, count, first_ns, last_ns in zip(
+            starts.tolist(), counts.tolist(), firsts.tolist(), lasts.tolist(), strict=True
         ):
-            self._add(self._label(records[first]), count, first_ns, last_ns)
-        for record, time_ns in zip(
-            records[-MARKS_KEPT:], moments[-MARKS_KEPT:].tolist(), strict=True
+            these = order[start : start + count]
+            key = self._key(records[these[0]], now_ns)
+            numbers[these] = self._numbers[key]
+            told = these[types[these] != NO_PAYLOAD][-1:]
+            payload = [payload_of(int(types[at]), int(records["end"][at])) for at in told]
+            self._add(key, count, first_ns, last_ns, payload[0] if payload else None)
+        if self._trace is not None:
+            self._trace.marks(records, moments, numbers)
+        kept = slice(-MARKS_KEPT, None)
+        for record, time_ns, kind in zip(
+            records[kept], moments[kept].tolist(), types[kept].tolist(), strict=True
         ):
             domain, name = self._label(record)
             self.newest.append(
@@ -55,6 +77,7 @@ class Marks:
                     thread=int(record["thread"]),
                     domain=domain,
                     name=name,
+                    payload=payload_of(kind, int(record["end"])),
                 )
             )
 
@@ -63,18 +86,37 @@ class Marks:
         new, self._new = self._new, {}
         return tuple(new.values())
 
-    def _label(self, record: np.void) -> tuple[str, str]:
-        name, _, _ = self._strings.range_attributes(record)
-        return self._strings.domain(int(record["a"])), name
+    def _label(self, record: np.void) -> _Key:
+        return self._strings.domain(int(record["a"])), self._strings.label(int(record["name"]))
 
-    def _add(self, key: tuple[str, str], count: int, first_ns: int, last_ns: int) -> None:
-        if key not in self._names:
-            if len(self._names) < MAX_NAMES:
-                self._names.add(key)
-            else:
-                key = "", OTHER_MARKS
+    def _key(self, record: np.void, now_ns: int) -> _Key:
+        """What a mark is counted under, which is defined then."""
+        told = self._strings.range_attributes(record)
+        key = self._strings.domain(int(record["a"])), told.name
+        if key not in self._numbers and len(self._numbers) >= MAX_NAMES:
+            key, told = ("", OTHER_MARKS), Attributes(OTHER_MARKS)
+        if key not in self._numbers:
+            self._numbers[key] = number = self._numbering.mark()
+            self.defined.append(
+                MarkDefined(
+                    time_ns=now_ns,
+                    mark=number,
+                    process=self._process,
+                    domain=key[0],
+                    name=key[1],
+                    color=told.color,
+                    category=told.category,
+                    category_id=told.category_id,
+                )
+            )
+        return key
+
+    def _add(
+        self, key: _Key, count: int, first_ns: int, last_ns: int, payload: Payload | None
+    ) -> None:
         known = self._new.get(key)
         if known is not None:
             count += known.marks
             first_ns, last_ns = min(first_ns, known.first_ns), max(last_ns, known.last_ns)
-        self._new[key] = MarkDelta(*key, count, first_ns, last_ns)
+            payload = payload or known.payload
+        self._new[key] = MarkDelta(*key, count, first_ns, last_ns, payload)

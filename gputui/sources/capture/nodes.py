@@ -11,6 +11,7 @@ from gputui.events import RangeDefined
 from gputui.sources.capture.arrays import Int64s, KeyTable
 from gputui.sources.capture.names import NOT_A_STEP, step_rank
 from gputui.sources.capture.numbering import Numbering
+from gputui.sources.capture.strings import Attributes
 from gputui.sources.capture.timeline import NO_NODE
 
 MAX_NODES = 20_000
@@ -19,8 +20,8 @@ MAX_NODES = 20_000
 TOO_MANY = "(too many ranges)"
 
 Style = Literal["PushPop", "StartEnd"]
-Describe = Callable[[int], tuple[str, int | None, str | None]]
-"""Index of a record → name, colour, category."""
+Describe = Callable[[int], Attributes]
+"""Index of a record → what it says of its range."""
 
 
 class Nodes:
@@ -67,18 +68,16 @@ class Nodes:
         """
 
         def define(key: int, first: int) -> int:
-            name, color, category = describe(int(indices[first]))
+            told = describe(int(indices[first]))
             parent = key >> 32
-            known = self._by_name.get((parent, name))
+            known = self._by_name.get((parent, told.name))
             if known is not None:
                 return known
             if self._count > MAX_NODES or parent == self._too_many:
                 return self._overflow(now_ns)
             thread, domain = place(int(indices[first]))
-            node = self._add(
-                max(parent, NO_NODE), thread, domain, name, style, color, category, now_ns
-            )
-            self._by_name[parent, name] = node
+            node = self._add(max(parent, NO_NODE), thread, domain, told, style, now_ns)
+            self._by_name[parent, told.name] = node
             return node
 
         keys = (parents << 32) | names
@@ -87,7 +86,7 @@ class Nodes:
     def _overflow(self, now_ns: int) -> int:
         if self._too_many is None:
             self._too_many = self._add(
-                NO_NODE, self._pid, "", TOO_MANY, "PushPop", None, None, now_ns
+                NO_NODE, self._pid, "", Attributes(TOO_MANY), "PushPop", now_ns
             )
         return self._too_many
 
@@ -96,10 +95,8 @@ class Nodes:
         parent: int,
         thread: int,
         domain: str,
-        name: str,
+        told: Attributes,
         style: Style,
-        color: int | None,
-        category: str | None,
         now_ns: int,
     ) -> int:
         node = self._count
@@ -114,7 +111,7 @@ class Nodes:
         self.level[node] = self.level[parent] + 1
         # Start/End ranges overlap: one that is called a step is none that others are inside of.
         is_stacked = style == "PushPop"
-        self.step_rank[node] = step_rank(name, self._step) if is_stacked else NOT_A_STEP
+        self.step_rank[node] = step_rank(told.name, self._step) if is_stacked else NOT_A_STEP
         self.likeliest_step = min(self.likeliest_step, int(self.step_rank[node]))
         self.defined.append(
             RangeDefined(
@@ -124,10 +121,11 @@ class Nodes:
                 thread=thread,
                 parent=int(self.number[parent]),
                 domain=domain,
-                name=name,
+                name=told.name,
                 style=style,
-                color=color,
-                category=category,
+                color=told.color,
+                category=told.category,
+                category_id=told.category_id,
             )
         )
         return node

@@ -1,4 +1,5 @@
-"""Numbers of processes, ranges, kernels, launch shapes: one set a session, for all its runs."""
+"""Numbers of processes, ranges, marks, kernels and launch shapes: one set a session, for all its
+runs."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ class Numbering:
         self._lock = threading.Lock()
         self._processes = 0
         self._ranges = 0
+        self._marks = 0
         self._kernels: dict[str, int] = {}
         self._shapes: dict[tuple[int, Geometry], int] = {}
 
@@ -37,6 +39,12 @@ class Numbering:
         with self._lock:
             self._ranges += 1
             return self._ranges
+
+    def mark(self) -> int:
+        """A number that no name of marks had."""
+        with self._lock:
+            self._marks += 1
+            return self._marks
 
     def kernel(self, mangled: str) -> tuple[int, str, bool]:
         """The number of a kernel name, the name it is kept under, and whether that is new."""

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from gputui.capture.layout import SLOT, RecordKind
+from gputui.capture.payloads import payload_of
 from gputui.events import (
     AnyEvent,
     CaptureDelta,
     Distribution,
     LaunchDelta,
     OpenRange,
+    Payload,
     RangeDelta,
 )
 from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, join, pick, times_ns
@@ -104,7 +106,7 @@ class TracedProcess:
         self._threads = Threads(number, self._strings, thread_name)
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
-        self._marks = Marks(number, self._strings)
+        self._marks = Marks(number, self._strings, numbering, self._trace)
         self._records = 0
         self._unattributed = 0
         self._refused = 0
@@ -229,6 +231,7 @@ class TracedProcess:
             self._nodes.defined,
             self._operations.defined,
             self._operations.shapes.defined,
+            self._marks.defined,
             self._marks.newest,
         ):
             events += found
@@ -257,6 +260,8 @@ class TracedProcess:
             finalised.ends_ns,
             finalised.end_threads,
             finalised.unended,
+            finalised.payloads,
+            finalised.payload_types,
         )
         ran = finalised.last_ns >= finalised.first_ns
         trace.projections(finalised.nodes[ran], finalised.first_ns[ran], finalised.last_ns[ran])
@@ -285,6 +290,8 @@ class TracedProcess:
             self._nodes, launched, self._operations.take_beside()
         )
         nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns | inside[2]).tolist()}
+        payloads = _newest_payloads(finalised)
+        nodes |= payloads.keys()
         return tuple(
             RangeDelta(
                 range=int(self._nodes.number[node]),
@@ -296,6 +303,7 @@ class TracedProcess:
                 gpu_operations=int(inside[1][node]),
                 levels=int(inside[2][node]),
                 children=int(inside[3][node]),
+                payload=payloads.get(node),
             )
             for node in sorted(nodes)
         )
@@ -316,6 +324,20 @@ class TracedProcess:
 
 def _by_node(nodes: Int64s, values: Int64s) -> dict[int, Distribution]:
     return dict(grouped(nodes, values))
+
+
+def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
+    """By node, that of the instance that began last."""
+    has = np.flatnonzero(finalised.payload_types)
+    has = has[np.lexsort((finalised.starts_ns[has], finalised.nodes[has]))]
+    nodes = finalised.nodes[has]
+    last = has[np.flatnonzero(np.append(nodes[1:] != nodes[:-1], True))] if len(has) else has
+    return {
+        int(finalised.nodes[at]): payload_of(
+            int(finalised.payload_types[at]), int(finalised.payloads[at])
+        )
+        for at in last
+    }
 
 
 def _says_something(delta: CaptureDelta) -> bool:

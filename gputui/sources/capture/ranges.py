@@ -25,7 +25,7 @@ from gputui.sources.capture.instances import NO_INSTANCE, Instances
 from gputui.sources.capture.lanes import NO_LANE, Lane, Lanes
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.startend import StartEndRanges
-from gputui.sources.capture.strings import Strings
+from gputui.sources.capture.strings import Attributes, Strings
 from gputui.sources.capture.timeline import NO_NODE
 from gputui.sources.capture.transitions import MAX_LEVEL, Transitions
 
@@ -95,6 +95,8 @@ class Ranges:
 
         pushes = np.flatnonzero(moves.is_push & tracked)
         new = self._instances.open(moves.times_ns[pushes], moves.level[pushes])
+        seen = ~moves.lost[pushes]
+        self._instances.set_payloads(new[seen], pick(records, moves.source[pushes][seen]))
         keys, holders = self._pushes(lanes, moves, pushes, new)
         # A push looks for its parent a level up, a pop for the push that it closes; where the
         # level is over the limit both look for the instance at the limit.
@@ -215,9 +217,9 @@ class Ranges:
             lane = lanes[int(group[index])]
             return lane.thread, lane.domain
 
-        def describe(index: int) -> tuple[str, int | None, str | None]:
+        def describe(index: int) -> Attributes:
             if lost[index]:
-                return LOST, None, None
+                return Attributes(LOST)
             return self._strings.range_attributes(records[source[index]])
 
         for value in np.unique(levels):

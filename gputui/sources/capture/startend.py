@@ -166,6 +166,7 @@ class StartEndRanges:
         rows = self._instances.rows(ids)
         self._instances.node[rows] = new["node"]
         self._instances.start_end[rows] = True
+        self._instances.set_payloads(ids, records)
         self._instances.root[rows] = ids
         self._instances.nesting.start_end(ids)
         self._recent = np.concatenate((self._recent, new))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gputui.capture.layout import FLAG_COLORED
@@ -15,9 +17,25 @@ MAX_LABEL = 256
 
 NO_STRING = 0
 
+NO_NAME = "(no name)"
+"""What stands for the empty string, and for the message of a range or mark that has none."""
+
+LOST_NAME = "(name lost)"
+"""What stands for a string that never came (the ring was full) or was one too many to keep."""
+
+
+class Attributes(NamedTuple):
+    """What a range or mark says of itself. `category_id` is the program's number of the category,
+    which need not have a name."""
+
+    name: str
+    color: int | None = None
+    category: str | None = None
+    category_id: int | None = None
+
 
 class Strings:
-    """Id → text. An id that never was defined, or came too late to be kept, reads "(unknown)"."""
+    """Id → text: NO_NAME for the empty one, LOST_NAME for what was lost."""
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
@@ -32,7 +50,7 @@ class Strings:
 
     def raw(self, number: int) -> str:
         """As the process wrote it."""
-        return self._texts.get(number, "(unknown)")
+        return self._texts.get(number, LOST_NAME if number != NO_STRING else NO_NAME)
 
     def label(self, number: int) -> str:
         """Cleaned, and cut to what a table can show."""
@@ -42,12 +60,13 @@ class Strings:
         """The name of a domain; id 0 is the default domain, whose name is empty."""
         return self.label(number) if number != NO_STRING else ""
 
-    def range_attributes(self, record: np.void) -> tuple[str, int | None, str | None]:
-        """Name, colour and category of a range or mark."""
+    def range_attributes(self, record: np.void) -> Attributes:
+        """What the record of a range or mark says."""
         colored = int(record["sub"]) & FLAG_COLORED
         category = int(record["b"])
-        return (
+        return Attributes(
             self.label(int(record["name"])),
             int(record["c"]) & 0xFFFFFF if colored else None,
             self.label(category) if category != NO_STRING else None,
+            int(record["e"]) or None,
         )

@@ -9,7 +9,7 @@ from gputui.sources.capture.arrays import Int64s
 from gputui.sources.nsys.database import Database
 
 MAX_NAMES = 400_000
-"""Different strings kept; what comes after reads "(unknown)"."""
+"""Different strings kept; what comes after is lost."""
 
 
 class Names:

@@ -6,13 +6,16 @@ ends gives the order of pushes and pops again, and counting them gives the level
 
 from __future__ import annotations
 
+import struct
 from array import array
 from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.capture.layout import FLAG_COLORED, SLOT, RecordKind
+from gputui.capture.layout import FLAG_COLORED, FLAG_PAYLOAD, SLOT, PayloadType, RecordKind
+from gputui.capture.payloads import NO_PAYLOAD
 from gputui.sources.capture.arrays import LATEST_NS, Int64s, Slots
+from gputui.sources.capture.strings import NO_STRING
 from gputui.sources.nsys.database import ABSENT, Database
 from gputui.sources.nsys.names import Names
 from gputui.text import clean
@@ -25,8 +28,14 @@ IS_EVENT = f'"eventType" IN ({MARK}, {PUSH_POP}, {START_END})'
 
 _COLUMNS = ("start", "end", "eventType", "category", "color", "text", "textId", "globalTid",
             "domainId", "endGlobalTid")  # fmt: skip
+_PAYLOADS = {
+    "int64Value": PayloadType.INT64, "uint64Value": PayloadType.UINT64,
+    "doubleValue": PayloadType.DOUBLE, "int32Value": PayloadType.INT32,
+    "uint32Value": PayloadType.UINT32, "floatValue": PayloadType.FLOAT,
+}  # fmt: skip
 _KINDS = {MARK: RecordKind.MARK, PUSH_POP: RecordKind.RANGE_PUSH, START_END: RecordKind.RANGE_START}
 _RGB = 0xFFFFFF
+_U32 = 0xFFFF_FFFF
 _TID = 0xFFFFFF
 
 
@@ -46,6 +55,10 @@ class _Rows:
     """The number of the domain's name, 0 for the default one."""
     end_task: Int64s
     """The thread that ended it: nsys names it only where it is another one."""
+    category_id: Int64s
+    payload_type: Int64s
+    payload: Int64s
+    """As in a record of the ring, with a sign."""
 
 
 class Nvtx:
@@ -85,6 +98,11 @@ class Nvtx:
         colored = opens & (rows.color[row] != ABSENT)
         records["sub"][colored] = FLAG_COLORED
         records["c"][colored] = (rows.color[row] & _RGB)[colored]
+        records["e"][opens] = np.maximum(rows.category_id[row], 0)[opens] & _U32
+        told = opens & (rows.payload_type[row] != NO_PAYLOAD)
+        records["sub"][told] |= FLAG_PAYLOAD
+        records["source_kind"][told] = rows.payload_type[row][told]
+        records["end"][told] = rows.payload[row][told].view(np.uint64)
         return records, rows.task[row]
 
 
@@ -138,15 +156,19 @@ def _levels(rows: _Rows, row: Int64s, kind: Int64s) -> Int64s:
 
 def _read(database: Database, names: Names) -> _Rows:
     domains, categories = _definitions(database, names)
-    columns = [array("q") for _ in range(9)]
+    columns = [array("q") for _ in range(12)]
     if "eventType" not in database.columns("NVTX_EVENTS"):
         return _Rows(*(np.array(column, np.int64) for column in columns))
-    for row in database.rows("NVTX_EVENTS", *_COLUMNS, where=f"WHERE {IS_EVENT}"):
-        start, end, event_type, category, color, text, text_id, task, domain, end_task = row
+    for row in database.rows("NVTX_EVENTS", *_COLUMNS, *_PAYLOADS, where=f"WHERE {IS_EVENT}"):
+        start, end, event_type, category, color, text, text_id, task, domain, end_task = row[:10]
         kind = _KINDS.get(event_type) if isinstance(event_type, int) else None
         if kind is None or not isinstance(start, int) or not isinstance(task, int):
             continue
-        name = names.of_text(text) if isinstance(text, str) else names.of_id(_int(text_id))
+        name = NO_STRING
+        if isinstance(text, str) and text:
+            name = names.of_text(text)
+        elif isinstance(text_id, int):
+            name = names.of_id(text_id)
         process = task >> 24
         domain = _int(domain)
         number = domains.get((process, domain))
@@ -163,10 +185,21 @@ def _read(database: Database, names: Names) -> _Rows:
             task,
             number,
             end_task if isinstance(end_task, int) else task,
+            _int(category),
+            *_payload(row[10:]),
         )
         for column, value in zip(columns, values, strict=True):
             column.append(value)
     return _Rows(*(np.array(column, np.int64) for column in columns))
+
+
+def _payload(values: tuple[object, ...]) -> tuple[int, int]:
+    """Type and bits of the payload, from the columns of _PAYLOADS."""
+    for kind, value in zip(_PAYLOADS.values(), values, strict=True):
+        if isinstance(value, int | float):
+            packed = struct.pack("<q" if isinstance(value, int) else "<d", value)
+            return kind, struct.unpack("<q", packed)[0]
+    return NO_PAYLOAD, 0
 
 
 def _definitions(

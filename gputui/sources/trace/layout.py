@@ -18,7 +18,10 @@ UInt32s = npt.NDArray[np.uint32]
 Slots = npt.NDArray[np.void]
 
 MAGIC = b"GPUTRACE"
-VERSION = 1
+VERSION = 2
+MARKS_SINCE = 2
+"""The first version with marks, and with payloads."""
+
 RECORD_BYTES = 64
 NAMES_AT = 4096
 NAMES_BYTES = 256 << 10
@@ -37,7 +40,8 @@ class TraceKind(enum.IntEnum):
 
     RANGE = 1
     """An instance of `range`: its time on the CPU. `thread` is set where another thread than the
-    one that began it ended it; `sub` is 1 where the program never did."""
+    one that began it ended it; `sub` is 1 where the program never did. `bytes` is the payload
+    where `source_kind` is its type (capture.layout.PayloadType); 0 is no type."""
     PROJECTION = 2
     """An instance of `range`: first start to last end of what it launched on the GPU."""
     CALL = 3
@@ -51,6 +55,8 @@ class TraceKind(enum.IntEnum):
     """`bytes` and `destination_kind`."""
     GRAPH = 7
     """A whole graph launch; `name` is the number of the kernel that stands for it."""
+    MARK = 8
+    """An instant of `thread`; `name` is the number of its definition, payloads as of a range."""
 
 
 TRACE = np.dtype(

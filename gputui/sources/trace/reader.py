@@ -11,6 +11,7 @@ from gputui.journal.errors import JournalError, reason
 from gputui.sources.trace.layout import (
     HEAD,
     MAGIC,
+    MARKS_SINCE,
     NAMES_AT,
     NAMES_BYTES,
     RECORD_BYTES,
@@ -25,7 +26,8 @@ PORTION = 1 << 16
 
 
 class TraceReader:
-    """The records of one trace. `dropped` counts those that were written over.
+    """The records of one trace. `dropped` counts those that were written over; `has_marks` tells
+    that marks are among them, as they are but in older traces.
 
     Raises JournalError, one line, when the file is no trace.
     """
@@ -43,6 +45,7 @@ class TraceReader:
             raise JournalError(f"{path} is not a gputui trace")
         if head["version"] > VERSION or head["record_bytes"] != RECORD_BYTES:
             raise JournalError(f"{path} was traced by another version of gputui; upgrade gputui")
+        self.has_marks = head["version"] >= MARKS_SINCE
         there = max(0, size - RECORDS_AT) // RECORD_BYTES
         self._there = there
         self._capacity = max(1, int(head["capacity"]))

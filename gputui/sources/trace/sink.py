@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.capture.layout import RecordKind
+from gputui.capture.payloads import payload_types
 from gputui.sources.trace.layout import TRACE, Bools, Int64s, Slots, TraceKind
 from gputui.sources.trace.writer import TraceWriter
 
@@ -38,12 +39,27 @@ class TraceSink:
         ends_ns: Int64s,
         end_threads: Int64s,
         unended: Bools,
+        payloads: npt.NDArray[np.uint64],
+        types: npt.NDArray[np.uint8],
     ) -> None:
-        """Instances that are complete. `end_threads` are 0 where the thread is the first one's."""
+        """Instances that are complete. `end_threads` are 0 where the thread is the first one's,
+        `types` of `payloads` where there is none."""
         records = self._records(nodes, starts_ns, ends_ns)
         records["kind"] = TraceKind.RANGE
         records["thread"] = end_threads
         records["sub"] = unended
+        records["bytes"] = payloads
+        records["source_kind"] = types
+        self._writer.append(records)
+
+    def marks(self, slots: Slots, times_ns: Int64s, numbers: Int64s) -> None:
+        """Marks as the ring had them, with the number of each one's definition."""
+        records = self._records(np.zeros(len(slots), np.int64), times_ns, times_ns)
+        records["kind"] = TraceKind.MARK
+        records["name"] = numbers
+        records["thread"] = slots["thread"]
+        records["source_kind"] = payload_types(slots)
+        records["bytes"] = slots["end"]
         self._writer.append(records)
 
     def projections(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:

@@ -113,12 +113,6 @@ def summary_rows(
     rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
     rows += _facts(session, run, width, state(run, lost_end=lost_end))
     rows += [*problems(run, width, remark)]
-    found = insights(session, run)
-    if found:
-        rows += [(), heading("What stands out", width)]
-        for insight in found:
-            rows += _item("• ", insight.verdict, width, "text")
-            rows += _item("  try: ", insight.advice, width, "dim")
     if run.metrics:
         rows += [(), heading("Figures the workload reports", width)]
         rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
@@ -135,7 +129,7 @@ def summary_rows(
     if marks:
         note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)
         rows += [(), heading("Marks", width, note)]
-        rows += table_rows(mark_columns(), marks[:TOP_MARKS], width)
+        rows += table_rows(mark_columns(marks[:TOP_MARKS]), marks[:TOP_MARKS], width)
     kernels = kernel_rows(session, run)
     if kernels:
         note = f"top {_TOP_KERNELS} of {len(kernels)}" if len(kernels) > _TOP_KERNELS else ""
@@ -169,6 +163,12 @@ def summary_rows(
     if traced:
         rows += [(), heading("Processes", width, "times since the run's start")]
         rows += table_rows(process_columns(), traced, width)
+    found = insights(session, run)
+    if found:
+        rows += [(), heading("What stands out", width)]
+        for insight in found:
+            rows += _item("• ", insight.verdict, width, "text")
+            rows += _item("  try: ", insight.advice, width, "dim")
     rows += [(), heading("Capture", width), *_capture(session, run, width)]
     return rows
 

@@ -97,6 +97,28 @@ static void attributes(void)
     domain_mark(domain, &a);
     a.payload_type = 0x7fff;
     mark_ex(&a);
+    struct { uint64_t schema; size_t size; const void *data; } data[3] = {
+        {1 << 24, 2, "xy"}, {1 << 24, 3, "xyz"}, {77, SIZE_MAX, "ends in a NUL"},
+    };
+    a.payload_type = (int)0xDFBD0009, a.payload.u64 = (uint64_t)(uintptr_t)data;
+    a.reserved = 3;
+    mark_ex(&a);
+}
+
+static void *named_wide(void *unused)
+{
+    thread_w((uint32_t)syscall(SYS_gettid), L"loader ö");
+    push_a("in a thread"), pop();
+    return unused;
+}
+
+static void named_threads(void)
+{
+    pthread_t thread;
+    thread_a((uint32_t)syscall(SYS_gettid), "scheduler");
+    push_a("in main"), pop();
+    pthread_create(&thread, NULL, named_wide, NULL);
+    pthread_join(thread, NULL);
 }
 
 static void *finish(void *id)
@@ -332,6 +354,7 @@ int main(int arguments, char **words)
     if (strcmp(part, "nesting") == 0) nesting();
     if (strcmp(part, "strings") == 0) strings();
     if (strcmp(part, "attributes") == 0) attributes();
+    if (strcmp(part, "named-threads") == 0) named_threads();
     if (strcmp(part, "operators") == 0) operators();
     if (strcmp(part, "start-end") == 0) start_end();
     if (strcmp(part, "threads") == 0) threads();
