@@ -567,3 +567,27 @@ def test_recording_a_program_that_loads_nothing_says_so(tmp_path: Path) -> None:
     done = gputui("--record", "-o", str(tmp_path / "x.gputui"), "--", "true")
     assert done.returncode == 0
     assert "not captured: no phases and no kernels: no process of the run loaded" in done.stderr
+
+
+def test_medians_that_are_not_exact_are_marked_in_every_format(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.gputui")
+    code = "import nvtx\nfor i in range(20_000):\n with nvtx.annotate('a'): list(range(i % 9000))"
+    done = gputui("--record", "-o", path, "--", sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    note = "medians within 1 %"
+
+    def table(form: str, name: str = "nvtx_sum") -> subprocess.CompletedProcess[str]:
+        done = gputui("summary", path, "--table", name, "--format", form)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    assert note in table("table").stdout
+    assert note in table("md").stdout
+    made = table("csv")
+    assert made.stderr == f"gputui: nvtx_sum: {note}\n"
+    (row,) = csv.DictReader(io.StringIO(made.stdout))  # nothing but nsys's columns and rows
+    assert (row["Instances"], row["Range"]) == ("20000", ":a")
+    assert json.loads(table("json").stdout)["note"] == note
+    # A table without medians has nothing to mark.
+    assert table("csv", "metrics").stderr == ""
+    assert json.loads(table("json", "metrics").stdout)["note"] is None

@@ -47,8 +47,8 @@ def summary(arguments: list[str]) -> int:
         if options.table:
             table = one_table(session, run, options.table)
             text = TABLE_FORMATS[options.format](table, columns(sys.stdout))
-            if table.unavailable and options.format == "csv":
-                say(f"{options.table}: {table.note}")  # CSV has no place for it
+            if table.note and options.format == "csv":
+                say(f"{table.name}: {table.note}")  # CSV has no place for it
         elif options.format == "table":
             text = summary_text(session, run, columns(sys.stdout))
         else:

@@ -60,13 +60,15 @@ def _for_programs(column: Column, cell: Cell) -> Cell:
 def to_json(table: Table) -> str:
     """A list of objects, a row each, keyed by column header; missing is null.
 
-    `unavailable` has the reasons why figures were not measured, by header, and under "rows" why
-    there are no rows.
+    `note` is what people read beside the title (medians that are not exact, kernels that were
+    traced part of the time), null without one. `unavailable` has the reasons why figures were not
+    measured, by header, and under "rows" why there are no rows.
     """
     headers = [column.header for column in table.columns]
     document = {
         "schema": SCHEMA_VERSION,
         "table": table.name,
+        "note": table.note or None,
         "rows": [
             dict(zip(headers, map(_for_programs, table.columns, row), strict=True))
             for row in table.rows

@@ -61,11 +61,11 @@ def tables_with_rows(session: Session, run: Run) -> list[Table]:
 
 
 def _csv(session: Session, run: Run) -> str:
-    sections = [
-        csv_line(f"# {table.name}: {table.title}") + to_csv(table)
-        for table in tables_with_rows(session, run)
-    ]
-    return "\n".join(sections)
+    def section(table: Table) -> str:
+        note = f" ({table.note})" if table.note else ""
+        return csv_line(f"# {table.name}: {table.title}{note}") + to_csv(table)
+
+    return "\n".join(map(section, tables_with_rows(session, run)))
 
 
 def _json(session: Session, run: Run) -> str:
