@@ -72,9 +72,9 @@ def count(header: str) -> Column:
     return Column(header, formats.quantity)
 
 
-def percent(header: str) -> Column:
-    """A column of shares."""
-    return Column(header, formats.percent)
+def percent(header: str, decimals: int = 1) -> Column:
+    """A column of shares; `decimals` are what programs get."""
+    return Column(header, formats.percent, decimals)
 
 
 def for_programs(column: Column, hidden: bool = True) -> Column:
@@ -119,9 +119,9 @@ def statistics_columns(counted: str, *names: str) -> tuple[Column, ...]:
 
 
 def statistics_cells(row: TableRow) -> tuple[Cell, ...]:
-    """The cells under `statistics_columns`, names left out, rounded as nsys does."""
+    """The cells under `statistics_columns`, names left out; times are rounded as nsys does."""
     return (
-        rounded(row.percent, 1),
+        row.percent,
         row.total,
         row.instances,
         rounded(row.average, 1),

@@ -113,7 +113,7 @@ def streams_table(_session: Session, run: Run) -> Table:
                 stream_name(key.stream),
                 times.operations,
                 times.busy_ns,
-                round(100.0 * times.busy_ns / use.span_ns, 1) if use.span_ns else None,
+                100.0 * times.busy_ns / use.span_ns if use.span_ns else None,
                 times.idle.total,
                 *_spread(times.idle),
             )
@@ -138,11 +138,11 @@ def idle_table(_session: Session, run: Run) -> Table:
         measured = has_idle_times(run, process, device)
         figures: tuple[Cell, ...] = (
             use.idle.total,
-            round(100.0 * use.idle.total / use.span_ns, 1) if use.span_ns else None,
+            100.0 * use.idle.total / use.span_ns if use.span_ns else None,
             use.idle.count,
             *_spread(use.idle),
             use.overlap_ns,
-            round(100.0 * use.overlap_ns / use.busy_ns, 1) if use.busy_ns else None,
+            100.0 * use.overlap_ns / use.busy_ns if use.busy_ns else None,
         )
         rows.append(
             (
@@ -177,7 +177,7 @@ def idle_ranges_table(_session: Session, run: Run) -> Table:
         (
             *_who(run, process),
             device,
-            round(100.0 * idle_ns / use.idle.total, 1) if use.idle.total else None,
+            100.0 * idle_ns / use.idle.total if use.idle.total else None,
             idle_ns,
             range_path(run, number),
         )

@@ -47,7 +47,7 @@ def phases_table(_session: Session, run: Run) -> Table:
             row.rank,
             row.pid,
             ", ".join(row.threads) or None,
-            None if row.share_percent is None else round(row.share_percent, 3),
+            row.share_percent,
             row.instances,
             row.cpu_total_ns,
             row.cpu_exclusive_ns,
@@ -71,7 +71,7 @@ def phases_table(_session: Session, run: Run) -> Table:
         for_programs(text("Rank"), not ranks),
         for_programs(text("PID"), not processes),
         for_programs(spare(3, text("Thread")), not threads),
-        percent("Share (%)"),
+        percent("Share (%)", 3),
         spare(2, count("Instances")),
         time("CPU Total (ns)"),
         spare(5, time("CPU Exclusive (ns)")),
@@ -97,7 +97,7 @@ def categories_table(session: Session, run: Run) -> Table:
         "kernel_categories",
         "GPU Kernel Time by Category",
         (percent("Time (%)"), time("Total Time (ns)"), count("Instances"), text("Category")),
-        tuple((round(share, 1), total, count, name) for name, count, total, share in rows),
+        tuple((share, total, count, name) for name, count, total, share in rows),
     )
 
 
