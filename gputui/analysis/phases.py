@@ -23,6 +23,10 @@ STEP_NAMES = re.compile(
 """Range names that people give to one step, where the workload does not say its own."""
 
 
+_SILENCE_NS = 1_000_000_000
+"""Longer than a reader takes to tell what a process did: one that told nothing since did nothing,
+and is where it was."""
+
 PhaseKey = tuple[int, str, tuple[str, ...]]
 """A path in one process: (process, domain, names from the top)."""
 
@@ -33,8 +37,8 @@ class PhaseRow:
 
     `share_percent` is of the GPU's busy time where the run used a GPU, otherwise of the time
     in the domain's outermost ranges; `per_step_ns` is the CPU time a step of the nearest
-    enclosing step. `open_since_ns` is set while an instance is open. `exact` tells that medians
-    are.
+    enclosing step. `open_since_ns` is set while an instance is open; `cpu_total_ns` and
+    `cpu_exclusive_ns` have its time so far, `instances` and `cpu` only what ended.
     """
 
     key: PhaseKey
@@ -160,8 +164,13 @@ class _Tree:
     def _elapsed(self, node: Range) -> int:
         """Time in the range so far, the instance that is open now included."""
         since_ns = node.open_since_ns
-        running_ns = 0 if since_ns is None else max(0, self.run.updated_ns - since_ns)
-        return node.cpu.total + running_ns
+        if since_ns is None:
+            return node.cpu.total
+        # A short range is open in one delta and ended long before the next is made.
+        until_ns = self.run.processes[node.definition.process].told_ns
+        if self.run.updated_ns - until_ns > _SILENCE_NS:
+            until_ns = self.run.updated_ns
+        return node.cpu.total + max(0, until_ns - since_ns)
 
     def row(self, key: PhaseKey, own: dict[int, _Counts]) -> PhaseRow:
         """The row of one path."""
@@ -192,7 +201,7 @@ class _Tree:
             instances=cpu.count,
             cpu=cpu,
             projected=_together([node.projected for node in nodes]),
-            cpu_total_ns=cpu.total,
+            cpu_total_ns=elapsed,
             cpu_exclusive_ns=max(0, elapsed - inside),
             gpu_busy_ns=gpu_busy,
             gpu_total_ns=sum(node.gpu_total_ns for node in nodes),

@@ -268,7 +268,7 @@ def _phases(families: _Families, run: Run) -> None:
         }
         for name, text, value in (
             ("instances", "Times the phase was passed through", row.instances),
-            ("cpu_seconds", "Time inside it on the launching thread", row.cpu_total_ns / 1e9),
+            ("cpu_seconds", "Time inside it on the launching thread", row.cpu.total / 1e9),
             ("gpu_busy_seconds", "Time the GPU ran its work", row.gpu_busy_ns / 1e9),
             ("kernels", "Kernels it launched", row.kernels),
             ("launches", "CUDA calls that launched them", row.launches),

@@ -113,6 +113,7 @@ def delta(session: Session, event: CaptureDelta) -> None:
     if run is None:
         return
     process = run.processes[event.process]
+    process.told_ns = max(process.told_ns, event.time_ns)
     process.records += event.records
     process.dropped += event.dropped
     process.unattributed += event.unattributed

@@ -109,6 +109,8 @@ class Process(msgspec.Struct):
     reader_cpu_ns: int = 0
     traced_ns: int = 0
     paused_ns: int = 0
+    told_ns: int = 0
+    """When its newest delta was made."""
     threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
     """What its threads are called, by their ids."""
 

@@ -12,7 +12,9 @@ from gputui.events import (
     ApiDelta,
     CaptureDelta,
     DeviceDelta,
+    HostSample,
     KernelDelta,
+    MachineSample,
     MemoryOperationDelta,
     OpenRange,
     RangeDelta,
@@ -149,6 +151,27 @@ def test_what_is_open_says_since_when() -> None:
     assert row.open_since_ns == at(2.5)
 
 
+def test_a_range_that_is_open_counts_until_its_process_last_spoke() -> None:
+    def live(sampled_s: float) -> tuple[int, int]:
+        (row,) = rows_of(
+            defined(1, "attention"),
+            CaptureDelta(
+                time_ns=at(4),
+                process=1,
+                ranges=(RangeDelta(range=1, cpu=times(10**6)),),
+                open_ranges=(OpenRange(1, at(4) - 1000),),
+            ),
+            MachineSample(time_ns=at(sampled_s), host=HostSample(), gpus=()),
+        )
+        assert row.instances == 1
+        return row.cpu_total_ns, row.cpu_exclusive_ns
+
+    # The next delta is on its way: of 1 µs so far, not of the time that it takes.
+    assert live(4.2) == (10**6 + 1000,) * 2
+    # None came: the program is still in it.
+    assert live(6) == (10**6 + 2 * 10**9 + 1000,) * 2
+
+
 def test_shares_of_a_running_program_count_what_is_open() -> None:
     decode, step = rows_of(
         defined(1, "decode"),
@@ -162,7 +185,7 @@ def test_shares_of_a_running_program_count_what_is_open() -> None:
     )
     assert (decode.share_percent, step.share_percent) == (100.0, 50.0)
     assert decode.cpu_exclusive_ns == 10**9
-    assert decode.cpu_total_ns == 0
+    assert decode.cpu_total_ns == 2 * 10**9
 
 
 def test_nesting_as_deep_as_is_kept_has_a_row_a_level() -> None:

@@ -62,7 +62,7 @@ class PhasesView(View):
             run, inherited=True, library_domains=self.libraries
         )
         by = SORTS[self.sorting]
-        placed = ordered(everything, by, run.updated_ns, other_way=self.other_way)
+        placed = ordered(everything, by, other_way=self.other_way)
         self.listed = visible_rows(placed, self.collapsed, self.needle)
         left = height - len(rows)
         colors = phase_colors(run)
@@ -171,7 +171,6 @@ class PhasesView(View):
             everything,
             self.collapsed,
             colors,
-            run.updated_ns,
             on_gpu=on_gpu,
             ranks=len(run.processes) > 1,
             wide=width >= 132,

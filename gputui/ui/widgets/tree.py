@@ -46,9 +46,7 @@ SORTS = ("program's order", "time", "count", "a step")
 """What phases that lie side by side are ordered by; those inside one stay inside it."""
 
 
-def ordered(
-    rows: Sequence[PhaseRow], by: str, now_ns: int, *, other_way: bool
-) -> Sequence[PhaseRow]:
+def ordered(rows: Sequence[PhaseRow], by: str, *, other_way: bool) -> Sequence[PhaseRow]:
     """Rows with siblings by one of SORTS, the most first, or the least with `other_way`.
 
     The time is the GPU's where the phase used one, else the CPU's.
@@ -58,7 +56,7 @@ def ordered(
 
     def figure(row: PhaseRow) -> float:
         if by == "time":
-            return row.gpu_busy_ns or time_in(row, now_ns)
+            return row.gpu_busy_ns or row.cpu_total_ns
         if by == "count":
             return row.instances
         return row.per_step_ns or 0.0 if by == "a step" else 0.0
@@ -115,17 +113,10 @@ def phase_colors(run: Run) -> dict[str, int]:
     return colors
 
 
-def time_in(row: PhaseRow, now_ns: int) -> int:
-    """CPU time in a phase, the instance that is open now included."""
-    opened = max(0, now_ns - row.open_since_ns) if row.open_since_ns is not None else 0
-    return row.cpu_total_ns + opened
-
-
 def tree_columns(
     rows: Sequence[PhaseRow],
     collapsed: Collection[PhaseKey],
     colors: dict[str, int],
-    now_ns: int,
     *,
     on_gpu: bool,
     ranks: bool,
@@ -157,15 +148,12 @@ def tree_columns(
 
     meter = _WIDE_BAR if wide else _NARROW_BAR
 
-    def spent(row: PhaseRow) -> int:
-        return time_in(row, now_ns)
-
-    whole = sum(spent(row) for row in rows if row.depth == 0)
+    whole = sum(row.cpu_total_ns for row in rows if row.depth == 0)
 
     def share_of(row: PhaseRow) -> float | None:
         if on_gpu:
             return row.share_percent
-        return 100.0 * spent(row) / whole if whole else None
+        return 100.0 * row.cpu_total_ns / whole if whole else None
 
     columns: list[Column[PhaseRow]] = [
         Column(
@@ -188,7 +176,7 @@ def tree_columns(
         Column("a step", lambda r: duration(r.per_step_ns) if r.per_step_ns else "", 3, width=7),
         Column("count", lambda row: count(row.instances), 2, width=6),
         Column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
-        Column("CPU time", lambda row: duration(spent(row)), 2, width=8),
+        Column("CPU time", lambda row: duration(row.cpu_total_ns), 2, width=8),
     ]
     if on_gpu:
         columns += [
