@@ -117,21 +117,24 @@ def _library() -> Iterator[Check]:
         yield Check("capture library", "missing", f"not built; {found}", missing_library_reason())
         return
     yield Check("capture library", "ok", str(path))
-    yield _self_test()
+    yield self_test()
 
 
-def _self_test() -> Check:
-    """A child pushes one range; it must arrive."""
+def self_test(timeout_s: float = 20.0) -> Check:
+    """A child pushes one range; it must arrive. A child that takes longer is killed."""
     name = "capture self-test"
     try:
-        return _captured(name)
+        return _captured(name, timeout_s)
+    except subprocess.TimeoutExpired:
+        return Check(name, "missing", f"a child that makes one NVTX range hung for {timeout_s:g} s",
+                     f"if {sys.executable} -c 'import nvtx' hangs too, reinstall nvtx")  # fmt: skip
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         return Check(name, "missing", f"no place for records: {error.filename}: {why}",
                      "make room in /dev/shm, or set TMPDIR")  # fmt: skip
 
 
-def _captured(name: str) -> Check:
+def _captured(name: str, timeout_s: float) -> Check:
     with create_capture_folder() as folder:
         environment, taken = capture_environment(folder, False, os.environ)
         if taken is not None:
@@ -143,6 +146,7 @@ def _captured(name: str) -> Check:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
+            timeout=timeout_s,
         )
         if child.returncode != 0:
             return Check(name, "missing", "the nvtx package does not work here",

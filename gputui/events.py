@@ -338,6 +338,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     step_range: str | None = None
     """Name of the range that is one step, where the workload says so."""
     capture_unavailable_reason: str | None = None
+    annotate: Literal["modules", "autograd"] | None = None
+    """What of torch ranges were to be put around."""
+    traced_step: str | None = None
+    """Name of the range whose pushes are counted where kernels of some steps alone are traced."""
 
 
 class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
@@ -437,6 +441,8 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """Its CUDA_VISIBLE_DEVICES when it initialised CUDA: what its device numbers stand for."""
     unseen_forks: Amount = 0
     """Processes forked from it, without exec, that made ranges: those are not seen."""
+    annotated: bool = False
+    """Whether ranges were put around what its torch does."""
 
 
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):

@@ -18,7 +18,7 @@ from gputui.analysis import formats
 from gputui.export.write import summary_text
 from gputui.journal import JournalError, JournalWriter, Limits
 from gputui.journal.places import snapshot_path
-from gputui.session import Run, Session
+from gputui.session import Run, Session, remarks
 from gputui.sources.child import GRACE_S
 from gputui.sources.live import Live, LiveOptions
 from gputui.sources.run import RunRequest
@@ -65,7 +65,7 @@ class _Recorder:
         self._live = Live(self._wake.set, self._journal, options.live)
         self._signals: list[int] = []
         self._time_is_up = False
-        self._told: str | None = None
+        self._told: set[str] = set()
         self._progress = _ProgressLine(sys.stderr)
 
     def run(self) -> int:
@@ -118,7 +118,7 @@ class _Recorder:
             self._wake.wait(left)
             self._wake.clear()
             self._take()
-            self._tell_unseen()
+            self._remark()
             self._progress.show(self._session)
             while handled < len(self._signals):
                 handled += 1
@@ -142,17 +142,18 @@ class _Recorder:
         with self._exporter.lock if self._exporter else nullcontext():
             self._session.apply(self._live.hub.take())
 
-    def _tell_unseen(self) -> None:
-        """What is not captured of the run, as soon as it is known."""
+    def _remark(self) -> None:
+        """What must be known of the run, as soon as it is."""
         run = self._session.run
-        if run is not None and run.unseen_reason not in (None, self._told):
-            self._told = run.unseen_reason
-            self._progress.clear()
-            say(f"not captured: {self._told}")
+        for remark in remarks(run) if run is not None else ():
+            if remark.about not in self._told:
+                self._told.add(remark.about)
+                self._progress.clear()
+                say(remark.line)
 
     def _finish(self, gone: bool) -> int:
         run = self._session.run
-        self._tell_unseen()
+        self._remark()
         ok = True
         for notice in self._journal.notices:
             say(notice)

@@ -1,39 +1,90 @@
-"""Which GPUs of the machine a process's CUDA device numbers stand for."""
+"""How CUDA reads CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+_LEADING_NUMBER = re.compile(r"[+-]?[0-9]+")
+_MOST_DIGITS = 9
+"""Python reads no number of thousands of digits, and no machine has so many GPUs."""
+_QUIET_ENDS = ("", "NoDevFiles")
+"""How people write "none", beside a negative index."""
+
+Why = Literal["no GPU", "several GPUs", "twice", "mixed"]
 
 
-def visible_gpus(
-    visible: str | None, gpus: Mapping[int, str], instances: Mapping[str, int] | None = None
-) -> tuple[int, ...]:
-    """NVML indices in the order of CUDA's numbers.
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What the variable lets a program see."""
 
-    `visible` is the process's CUDA_VISIBLE_DEVICES (None where it has none), `gpus` each NVML
-    index with its UUID, `instances` each MIG instance's UUID with the index of the GPU it is a
-    part of. As CUDA reads the variable: indices, UUIDs or beginnings of UUIDs up to the first
-    that names no GPU. Indices are taken in NVML's order, which is CUDA's for GPUs of one kind and
+    gpus: tuple[int, ...]
+    """NVML indices in the order of CUDA's device numbers."""
+    instance: str | None = None
+    """The entry that names a MIG instance; its GPU is among `gpus`."""
+    problem: tuple[str, Why] | None = None
+    """The entry at which the list ended, and why; None where it ended as it was meant to."""
+
+
+def read_visible_devices(
+    visible: str, gpus: Mapping[int, str], gpu_of_instance: Callable[[str], int | None]
+) -> Visible:
+    """Reads the text of the variable.
+
+    `gpus` is each NVML index with its UUID; without any, indices stand for themselves.
+    `gpu_of_instance` gives the GPU that the MIG instance of a name is a part of, or None.
+
+    By the CUDA Programming Guide (section 5.2.1.1, CUDA_VISIBLE_DEVICES): a list of indices, or
+    of UUIDs as `nvidia-smi -L` writes them or as much of their beginning as only one GPU has;
+    numbered in the order of the list; only what precedes the first invalid entry is visible;
+    one MIG instance at most; set to nothing, nothing is visible. Where the guide is silent, as
+    PyTorch and nvitop read it: a device named twice hides all, an index ends at its last
+    digit, and indices and UUIDs do not mix. Case makes no difference to a UUID: it is
+    hexadecimal. Indices are taken in NVML's order, which is CUDA's for GPUs of one kind and
     under CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
-    if visible is None:
-        return tuple(sorted(gpus))
     found: list[int] = []
-    for word in map(str.strip, visible.split(",")):
-        index = _gpu(word, gpus, instances or {})
-        if index is None or index in found:
+    numbered: bool | None = None
+    for entry in map(str.strip, visible.split(",")):
+        number = _LEADING_NUMBER.match(entry)
+        if entry in _QUIET_ENDS or (number and number[0].startswith("-")):
             break
-        found.append(index)
-    return tuple(found)
+        if numbered is not None and numbered is not bool(number):
+            return Visible(tuple(found), None, (entry, "mixed"))
+        numbered = bool(number)
+        matching = _numbered(number[0], gpus) if number else _named(entry, gpus, gpu_of_instance)
+        if len(matching) != 1:
+            return Visible(tuple(found), None, (entry, "several GPUs" if matching else "no GPU"))
+        if is_instance(entry):
+            # What follows the one instance is not seen. Its GPU may stand before it already.
+            return Visible(tuple(dict.fromkeys([*found, *matching])), entry)
+        if matching[0] in found:
+            return Visible((), None, (entry, "twice"))
+        found += matching
+    return Visible(tuple(found))
 
 
-def _gpu(word: str, gpus: Mapping[int, str], instances: Mapping[str, int]) -> int | None:
-    if re.fullmatch(r"[0-9]{1,4}", word):
-        # A recording made where the driver told nothing of its GPUs still has numbers.
-        return int(word) if int(word) in gpus or not gpus else None
-    if not word.upper().startswith(("GPU-", "MIG-")):
-        return None
-    parts = [(uuid, index) for index, uuid in gpus.items()] + list(instances.items())
-    matching = [index for uuid, index in parts if uuid.lower().startswith(word.lower())]
-    return matching[0] if len(matching) == 1 else None
+def is_instance(entry: str) -> bool:
+    """Whether an entry of the list means a MIG instance."""
+    return entry.upper().startswith("MIG-")
+
+
+def _numbered(text: str, gpus: Mapping[int, str]) -> list[int]:
+    digits = text.removeprefix("+").lstrip("0") or "0"
+    if len(digits) > _MOST_DIGITS:
+        return []
+    # A recording made where the driver told nothing of its GPUs still has numbers.
+    return [int(digits)] if not gpus or int(digits) in gpus else []
+
+
+def _named(
+    entry: str, gpus: Mapping[int, str], gpu_of_instance: Callable[[str], int | None]
+) -> list[int]:
+    if is_instance(entry):
+        index = gpu_of_instance(entry)
+        return [] if index is None else [index]
+    if not entry.upper().startswith("GPU-"):
+        return []
+    return [index for index, uuid in gpus.items() if uuid.lower().startswith(entry.lower())]

@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gputui.capture.environment import library_path
+from gputui.doctor import self_test
 from gputui.journal import JournalReader
 from gputui.session import Session
 
@@ -505,6 +507,20 @@ def test_an_encoding_without_arrows_loses_the_arrows_alone(recording: Path) -> N
     done = gputui("summary", str(recording), env=plain)
     assert done.returncode == 0, done.stderr
     assert "Phases (NVTX ranges)" in done.stdout
+
+
+@pytest.mark.skipif(library_path() is None, reason="the capture library is not built")
+def test_doctor_does_not_wait_for_a_child_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvtx.py").write_text("import threading; threading.Event().wait()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    check = self_test(timeout_s=0.5)
+    assert (check.status, check.detail) == (
+        "missing",
+        "a child that makes one NVTX range hung for 0.5 s",
+    )
+    assert check.mend
 
 
 def test_doctor_prints_nothing_that_a_terminal_obeys() -> None:

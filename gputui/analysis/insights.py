@@ -25,12 +25,15 @@ SMS_AT_WORK_PERCENT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """One verdict. `value` and `threshold` share a unit, which the verdict names."""
+    """One verdict. `value` and `threshold` share a unit, which the verdict names. `headline` is the
+    verdict in half a line, for a screen that shows other things too.
+    """
 
     rule: str
     value: float
     threshold: float
     source: str
+    headline: str
     verdict: str
     advice: str
 
@@ -48,6 +51,7 @@ def _lost_records(_session: Session, run: Run) -> Iterator[Insight]:
             dropped,
             0,
             "gputui",
+            f"{dropped} records lost",
             f"{dropped} records were lost: counts and sums are too low",
             "set GPUTUI_RING_BYTES higher if the program tells faster than can be read; ranges "
             "over 128 deep, 32 domains a thread or 100,000 open are left out at any speed",
@@ -65,19 +69,25 @@ def _gpu_idle(_session: Session, run: Run) -> Iterator[Insight]:
             continue
         busy = 100.0 * device.busy_ns / span
         if busy < 50:
+            waited = _worst_range(run, index)
+            most = why = ""
+            if waited:
+                most = f", most in {waited[1]}"
+                why = f"; {waited[0]:.0f} % of its idle time it waited for {waited[1]}"
             yield Insight(
                 "gpu_idle",
                 busy,
                 50,
                 "PyTorch profiler's recommendation for low GPU utilization",
+                f"GPU {index} idle {100 - busy:.0f} %{most}",
                 f"GPU {index} ran something only {busy:.0f} % of the time between its first and "
-                f"last operation: the host holds it back{_worst_range(run, index)}",
+                f"last operation: the host holds it back{why}",
                 "CUDA graphs, larger batches, torch.compile, fewer synchronizations",
             )
 
 
-def _worst_range(run: Run, device: int) -> str:
-    """Where the program was longest while the GPU idled."""
+def _worst_range(run: Run, device: int) -> tuple[float, str] | None:
+    """The range open longest while the GPU idled, after its percent of the idle time."""
     shares: dict[str, int] = {}
     idle_ns = 0
     for (_, index), use in run.timing.devices.items():
@@ -88,9 +98,9 @@ def _worst_range(run: Run, device: int) -> str:
                     path = range_path(run, number)
                     shares[path] = shares.get(path, 0) + share
     if not shares or not idle_ns:
-        return ""
+        return None
     path, share = max(shares.items(), key=lambda item: item[1])
-    return f"; {100.0 * share / idle_ns:.0f} % of its idle time it waited for {path}"
+    return 100.0 * share / idle_ns, path
 
 
 def _launch_gaps(_session: Session, run: Run) -> Iterator[Insight]:
@@ -106,6 +116,7 @@ def _launch_gaps(_session: Session, run: Run) -> Iterator[Insight]:
                 20,
                 "ours: gaps under 1 ms are too short for input or output, so they are what "
                 "launching costs; a fifth of the time is more than a step's own spread",
+                f"GPU {device} waits {lost:.0f} % for the next launch",
                 f"GPU {device} waited {lost:.0f} % of the time of process "
                 f"{run.processes[process].attached.pid} in gaps under 1 ms, for the next launch",
                 "CUDA graphs or torch.compile: fewer launches; or more work in each",
@@ -128,6 +139,7 @@ def _queue_growing(_session: Session, run: Run) -> Iterator[Insight]:
                 last / first if first else float(len(moments)),
                 2,
                 "ours: twice as long in the last third as in the first, and over 1 ms",
+                "kernels wait ever longer in the queue",
                 f"kernels of process {run.processes[process].attached.pid} waited "
                 f"{formats.duration(first)} in the queue at first, {formats.duration(last)} at "
                 "last: the host launches faster than the GPU works",
@@ -154,6 +166,7 @@ def _no_overlap(_session: Session, run: Run) -> Iterator[Insight]:
                 5,
                 "CUDA C++ Best Practices Guide, Asynchronous and Overlapping Transfers with "
                 "Computation; the 5 % are ours",
+                f"{len(busy)} streams of GPU {device} run one after another",
                 f"process {run.processes[process].attached.pid} kept {len(busy)} streams of GPU "
                 f"{device} busy, and they ran together {overlap:.1f} % of the time they could have",
                 "pinned memory and non_blocking copies; no work on the default stream between; "
@@ -179,6 +192,7 @@ def _short_kernels(session: Session, run: Run) -> Iterator[Insight]:
             short,
             30,
             "Holistic Trace Analysis's short kernels; the 30 % are ours",
+            f"launch-bound: {short:.0f} % of kernels are shorter than a launch",
             f"{short:.0f} % of kernels typically end sooner than their launch call takes "
             f"({launch_ns / 1e3:.1f} µs): the run is launch-bound",
             "CUDA graphs or torch.compile (fewer, longer kernels), a larger batch",
@@ -197,6 +211,7 @@ def _launch_time(_session: Session, run: Run) -> Iterator[Insight]:
             mean_us,
             10,
             "the usual target for launch latency; 5 to 20 µs are common",
+            f"slow launches: {mean_us:.1f} µs each",
             f"a launch call takes {mean_us:.1f} µs on average",
             "look for a full launch queue (synchronize less often) or a busy CPU",
         )
@@ -222,6 +237,7 @@ def _no_tensor_cores(session: Session, run: Run) -> Iterator[Insight]:
                 share,
                 1,
                 "PyTorch profiler's tensor core recommendation; the 1 % is ours",
+                f"tensor cores of GPU {index} hardly used",
                 f"matrix products are {matmul:.0f} % of kernel time, and GPU {index}'s tensor "
                 f"cores worked {formats.percent(share)} of the time that its SMs were active",
                 "bf16, fp16 or TF32; dimensions in multiples of 8",
@@ -240,6 +256,7 @@ def _memory_full(session: Session, run: Run) -> Iterator[Insight]:
                     used,
                     90,
                     "PyTorch profiler's memory recommendation",
+                    f"memory of GPU {index} {used:.0f} % full",
                     f"GPU {index}'s memory was {used:.0f} % full",
                     "a smaller batch, a shorter context, lower precision, checkpointing",
                 )
@@ -255,6 +272,7 @@ def _throttled(_session: Session, run: Run) -> Iterator[Insight]:
             share,
             0,
             "NVML clocks event reasons",
+            f"GPU {index} throttled: {reason}",
             f"GPU {index}'s clocks were held back in {share:.0f} % of the samples: {reason}",
             "power: expected at full load; thermal or hardware: look at cooling and supply",
         )

@@ -26,7 +26,7 @@ from gputui.analysis.traced import TracedRow, traced_rows
 from gputui.analysis.unmeasured import REASON, has_shapes
 from gputui.events import SCHEMA_VERSION, Payload, ResultTable
 from gputui.naming import short_name
-from gputui.session import Run, Session
+from gputui.session import Run, Session, remarks
 
 Document = dict[str, Any]
 
@@ -151,6 +151,7 @@ def _run(session: Session, run: Run) -> Document:
         "gputui_version": header.gputui_version if header else None,
         "gpu_unavailable_reason": header.gpu_unavailable_reason if header else None,
         "capture_unavailable_reason": started.capture_unavailable_reason,
+        "remarks": [remark.line for remark in remarks(run)],
         "processes": [_process(row) for row in traced_rows(run)],
     }
 

@@ -55,7 +55,8 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     `start_ns` is when capture began (CLOCK_REALTIME). `cuda_text` says `cuda_state` in words, as
     `ProcessAttached.cuda_status` wants it. `cupti_version` is CUPTI's own number. `unseen_forks`
-    counts processes forked from it whose ranges are not seen.
+    counts processes forked from it whose ranges are not seen; `annotated` tells that the start-up
+    hook put ranges around what its torch does.
     """
 
     pid: int
@@ -69,6 +70,7 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
     cupti_version: int | None
     visible_devices: str | None = None
     unseen_forks: int = 0
+    annotated: bool = False
 
 
 class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,7 @@ class RingReader:
         self._address = self._header.ctypes.data
         self._cursor = ctypes.c_uint64(int(self._header["tail"][0]))
         self._read = library.gputui_ring_read
+        self._annotated = False
 
     def read(self, max_records: int, process_gone: bool = False) -> Records:
         """The next published records, in order, at most `max_records` of them; maybe none.
@@ -166,7 +169,12 @@ class RingReader:
             cupti_version=int(header["cupti_version"]) or None,
             visible_devices=_text(visible[1:]) if visible[:1] == b"=" else None,
             unseen_forks=min(int(header["unseen_forks"]), MOST_FORKS),
+            annotated=self._is_annotated(int(header["pid"])),
         )
+
+    def _is_annotated(self, pid: int) -> bool:
+        self._annotated = self._annotated or (self.path.parent / "annotated" / str(pid)).exists()
+        return self._annotated
 
     def health(self) -> RingHealth:
         header = self._header[0]

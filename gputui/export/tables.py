@@ -92,17 +92,17 @@ def to_markdown(table: Table) -> str:
     """A Markdown table with human units."""
     table = table.for_people()
     shown = _shown(table)
-    lines = [f"### {_escaped(table.title)}", ""]
+    lines = [f"### {markdown_text(table.title)}", ""]
     if table.note:
-        lines += [f"*{_escaped(table.note)}*", ""]
-    names = [_escaped(header) for header in headers(table.columns)]
+        lines += [f"*{markdown_text(table.note)}*", ""]
+    names = [markdown_text(header) for header in headers(table.columns)]
     lines.append("| " + " | ".join(names) + " |")
     lines.append("|" + "|".join("---" if c.show is None else "--:" for c in table.columns) + "|")
-    lines += ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in shown]
+    lines += ["| " + " | ".join(markdown_text(cell) for cell in row) + " |" for row in shown]
     return "\n".join(lines) + "\n"
 
 
-def _escaped(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text that Markdown and HTML take literally; leading spaces keep their width."""
     plain = text.lstrip(" ")
     indent = "&nbsp;" * (len(text) - len(plain))

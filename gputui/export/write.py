@@ -15,9 +15,9 @@ from gputui.analysis.result_tables import named_tables, summary_tables
 from gputui.analysis.summary import moment, summary_document
 from gputui.export import html
 from gputui.export.errors import ExportError
-from gputui.export.tables import csv_line, to_csv, to_json, to_markdown, to_text
+from gputui.export.tables import csv_line, markdown_text, to_csv, to_json, to_markdown, to_text
 from gputui.export.whole import write_whole
-from gputui.session import Run, Session
+from gputui.session import Run, Session, remarks
 
 
 def write(session: Session, run: Run, format_name: str, path: Path) -> None:
@@ -75,8 +75,13 @@ def _json(session: Session, run: Run) -> str:
 
 def _markdown(session: Session, run: Run) -> str:
     sections = [to_markdown(table) for table in tables_with_rows(session, run)]
-    facts = "".join(f"- {line}\n" for line in facts_lines(session, run))
-    return f"## gputui summary: {run.started.name}\n\n{facts}\n" + "\n".join(sections)
+    facts = "".join(f"- {markdown_text(line)}\n" for line in facts_lines(session, run))
+    found = insights(session, run)
+    if found:
+        verdicts = [markdown_text(f"{one.verdict}. Try: {one.advice}") for one in found]
+        sections.insert(0, "### What stands out\n\n" + "".join(f"- {v}\n" for v in verdicts))
+    name = markdown_text(run.started.name)
+    return f"## gputui summary: {name}\n\n{facts}\n" + "\n".join(sections)
 
 
 def _html(session: Session, run: Run) -> str:
@@ -109,10 +114,7 @@ def facts_lines(session: Session, run: Run) -> list[str]:
         lines.append(f"on {header.host.hostname}: {where}; {header.host.system}")
     ended = run.ended.reason if run.ended else "the recording ends before the run does"
     lines.append(f"{moment(started.time_ns)}, {formats.duration(run.duration_ns)}: {ended}")
-    if run.unseen_reason:
-        lines.append(f"not captured: {run.unseen_reason}")
-    if run.unseen_forks:
-        lines.append(f"not captured: {run.unseen_forks}")
+    lines += [remark.line for remark in remarks(run)]
     lines += [
         f"pid {process.attached.pid}: kernels not seen: {process.attached.cuda_status}"
         for process in run.processes.values()

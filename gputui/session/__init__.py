@@ -10,6 +10,7 @@ from gputui.events import PHASE_STARTS
 from gputui.session.capture import MAX_LEVELS, MAX_PATH
 from gputui.session.gpu import CHART_FIELDS, HISTORY_SAMPLES, Gpu
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.session.remarks import Remark, remarks
 from gputui.session.run import (
     LOG_LINES,
     MARKS,
@@ -46,8 +47,10 @@ __all__ = [
     "MemoryOperationKey",
     "Process",
     "Range",
+    "Remark",
     "Run",
     "Session",
     "Spread",
     "TimeAndSize",
+    "remarks",
 ]

@@ -27,7 +27,7 @@ from gputui.events import (
 )
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.session.run import Device, LaunchTimes, Marks, Range, Run, TimeAndSize
-from gputui.visible_devices import visible_gpus
+from gputui.visible_devices import read_visible_devices
 
 if TYPE_CHECKING:
     from gputui.session.session import Session
@@ -163,14 +163,22 @@ def _gpu_of(session: Session, run: Run, number: int, device: int) -> int:
     key = visible, device
     if key not in session.gpus_of_numbers:
         uuids = {index: gpu.facts.uuid for index, gpu in session.gpus.items()}
-        parts = {
-            part.uuid: index
-            for index, gpu in session.gpus.items()
-            for part in gpu.facts.mig_instances
-        }
-        gpus = visible_gpus(visible, uuids, parts)
+        gpus = read_visible_devices(visible, uuids, lambda name: _holder(session, name)).gpus
         session.gpus_of_numbers[key] = gpus[device] if device < len(gpus) else device
     return session.gpus_of_numbers[key]
+
+
+def _holder(session: Session, instance: str) -> int | None:
+    """The GPU that a MIG instance is a part of, by its UUID or "MIG-GPU-<UUID>/<GI>/<CI>"."""
+    name = instance.lower()
+    matching = [
+        index
+        for index, gpu in session.gpus.items()
+        for part in gpu.facts.mig_instances
+        if part.uuid.lower().startswith(name)
+        or name == f"mig-{gpu.facts.uuid}/{part.gpu_instance_id}/{part.compute_instance_id}".lower()
+    ]
+    return matching[0] if len(matching) == 1 else None
 
 
 def _knows_range(session: Session, run: Run, number: int) -> bool:

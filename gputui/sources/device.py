@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import msgspec
 import psutil
 
@@ -26,13 +24,13 @@ _SECOND_READING = "measured from the second reading on"
 class Device:
     """One GPU. `read_slowly` runs in a thread of its own, everything else in the GPU's worker."""
 
-    def __init__(self, library: Library, index: int, instances: Collection[str] = ()) -> None:
-        """`instances` are UUIDs of the MIG instances to show, of whatever GPU; none means all."""
+    def __init__(self, library: Library, index: int, instance: str | None = None) -> None:
+        """`instance` is the UUID of the MIG instance to show, of whatever GPU; None means all."""
         self.index = index
         self.slow = SlowReading(None)
         """The newest answer of the slow calls, set by who runs them."""
         self._library = library
-        self._only = frozenset(instances)
+        self._only = instance
         self._handle: Handle | None = None
         self._facts: GpuFacts | None = None
         self._facts_reasons: dict[str, str] = {}

@@ -71,7 +71,7 @@ def _system() -> str:
     """The distribution as people name it ("Ubuntu 24.04"), or the kernel."""
     try:
         release = platform.freedesktop_os_release()
-    except OSError:
+    except (OSError, ValueError):  # not there, or no UTF-8
         return clean(f"{platform.system()} {platform.release()}", 120)
     name = f"{release.get('NAME', 'Linux')} {release.get('VERSION_ID', '')}"
     return clean(name.strip(), 120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from gputui.events import MigFacts, MigSample
@@ -24,16 +23,16 @@ class Instances:
     The driver counts per GPU instance: compute instances that share one tell the same figures.
     """
 
-    def __init__(self, library: Library, gpu: Handle, only: Collection[str]) -> None:
-        """`only` are UUIDs; where none of them is on this GPU, all are taken. Raises
-        `DriverError` when the driver will not say what instances there are."""
+    def __init__(self, library: Library, gpu: Handle, only: str | None) -> None:
+        """`only` is a UUID; where it is not of this GPU, all are taken. Raises `DriverError`
+        when the driver will not say what instances there are."""
         self._library = library
         self._readers: dict[int, GpmReader | str] = {}
         every = [
             _Instance(self._facts(index, handle), handle)
             for index, handle in library.mig_handles(gpu).items()
         ]
-        chosen = [instance for instance in every if instance.facts.uuid in only]
+        chosen = [instance for instance in every if instance.facts.uuid == only]
         self._instances = chosen or every
         for instance in self._instances:
             number = instance.facts.gpu_instance_id

@@ -18,7 +18,7 @@ from gputui.events import GpuFacts, GpuStatus
 from gputui.sources.device import Device
 from gputui.sources.library import DriverError, Library
 from gputui.sources.reading import DeviceReading
-from gputui.sources.selection import choose_devices, mig_uuids
+from gputui.sources.selection import Chosen, choose_devices
 from gputui.sources.status import SlowReading
 from gputui.sources.topology import read_topology
 from gputui.sources.worker import Worker
@@ -61,8 +61,7 @@ class _Opened:
     library: Library
     driver_version: str | None
     cuda_driver_version: str | None
-    indexes: tuple[int, ...]
-    reason: str | None
+    chosen: Chosen
 
 
 def _open_library(only: Sequence[int] | None, visible: str | None) -> _Opened:
@@ -74,7 +73,7 @@ def _open_library(only: Sequence[int] | None, visible: str | None) -> _Opened:
         cuda = library.cuda_driver_version()
     count = library.device_count()
     if count == 0:
-        return _Opened(library, driver, cuda, (), _NO_GPU)
+        return _Opened(library, driver, cuda, Chosen((), None, _NO_GPU))
 
     def uuids() -> list[str]:
         found = []
@@ -85,8 +84,8 @@ def _open_library(only: Sequence[int] | None, visible: str | None) -> _Opened:
                 found.append("")
         return found
 
-    indexes, reason = choose_devices(count, only, visible, uuids, library.index_of_uuid)
-    return _Opened(library, driver, cuda, indexes, reason)
+    chosen = choose_devices(count, only, visible, uuids, library.index_of_uuid)
+    return _Opened(library, driver, cuda, chosen)
 
 
 def missing_gpus(only: Sequence[int]) -> str | None:
@@ -102,7 +101,8 @@ def missing_gpus(only: Sequence[int]) -> str | None:
         return None
     finally:
         opener.stop()
-    return opened.reason if opened.reason != _NO_GPU else None
+    reason = opened.chosen.reason
+    return reason if reason != _NO_GPU else None
 
 
 class Nvml:
@@ -127,7 +127,6 @@ class Nvml:
         self._poll_timeout_s = poll_timeout_s
         self._library: Library | None = None
         self._gpus: list[_Gpu] = []
-        self._instances = mig_uuids(only, visible)
         opener: Worker[_Opened] = Worker("nvml-open")
         opener.ask(lambda: _open_library(only, visible))
         try:
@@ -146,8 +145,8 @@ class Nvml:
         self._library = opened.library
         self.driver_version = opened.driver_version
         self.cuda_driver_version = opened.cuda_driver_version
-        self.unavailable_reason = opened.reason
-        self._open_devices(opened.indexes, open_timeout_s)
+        self.unavailable_reason = opened.chosen.reason
+        self._open_devices(opened.chosen, open_timeout_s)
 
     def poll(self, processes: bool, process_use: Collection[int]) -> list[DeviceReading]:
         """One reading of each GPU, side by side; with `processes`, also who is on it. What they
@@ -238,11 +237,11 @@ class Nvml:
             closer.answer(time.monotonic() + 0.5)
         closer.stop()
 
-    def _open_devices(self, indexes: Sequence[int], timeout_s: float) -> None:
+    def _open_devices(self, chosen: Chosen, timeout_s: float) -> None:
         library = self._library
         assert library is not None
-        for index in indexes:
-            device = Device(library, index, self._instances)
+        for index in chosen.indexes:
+            device = Device(library, index, chosen.instance)
             gpu = _Gpu(device, Worker(f"nvml-{index}"), Worker(f"nvml-slow-{index}"))
             gpu.worker.ask(device.open)
             self._gpus.append(gpu)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gputui.capture.environment import capture_environment, create_capture_folder
+from gputui.capture.environment import capture_environment, create_capture_folder, library_path
 from gputui.capture.options import CaptureOptions
 from gputui.events import (
     AnyEvent,
@@ -266,6 +266,7 @@ class Run:
 
     def _start(self, pid: int | None, unavailable: str | None) -> None:
         self._started = True
+        duty = self._capture.duty
         started = RunStarted(
             time_ns=time.time_ns(),
             run=self.number,
@@ -279,6 +280,8 @@ class Run:
             pid=pid,
             step_range=self.request.step_range,
             capture_unavailable_reason=unavailable,
+            annotate=self._capture.annotate if library_path() is not None else None,
+            traced_step=clean(duty.step) if duty is not None and duty.step else None,
         )
         self._emit([started])
 

@@ -107,7 +107,12 @@ def mig(entry: str) -> int:
         (None, "GPU-bb,GPU-aa2", (1, 2), None),
         (None, "GPU-aa", (), "'GPU-aa' names more than one GPU"),
         (None, "GPU-zz", (), "'GPU-zz' is no GPU here"),
+        (None, "gpu-BB33-2", (2,), None),
+        (None, "1,1", (), "'1' names a GPU for the second time, and so hides every GPU"),
+        (None, "GPU-bb,GPU-bb33-2", (), "'GPU-bb33-2' names a GPU for the second time"),
+        (None, "0,GPU-bb", (0,), "'GPU-bb' is not read by CUDA: indices and UUIDs do not mix"),
         (None, "MIG-known", (2,), None),
+        (None, "MIG-known,3", (2,), None),
         (None, "MIG-other", (), "'MIG-other' is no GPU here"),
         pytest.param(None, "0," + "9" * 5000, (0,), "'99999", id="a long number"),
         (None, "٣", (), "'٣' is no GPU here"),
@@ -116,7 +121,7 @@ def mig(entry: str) -> int:
 def test_which_gpus_are_shown(
     only: list[int] | None, visible: str | None, indexes: tuple[int, ...], words: str | None
 ) -> None:
-    chosen, reason = choose_devices(4, only, visible, lambda: U, mig)
+    chosen, _instance, reason = choose_devices(4, only, visible, lambda: U, mig)
     assert chosen == indexes
     assert reason is None if words is None else words in (reason or "")
 
@@ -139,7 +144,7 @@ def test_which_gpus_are_shown(
 def test_whatever_the_variable_says_gpus_are_chosen_or_one_short_line_tells_why(
     visible: str,
 ) -> None:
-    chosen, reason = choose_devices(4, None, visible, lambda: U, mig)
+    chosen, _instance, reason = choose_devices(4, None, visible, lambda: U, mig)
     assert chosen == tuple(sorted(set(chosen) & set(range(4))))
     assert chosen or reason
     assert clean(reason or "", 1200) == (reason or "")

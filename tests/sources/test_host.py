@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import socket
+from pathlib import Path
 
 import psutil
+import pytest
 
 from gputui.sources.host import Host, host_facts
 
@@ -15,6 +18,21 @@ def test_the_facts_of_this_host() -> None:
     assert facts.cpu_count == psutil.cpu_count()
     assert facts.memory_total_bytes == psutil.virtual_memory().total
     assert facts.system
+    assert facts.system.isprintable()
+
+
+@pytest.mark.parametrize(
+    "content", [b'NAME="D\xe9bian"\n', b"\x00\xff" * 4096, b"\x1b[31m=\n", b""]
+)
+def test_an_os_release_that_is_no_text_costs_its_name_alone(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = tmp_path / "os-release"
+    release.write_bytes(content)
+    monkeypatch.setattr(platform, "_os_release_candidates", (str(release),))
+    monkeypatch.setattr(platform, "_os_release_cache", None)
+    facts = host_facts()
+    assert facts.system.startswith("Linux")
     assert facts.system.isprintable()
 
 

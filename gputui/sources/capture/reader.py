@@ -261,4 +261,5 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
         cupti_version=facts.cupti_version,
         visible_devices=facts.visible_devices,
         unseen_forks=facts.unseen_forks,
+        annotated=facts.annotated,
     )

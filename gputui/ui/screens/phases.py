@@ -9,6 +9,7 @@ from gputui.events import StepTimeline
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, heading, wrap
 from gputui.ui.widgets.run import metric_rows, problems, progress_row, title_row
+from gputui.ui.widgets.standout import StandOut
 from gputui.ui.widgets.table import Column, Move, table_rows
 from gputui.ui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.ui.widgets.tree import (
@@ -22,6 +23,9 @@ from gputui.ui.widgets.tree import (
     visible_rows,
 )
 from gputui.ui.widgets.view import Details, Model, View, no_run
+
+_TALL = 30
+"""Rows from which there is room for more than the tree needs."""
 
 _STEP_SHOWN_NS = 3_000_000_000
 """A timeline stays this long: many colours are many bytes, and a person needs time to read."""
@@ -42,6 +46,7 @@ class PhasesView(View):
         self.libraries = False
         self.sorting = 0
         self.other_way = False
+        self._stands_out = StandOut()
         self._step: StepTimeline | None = None
         self._step_run: Run | None = None
 
@@ -56,8 +61,11 @@ class PhasesView(View):
         progress = progress_row(run, width, lost_end=lost_end)
         if progress:
             rows.append(progress)
-        rows += metric_rows(run, width, 1 if height < 30 else 2)
-        rows += problems(run, width, self.model.remark)
+        rows += metric_rows(run, width, 1 if height < _TALL else 2)
+        wrong = problems(run, width, self.model.remark)
+        rows += wrong
+        if height >= _TALL or not wrong:
+            rows += self._stands_out.rows(self.model.session, run, width)
         self._everything = everything = phase_rows(
             run, inherited=True, library_domains=self.libraries
         )

@@ -113,6 +113,12 @@ def summary_rows(
     rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
     rows += _facts(session, run, width, state(run, lost_end=lost_end))
     rows += [*problems(run, width, remark)]
+    found = insights(session, run)
+    if found:
+        rows += [(), heading("What stands out", width)]
+        for insight in found:
+            rows += _item("• ", insight.verdict, width, "text")
+            rows += _item("  try: ", insight.advice, width, "dim")
     if run.metrics:
         rows += [(), heading("Figures the workload reports", width)]
         rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
@@ -163,12 +169,6 @@ def summary_rows(
     if traced:
         rows += [(), heading("Processes", width, "times since the run's start")]
         rows += table_rows(process_columns(), traced, width)
-    found = insights(session, run)
-    if found:
-        rows += [(), heading("What stands out", width)]
-        for insight in found:
-            rows += _item("• ", insight.verdict, width, "text")
-            rows += _item("  try: ", insight.advice, width, "dim")
     rows += [(), heading("Capture", width), *_capture(session, run, width)]
     return rows
 

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from gputui.analysis.formats import duration, quantity
 from gputui.analysis.metrics import metric_text
-from gputui.session import Run
+from gputui.session import Run, remarks
 from gputui.ui.widgets.lines import Row, bar, clip, flow, wrap
 
 
@@ -97,8 +97,6 @@ def problems(run: Run, width: int, remark: str = "") -> list[Row]:
     dropped = sum(process.dropped for process in run.processes.values())
     if dropped:
         rows.append(((f"! {quantity(dropped)} records were dropped: figures are too low", "warn"),))
-    if run.unseen_reason:
-        rows += wrap(f"! {run.unseen_reason}", width, "warn")
-    if run.unseen_forks:
-        rows += wrap(f"! {run.unseen_forks}", width, "warn")
+    for each in remarks(run):
+        rows += wrap(f"! {each.line}", width, "warn")
     return rows
