@@ -1,14 +1,11 @@
-"""Reading rings: what the capture library writes in one process, as NumPy records and strings."""
+"""Reading a ring: what the capture library writes in one process, as NumPy records."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import mmap
 import os
-import re
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gputui.capture.environment import library_path, missing_library_reason
 from gputui.capture.layout import (
     HEADER,
     HEADER_BYTES,
@@ -24,11 +20,9 @@ from gputui.capture.layout import (
     MAGIC,
     SLOT,
     SLOT_BYTES,
-    STRING_BYTES_MAX,
-    STRING_BYTES_PER_SLOT,
     CudaState,
-    RecordKind,
 )
+from gputui.capture.native import RingError, capture_library
 from gputui.text import clean
 
 Records = npt.NDArray[np.void]
@@ -37,17 +31,8 @@ Records = npt.NDArray[np.void]
 SLOTS_MAX = 1 << 26
 """Largest ring accepted (4 GiB): more than the library ever makes."""
 
-RINGS_MAX = 4096
-"""Rings opened in one folder: each is a process that loaded CUDA or NVTX."""
-
 MOST_FORKS = 1 << 32
 """More forks than any process makes: what a header that was scribbled on may say."""
-
-_RING_NAME = re.compile(r"[0-9]{1,10}-[0-9]{1,20}\.ring")
-
-
-class RingError(ValueError):
-    """A file is not a ring that this version can read; the message is one line for people."""
 
 
 class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,20 +76,6 @@ class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ns: int | None
 
 
-@functools.cache
-def _library() -> ctypes.CDLL:
-    path = library_path()
-    if path is None:
-        raise RingError(missing_library_reason())
-    library = ctypes.CDLL(str(path))
-    library.gputui_ring_read.restype = ctypes.c_uint64
-    library.gputui_ring_read.argtypes = [
-        ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64),
-        ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int,
-    ]  # fmt: skip
-    return library
-
-
 class RingReader:
     """One process's ring, opened for reading; the only reader it may have.
 
@@ -115,7 +86,7 @@ class RingReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        library = _library()
+        self._library = capture_library()
         self._map = _map_file(path)
         try:
             copied = np.frombuffer(self._map[:HEADER_BYTES], HEADER)[0]
@@ -124,9 +95,12 @@ class RingReader:
             self._map.close()
             raise
         self._header: Any = np.frombuffer(self._map, HEADER, 1)
-        self._address = self._header.ctypes.data
-        self._cursor = ctypes.c_uint64(int(self._header["tail"][0]))
-        self._read = library.gputui_ring_read
+        self.handle = self._library.gputui_ring_open(
+            self._header.ctypes.data, self._capacity, int(self._header["tail"][0])
+        )
+        """The ring as the library knows it, until `close`."""
+        if not self.handle:
+            raise MemoryError
         self._annotated = False
 
     def read(self, max_records: int, process_gone: bool = False) -> Records:
@@ -135,18 +109,21 @@ class RingReader:
         With `process_gone`, for a process that is known to be dead, also passes over slots that
         it had reserved and never filled. Needs `StringDefinitions.split` afterwards.
         """
-        head = int(self._header["head"][0])
-        waiting = (head - self._cursor.value) & (2**64 - 1)
-        records = np.empty(min(max_records, waiting, self._capacity), SLOT)
-        count = self._read(
-            self._address,
-            self._capacity,
-            ctypes.byref(self._cursor),
-            records.ctypes.data,
-            len(records),
-            process_gone,
+        records = np.empty(min(max_records, self.waiting), SLOT)
+        count = self._library.gputui_ring_read(
+            self.handle, records.ctypes.data, len(records), process_gone
         )
         return records[:count]
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be read, as far as the process tells the truth."""
+        return int(self._library.gputui_ring_waiting(self.handle))
+
+    def hold(self, max_bytes: int) -> int:
+        """Take the published records out of the ring and hold them in memory for `read`; gives
+        how many. All rings of this process together hold no more than `max_bytes`."""
+        return int(self._library.gputui_ring_hold(self.handle, max_bytes))
 
     @property
     def facts(self) -> RingFacts:
@@ -189,11 +166,6 @@ class RingReader:
         )
 
     @property
-    def fill(self) -> float:
-        """How full the ring is, from 0 to 1."""
-        return (int(self._header["head"][0]) - self._cursor.value) / self._capacity
-
-    @property
     def exited(self) -> bool:
         """The process said goodbye: what is in the ring now is all there will be."""
         return bool(self._header["exited"][0])
@@ -225,118 +197,11 @@ class RingReader:
             return True
 
     def close(self) -> None:
-        """Unmaps the ring. Nothing else may be called afterwards."""
+        """Unmaps the ring and forgets what it holds. Nothing else may be called afterwards, and
+        no watch may know it any more."""
+        self._library.gputui_ring_close(self.handle)
         self._header = None
         self._map.close()
-
-
-class RingFolder:
-    """The folder in which the processes of one run make their rings."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._refused: set[str] = set()
-        self._seen_ns = 0
-
-    @property
-    def changed(self) -> bool:
-        """Whether something came or went since `discover` looked; rarely False by mistake."""
-        return self._changed_ns() != self._seen_ns
-
-    def _changed_ns(self) -> int:
-        try:
-            return self.path.stat().st_mtime_ns
-        except OSError:
-            return 0
-
-    def discover(self) -> tuple[list[RingReader], list[str]]:
-        """Rings that appeared since the last call, and a line for each that cannot be read.
-
-        A ring's name is removed as it is opened: its memory lives as long as the process and
-        the reader do, and never longer, however either of them ends.
-        """
-        readers: list[RingReader] = []
-        problems: list[str] = []
-        self._seen_ns = self._changed_ns()
-        try:
-            names = sorted(os.listdir(self.path))
-        except OSError as error:
-            return [], [f"{self.path}: {error.strerror}"]
-        for name in names[:RINGS_MAX]:
-            if name in self._refused or not _RING_NAME.fullmatch(name):
-                continue
-            path = self.path / name
-            try:
-                readers.append(RingReader(path))
-                path.unlink(missing_ok=True)
-            except RingError as error:
-                self._refused.add(name)
-                problems.append(str(error))
-        return readers, problems
-
-
-class StringDefinitions:
-    """Takes the definitions of strings out of batches of records.
-
-    Holds back a definition whose end is in the next batch. `cleaner` makes each text safe to
-    draw and store.
-    """
-
-    def __init__(self, cleaner: Callable[[str, int], str] = clean) -> None:
-        self._clean = cleaner
-        self._carried: Records = np.empty(0, SLOT)
-
-    def split(self, records: Records) -> tuple[Records, dict[int, str]]:
-        """The other records, and string id → text of the definitions among them.
-
-        Batches must come in the order in which they were read. A definition is there before the
-        first record that uses its id, except while records were dropped: then it may come later.
-        """
-        if len(self._carried):
-            records = np.concatenate((self._carried, records))
-            self._carried = self._carried[:0]
-        candidates = np.flatnonzero(records["kind"] == RecordKind.STRING)
-        if not len(candidates):
-            return records, {}
-        strings: dict[int, str] = {}
-        keep = np.ones(len(records), np.bool_)
-        numbers = records["published"]
-        position = 0
-        for start in candidates.tolist():
-            if start < position:  # the text of a string may look like anything
-                continue
-            length = int(records["value"][start])
-            keep[start] = False
-            position = start + 1
-            if length > STRING_BYTES_MAX:
-                continue
-            parts = -(-length // STRING_BYTES_PER_SLOT)
-            position, whole = _end_of_string(numbers, start, parts)
-            if not whole and position == len(records):
-                self._carried = records[start:].copy()
-                records, keep = records[:start], keep[:start]
-                break
-            keep[start:position] = False
-            if whole:
-                slots = records[start + 1 : position].view(np.uint8).reshape(parts, SLOT_BYTES)
-                text = slots[:, :STRING_BYTES_PER_SLOT].tobytes()[:length]
-                strings[int(records["name"][start])] = self._clean(
-                    text.decode("utf-8", "replace"), STRING_BYTES_MAX
-                )
-        return records[keep], strings
-
-
-def _end_of_string(numbers: npt.NDArray[np.uint32], start: int, parts: int) -> tuple[int, bool]:
-    """Where the slots of the string at `start` end, and whether all of them are there.
-
-    Slots number themselves, so a string whose writer was killed half-way swallows nothing else.
-    """
-    end = start + 1 + parts
-    first = int(numbers[start])
-    if end <= len(numbers) and int(numbers[end - 1]) == (first + parts) & 0xFFFFFFFF:
-        return end, True
-    behind = numbers[start + 1 : end] - np.uint32(first)  # wraps, as the numbers do
-    return start + 1 + int(np.count_nonzero(behind <= parts)), False
 
 
 def _map_file(path: Path) -> mmap.mmap:

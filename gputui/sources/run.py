@@ -144,6 +144,7 @@ class Run:
         self._trace = trace
         self._recording = recording
         self._child: Child | None = None
+        self._reader: CaptureReader | None = None
         self._stop_wanted = False
         self._lock = threading.Lock()
         self._metric_names: set[str] = set()
@@ -165,6 +166,8 @@ class Run:
             self._stop_wanted = True
             if self._child is not None:
                 self._child.stop()
+            if self._reader is not None:
+                self._reader.hurry()
 
     def interrupt(self) -> None:
         """Hand a Ctrl-C on to the child and its children."""
@@ -228,8 +231,11 @@ class Run:
                     name=self.request.name,
                     pass_through=self._pass_through,
                 )
+                self._reader = reader
+                reader.watch()
                 if self._stop_wanted:
                     child.stop()
+                    reader.hurry()
 
             def on_start(pid: int) -> None:
                 self._start(pid, unavailable)

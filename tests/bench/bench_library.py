@@ -23,7 +23,8 @@ sys.path.insert(0, str(CAPTURE))
 from traced import environment, run  # noqa: E402
 
 from gputui.capture.layout import RecordKind  # noqa: E402
-from gputui.capture.ring import RingFolder, StringDefinitions  # noqa: E402
+from gputui.capture.ring_folder import RingFolder  # noqa: E402
+from gputui.capture.string_definitions import StringDefinitions  # noqa: E402
 
 PAIRS = 100_000
 """As many as a ring holds with room to spare: nothing is dropped, nothing read meanwhile."""

@@ -17,7 +17,8 @@ from gputui.capture.layout import (
     PayloadType,
     RecordKind,
 )
-from gputui.capture.ring import RingFolder, StringDefinitions
+from gputui.capture.ring_folder import RingFolder
+from gputui.capture.string_definitions import StringDefinitions
 
 
 def test_core_and_default_domain_share_one_stack_and_domains_have_their_own(nvtx_program, tmp_path):
@@ -214,10 +215,10 @@ def test_names_that_found_the_ring_full_are_sent_at_their_next_use(nvtx_program,
     folder = RingFolder(tmp_path)
     assert folder.changed
     (reader,), _ = folder.discover()
-    assert reader.fill > 0
+    assert reader.waiting > 0
     before, strings = StringDefinitions().split(reader.read(100))
     assert [strings[int(name)] for name in before["name"]] == ["waiting"]
-    assert reader.fill == 0
+    assert reader.waiting == 0
     folder.discover()
     assert not folder.changed
     assert not reader.gone

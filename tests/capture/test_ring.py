@@ -21,7 +21,10 @@ from gputui.capture.layout import (
     STRING_BYTES_MAX,
     RecordKind,
 )
-from gputui.capture.ring import RingError, RingFolder, RingReader, StringDefinitions
+from gputui.capture.native import RingError
+from gputui.capture.ring import RingReader
+from gputui.capture.ring_folder import RingFolder
+from gputui.capture.string_definitions import StringDefinitions
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -80,6 +83,42 @@ def test_a_slot_that_its_writer_never_filled_waits_until_the_process_is_gone(tmp
     assert len(reader.read(100)) == 0
     assert reader.read(100, process_gone=True)["start"].tolist() == [5, 6, 7, 8, 9]
     reader.close()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    content=st.binary(min_size=CAPACITY * SLOT_BYTES, max_size=CAPACITY * SLOT_BYTES),
+    alike=st.lists(st.integers(0, CAPACITY - 1), min_size=CAPACITY, max_size=CAPACITY),
+    count=st.integers(0, CAPACITY),
+    steps=st.lists(st.integers(0, 7), max_size=8),
+)
+def test_what_is_held_is_read_as_it_was(tmp_path_factory, content, alike, count, steps):
+    slots = np.frombuffer(content, SLOT)[alike].copy()
+    slots["published"] = np.where(np.arange(CAPACITY) < count, np.arange(1, CAPACITY + 1), 0)
+    reader = RingReader(write(tmp_path_factory.mktemp("ring"), ring_bytes(slots, head=count)))
+    batches = []
+    for step in [*steps, CAPACITY, 0, CAPACITY]:
+        if step:
+            batches.append(reader.read(step))
+        else:
+            reader.hold(8 << 20)
+    assert reader.waiting == 0
+    assert np.concatenate(batches).tobytes() == slots[:count].tobytes()
+    reader.close()
+
+
+def test_what_finds_no_room_stays_in_the_ring(tmp_path):
+    path = write(tmp_path, ring_bytes(published(10), head=10))
+    reader = RingReader(path)
+    assert reader.hold(0) == 0
+    assert int(np.frombuffer(path.read_bytes(), HEADER, 1)["tail"][0]) == 0
+    assert reader.hold(1 << 20) == reader.waiting == 10
+    assert int(np.frombuffer(path.read_bytes(), HEADER, 1)["tail"][0]) == 10
+    other = RingReader(write(tmp_path, ring_bytes(published(10), head=10)))
+    assert other.hold(1 << 20) == 0  # all rings together
+    reader.close()
+    assert other.hold(1 << 20) == 10
+    other.close()
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,9 @@ import numpy as np
 
 from gputui.capture.environment import capture_environment
 from gputui.capture.layout import SLOT, RecordKind
-from gputui.capture.ring import (
-    Records,
-    RingFacts,
-    RingFolder,
-    RingHealth,
-    RingReader,
-    StringDefinitions,
-)
+from gputui.capture.ring import Records, RingFacts, RingHealth, RingReader
+from gputui.capture.ring_folder import RingFolder
+from gputui.capture.string_definitions import StringDefinitions
 
 RANGES = (
     RecordKind.RANGE_PUSH,

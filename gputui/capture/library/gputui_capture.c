@@ -16,7 +16,7 @@
 
 /* What the monitor calls. */
 #include "layout_words.h"
-#include "ring_read.h"
+#include "ring_watch.h"
 
 /* What calls us in a traced process: NVTX, our hook in its Python, the CUDA driver. */
 #include "nvtx_install.h"
