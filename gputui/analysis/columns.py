@@ -67,6 +67,11 @@ def size(header: str) -> Column:
     return Column(header, formats.size)
 
 
+def rate(header: str) -> Column:
+    """A column of bytes a second."""
+    return Column(header, formats.rate)
+
+
 def count(header: str) -> Column:
     """A column of counts."""
     return Column(header, formats.quantity)

@@ -22,6 +22,8 @@ from gputui.analysis.columns import (
 from gputui.analysis.domains import DEFAULT
 from gputui.analysis.gpu_timing import TIMING_TABLES
 from gputui.analysis.marks import marks_table
+from gputui.analysis.memory_tables import copies_table
+from gputui.analysis.memory_tables import phases_table as memory_phases_table
 from gputui.analysis.nsys_tables import NSYS_TABLES, marked
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.shapes import shapes_table
@@ -150,6 +152,8 @@ TABLES: dict[str, Callable[[Session, Run], Table]] = {
     "kernel_categories": categories_table,
     **NSYS_TABLES,
     "kernel_shapes": shapes_table,
+    "memory_copies": copies_table,
+    "memory_phases": memory_phases_table,
     **{name: marked(make) for name, make in TIMING_TABLES.items()},
     "devices": devices_table,
     "processes": processes_table,

@@ -15,6 +15,7 @@ from gputui.events import (
     KernelDefined,
     KernelDelta,
     MachineSample,
+    MemoryOperationDelta,
     StreamDelta,
 )
 from gputui.session import Session
@@ -183,3 +184,27 @@ def test_throttling_is_told_with_its_share_of_the_samples() -> None:
     assert insight.value == 25.0
     assert insight.verdict.endswith("held back in 25 % of the samples: power cap")
     assert one("throttled", *readings(throttle_reasons=("power cap",))).value == 100.0
+
+
+def copied(busy_ns: int, kind: str) -> MemoryOperationDelta:
+    return MemoryOperationDelta(
+        process=1, range=0, operation="[CUDA memcpy Host-to-Device]", device=0,
+        source_kind=kind, destination_kind="device", time=times(busy_ns), size=times(1 << 20),
+    )  # fmt: skip
+
+
+def test_copies_of_pageable_memory_over_a_twentieth_of_the_work_are_named():
+    work = device(1_000_000)
+    assert not found(
+        "pageable_copies",
+        captured(devices=(work,), memory_operations=(copied(50_000, "pageable"),)),
+    )
+    assert not found(
+        "pageable_copies", captured(devices=(work,), memory_operations=(copied(90_000, "pinned"),))
+    )
+    insight = one(
+        "pageable_copies",
+        captured(devices=(work,), memory_operations=(copied(60_000, "pageable"),)),
+    )
+    assert insight.value == pytest.approx(6.0)
+    assert "(1.00 MiB) are 6 % of the GPUs' busy time" in insight.verdict

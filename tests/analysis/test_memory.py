@@ -14,6 +14,7 @@ from gputui.analysis.memory import (
     transfers,
 )
 from gputui.analysis.metrics import is_memory_metric, metric_text
+from gputui.analysis.report import TABLES
 from gputui.events import (
     ApiDelta,
     CaptureDelta,
@@ -129,6 +130,21 @@ def test_phases_hold_what_phases_inside_them_did(copying: Run) -> None:
     assert rows["decode"].bytes_of("to host") == 16
     assert (rows["decode"].allocations, rows["decode"].releases) == (1, 1)
     assert rows["(outside every phase)"].bytes_of("set") == 64
+
+
+def test_both_are_tables_to_be_asked_for(copying: Run) -> None:
+    copies = TABLES["memory_copies"](Session(), copying)
+    assert copies.rows[0] == (
+        *("[CUDA memcpy Host-to-Device]", "pageable", "device"),
+        *(2, 10_000, 5000.0, 6000, 2000, 5_000_000_000),
+    )
+    assert len(copies.rows) == 4
+    phases = TABLES["memory_phases"](Session(), copying)
+    headers = [column.header for column in phases.columns]
+    load, decode, step, outside = (dict(zip(headers, row, strict=True)) for row in phases.rows)
+    assert (load["To Device (bytes)"], load["Pageable (bytes)"]) == (10_500, 10_000)
+    assert (decode["Phase"], step["Phase"], step["Path"]) == ("decode", "  step", "decode/step")
+    assert (outside["Set (bytes)"], outside["PID"]) == (64, None)
 
 
 def test_calls_that_get_memory_or_give_it_back(copying: Run) -> None:
