@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 _SECOND_NS = 1_000_000_000
 _FIGURES = 4
+_FINE_NS = 15 * _SECOND_NS
+_MOST_WAITING = 256
+
+Figures = tuple[float, float, float, int]
+"""Least, sum, most and number of values."""
 
 
 class Stretches:
@@ -29,25 +36,30 @@ class Stretches:
 
     def add(self, time_ns: int, values: dict[str, float]) -> None:
         """Count one more sample; those that come out of order count where time stands."""
+        self.move_to(time_ns)
+        self.merge(time_ns, {name: (value, value, value, 1) for name, value in values.items()})
+
+    def move_to(self, time_ns: int) -> None:
+        """A sample comes: a stretch that ended before it is known from now on."""
         start_ns = time_ns - time_ns % self.stretch_ns
         if start_ns > self._start_ns:
             self._close()
             self._start_ns = start_ns
             self._first_ns = time_ns
-        self._last_ns = time_ns
+
+    def merge(self, last_ns: int, figures: dict[str, Figures]) -> None:
+        """Count what samples of the stretch that time is in come to, the last at `last_ns`."""
+        self._last_ns = last_ns
         known = self._open
-        for name, value in values.items():
+        for name, (low, total, high, count) in figures.items():
             if name not in known:
-                known[name] = [value, value, value, 1]
+                known[name] = [low, total, high, count]
                 continue
             sums = known[name]
-            # Comparisons, not min and max: this runs for every figure of every sample.
-            if value < sums[0]:
-                sums[0] = value
-            elif value > sums[2]:
-                sums[2] = value
-            sums[1] += value
-            sums[3] += 1
+            sums[0] = min(sums[0], low)
+            sums[1] += total
+            sums[2] = max(sums[2], high)
+            sums[3] += count
 
     @property
     def end_ns(self) -> int:
@@ -89,19 +101,43 @@ class LongHistory:
 
     def __init__(self, fields: tuple[str, ...]) -> None:
         self._fields = fields
-        self.levels = (
-            Stretches(fields, 15 * _SECOND_NS, 4 * 240),
-            Stretches(fields, 300 * _SECOND_NS, 24 * 12 + 12),
-        )
+        self._figures = _reader(fields)
+        self._waiting: list[tuple[float | None, ...]] = []
+        self._last_ns = 0
+        self._end_ns = 0
+        self.levels = [
+            Stretches(fields, _FINE_NS, 4 * 240),
+            Stretches(fields, 20 * _FINE_NS, 24 * 12 + 12),
+        ]
         """The finer first."""
 
     def add(self, time_ns: int, sample: object) -> None:
         """Count one more sample."""
-        values = {
-            name: value
-            for name in self._fields
-            for value in (getattr(sample, name),)
-            if value is not None
-        }
-        for level in self.levels:
-            level.add(time_ns, values)
+        # This runs for every GPU in every sample: figures wait until their stretch is whole.
+        waiting = self._waiting
+        if time_ns >= self._end_ns or len(waiting) >= _MOST_WAITING:
+            self._merge()
+            if time_ns >= self._end_ns:
+                self._end_ns = time_ns - time_ns % _FINE_NS + _FINE_NS
+                for level in self.levels:
+                    level.move_to(time_ns)
+        waiting.append(self._figures(sample))
+        self._last_ns = time_ns
+
+    def _merge(self) -> None:
+        figures: dict[str, Figures] = {}
+        for name, column in zip(self._fields, zip(*self._waiting, strict=True), strict=False):
+            values = [value for value in column if value is not None]
+            if values:
+                figures[name] = min(values), sum(values), max(values), len(values)
+        if self._waiting:
+            for level in self.levels:
+                level.merge(self._last_ns, figures)
+        self._waiting.clear()
+
+
+@functools.cache
+def _reader(fields: tuple[str, ...]) -> Callable[[object], tuple[float | None, ...]]:
+    if len(fields) > 1:
+        return attrgetter(*fields)
+    return lambda sample: tuple(getattr(sample, name) for name in fields)

@@ -91,6 +91,11 @@ def expanded(stream: BinaryIO, name: str) -> BinaryIO:
     return io.BufferedReader(rest, _READ_BYTES)
 
 
+def is_compressed(head: bytes) -> bool:
+    """Whether a file that begins so is gzip or Zstandard."""
+    return head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
+
+
 def _zstandard(what: str) -> Any:
     try:
         import zstandard

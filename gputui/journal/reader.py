@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import stat
-import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
 from gputui.events import JOURNAL_SCHEMA, AnyEvent, CaptureSum, Header, RunEnded
-from gputui.journal.compression import CompressionError, expanded
+from gputui.journal.compression import CompressionError, expanded, is_compressed
 from gputui.journal.errors import JournalError, reason
 from gputui.journal.held import SUM_BEGINS, HeldLines
 from gputui.text import clean, clean_document
@@ -23,11 +23,13 @@ LINE_LIMIT = 32 * 1024 * 1024
 
 _FOLLOW_S = 0.1
 
+_HEADER_BEGINS = b'{"event":"header",'
+
 Written = AnyEvent | CaptureSum
 """What a line may hold."""
 
 _decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
-_KNOWN = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
+KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
 
 
 class JournalReader:
@@ -46,13 +48,15 @@ class JournalReader:
         """
         self.name = name
         self._summed = summed
+        self._file: BinaryIO | None = None
         self._line = 0
-        self._decode: Callable[[bytes], AnyEvent] = decode
+        self._bytes = 0
+        self._decode: Callable[[bytes], Written] = decode
         self.skipped = 0
         self.damage: str | None = None
         try:
             self._stream = expanded(stream, name)
-            first = self._first()
+            self._first_line, first = self._first()
         except OSError as error:
             raise JournalError(f"cannot read {name}: {reason(error)}") from None
         if not isinstance(first, Header):
@@ -68,11 +72,13 @@ class JournalReader:
             self._decode = decode_schema_1
             first = msgspec.structs.replace(first, schema=JOURNAL_SCHEMA)
         self.header = first
+        self.line_number = self._line
+        """The header's line."""
+        self.offset = self._bytes - len(self._first_line)
+        """Where the header begins, in bytes of what is not compressed."""
 
     @classmethod
-    def open(
-        cls, path: Path, stop: threading.Event | None = None, *, summed: bool = False
-    ) -> JournalReader:
+    def open(cls, path: Path, stop: Stop | None = None, *, summed: bool = False) -> JournalReader:
         """The recording at `path`. Raises JournalError with the reason when it is none.
 
         With `stop` a file that is still written is followed until that is set: its end is
@@ -82,30 +88,58 @@ class JournalReader:
             mode = path.stat().st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
                 raise JournalError(f"{path} is not a file")
-            stream: BinaryIO = path.open("rb")
+            file: BinaryIO = path.open("rb")
         except OSError as error:
             raise JournalError(f"cannot read {path}: {reason(error)}") from None
-        if stop is not None:
-            stream = io.BufferedReader(_Tail(stream, stop))
-        return cls(stream, str(path), summed=summed)
+        stream = file if stop is None else io.BufferedReader(_Tail(file, stop))
+        reader = cls(stream, str(path), summed=summed)
+        if stat.S_ISREG(mode):
+            reader._file = file
+        return reader
+
+    def plain_file(self) -> BinaryIO | None:
+        """The file once more, where its bytes are its lines; None of a pipe, or compressed."""
+        if self._file is None or is_compressed(os.pread(self._file.fileno(), 4, 0)):
+            return None
+        return os.fdopen(os.dup(self._file.fileno()), "rb", buffering=0)
 
     def close(self) -> None:
         """Close the file; iterating to the end does so too."""
         self._stream.close()
 
+    def pieces(self) -> Iterator[JournalReader]:
+        """The files that it is made of: itself."""
+        yield self
+
+    def lines(self) -> Generator[bytes, None, None]:
+        """Its lines as they are, the header's first; those of unknown kinds too."""
+        yield self._first_line
+        with self._stream:
+            for line in self._lines():
+                if line.startswith(_HEADER_BEGINS):
+                    self.damage = (
+                        f"{self.name}: another recording begins at line {self._line}, as if two "
+                        "were joined; read until there (tail -n +"
+                        f"{self._line} has the rest)"
+                    )
+                    return
+                yield line
+
     def __iter__(self) -> Generator[AnyEvent, None, None]:
         yield self.header
         # Before schema 2 there were no sums to wait for.
         held = HeldLines() if self._summed and self._decode is decode else None
-        with self._stream, contextlib.suppress(_DamagedError):
-            for line in self._lines():
+        lines = self.lines()
+        next(lines)
+        with contextlib.closing(lines), contextlib.suppress(DamagedError):
+            for line in lines:
                 if held is not None and held.take(self._line, line):
                     if held.is_full:
                         yield from self._handed_out(held)
                     continue
                 if line.startswith(SUM_BEGINS):
                     continue
-                event = self._event(self._line, line)
+                event = self.event(self._line, line)
                 if held is not None and isinstance(event, RunEnded):
                     # What a run did comes before its end.
                     yield from self._handed_out(held)
@@ -114,19 +148,19 @@ class JournalReader:
             if held is not None:
                 yield from self._handed_out(held)
 
-    def _handed_out(self, held: HeldLines) -> Iterator[AnyEvent]:
+    def _handed_out(self, held: HeldLines) -> Iterator[Any]:
         for number, line in held.hand_out():
-            event = self._event(number, line)
+            event = self.event(number, line)
             if event is not None:
                 yield event
 
-    def _first(self) -> AnyEvent | None:
-        with contextlib.suppress(_DamagedError):
+    def _first(self) -> tuple[bytes, Written | None]:
+        with contextlib.suppress(DamagedError):
             for line in self._lines():
-                event = self._event(self._line, line)
+                event = self.event(self._line, line)
                 if event is not None:
-                    return event
-        return None
+                    return line, event
+        return b"", None
 
     def _lines(self) -> Iterator[bytes]:
         """Whole lines, to the end or to what is none."""
@@ -147,14 +181,18 @@ class JournalReader:
             if not line:
                 return
             self._line += 1
+            self._bytes += len(line)
             if not line.endswith(b"\n"):
                 what = "is cut" if len(line) < LINE_LIMIT else "is too long"
                 self.damage = f"{self.name}: line {self._line} {what}; read until there"
                 return
             yield line
 
-    def _event(self, number: int, line: bytes) -> AnyEvent | None:
-        """The event of a line, None where its kind is unknown. Raises _DamagedError."""
+    def event(self, number: int, line: bytes) -> Written | None:
+        """The event of line `number`, None, counted, where its kind is unknown.
+
+        Raises DamagedError, and `damage` says why, where the line makes no sense.
+        """
         try:
             return self._decode(line)
         except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
@@ -165,9 +203,9 @@ class JournalReader:
                 f"{self.name}: line {number} is damaged ({clean(str(error), 120)}); "
                 "read until there"
             )
-            raise _DamagedError from None
+            raise DamagedError from None
 
-    def _refusal(self, first: AnyEvent | None) -> str:
+    def _refusal(self, first: Written | None) -> str:
         if first is None and self._line == 0:
             if self.damage is not None:
                 return f"{self.name} is damaged from its first line on: it holds no gputui session"
@@ -175,16 +213,25 @@ class JournalReader:
         return f"{self.name} is not a gputui session: its first line is no session header"
 
 
-class _DamagedError(Exception):
+class DamagedError(Exception):
     """A line that makes no sense, which `damage` tells of."""
 
 
-class _Tail(io.RawIOBase):
-    """A file whose end is not the end until `stop` is set."""
+class Stop(Protocol):
+    """Says when a file that is followed will not grow any more."""
 
-    def __init__(self, stream: BinaryIO, stop: threading.Event) -> None:
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait so many seconds at most; whether it is so."""
+        ...
+
+
+class _Tail(io.RawIOBase):
+    """A file whose end is not the end until `stop` says so; what came before that is read."""
+
+    def __init__(self, stream: BinaryIO, stop: Stop) -> None:
         self._stream = stream
         self._stop = stop
+        self._is_stopped = False
 
     def readable(self) -> bool:
         return True
@@ -192,16 +239,17 @@ class _Tail(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         while True:
             data = self._stream.read(len(buffer))
-            if data or self._stop.wait(_FOLLOW_S):
+            if data or self._is_stopped:
                 buffer[: len(data)] = data
                 return len(data)
+            self._is_stopped = self._stop.wait(_FOLLOW_S)
 
     def close(self) -> None:
         self._stream.close()
         super().close()
 
 
-def decode(line: bytes) -> AnyEvent:
+def decode(line: bytes) -> Written:
     """The event of one line, its strings cleaned. Raises what msgspec raises, or ValueError."""
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
         return _decoder.decode(line)
@@ -209,15 +257,15 @@ def decode(line: bytes) -> AnyEvent:
     return _typed(clean_document(msgspec.json.decode(line)))
 
 
-def decode_schema_1(line: bytes) -> AnyEvent:
+def decode_schema_1(line: bytes) -> Written:
     """The same for a line of a recording of schema 1, in today's shape."""
     from gputui.journal.schema1 import upgraded
 
     return _typed(upgraded(clean_document(msgspec.json.decode(line))))
 
 
-def _typed(document: Any) -> AnyEvent:
-    event: AnyEvent = msgspec.convert(document, Written, str_keys=True)
+def _typed(document: Any) -> Written:
+    event: Written = msgspec.convert(document, Written, str_keys=True)
     return event
 
 
@@ -227,6 +275,6 @@ class _Kind(msgspec.Struct):
 
 def _is_unknown_kind(line: bytes) -> bool:
     try:
-        return msgspec.json.decode(line, type=_Kind).event not in _KNOWN
+        return msgspec.json.decode(line, type=_Kind).event not in KNOWN_KINDS
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return False

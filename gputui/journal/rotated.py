@@ -7,18 +7,14 @@ import functools
 import glob
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-
-import msgspec
 
 from gputui.events import AnyEvent, Header
 from gputui.journal.errors import JournalError
 from gputui.journal.places import SUFFIXES, numbered
-from gputui.journal.reader import JournalReader
-from gputui.journal.rotation import Preamble
-
-_encoder = msgspec.json.Encoder()
+from gputui.journal.reader import JournalReader, Stop
+from gputui.journal.rotation import Repeats
 
 _NAMED = 3
 """Missing files that are named; of more the first and the last."""
@@ -36,18 +32,27 @@ class RotatedReader:
     missing or cannot be read.
     """
 
-    def __init__(self, path: Path, files: dict[int, Path], *, summed: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        files: dict[int, Path],
+        *,
+        summed: bool = False,
+        stop: Stop | None = None,
+    ) -> None:
         """`files` are those that follow `path`, by number, 1 for itself; at least one.
 
-        Raises JournalError where none can be read.
+        With `stop` the newest file is waited at, and those that appear are read, until that is
+        set. Raises JournalError where none can be read.
         """
         self.name = str(path)
-        self.skipped = 0
+        self._path = path
         self._summed = summed
+        self._stop = stop
         self._remarks: list[str] = []
-        self._files: list[Path] = []
+        self._files: dict[int, Path] = {}
+        self._opened: list[JournalReader] = []
         header: Header | None = None
-        numbers = []
         for number, file in sorted(files.items()):
             try:
                 reader = JournalReader.open(file)
@@ -61,52 +66,92 @@ class RotatedReader:
                 header = reader.header
             if reader.header == header:
                 # Another recording may have such a name too.
-                self._files.append(file)
-                numbers.append(number)
+                self._files[number] = file
         if header is None:
             raise JournalError(self._remarks[0])
         self.header = header
-        unread = {number for number in files if number not in numbers}
-        missing = sorted({*range(1, numbers[-1])} - {*numbers} - unread)
+        unread = {*files} - {*self._files}
+        missing = sorted({*range(1, max(self._files))} - {*self._files} - unread)
         if missing:
             self._remarks.append(_told(path, missing))
 
     @property
     def damage(self) -> str | None:
         """What was not read and why, None where all was."""
-        return "; ".join(self._remarks) or None
+        damages = [piece.damage for piece in self._opened if piece.damage]
+        return "; ".join([*self._remarks, *damages]) or None
 
-    def __iter__(self) -> Generator[AnyEvent, None, None]:
-        seen = Preamble()
-        for file in self._files:
+    @property
+    def skipped(self) -> int:
+        """Events of kinds that this version does not know."""
+        return sum(piece.skipped for piece in self._opened)
+
+    def pieces(self) -> Iterator[JournalReader]:
+        """Its files, each open while it is the newest given."""
+        read = 0
+        while later := [number for number in self._files if number > read]:
+            read = later[0]
+            is_waited_at = self._stop is not None and len(later) == 1
             try:
-                reader = JournalReader.open(file, summed=self._summed)
+                piece = JournalReader.open(
+                    self._files[read],
+                    _Superseded(self, self._stop) if self._stop and is_waited_at else None,
+                    summed=self._summed,
+                )
             except JournalError as error:
                 self._remarks.append(str(error))
-                continue
-            known = {_encoder.encode(event) for event in seen.events()}
-            for event in reader:
-                if known and _encoder.encode(event) in known:
-                    continue
-                if not isinstance(event, Preamble.KINDS):
-                    known.clear()  # the file's own events begin
-                seen.see((event,))
-                yield event
-            self.skipped += reader.skipped
-            if reader.damage:
-                self._remarks.append(reader.damage)
+            else:
+                self._opened.append(piece)
+                yield piece
+            if is_waited_at:
+                self.look()
+
+    def look(self) -> bool:
+        """Whether there is a file after the newest one that is known; it is, from then on."""
+        newest = max(self._files)
+        for number, file in sorted(_files(self._path).items()):
+            with contextlib.suppress(JournalError, OSError):
+                # One without a whole header is waited for.
+                if number > newest and _header(file, _identity(file)) == self.header:
+                    self._files[number] = file
+        return max(self._files) > newest
+
+    def __iter__(self) -> Generator[AnyEvent, None, None]:
+        repeats = Repeats()
+        for piece in self.pieces():
+            repeats.begin()
+            for event in piece:
+                if not repeats.is_one(event):
+                    yield event
 
 
-def open_journal(path: Path, *, summed: bool = False) -> JournalReader | RotatedReader:
+class _Superseded:
+    """Says when the newest file is not that any more."""
+
+    def __init__(self, reader: RotatedReader, stop: Stop) -> None:
+        self._reader = reader
+        self._stop = stop
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._stop.wait(timeout) or self._reader.look()
+
+
+def open_journal(
+    path: Path, *, summed: bool = False, stop: Stop | None = None
+) -> JournalReader | RotatedReader:
     """The recording at `path`, with the files that follow it where it was rotated.
 
     `path` may also be a pattern, as x*.gputui, that matches the files of one recording. A file
-    with a number is read by itself. `summed` as in JournalReader. Raises JournalError.
+    with a number is read by itself. `summed` as in JournalReader. With `stop` a recording that
+    is still written is followed, into the files that it goes on in, until that is set. Raises
+    JournalError.
     """
     path = _first_of_pattern(path)
     files = _files(path)
+    if stop is not None and files and all(map(os.path.isfile, files.values())):
+        return RotatedReader(path, files, summed=summed, stop=stop)
     if not files or [*files] == [1]:
-        return JournalReader.open(path, summed=summed)
+        return JournalReader.open(path, stop, summed=summed)
     return RotatedReader(path, files, summed=summed)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from gputui.events import (
     AnyEvent,
     GpuUnavailable,
@@ -21,6 +23,8 @@ from gputui.events import (
     RunStarted,
     ThreadNamed,
 )
+
+_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +107,31 @@ class Preamble:
     def _of_run(self, run: int, number: int, event: AnyEvent) -> None:
         if run in self._runs:
             self._runs[run][type(event), number] = event
+
+
+class Repeats:
+    """Knows what a file of a rotated recording repeats of those before it."""
+
+    KINDS = frozenset(kind.__struct_config__.tag for kind in Preamble.KINDS)
+    """What it asks to be shown; of other kinds only that they came."""
+
+    def __init__(self) -> None:
+        self._seen = Preamble()
+        self._known: set[bytes] = set()
+
+    def begin(self) -> None:
+        """Another file begins."""
+        self._known = {_encoder.encode(event) for event in self._seen.events()}
+
+    def is_one(self, event: AnyEvent) -> bool:
+        """Whether this event was read before."""
+        if self._known and _encoder.encode(event) in self._known:
+            return True
+        if not isinstance(event, Preamble.KINDS):
+            self.end()
+        self._seen.see((event,))
+        return False
+
+    def end(self) -> None:
+        """The file's own events begin."""
+        self._known = set()

@@ -8,6 +8,7 @@ import msgspec
 
 from gputui.distributions import steps
 from gputui.events import (
+    JOURNAL_SCHEMA,
     ApiDelta,
     DeviceDelta,
     KernelDelta,
@@ -37,6 +38,8 @@ def upgraded(document: Any) -> Any:
 
     Raises ValueError where it was never of that shape; types are left to be checked.
     """
+    if isinstance(document, dict) and document.get("event") == "header":
+        return document | {"schema": JOURNAL_SCHEMA}
     if not isinstance(document, dict) or document.get("event") != "capture":
         return document
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.playback.index import Moment
+from gputui.playback.moments import Moment
 from gputui.playback.player import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
 
 __all__ = ["MAXIMUM_SPEED", "MINIMUM_SPEED", "Moment", "Playback"]

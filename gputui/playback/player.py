@@ -9,8 +9,9 @@ from pathlib import Path
 
 from gputui.events import AnyEvent, MachineSample
 from gputui.hub import Hub
-from gputui.journal import JournalReader
-from gputui.playback.index import Index, Moment
+from gputui.journal import open_journal
+from gputui.playback.index import Index
+from gputui.playback.moments import Moment
 from gputui.session import Session
 from gputui.sources.recordings import Recording, open_recording, remarks
 
@@ -47,7 +48,8 @@ class Playback:
         self._recording = recording
         self._notify = notify
         self._stop = stop
-        self._index = Index(recording)
+        self._index = Index(recording, live=follows, told=self._see_folded)
+        self._outline = self._index.outline
         self._lock = threading.Condition()
         self._hub = Hub(notify)
         self._speed = min(MAXIMUM_SPEED, max(MINIMUM_SPEED, speed))
@@ -62,7 +64,11 @@ class Playback:
         self._target: Callable[[], int | None] | None = None
         self._steps = 0
         self._session: Session | None = None
-        self._indexer = threading.Thread(target=self._read, name="index", daemon=True)
+        self._is_rough = False
+        self._helpers = [
+            threading.Thread(target=self._read, name="read", daemon=True),
+            threading.Thread(target=self._index.fold, name="index", daemon=True),
+        ]
         # A read of stdin cannot be interrupted: the threads must not hold the exit up.
         self._thread = threading.Thread(target=self._main, name="playback", daemon=True)
 
@@ -82,7 +88,7 @@ class Playback:
         """
         if follow and path != "-":
             stop = threading.Event()
-            reader = JournalReader.open(Path(path), stop)
+            reader = open_journal(Path(path), stop=stop)
             return cls(reader, notify, speed=speed, start_s=start_s, follows=True, stop=stop)
         recording = open_recording(path)
         return cls(recording, notify, speed=speed, start_s=start_s, follows=path == "-")
@@ -94,7 +100,8 @@ class Playback:
 
     def start(self) -> None:
         """Start reading and emitting."""
-        self._indexer.start()
+        for helper in self._helpers:
+            helper.start()
         self._thread.start()
 
     def close(self) -> bool:
@@ -152,17 +159,28 @@ class Playback:
     def position_s(self) -> float:
         """How far into the recording this is."""
         position_ns = self._position_ns
-        return 0.0 if position_ns is None else (position_ns - self._index.first_ns) / 1e9
+        return 0.0 if position_ns is None else (position_ns - self._outline.first_ns) / 1e9
 
     @property
     def length_s(self) -> float:
         """How long the recording is, as far as it has been read (see `is_read`)."""
-        return (self._index.last_ns - self._index.first_ns) / 1e9
+        return (self._outline.last_ns - self._outline.first_ns) / 1e9
 
     @property
     def is_read(self) -> bool:
         """Whether the recording was read to its end, so that its length is known."""
+        return self._outline.is_complete
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether every moment to jump to is known."""
         return self._index.is_complete
+
+    @property
+    def is_exact(self) -> bool:
+        """False for a short while after a jump into what was not folded yet: charts of hours and
+        averages of the run lack samples, and another state follows that has them."""
+        return not self._is_rough
 
     @property
     def moments(self) -> list[Moment]:
@@ -176,14 +194,14 @@ class Playback:
         written its newest event, and those that come."""
 
         def target() -> int | None:
-            if not self._index.wait(0, _WAIT_S):
+            if not self._outline.wait(0, _WAIT_S):
                 return None
-            time_ns = self._index.first_ns + round(max(0.0, seconds) * 1e9)
-            if self._is_live and time_ns >= self._index.last_ns:
+            time_ns = self._outline.first_ns + round(max(0.0, seconds) * 1e9)
+            if self._is_live and time_ns >= self._outline.last_ns:
                 self._follows = True
-                return len(self._index)
-            known = self._index.wait_for_time(time_ns, _WAIT_S)
-            return max(1, self._index.number_at(time_ns)) if known else None
+                return len(self._outline)
+            known = self._outline.wait_for_time(time_ns, _WAIT_S)
+            return max(1, self._outline.number_at(time_ns)) if known else None
 
         self._go(target)
 
@@ -236,7 +254,7 @@ class Playback:
             if found is None and self._index.is_complete:
                 return self._number
             if found is None:
-                self._index.wait(len(self._index), _WAIT_S)
+                self._outline.wait(len(self._outline), _WAIT_S)
             return found
 
         self._go(target)
@@ -274,31 +292,46 @@ class Playback:
                     with self._lock:
                         self._lock.wait_for(self._is_asked)
                 else:
-                    self._index.wait(self._number, _WAIT_S)
+                    self._outline.wait(self._number, _WAIT_S)
 
     def _read(self) -> None:
-        self._index.build()
-        self._notify()  # its length is known, and what is wrong with it
+        self._outline.read()
+        self._notify()  # its length is known
+
+    def _see_folded(self) -> None:
+        """More was folded: what was shown at once can be made exact, and what turned out to be
+        beyond a damaged line be left."""
+        if self._index.is_complete:
+            self._notify()  # it is known what is wrong with it
+        with self._lock:
+            is_exact = self._is_rough and self._index.folded >= self._number
+            is_beyond = self._index.is_complete and self._number > len(self._outline)
+            if (is_exact or is_beyond) and self._target is None:
+                self._target = lambda: self._number
+                self._lock.notify_all()
 
     def _is_at_end(self) -> bool:
-        return self._index.is_complete and self._number >= len(self._index)
+        return self._outline.is_complete and self._number >= len(self._outline)
 
     def _is_asked(self) -> bool:
         return self._closing or self._target is not None or self._steps > 0
 
     def _jump(self) -> None:
         asked = self._target
-        number = asked() if asked is not None else None
+        with self._index.hurry():
+            self._jump_to(asked, asked() if asked is not None else None)
+
+    def _jump_to(self, asked: Callable[[], int | None] | None, number: int | None) -> None:
         if number is None:
             return  # not read so far yet; asked again
         with self._lock:
             if self._target is not asked:
                 return  # another jump was asked for meanwhile
             self._target = None
-        number = min(number, len(self._index))
-        if number == self._number:
+        number = min(number, len(self._outline))
+        if number == self._number and not self._is_rough:
             return
-        session = self._index.state(number)
+        session, is_exact = self._index.state(number)
         hub = Hub(self._notify)
         # A hub waits for the header before it hands anything out; the state has it already.
         hub.emit(list(self._index.events(0, 1)))
@@ -306,15 +339,16 @@ class Playback:
         with self._lock:
             self._session = session
             self._hub = hub
+            self._is_rough = not is_exact
             self._number = number
-            self._position_ns = self._index.time_of(number - 1) if number else None
+            self._position_ns = self._outline.time_of(number - 1) if number else None
             self._ended = self._is_at_end()
         self._notify()
 
     def _step_once(self) -> None:
         first = self._number
         last = first
-        while self._index.wait(last, _WAIT_S) and not self._closing:
+        while self._outline.wait(last, _WAIT_S) and not self._closing:
             [event] = self._index.events(last, last + 1)
             last += 1
             if isinstance(event, MachineSample):
@@ -328,15 +362,15 @@ class Playback:
 
     def _play(self) -> bool:
         """Emit what is due next, when it is due; False where nothing more is there."""
-        if self._number >= len(self._index):
+        if self._number >= len(self._outline):
             return False
         if self._follows:
-            self._emit(self._number, len(self._index))
+            self._emit(self._number, len(self._outline))
             return True
-        due_ns = self._index.time_of(self._number)
+        due_ns = self._outline.time_of(self._number)
         if self._position_ns is not None and not self._pass(due_ns - self._position_ns):
             return True
-        last = min(self._index.number_at(due_ns + _BATCH_NS), self._number + 4096)
+        last = min(self._outline.number_at(due_ns + _BATCH_NS), self._number + 4096)
         self._emit(self._number, max(last, self._number + 1))
         return True
 
@@ -348,7 +382,7 @@ class Playback:
             if self._target is not None:
                 return  # a jump comes first
             self._number = last
-            self._position_ns = self._index.time_of(last - 1)
+            self._position_ns = self._outline.time_of(last - 1)
             hub = self._hub
         hub.emit(events)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gputui.events import (
@@ -18,6 +19,8 @@ from gputui.session.spread import SPREAD_FIELDS, Spread
 
 if TYPE_CHECKING:
     from gputui.session.session import Session
+
+_spread_figures = attrgetter(*SPREAD_FIELDS)
 
 
 def header(session: Session, event: Header) -> None:
@@ -65,16 +68,16 @@ def sample(session: Session, event: MachineSample) -> None:
 
 
 def _spread(run: Run, figures: GpuSample) -> None:
-    for name in SPREAD_FIELDS:
-        value = getattr(figures, name)
+    spreads, index = run.gpu_spreads, figures.index
+    for name, value in zip(SPREAD_FIELDS, _spread_figures(figures), strict=True):
         if value is not None:
-            key = figures.index, name
-            spread = run.gpu_spreads.get(key)
+            key = index, name
+            spread = spreads.get(key)
             if spread is None:
-                spread = run.gpu_spreads[key] = Spread()
+                spread = spreads[key] = Spread()
             spread.add(value)
     for reason in figures.throttle_reasons or ():
-        key = (figures.index, reason)
+        key = index, reason
         run.throttle_samples[key] = run.throttle_samples.get(key, 0) + 1
 
 

@@ -129,6 +129,16 @@ class Playback(Source, Protocol):
         ...
 
     @property
+    def is_indexed(self) -> bool:
+        """Whether every moment to jump to is known."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether long charts and averages have all samples already."""
+        ...
+
+    @property
     def has_ended(self) -> bool:
         """Whether all of it was given."""
         ...

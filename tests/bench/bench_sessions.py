@@ -1,6 +1,6 @@
 """What opening, exporting, seeking and storing sessions costs.
 
-    python -m tests.bench.bench_sessions [hours|seek|traces|all]
+    python -m tests.bench.bench_sessions [hours|seek|jumps|traces|all]
 
 A one-hour session (1 s, 8 GPUs, 40 phases, 200 kernels) is opened and exported; a day of 8 GPUs is
 sought in; a trace of 5 million records is exported for Perfetto and in nsys's schema. Everything is
@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ from gputui.events import (
 from gputui.export.traces import FORMATS, open_traced, write_trace
 from gputui.export.write import export_text
 from gputui.journal import JournalReader, JournalWriter
+from gputui.playback import Playback
 from gputui.playback.index import SNAPSHOTS, Index
 from gputui.session import Session
 from gputui.sources.capture.grouping import distribution, distributions
@@ -200,7 +202,7 @@ def bench_seek(folder: Path) -> None:
         dice = random.Random(2)
         took = []
         for _ in range(60):
-            number = index.number_at(at(dice.randrange(3, seconds)))
+            number = index.outline.number_at(at(dice.randrange(3, seconds)))
             began = time.perf_counter()
             index.state(number)
             took.append(1000 * (time.perf_counter() - began))
@@ -209,6 +211,51 @@ def bench_seek(folder: Path) -> None:
               f"({SNAPSHOTS} states at most)")  # fmt: skip
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"  memory at most {peak:.0f} MB")
+
+
+def bench_jumps(folder: Path) -> None:
+    """As a person has it: from opening a file to the first jump's state, and to later ones."""
+    for name, seconds, with_capture in (("day", 86_400, False), ("hour", 3600, True)):
+        for suffix in (".gputui", ".gputui.gz", ".gputui.zst"):
+            path = folder / f"{name}{suffix}"
+            write(path, seconds, with_capture)
+            words = [sys.executable, "-m", "tests.bench.bench_sessions", "jump", str(path)]
+            subprocess.run([*words, str(seconds)], check=True)
+            path.unlink()
+
+
+def jump_about(path: Path, seconds: int) -> None:
+    """In a process of its own, so that its memory and its processor time are its own."""
+    changed = threading.Event()
+    dice = random.Random(3)
+    began = time.perf_counter()
+    playback = Playback.open(str(path), changed.set)
+    playback.is_paused = True
+    playback.start()
+
+    def jump(second: float) -> float:
+        before = time.perf_counter()
+        playback.seek(second)
+        while playback.take()[0] is None:
+            changed.wait(0.01)
+            changed.clear()
+        return time.perf_counter() - before
+
+    jump(0.9 * seconds)
+    first = time.perf_counter() - began
+    second = sorted(1000 * jump(dice.uniform(0, seconds)) for _ in range(15))
+    while not playback.is_indexed:
+        time.sleep(0.02)
+    read = time.perf_counter() - began
+    time.sleep(1)
+    later = sorted(1000 * jump(dice.uniform(0, seconds)) for _ in range(61))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    print(f"{path.name}: first far jump {first:.2f} s; at once 15 more: median {second[7]:.0f} ms, "
+          f"worst {second[-1]:.0f} ms; indexed after {read:.1f} s; then median {later[30]:.0f} ms, "
+          f"95 % {later[57]:.0f} ms, worst {later[-1]:.0f} ms; "
+          f"{usage.ru_utime + usage.ru_stime:.1f} s of processor, "
+          f"{usage.ru_maxrss / 1024:.0f} MB of memory", flush=True)  # fmt: skip
+    playback.close()
 
 
 def make_trace(path: Path) -> None:
@@ -262,8 +309,13 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["export"]:
         export_one(Path(arguments[1]), arguments[2])
         return
+    if arguments[:1] == ["jump"]:
+        jump_about(Path(arguments[1]), int(arguments[2]))
+        return
     wanted = arguments[0] if arguments else "all"
-    benches = {"hours": bench_hours, "seek": bench_seek, "traces": bench_traces}
+    benches = {
+        "hours": bench_hours, "seek": bench_seek, "jumps": bench_jumps, "traces": bench_traces,
+    }  # fmt: skip
     for name, bench in benches.items():
         if wanted in (name, "all"):
             with tempfile.TemporaryDirectory(prefix="gputui-bench-") as folder:

@@ -248,7 +248,8 @@ def test_a_real_session_is_the_same_from_any_side(h200_path: Path) -> None:
     for number, event in enumerate(events, 1):
         folded.apply((event,))
         if number % 20 == 0 or number == len(events):
-            state = index.state(number)
+            state, is_exact = index.state(number)
+            assert is_exact
             assert state.samples == folded.samples
             assert (state.run is None) == (folded.run is None)
             if state.run and folded.run:

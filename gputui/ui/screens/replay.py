@@ -115,6 +115,6 @@ class ReplayKeys(Screen[None]):
         if following is not None:
             when = clock_text((following.time_ns - begun_ns) / 1e9)
             self.say(f"{when}  {following.text}")
-        elif source.is_read:
+        elif source.is_indexed:
             what = "change of phase" if kind == "phase" else "start, exit or trouble"
             self.say(f"no later {what} in this recording")

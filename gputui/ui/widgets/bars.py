@@ -122,7 +122,8 @@ def _state(model: Model, width: int) -> Row:
 def _place(playback: Playback) -> str:
     """Where a replay is, of how much (so far, while it is still being read), and its speed."""
     place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
-    return f"{place}{'' if playback.is_read else '+'} ×{playback.speed:g}"
+    more = "" if playback.is_read else "+"
+    return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
 
 
 class KeyBar(Bar):

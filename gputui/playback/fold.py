@@ -1,0 +1,136 @@
+"""A session up to a line of a recording, made with as little decoding as that takes.
+
+Capture events are left until a sum of them makes them needless, a run ends, or somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from gputui.events import AnyEvent, CaptureSum
+from gputui.playback.clone import State
+from gputui.playback.outline import Kind, Outline
+from gputui.session import Session
+from gputui.session.gpu import HISTORY_SAMPLES
+
+LEFT_BYTES = 64 << 20
+"""Of capture events that are left at most; where there are no sums they are folded then."""
+
+SAMPLES_AT_ONCE = HISTORY_SAMPLES + 1024
+"""Samples that a state is folded from while somebody waits; of more the newest
+HISTORY_SAMPLES."""
+
+Decoded = tuple[int, AnyEvent | CaptureSum]
+
+
+class Fold:
+    """A session, and the lines of captures that are not in it yet."""
+
+    def __init__(self, session: Session, number: int = 0, *, whole: bool = False) -> None:
+        """`session` has what stands before line `number`. With `whole` no capture is left."""
+        self.session = session
+        self.number = number
+        self.is_rough = False
+        """Whether samples were passed over: charts of hours and averages lack them."""
+        self._whole = whole
+        self._left: dict[int, list[int]] = {}
+        self._bytes = 0
+        self._folded: set[int] = set()
+
+    def advance(self, outline: Outline, last: int) -> Iterator[Decoded]:
+        """Fold the lines to before `last`; gives what was decoded, by number."""
+        numbers = range(self.number, last)
+        self.number = last
+        return self._fold(outline, self._wanted(outline, numbers))
+
+    def leap(self, outline: Outline, last: int) -> None:
+        """The same at once: of many samples the newest alone; and what captures were left."""
+        sampled = outline.numbers(Kind.SAMPLE, self.number, last)
+        newest = list(islice(sampled, SAMPLES_AT_ONCE + 1))
+        first = self.number
+        if len(newest) > SAMPLES_AT_ONCE:
+            self.is_rough = True
+            first = newest[HISTORY_SAMPLES - 1]
+        numbers = (
+            number
+            for number in range(self.number, last)
+            if number >= first or outline.kind_of(number) != Kind.SAMPLE
+        )
+        self.number = last
+        for _ in self._fold(outline, self._wanted(outline, numbers)):
+            pass
+        for _ in self._fold(outline, self._taken()):
+            pass
+        if self.is_rough:
+            for run in self.session.runs.values():
+                # Of some samples alone they would be wrong.
+                run.gpu_spreads.clear()
+                run.throttle_samples.clear()
+
+    def keep(self) -> Kept:
+        """It as it is now."""
+        left = {process: tuple(numbers) for process, numbers in self._left.items()}
+        return Kept(self.number, State(self.session), left, self._bytes, frozenset(self._folded))
+
+    def _fold(self, outline: Outline, numbers: Iterable[int]) -> Iterator[Decoded]:
+        for number, line in outline.lines(numbers):
+            event = outline.event(number, line)
+            if event is not None:
+                self.session.apply((event,))
+                yield number, event
+
+    def _wanted(self, outline: Outline, numbers: Iterable[int]) -> Iterator[int]:
+        """Those of the lines that are folded now; before some of them, what was left."""
+        for number in numbers:
+            kind = outline.kind_of(number)
+            if kind in (Kind.CAPTURE, Kind.SUM):
+                yield from self._captures(outline, number, is_sum=kind == Kind.SUM)
+            elif kind == Kind.RUN_ENDED:
+                # What a run did comes before its end.
+                yield from self._taken()
+                yield number
+            elif kind == Kind.PIECE:
+                yield from self._taken()
+                self._folded.clear()
+            elif kind != Kind.NOTHING:
+                yield number
+
+    def _captures(self, outline: Outline, number: int, *, is_sum: bool) -> Iterable[int]:
+        process = outline.process_of(number)
+        if self._whole or process in self._folded:
+            return () if is_sum else (number,)
+        left = self._left.setdefault(process, [])
+        if is_sum:
+            self._bytes -= sum(map(outline.length_of, left))
+            left.clear()
+        left.append(number)
+        self._bytes += outline.length_of(number)
+        return self._taken() if self._bytes > LEFT_BYTES else ()
+
+    def _taken(self) -> list[int]:
+        """What was left; later captures of the same processes are not, nor are sums of use."""
+        numbers = sorted(number for left in self._left.values() for number in left)
+        self._folded.update(self._left)
+        self._left, self._bytes = {}, 0
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A fold as it was."""
+
+    number: int
+    state: State
+    left: dict[int, tuple[int, ...]]
+    left_bytes: int
+    folded: frozenset[int]
+
+    def fold(self) -> Fold:
+        """One that goes on from there."""
+        fold = Fold(self.state.session(), self.number)
+        fold._left = {process: list(numbers) for process, numbers in self.left.items()}
+        fold._bytes = self.left_bytes
+        fold._folded = set(self.folded)
+        return fold

@@ -1,0 +1,190 @@
+"""What is known of a recording before all of it was folded, and of one that is not well."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputui.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
+from gputui.journal import JournalError, JournalReader, JournalWriter
+from gputui.playback import Playback
+from gputui.playback.index import Index
+from gputui.playback.outline import Kind
+from gputui.session import Session
+from tests.events_for_tests import at, attached, run_ended, run_started
+from tests.playback.test_playback import LONG_S, View, session_events
+from tests.sessions_for_tests import contents
+from tests.test_journal_sums import BEGINNING, busy
+
+TICKS: list[AnyEvent] = [
+    event
+    for second in range(3, 83)
+    for event in (
+        busy(second),
+        RunOutput(time_ns=at(second), run=1, stream="stdout", lines=("x",)),
+    )
+]
+EVENTS: list[AnyEvent] = [
+    *BEGINNING,
+    *TICKS,
+    run_ended(),
+    run_started(run=2),
+    attached(process=2, run=2),
+    *(msgspec.structs.replace(busy(second), process=2) for second in range(83, 90)),
+]
+
+
+def written(path: Path, events: list[AnyEvent]) -> Path:
+    writer = JournalWriter(path)
+    for event in events:
+        writer.write([event])
+    writer.close()
+    return path
+
+
+def folded(events: list[AnyEvent]) -> Session:
+    session = Session()
+    session.apply(events)
+    return session
+
+
+@pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])
+def test_a_state_is_made_from_sums_before_anything_was_folded(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.journal.sums.LEAST_BYTES", 4096)
+    path = written(tmp_path / f"x{suffix}", EVENTS)
+    index = Index(JournalReader.open(path))
+    index.outline.read()
+    assert list(index.outline.numbers(Kind.SUM, 0, len(index)))
+    place = 0
+    for number in range(1, len(index) + 1):
+        place += index.outline.kind_of(number - 1) != Kind.SUM
+        if number % 7 == 0 or number == len(index):
+            state, is_exact = index.state(number)
+            assert is_exact
+            assert contents(state) == contents(folded(EVENTS[:place]))
+
+
+def test_of_many_samples_the_newest_come_first_and_all_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
+    monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
+    events = session_events()
+    index = Index(JournalReader.open(written(tmp_path / "x.gputui", events)))
+    index.outline.read()
+    state, is_exact = index.state(len(index))
+    whole = folded(events)
+    assert not is_exact
+    assert list(state.gpus[0].history) == list(whole.gpus[0].history)[-50:]
+    assert state.run is not None
+    assert whole.run is not None
+    assert (state.run.ended, state.run.progress) == (whole.run.ended, whole.run.progress)
+    assert not state.run.gpu_spreads  # of a few samples they would be wrong
+    index.fold()
+    state, is_exact = index.state(len(index))
+    assert is_exact
+    assert contents(state) == contents(whole)
+
+
+def test_a_replay_shows_the_newest_samples_first_and_all_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
+    monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
+    events = session_events()
+    view = View()
+    path = written(tmp_path / "x.gputui", events)
+    view.playback = playback = Playback.open(str(path), view.notify)
+    playback.is_paused = True
+    playback.start()
+    playback.seek(450.75)
+    whole = contents(folded([event for event in events if event.time_ns <= at(450.75)]))
+
+    def is_whole() -> bool:
+        view.take()
+        return playback.is_exact and contents(view.session) == whole
+
+    with view.changed:
+        assert view.changed.wait_for(is_whole, LONG_S)
+    assert playback.position_s == pytest.approx(450.5)
+    playback.close()
+
+
+def test_what_was_shown_beyond_a_damaged_line_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is found only when all before it is folded, after the jump."""
+    monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
+    monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
+    path = written(tmp_path / "x.gputui", session_events())
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[300] = lines[300].replace(b'"gpus":[{', b'"gpus":[[')
+    path.write_bytes(b"".join(lines))
+    view = View()
+    view.playback = playback = Playback.open(str(path), view.notify)
+    playback.is_paused = True
+    playback.seek(550)
+    playback.start()
+    held = folded(list(JournalReader.open(path)))
+    view.until(held.samples)
+    with view.changed:
+        assert view.changed.wait_for(lambda: playback.remarks, LONG_S)
+    assert "line 301 is damaged" in playback.remarks[0]
+    playback.close()
+
+
+def test_lines_written_by_others_are_understood(tmp_path: Path) -> None:
+    """With spaces, in another order, of kinds unknown."""
+    lines = [msgspec.json.encode(event) for event in session_events(5)]
+    loose = [msgspec.json.format(line, indent=0).replace(b"\n", b"") for line in lines]
+    turned = [
+        msgspec.json.encode(dict(reversed(msgspec.json.decode(line).items()))) for line in lines
+    ]
+    unknown = b'{"event":"dream","time_ns":1}'
+    for variant in (loose, turned):
+        path = tmp_path / "x.gputui"
+        path.write_bytes(b"\n".join([*variant[:3], unknown, *variant[3:], b""]))
+        reader = JournalReader.open(path)
+        index = Index(reader)
+        index.build()
+        assert list(index.events(0, len(index))) == session_events(5)
+        assert reader.skipped == 1
+        assert contents(index.state(len(index))[0]) == contents(folded(session_events(5)))
+
+
+OPEN = CaptureDelta(time_ns=at(3), process=1, open_ranges=(OpenRange(1, at(2)),))
+SOME = b"".join(msgspec.json.encode(event) + b"\n" for event in [*BEGINNING, *TICKS[:8], OPEN])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_recordings_are_replayed_as_far_as_they_are_read(data: st.DataObject) -> None:
+    content = bytearray(SOME)
+    for _ in range(data.draw(st.integers(0, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    del content[data.draw(st.integers(1, len(content))) :]
+
+    def opened() -> JournalReader | None:
+        try:
+            return JournalReader(io.BytesIO(bytes(content)), "x")
+        except JournalError:
+            return None
+
+    plain, outlined = opened(), opened()
+    if plain is None or outlined is None:
+        assert plain is outlined
+        return
+    expected = list(plain)
+    index = Index(outlined)
+    index.build()
+    assert list(index.events(0, len(index))) == expected
+    assert outlined.damage == plain.damage
+    assert outlined.skipped == plain.skipped or plain.damage
+    assert contents(index.state(len(index))[0]) == contents(folded(expected))
