@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 from gputui.analysis.columns import Cell, Column, Table, count, spare, text, time
 from gputui.analysis.formats import payload
 from gputui.events import Payload
+from gputui.naming import is_library_domain
 from gputui.session import Marks, Run, Session
 
 
@@ -24,6 +26,37 @@ class MarkRow:
     last_ns: int
     category: str | None = None
     payload: Payload | None = None
+
+
+@dataclass(slots=True)
+class NewestMark:
+    """Marks of one domain and name in all processes; `last_ns` is since the run's start, `payload`
+    of the process that came last."""
+
+    domain: str
+    name: str
+    count: int
+    last_ns: int
+    payload: Payload | None
+
+
+def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[NewestMark]:
+    """The names that marks had last, the newest first, at most so many; those of NCCL, CUB and
+    their like with `library_domains` alone."""
+    found: dict[tuple[str, str], NewestMark] = {}
+    began_ns = run.started.time_ns
+    for (_, domain, name), marks in (run.mark_counts or _kept(run)).items():
+        last_ns = max(0, marks.last_ns - began_ns)
+        known = found.get((domain, name))
+        if known is None:
+            if library_domains or not is_library_domain(domain):
+                newest = NewestMark(domain, name, marks.count, last_ns, marks.payload)
+                found[domain, name] = newest
+            continue
+        known.count += marks.count
+        if last_ns >= known.last_ns:
+            known.last_ns, known.payload = last_ns, marks.payload or known.payload
+    return heapq.nlargest(most, found.values(), key=lambda mark: mark.last_ns)
 
 
 def mark_rows(run: Run) -> list[MarkRow]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from gputui.events import (
     CaptureDelta,
     KernelDelta,
+    Mark,
+    MarkDelta,
     OpenRange,
+    Payload,
     RangeDefined,
     RangeDelta,
     RunStarted,
+    StepTimeline,
 )
 from tests.ui import scripted
 from tests.ui.conftest import Show
@@ -149,3 +154,37 @@ async def test_what_is_not_seen_is_told_apart_from_what_is(show: Show) -> None:
         assert "no kernels (phases can be seen)" in shown.text
         assert "(nsys)" in shown.text
         assert "phases are not seen" not in shown.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_newest_marks_stand_above_the_tree_and_in_the_last_step(
+    show: Show, size: tuple[int, int]
+) -> None:
+    run = scripted.decode_run(0, 500, cuda=False, ended=False)
+    step = next(event for event in run[-1] if isinstance(event, StepTimeline))
+    run_began = next(event for event in run[0] if isinstance(event, RunStarted)).time_ns
+    last = run_began + 7 * SECOND_NS
+    marks: Batch = [
+        Mark(time_ns=step.start_ns + step.duration_ns // 2, process=1, thread=1, name="loss"),
+        CaptureDelta(time_ns=last, process=1, marks=(
+            MarkDelta("", "loss", 12, run_began, last, Payload("double", 0.25)),
+            MarkDelta("io", "saved", 2, run_began, last - SECOND_NS),
+            MarkDelta("NCCL", "sent", 9, run_began, last),
+        )),
+    ]  # fmt: skip
+    async with show([[scripted.header(0)], *run[:-1], [*run[-1], *marks]], size) as shown:
+        await shown.press("2")
+        assert "Marks   loss 0.25 ×12 at 7.00 s   io:saved ×2 at 6.00 s" in shown.text
+        assert "sent" not in shown.text
+        [line] = [line for line in shown.text.splitlines() if line.lstrip().startswith("MARK")]
+        assert abs(line.index("▾loss") - size[0] // 2) < 5
+        await shown.press("d")
+        assert "NCCL:sent ×9" in shown.text
+
+
+async def test_a_run_without_marks_has_no_line_for_them(show: Show) -> None:
+    batches = [[scripted.header(0)], *scripted.decode_run(0, 500, cuda=False, ended=False)]
+    async with show(batches, (80, 24)) as shown:
+        await shown.press("2")
+        assert "Last step" in shown.text
+        assert "MARK" not in shown.text.upper()

@@ -8,6 +8,7 @@ from gputui.analysis.tables import TableRow, kernel_rows
 from gputui.events import StepTimeline
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, heading, wrap
+from gputui.ui.widgets.marks import newest_rows
 from gputui.ui.widgets.run import metric_rows, problems, progress_row, title_row
 from gputui.ui.widgets.standout import StandOut
 from gputui.ui.widgets.table import Column, Move, table_rows
@@ -62,6 +63,7 @@ class PhasesView(View):
         if progress:
             rows.append(progress)
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
+        rows += newest_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
         wrong = problems(run, width, self.model.remark)
         rows += wrong
         if height >= _TALL or not wrong:
@@ -230,7 +232,7 @@ class PhasesView(View):
         if self._step is None or height < LEAST_HEIGHT + 8:
             return []
         room = min(7, height - 8)
-        return timeline_rows(self._step, run, colors, width, room)
+        return timeline_rows(self._step, run, colors, width, room, libraries=self.libraries)
 
     def _kernels(self, run: Run, width: int, height: int) -> list[Row]:
         tree = min(len(self.listed) + 2, 14)

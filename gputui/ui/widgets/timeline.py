@@ -10,6 +10,7 @@ from gputui.analysis.formats import duration
 from gputui.events import StepSpan, StepTimeline
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, Span, fit, heading
+from gputui.ui.widgets.marks import step_marks
 
 _LABEL = 5
 _MOST_LANES = 4
@@ -18,9 +19,15 @@ LEAST_HEIGHT = 5
 
 
 def timeline_rows(
-    step: StepTimeline, run: Run, colors: dict[str, int], width: int, height: int
+    step: StepTimeline,
+    run: Run,
+    colors: dict[str, int],
+    width: int,
+    height: int,
+    *,
+    libraries: bool = False,
 ) -> list[Row]:
-    """The step in at most `width` × `height`: a title, lanes, a time axis."""
+    """The step in at most `width` × `height`: a title, lanes, its marks, a time axis."""
     node = run.ranges.get(step.range)
     if node is None or step.duration_ns <= 0 or height < LEAST_HEIGHT:
         return []
@@ -38,7 +45,8 @@ def timeline_rows(
         else:
             lanes.setdefault(max(0, inside.depth - node.depth), []).append(span)
     depths = sorted(lanes)
-    room = min(_MOST_LANES, height - 2 - bool(gpu))
+    marks = step_marks(step, run, columns, libraries=libraries)
+    room = min(_MOST_LANES, height - 2 - bool(gpu) - bool(marks))
     if len(depths) > room:  # the outermost lane is the step itself: the least telling
         depths = depths[-room:] if room < len(depths) - 1 else depths[1:]
     for number, depth in enumerate(depths):
@@ -46,6 +54,8 @@ def timeline_rows(
         rows.append(_lane(label, lanes[depth], step, run, colors, columns))
     if gpu:
         rows.append(_lane("GPU", gpu, step, run, colors, columns))
+    if marks:
+        rows.append((("MARK".ljust(_LABEL), "label"), (marks, "text")))
     rows.append(((" " * _LABEL, "dim"), (_axis(step.duration_ns, columns), "dim")))
     return rows
 
