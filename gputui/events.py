@@ -464,6 +464,20 @@ class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
     source: Literal["nvtx", "system"]
 
 
+class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
+    """What the program calls a CUDA device, context or stream (nvtxNameCudaStream and its like).
+
+    `number` is CUPTI's; that of a device, and `device`, are as the process numbers its devices;
+    None where it is not known on which one the stream is. Comes again when the name changes.
+    """
+
+    process: Integer
+    kind: Literal["device", "context", "stream"]
+    number: Integer
+    device: Integer | None = None
+    name: str
+
+
 class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     """A node of the range tree, seen for the first time. `range` numbers nodes from 1.
 
@@ -722,6 +736,16 @@ class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: Payload | None = None
 
 
+class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Records that were lost, and why: the "ring" was full, they were left "unread" in it at the
+    end, "cupti" lost them, a thread had ranges open in too many "domains" to follow `domain` too,
+    or the reader had no "places" left (stacks, levels, open ranges)."""
+
+    cause: Literal["ring", "unread", "cupti", "domains", "places"]
+    domain: str
+    records: Amount
+
+
 class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range that is open now, and since when."""
 
@@ -754,6 +778,8 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     launching_threads: tuple[ThreadLaunches, ...] = ()
     idle_ranges: tuple[IdleRange, ...] = ()
     marks: tuple[MarkDelta, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    """What `dropped` adds up; older recordings do not tell."""
     open_ranges: tuple[OpenRange, ...] = ()
     records: Amount = 0
     dropped: Amount = 0
@@ -826,6 +852,7 @@ AnyEvent = (
     | ProcessAttached
     | ProcessDetached
     | ThreadNamed
+    | ResourceNamed
     | RangeDefined
     | MarkDefined
     | KernelDefined

@@ -17,7 +17,7 @@ from gputui.analysis.unmeasured import (
 from gputui.distributions import Accumulator
 from gputui.events import OTHER_STREAMS
 from gputui.session import Run, Session
-from gputui.session.timing import DeviceUse
+from gputui.session.timing import DeviceUse, StreamKey
 
 _COARSE = "medians within 5 %"
 _OUTSIDE = "(outside every range)"
@@ -67,9 +67,18 @@ def _times(what: str, order: int) -> tuple[Column, ...]:
     )
 
 
-def stream_name(stream: int) -> Cell:
-    """CUPTI's number of a stream, or what stands for those over the limit."""
-    return "(others)" if stream == OTHER_STREAMS else stream
+def stream_cell(run: Run, key: StreamKey) -> Cell:
+    """CUPTI's number of a stream, with its name where it has one, or what stands for those over
+    the limit."""
+    name = _stream_name(run, key)
+    if key.stream == OTHER_STREAMS:
+        return "(others)"
+    return f"{name} ({key.stream})" if name else key.stream
+
+
+def _stream_name(run: Run, key: StreamKey) -> str | None:
+    process = run.processes.get(key.process)
+    return process.stream_name(key.device, key.stream) if process else None
 
 
 def latency_table(_session: Session, run: Run) -> Table:
@@ -78,7 +87,7 @@ def latency_table(_session: Session, run: Run) -> Table:
         (
             *_who(run, key.process),
             key.device,
-            stream_name(key.stream),
+            stream_cell(run, key),
             times.latency.count,
             *_spread(times.latency),
             *_spread(times.queue),
@@ -110,7 +119,7 @@ def streams_table(_session: Session, run: Run) -> Table:
             (
                 *_who(run, key.process),
                 key.device,
-                stream_name(key.stream),
+                stream_cell(run, key),
                 times.operations,
                 times.busy_ns,
                 100.0 * times.busy_ns / use.span_ns if use.span_ns else None,
@@ -247,6 +256,7 @@ def timing_document(run: Run) -> dict[str, object]:
                 **_whose(run, key.process),
                 "gpu": key.device,
                 "stream": None if key.stream == OTHER_STREAMS else key.stream,
+                "name": _stream_name(run, key),
                 "operations": times.operations,
                 "busy_ns": times.busy_ns,
                 "latency": _figures(times.latency),

@@ -173,6 +173,14 @@ def _process(row: TracedRow) -> Document:
         "state": row.how_ended,
         "records": process.records,
         "dropped": process.dropped,
+        "losses": [
+            {"cause": cause, "domain": domain, "records": records}
+            for (cause, domain), records in sorted(process.losses.items())
+        ],
+        "resources": [
+            {"kind": kind, "number": number, "gpu": gpu, "name": named.name}
+            for (kind, number, gpu), named in process.resources.items()
+        ],
         "threads": {str(thread): named.name for thread, named in sorted(process.threads.items())},
         "gpus": list(row.gpus),
         "ended_cleanly": detached.clean if detached else None,

@@ -43,6 +43,12 @@ class RecordKind(enum.IntEnum):
     """As RANGE_PUSH; an instant."""
     THREAD_NAME = 7
     """`thread`, `name`."""
+    RESOURCE_NAME = 8
+    """`sub` which resource (see Resource), `a` its number as CUPTI has it, `b` its device as the
+    process numbers them (UNKNOWN_DEVICE where nobody knows), `name`, `start` (the moment)."""
+    REFUSED = 9
+    """A push that was not followed, since its `thread` had ranges open in too many other domains;
+    `a` its domain."""
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""
@@ -102,6 +108,17 @@ class PayloadType(enum.IntEnum):
     INT32 = 5
     FLOAT = 6
     BYTES = 7
+
+
+class Resource(enum.IntEnum):
+    """What of CUDA has a name."""
+
+    DEVICE = 1
+    CONTEXT = 2
+    STREAM = 3
+
+
+UNKNOWN_DEVICE = 0xFFFF_FFFF
 
 
 class CudaState(enum.IntEnum):

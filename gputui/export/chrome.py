@@ -106,6 +106,14 @@ class _Writer:
         self._shapes = {number: _shape(shape) for number, shape in session.launch_shapes.items()}
         self._dropped = trace.dropped
         self._streams: set[tuple[int, int]] = set()
+        resources = run.processes[process].resources.values() if self._process else ()
+        self._device_names = {r.number: r.name for r in resources if r.kind == "device"}
+        self._stream_names = {
+            (named.number, device): f"{named.name} (stream {named.number})"
+            for named in resources
+            if named.kind == "stream"
+            for device in (self._devices if named.device is None else [named.device])
+        }
         self._spans = 0
 
     def head(self) -> str:
@@ -144,7 +152,11 @@ class _Writer:
     def _metadata(self) -> str:
         name = self._process.command if self._process else self._run.started.name
         events = [_named("process_name", self._pid, 0, name or self._run.started.name)]
-        events += [_named("process_name", device, 0, f"GPU {device}") for device in self._devices]
+        events += [
+            _named("process_name", device, 0, " ".join(("GPU", str(device), *name)))
+            for device in self._devices
+            for name in [[self._device_names[device]] if device in self._device_names else []]
+        ]
         events += [
             _named("thread_name", device, _RANGES_ON_GPU, "ranges, from first start to last end")
             for device in self._devices[:1]
@@ -216,7 +228,8 @@ class _Writer:
             else:
                 if (device, stream) not in self._streams:
                     self._streams.add((device, stream))
-                    yield _named("thread_name", device, stream, f"stream {stream}") + ",\n"
+                    label = self._stream_names.get((stream, device), f"stream {stream}")
+                    yield _named("thread_name", device, stream, label) + ",\n"
                 if kind in _KERNELS:
                     what, label = "kernel", self._kernels.get(name, _UNKNOWN)
                     more = self._shapes.get(size, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -17,6 +17,7 @@ from gputui.events import (
     MarkDefined,
     ProcessAttached,
     RangeDefined,
+    ResourceNamed,
     RunEnded,
     RunProgress,
     RunResult,
@@ -53,13 +54,14 @@ class Preamble:
     KINDS = (
         Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
         RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined, MarkDefined,
+        ResourceNamed,
     )  # fmt: skip
     """What it may hold."""
 
     def __init__(self) -> None:
         self._header: Header | None = None
         self._latest: dict[tuple[type, int], AnyEvent] = {}
-        self._runs: dict[int, dict[tuple[type, int], AnyEvent]] = {}
+        self._runs: dict[int, dict[tuple[type, Hashable], AnyEvent]] = {}
         self._run_of_process: dict[int, int] = {}
         self._kernels: list[AnyEvent] = []
         self._ended: set[int] = set()
@@ -86,6 +88,10 @@ class Preamble:
                 case ThreadNamed():
                     run = self._run_of_process.get(event.process, -1)
                     self._of_run(run, event.process << 32 | event.thread, event)
+                case ResourceNamed():
+                    run = self._run_of_process.get(event.process, -1)
+                    resource = event.process, event.kind, event.number, event.device
+                    self._of_run(run, resource, event)
                 case RangeDefined():
                     run = self._run_of_process.get(event.process, -1)
                     self._of_run(run, event.range, event)
@@ -104,7 +110,7 @@ class Preamble:
         header = [self._header] if self._header is not None else []
         return [*header, *self._latest.values(), *self._kernels, *alive]
 
-    def _of_run(self, run: int, number: int, event: AnyEvent) -> None:
+    def _of_run(self, run: int, number: Hashable, event: AnyEvent) -> None:
         if run in self._runs:
             self._runs[run][type(event), number] = event
 

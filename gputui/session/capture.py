@@ -22,6 +22,7 @@ from gputui.events import (
     MemoryOperationDelta,
     RangeDefined,
     RangeDelta,
+    ResourceNamed,
     StepTimeline,
     ThreadNamed,
 )
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 _Key = TypeVar("_Key")
 
 MAX_THREADS = 4096
-"""Threads of a process whose names are kept."""
+"""Threads of a process whose names are kept, and resources."""
+
+MAX_LOSSES = 1000
+"""Causes and domains of lost records that are told apart."""
 
 MAX_LEVELS = 512
 """Ranges one inside the other; what lies deeper is left out and counted as unknown."""
@@ -79,6 +83,19 @@ def thread_named(session: Session, event: ThreadNamed) -> None:
         threads[event.thread] = event
 
 
+def resource_named(session: Session, event: ResourceNamed) -> None:
+    """What a device, context or stream is called."""
+    run = session.run_of_process(event.process, event.time_ns)
+    if run is None:
+        return
+    resources = run.processes[event.process].resources
+    device = event.device
+    gpu = None if device is None else _gpu_of(session, run, event.process, device)
+    key = event.kind, event.number, gpu
+    if key in resources or len(resources) < MAX_THREADS:
+        resources[key] = event
+
+
 def kernel_defined(session: Session, event: KernelDefined) -> None:
     """A kernel's name."""
     session.kernel_names[event.kernel] = event
@@ -116,6 +133,10 @@ def delta(session: Session, event: CaptureDelta) -> None:
     process.told_ns = max(process.told_ns, event.time_ns)
     process.records += event.records
     process.dropped += event.dropped
+    for loss in event.losses:
+        cause = loss.cause, loss.domain
+        if cause in process.losses or len(process.losses) < MAX_LOSSES:
+            process.losses[cause] = process.losses.get(cause, 0) + loss.records
     process.unattributed += event.unattributed
     process.callback_ns += event.callback_ns
     process.reader_cpu_ns += event.reader_cpu_ns

@@ -15,6 +15,7 @@ from gputui.events import (
     ProcessAttached,
     ProcessDetached,
     RangeDefined,
+    ResourceNamed,
     RunEnded,
     RunProgress,
     RunResult,
@@ -113,6 +114,19 @@ class Process(msgspec.Struct):
     """When its newest delta was made."""
     threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
     """What its threads are called, by their ids."""
+    resources: dict[tuple[str, int, int | None], ResourceNamed] = msgspec.field(
+        default_factory=dict
+    )
+    """By kind, number and the machine's index of the device."""
+    losses: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """Records by cause and domain, as in Loss; older recordings do not tell."""
+
+    def stream_name(self, gpu: int, stream: int) -> str | None:
+        """What the program calls a stream, None where it does not."""
+        named = self.resources.get(("stream", stream, gpu)) or self.resources.get(
+            ("stream", stream, None)
+        )
+        return named.name if named else None
 
 
 class Run(msgspec.Struct):

@@ -103,6 +103,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.RunEnded: runs.ended,
     events.ProcessAttached: runs.process_attached,
     events.ThreadNamed: capture.thread_named,
+    events.ResourceNamed: capture.resource_named,
     events.ProcessDetached: runs.process_detached,
     events.RangeDefined: capture.range_defined,
     events.MarkDefined: capture.mark_defined,

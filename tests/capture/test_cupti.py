@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from traced import run
 
-from gputui.capture.layout import CudaState, RecordKind
+from gputui.capture.layout import UNKNOWN_DEVICE, CudaState, RecordKind, Resource
 
 CHILD = Path(__file__).with_name("cuda_child.py")
 
@@ -23,6 +23,27 @@ def run_cuda(cupti, folder, part="none", **extra):
     outcome = run([sys.executable, str(CHILD), str(cupti), part], folder, environment, kernels=True)
     assert outcome.status == 0, outcome.output
     return outcome
+
+
+def test_resources_are_named_by_their_numbers(cupti, nvtx_program, tmp_path):
+    extra = {"GPUTUI_CUPTI_PATH": str(cupti)}
+    outcome = run([nvtx_program, "resources"], tmp_path, extra, kernels=True)
+    assert outcome.words == ["1", "1"]
+    trace = outcome.trace
+    named = [
+        (Resource(int(record["sub"])), int(record["a"]), int(record["b"]),
+         trace.name(record["name"]))
+        for record in trace.of(RecordKind.RESOURCE_NAME)
+    ]  # fmt: skip
+    assert named == [
+        (Resource.DEVICE, 1, 1, "trainer"),
+        (Resource.STREAM, 13, UNKNOWN_DEVICE, "copies"),
+        (Resource.STREAM, 14, UNKNOWN_DEVICE, "cömpute"),
+        (Resource.STREAM, 7, UNKNOWN_DEVICE, "default"),
+        (Resource.CONTEXT, 5, 2, "context of 2"),
+        (Resource.STREAM, 15, UNKNOWN_DEVICE, "of the driver"),
+        (Resource.STREAM, 16, UNKNOWN_DEVICE, "registered"),
+    ]
 
 
 def fields(record, *names):

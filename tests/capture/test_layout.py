@@ -41,11 +41,13 @@ def test_numbers_are_the_same(described):
         "SAMPLE_EVERY": layout.SAMPLE_EVERY,
         "FLAG_COLORED": layout.FLAG_COLORED,
         "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
+        "UNKNOWN_DEVICE": layout.UNKNOWN_DEVICE,
     }
     for prefix, values in [
         ("KIND", layout.RecordKind),
         ("PAYLOAD", layout.PayloadType),
         ("CUDA", layout.CudaState),
+        ("RESOURCE", layout.Resource),
     ]:
         expected |= {f"{prefix}_{value.name}": value.value for value in values}
     assert numbers == expected

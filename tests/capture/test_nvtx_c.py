@@ -146,7 +146,35 @@ def test_start_end_ranges_over_threads_and_thread_names(nvtx_program, tmp_path):
 def test_more_domains_than_a_thread_can_hold_are_counted_and_do_no_harm(nvtx_program, tmp_path):
     outcome = run([nvtx_program, "domains"], tmp_path)
     assert outcome.words == ["0"] * 32 + ["-2"] * 8 + ["-2"] * 8 + ["0"] * 32 + ["0", "0"]
-    assert outcome.trace.health.dropped == 8
+    refused = outcome.trace.of(RecordKind.REFUSED)
+    assert [outcome.trace.name(number) for number in refused["a"]] == [
+        f"domain {number}" for number in range(32, 40)
+    ]
+    assert outcome.trace.health.dropped == 0
+
+
+def test_ranges_of_the_payload_extension_are_called_what_their_data_says(nvtx_program, tmp_path):
+    outcome = run([nvtx_program, "schemas"], tmp_path)
+    assert outcome.words == ["1", "1", "1", "0", "0", "1", "1", "0", "1", "1"]
+    trace = outcome.trace
+    assert trace.ranges() == [
+        ("push", "pointed to", "library", "0"),
+        ("push", "in here", "library", "1"),
+        ("mark", "registered", "library"),
+        ("pop", "library", "1"),
+        ("pop", "library", "0"),
+        ("start", "no message", "library"),
+        ("end",),
+        ("mark", "", "library"),
+        ("mark", "by its pointer", "library"),
+        ("mark", "", "library"),
+        ("mark", "", ""),
+    ]
+    begun = trace.of(RecordKind.RANGE_PUSH, RecordKind.MARK, RecordKind.RANGE_START)
+    has = (begun["sub"] & FLAG_PAYLOAD) != 0
+    assert has.tolist() == [True] * 6 + [False, True]
+    assert set(begun["source_kind"][has].tolist()) == {PayloadType.BYTES}
+    assert begun["end"][has].tolist() == [24, 10, 16, 4, 3, 1, 24 + 10 + 16 + 4 + 3]
 
 
 def test_every_linkage_unit_gets_the_functions(nvtx_program, tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gputui.analysis import formats
 from gputui.analysis.insights.insight import Insight
+from gputui.analysis.losses import lost_count, why_lost
 from gputui.analysis.memory import transfers
 from gputui.analysis.tables import category_rows, kernel_rows
 from gputui.session import Run, Session
@@ -16,15 +17,16 @@ SMS_AT_WORK_PERCENT = 1.0
 
 def lost_records(_session: Session, run: Run) -> Iterator[Insight]:
     """Records that the ring or the library could not hold."""
-    dropped = sum(process.dropped for process in run.processes.values())
+    dropped = lost_count(run)
     if dropped:
+        why = f" ({reason})" if (reason := why_lost(run)) else ""
         yield Insight(
             "lost_records",
             dropped,
             0,
             "gputui",
             f"{dropped} records lost",
-            f"{dropped} records were lost: counts and sums are too low",
+            f"{dropped} records were lost{why}: counts and sums are too low",
             "set GPUTUI_RING_BYTES higher if the program tells faster than can be read; ranges "
             "over 128 deep, 32 domains a thread or 100,000 open are left out at any speed",
         )

@@ -51,6 +51,18 @@ static const char *const cupti_symbols[] = {
 };
 _Static_assert(sizeof cupti == sizeof cupti_symbols, "one name for each function");
 
+/* What tells numbers of handles; what a libcupti lacks of it leaves names out. */
+static struct {
+    int (*GetDeviceId)(void *, uint32_t *);
+    int (*GetContextId)(void *, uint32_t *);
+    int (*GetStreamId)(void *, void *, uint8_t, uint32_t *);
+} cupti_ids;
+
+static const char *const cupti_id_symbols[] = {
+    "cuptiGetDeviceId", "cuptiGetContextId", "cuptiGetStreamIdEx",
+};
+_Static_assert(sizeof cupti_ids == sizeof cupti_id_symbols, "one name for each function");
+
 static void set_cuda_state(uint32_t state, const char *format, ...)
 {
     char text[sizeof header->cuda_text] = {0};

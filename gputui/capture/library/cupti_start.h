@@ -62,8 +62,12 @@ static int claim_cupti(const char *path, int *another_may_do)
     result = cupti.SetThreadIdType(THREAD_ID_SYSTEM);
     if (result == CUPTI_SUCCESS) {
         result = cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed);
-        if (result == CUPTI_SUCCESS)
+        if (result == CUPTI_SUCCESS) {
+            void **ids = (void **)&cupti_ids;
+            for (size_t at = 0; at < sizeof cupti_id_symbols / sizeof *cupti_id_symbols; at++)
+                ids[at] = dlsym(library, cupti_id_symbols[at]);
             return 1;
+        }
         failed("cuptiActivityRegisterCallbacks", result);
     } else {
         failed("cuptiSetThreadIdType", result);

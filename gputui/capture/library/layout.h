@@ -21,6 +21,8 @@ enum {
     KIND_RANGE_END = 5,
     KIND_MARK = 6,
     KIND_THREAD_NAME = 7,
+    KIND_RESOURCE_NAME = 8,
+    KIND_REFUSED = 9,
     KIND_KERNEL = 16,
     KIND_MEMCPY = 17,
     KIND_MEMSET = 18,
@@ -32,6 +34,8 @@ enum {
 };
 
 enum { FLAG_COLORED = 1, FLAG_PAYLOAD = 2 };
+enum { RESOURCE_DEVICE = 1, RESOURCE_CONTEXT = 2, RESOURCE_STREAM = 3 };
+#define UNKNOWN_DEVICE 0xFFFFFFFFu
 /* NVTX's numbers, and one of our own. */
 enum {
     PAYLOAD_UINT64 = 1,

@@ -4,6 +4,8 @@
 
 #include "nvtx_core.h"
 #include "nvtx_domains.h"
+#include "nvtx_payloads.h"
+#include "nvtx_resources.h"
 #include "start.h"
 
 #include <stddef.h>
@@ -15,7 +17,14 @@ typedef struct {
     int (*get_module_functions)(int module, Function ***table, unsigned *size);
 } Callbacks;
 
-enum { NVTX_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5, MODULE_FUNCTIONS = 16 };
+enum {
+    NVTX_CALLBACKS = 1,
+    MODULE_CORE = 1,
+    MODULE_CUDA = 2,
+    MODULE_CUDART = 4,
+    MODULE_CORE2 = 5,
+    MODULE_FUNCTIONS = 16,
+};
 
 static const Function core_functions[MODULE_FUNCTIONS] = {
     NULL, (Function)mark_ex, (Function)mark_a, (Function)mark_w, (Function)start_ex,
@@ -26,10 +35,21 @@ static const Function core_functions[MODULE_FUNCTIONS] = {
 
 static const Function core2_functions[MODULE_FUNCTIONS] = {
     NULL, (Function)domain_mark, (Function)domain_start, (Function)domain_end,
-    (Function)domain_push, (Function)pop, NULL, NULL, (Function)domain_category_a,
+    (Function)domain_push, (Function)pop, (Function)resource_create,
+    (Function)resource_destroy, (Function)domain_category_a,
     (Function)domain_category_w, (Function)register_a, (Function)register_w,
     (Function)domain_create_a, (Function)domain_create_w, (Function)domain_destroy,
     (Function)initialize,
+};
+
+/* Names of events are of no use: no event is shown. */
+static const Function cuda_functions[MODULE_FUNCTIONS] = {
+    NULL, (Function)device_named_a, (Function)device_named_w, (Function)context_named_a,
+    (Function)context_named_w, (Function)stream_named_a, (Function)stream_named_w,
+};
+static const Function cudart_functions[MODULE_FUNCTIONS] = {
+    NULL, (Function)device_named_a, (Function)device_named_w, (Function)stream_named_a,
+    (Function)stream_named_w,
 };
 
 static int install(const Callbacks *callbacks, int module, const Function *functions)
@@ -55,13 +75,40 @@ EXPORT int InitializeInjectionNvtx2(GetExportTable get_export_table)
         callbacks->get_module_functions == NULL)
         return 0;
     int core = install(callbacks, MODULE_CORE, core_functions);
+    (void)install(callbacks, MODULE_CUDA, cuda_functions);
+    (void)install(callbacks, MODULE_CUDART, cudart_functions);
     return install(callbacks, MODULE_CORE2, core2_functions) || core;
 }
 
-/* Accepts and implements nothing: a refusal would make nvtxDomainIsEnabled say no, and the
- * Python package would then make no ranges at all. */
-EXPORT int InitializeInjectionNvtxExtension(void *module)
+typedef struct {
+    size_t id, slot_count;
+    Function *slots;
+} ExtensionSegment;
+typedef struct {
+    uint16_t version, size, module, compatibility;
+    size_t segment_count;
+    ExtensionSegment *segments;
+} Extension;
+
+enum { EXTENSION_PAYLOAD = 2, PAYLOAD_FUNCTIONS = 13 };
+
+/* nvtxDomainIsEnabled, 7, is left to NVTX, which then says yes. */
+static const Function payload_functions[PAYLOAD_FUNCTIONS] = {
+    (Function)schema_register, (Function)any_register, (Function)payload_mark,
+    (Function)payload_push, (Function)payload_pop, (Function)payload_start,
+    (Function)payload_end, [12] = (Function)any_register,
+};
+
+/* Accepts every extension and implements one: a refusal would make nvtxDomainIsEnabled say no, and
+ * the Python package would then make no ranges at all. */
+EXPORT int InitializeInjectionNvtxExtension(const Extension *extension)
 {
-    (void)module;
+    if (extension == NULL || extension->module != EXTENSION_PAYLOAD || !start_capture() ||
+        extension->segment_count == 0 || extension->segments == NULL)
+        return 1;
+    const ExtensionSegment *segment = &extension->segments[0];
+    for (size_t at = 0; at < PAYLOAD_FUNCTIONS && at < segment->slot_count; at++)
+        if (payload_functions[at] != NULL)
+            segment->slots[at] = payload_functions[at];
     return 1;
 }

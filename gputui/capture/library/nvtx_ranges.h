@@ -40,7 +40,8 @@ static int push(void *domain, const Attributes *attributes, String *name)
     Slot record = {.kind = KIND_RANGE_PUSH, .thread = thread->tid, .a = domain_id(domain)};
     uint32_t *depth = depth_of(thread, record.a);
     if (UNLIKELY(depth == NULL)) {
-        count_dropped(1);
+        record.kind = KIND_REFUSED;
+        emit(&record);
         return NVTX_NO_TRACKING;
     }
     if (name != NULL)

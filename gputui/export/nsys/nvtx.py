@@ -10,7 +10,15 @@ from gputui.capture.layout import PayloadType
 from gputui.capture.payloads import NAMES, NO_PAYLOAD, payload_number
 from gputui.events import MarkDefined, RangeDefined
 from gputui.export.nsys.rows import Rows
-from gputui.export.nsys.schema import CATEGORY, DOMAIN, MARK, PUSH_POP, START_END, THREAD
+from gputui.export.nsys.schema import (
+    CATEGORY,
+    DOMAIN,
+    MARK,
+    PUSH_POP,
+    RESOURCES,
+    START_END,
+    THREAD,
+)
 from gputui.session import Run
 from gputui.sources.capture.strings import NO_NAME
 from gputui.sources.trace import TraceKind
@@ -97,7 +105,9 @@ class NvtxRows:
         ))  # fmt: skip
 
     def write_names(self) -> None:
-        """Write the domains and categories of what was written, and all names of threads."""
+        """Write the domains and categories of what was written, and all names of threads and of
+        CUDA's resources. (No export of nsys with names of resources was at hand: their number
+        stands where a payload does.)"""
         processes = self._run.processes
         main = {
             number: self._rows.task(number, process.attached.pid)
@@ -110,6 +120,11 @@ class NvtxRows:
         self._rows.insert("NVTX_EVENTS", "start eventType text globalTid domainId category", (
             (0, CATEGORY, name, main.get(process, 0), self._domain(process, domain), number)
             for (process, domain, number), name in self._categories.items()
+        ))  # fmt: skip
+        self._rows.insert("NVTX_EVENTS", "start eventType text globalTid uint32Value", (
+            (0, RESOURCES[named.kind], named.name, main[number], named.number)
+            for number, process in processes.items()
+            for named in process.resources.values()
         ))  # fmt: skip
         threads = [
             (self._rows.task(number, named.thread), named)

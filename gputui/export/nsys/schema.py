@@ -39,6 +39,7 @@ TABLES = {
 """Columns by table, INTEGER where nothing else is said."""
 
 CATEGORY, MARK, THREAD, PUSH_POP, START_END, DOMAIN = 33, 34, 39, 59, 60, 75
+RESOURCES = {"device": 97, "context": 98, "stream": 99}
 EVENT_TYPES = {
     CATEGORY: "NvtxCategory",
     MARK: "NvtxMark",
@@ -46,6 +47,9 @@ EVENT_TYPES = {
     PUSH_POP: "NvtxPushPopRange",
     START_END: "NvtxStartEndRange",
     DOMAIN: "NvtxDomainCreate",
+    97: "NvtxNameCudaDevice",
+    98: "NvtxNameCudaContext",
+    99: "NvtxNameCudaStream",
 }
 """ENUM_NSYS_EVENT_TYPE."""
 

@@ -31,6 +31,7 @@ class Attached:
         self._strings: dict[int, str] = {}
         self._slots = 0
         self._dropped = 0
+        self._cupti_dropped = 0
         self._callback_ns = 0
         self._traced_ns = 0
         self._paused_ns = 0
@@ -74,9 +75,7 @@ class Attached:
         began = time.thread_time_ns()
         self._feed(now_ns)
         health = self.ring.health()
-        dropped = health.dropped + health.cupti_dropped
-        if ended and self.behind:
-            dropped += self.ring.waiting
+        unread = self.ring.waiting if ended and self.behind else 0
         events: list[AnyEvent] = []
         facts = self.ring.facts
         if facts != self.facts:
@@ -89,7 +88,9 @@ class Attached:
         began = time.thread_time_ns()
         events += self.process.collect(
             now_ns,
-            dropped=max(0, dropped - self._dropped),
+            dropped=max(0, health.dropped - self._dropped),
+            unread=unread,
+            cupti_dropped=max(0, health.cupti_dropped - self._cupti_dropped),
             callback_ns=max(0, health.callback_ns - self._callback_ns),
             reader_cpu_ns=cpu_ns,
             traced_ns=max(0, health.traced_ns - self._traced_ns),
@@ -98,7 +99,8 @@ class Attached:
         )
         self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
         self._cpu_ns = time.thread_time_ns() - began
-        self._dropped, self._callback_ns = dropped, health.callback_ns
+        self._dropped, self._cupti_dropped = health.dropped, health.cupti_dropped
+        self._callback_ns = health.callback_ns
         if ended:
             gone_ns = now_ns if self._gone_ns is None else self._gone_ns
             events.append(

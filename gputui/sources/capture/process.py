@@ -21,11 +21,13 @@ from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, 
 from gputui.sources.capture.calls import NESTED_NS, Calls
 from gputui.sources.capture.gputime import GpuTime, Launched
 from gputui.sources.capture.instances import Finalised, Instances
+from gputui.sources.capture.losses import Losses
 from gputui.sources.capture.marks import Marks
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.operations import Operations
 from gputui.sources.capture.ranges import Ranges
+from gputui.sources.capture.resources import Resources
 from gputui.sources.capture.steps import Steps
 from gputui.sources.capture.streams import Streams
 from gputui.sources.capture.strings import Strings
@@ -39,7 +41,8 @@ LAUNCHES_NS = 10_000_000_000
 LAUNCHES_KEPT = 200_000
 """Launches, which the summary alone shows, are told this often, or when there are so many."""
 
-_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _SHAPE, _THREAD, _OTHER = range(9)
+(_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _SHAPE, _THREAD, _RESOURCE, _REFUSED,
+ _OTHER) = range(11)  # fmt: skip
 
 _CLASSES = np.full(256, _OTHER, np.uint8)
 for _kind, _class in {
@@ -56,6 +59,8 @@ for _kind, _class in {
     RecordKind.FLUSH: _FLUSH,
     RecordKind.LAUNCH_SHAPE: _SHAPE,
     RecordKind.THREAD_NAME: _THREAD,
+    RecordKind.RESOURCE_NAME: _RESOURCE,
+    RecordKind.REFUSED: _REFUSED,
 }.items():
     _CLASSES[_kind] = _class
 
@@ -104,12 +109,13 @@ class TracedProcess:
             self._trace = TraceSink(trace, number, lambda: self._nodes.number)
             self._operations.trace = self._trace
         self._threads = Threads(number, self._strings, thread_name)
+        self._resources = Resources(number, self._strings)
+        self._losses = Losses(self._strings)
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
         self._marks = Marks(number, self._strings, numbering, self._trace)
         self._records = 0
         self._unattributed = 0
-        self._refused = 0
         self._sees_gpu = False
         self._open: tuple[OpenRange, ...] = ()
         self._open_changed = False
@@ -154,6 +160,8 @@ class TracedProcess:
             self._trace.calls(new_calls, self._calls.names)
         self._operations.shapes.define(parts[_SHAPE])
         self._threads.define(parts[_THREAD])
+        self._resources.define(parts[_RESOURCE])
+        self._losses.refuse(parts[_REFUSED])
         self._operations.feed(parts[_OPERATION], new_calls, now_ns)
         self._marks.feed(parts[_MARK], now_ns)
 
@@ -162,6 +170,8 @@ class TracedProcess:
         now_ns: int,
         *,
         dropped: int = 0,
+        unread: int = 0,
+        cupti_dropped: int = 0,
         callback_ns: int = 0,
         reader_cpu_ns: int = 0,
         traced_ns: int = 0,
@@ -173,8 +183,8 @@ class TracedProcess:
 
         `ended` says that nothing will come any more, so that nothing is waited for: as in nsys,
         what is open then lasts until the last word of the program, or until `open_until_ns` if
-        that is later. The other arguments are handed on in the CaptureDelta; to `dropped` is added
-        what found no place: too many stacks, levels or open ranges.
+        that is later. The other arguments are handed on in the CaptureDelta; `dropped` records,
+        which found the ring full, those `unread` in it and those of CUPTI are among its losses.
         """
         self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
         if ended:
@@ -191,7 +201,8 @@ class TracedProcess:
         self._steps.remember(finalised, launched)
         step = self._steps.timeline(finalised, now_ns)
         work = self._streams.collect(launched)
-        refused = self._ranges.refused + self._start_end.refused
+        places = self._ranges.refused + self._start_end.refused
+        losses = self._losses.collect(dropped, unread, cupti_dropped, places)
         kernels_beside, held_instances = self._operations.kernels_beside(finalised)
         delta = CaptureDelta(
             time_ns=now_ns,
@@ -211,7 +222,8 @@ class TracedProcess:
             marks=self._marks.collect(),
             open_ranges=self._open_ranges() if self._open_changed else self._open,
             records=self._records,
-            dropped=dropped + refused - self._refused,
+            losses=losses,
+            dropped=sum(loss.records for loss in losses),
             unattributed=self._operations.unattributed - self._unattributed,
             callback_ns=callback_ns,
             reader_cpu_ns=reader_cpu_ns,
@@ -223,10 +235,10 @@ class TracedProcess:
             self._start_end.forget()
         self._records = 0
         self._unattributed = self._operations.unattributed
-        self._refused = refused
         self._threads.see(node.thread for node in self._nodes.defined)
         self._threads.see(part.thread for part in delta.launching_threads)
         events: list[AnyEvent] = [*self._threads.collect(now_ns)]
+        events += self._resources.collect(now_ns)
         for found in (
             self._nodes.defined,
             self._operations.defined,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from gputui.analysis.formats import duration, quantity
+from gputui.analysis.losses import lost_count, why_lost
 from gputui.analysis.metrics import metric_text
 from gputui.session import Run, remarks
 from gputui.ui.widgets.lines import Row, bar, clip, flow, wrap
@@ -94,9 +95,11 @@ def problems(run: Run, width: int, remark: str = "") -> list[Row]:
     rows: list[Row] = wrap(f"! {remark}", width, "warn") if remark else []
     if run.ended is not None and run.outcome == "failed":
         rows += wrap(f"! {run.ended.reason}", width, "hot")
-    dropped = sum(process.dropped for process in run.processes.values())
+    dropped = lost_count(run)
     if dropped:
-        rows.append(((f"! {quantity(dropped)} records were dropped: figures are too low", "warn"),))
+        why = f" ({reason})" if (reason := why_lost(run)) else ""
+        text = f"! {quantity(dropped)} records were dropped{why}: figures are too low"
+        rows += wrap(text, width, "warn")
     for each in remarks(run):
         rows += wrap(f"! {each.line}", width, "warn")
     return rows

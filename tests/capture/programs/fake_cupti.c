@@ -156,3 +156,17 @@ int cuptiActivityFlushAll(uint32_t how)
     pthread_mutex_unlock(&lock);
     return 0;
 }
+/* Handles of streams are their numbers, a hundred more; contexts are of devices, a thousand more. */
+int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *id)
+{
+    if (context != NULL || per_thread)
+        return 1;
+    *id = stream == NULL ? 7 : (uint32_t)(uintptr_t)stream - 100;
+    return (uintptr_t)stream == 99;
+}
+int cuptiGetContextId(void *context, uint32_t *id) { return *id = 5, context == NULL; }
+int cuptiGetDeviceId(void *context, uint32_t *device)
+{
+    *device = (uint32_t)(uintptr_t)context - 1000;
+    return context == NULL;
+}

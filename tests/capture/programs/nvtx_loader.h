@@ -17,14 +17,38 @@ typedef struct {
     const void *message;
 } Attributes;
 
-static Function core[16], core2[16];
-static Function *core_table[16], *core2_table[16];
+static Function core[16], core2[16], cuda[16], cudart[16];
+static Function *core_table[16], *core2_table[16], *cuda_table[16], *cudart_table[16];
+
+/* The payload extension's: the state of the module, then its functions. */
+typedef struct {
+    uint64_t schema;
+    size_t size;
+    const void *data;
+} PayloadData;
+typedef struct {
+    uint64_t flags, type;
+    const char *name, *description;
+    uint64_t detail, offset;
+    const void *semantics, *reserved;
+} SchemaEntry;
+typedef struct {
+    uint64_t fields;
+    const char *name;
+    uint64_t type, flags;
+    const SchemaEntry *entries;
+    size_t count, static_size, pack;
+    uint64_t id;
+    void *extension;
+} SchemaAttributes;
+static intptr_t payload_slots[64];
 
 static int module_functions(int module, Function ***table, unsigned *size)
 {
-    if (module != 1 && module != 5)
+    Function **tables[] = {NULL, core_table, cuda_table, NULL, cudart_table, core2_table};
+    if (module < 1 || module > 5 || tables[module] == NULL)
         return 0;
-    *table = module == 1 ? core_table : core2_table;
+    *table = tables[module];
     *size = 16;
     return 1;
 }
@@ -46,6 +70,8 @@ static int nvtx_load(void)
     for (int at = 1; at < 16; at++) {
         core_table[at] = &core[at];
         core2_table[at] = &core2[at];
+        cuda_table[at] = &cuda[at];
+        cudart_table[at] = &cudart[at];
     }
     if (library == NULL)
         return 0;
@@ -53,6 +79,28 @@ static int nvtx_load(void)
     return entry != NULL && entry(export_table);
 }
 
+/* As NVTX's payload extension does at its first call. */
+static int nvtx_load_payloads(void)
+{
+    struct { size_t id, count; intptr_t *slots; } segment = {0, 63, payload_slots + 1};
+    struct {
+        uint16_t version, size, module, compatibility;
+        size_t segments;
+        void *segment, *export, *info;
+    } module = {3, sizeof module, 2, 0x0104, 1, &segment};
+    void *library = dlopen(getenv("NVTX_INJECTION64_PATH"), RTLD_LAZY);
+    int (*entry)(void *);
+    *(void **)&entry = dlsym(library, "InitializeInjectionNvtxExtension");
+    return entry != NULL && entry(&module);
+}
+
+#define PAYLOAD(id, result, ...) ((result(*)(__VA_ARGS__))payload_slots[1 + id])
+#define schema_register PAYLOAD(0, uint64_t, void *, const SchemaAttributes *)
+#define payload_mark PAYLOAD(2, void, void *, const PayloadData *, size_t)
+#define payload_push PAYLOAD(3, int, void *, const PayloadData *, size_t)
+#define payload_pop PAYLOAD(4, int, void *, const PayloadData *, size_t)
+#define payload_start PAYLOAD(5, uint64_t, void *, const PayloadData *, size_t)
+#define payload_end PAYLOAD(6, void, void *, uint64_t, const PayloadData *, size_t)
 #define CORE(id, result, ...) ((result(*)(__VA_ARGS__))core[id])
 #define CORE2(id, result, ...) ((result(*)(__VA_ARGS__))core2[id])
 #define mark_ex CORE(1, void, const Attributes *)
@@ -75,6 +123,11 @@ static int nvtx_load(void)
 #define domain_push CORE2(4, int, void *, const Attributes *)
 #define domain_pop CORE2(5, int, void *)
 #define domain_category_w CORE2(9, void, void *, uint32_t, const wchar_t *)
+#define CUDA(id) ((void(*)(void *, const char *))cuda[id])
+#define CUDART(id) ((void(*)(void *, const char *))cudart[id])
+#define CUDART_W(id) ((void(*)(void *, const wchar_t *))cudart[id])
+#define resource_create CORE2(6, void *, void *, const void *)
+#define resource_destroy CORE2(7, void, void *)
 #define register_a CORE2(10, void *, void *, const char *)
 #define register_w CORE2(11, void *, void *, const wchar_t *)
 #define domain_create_a CORE2(12, void *, const char *)

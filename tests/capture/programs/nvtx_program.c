@@ -105,6 +105,77 @@ static void attributes(void)
     mark_ex(&a);
 }
 
+/* Ranges whose messages lie in data of the program's own making. */
+static void schemas(void)
+{
+    enum { POINTER = 1 << 1, ENDS_IN_NUL = 2 << 4, MESSAGE = 1 << 10 };
+    struct { int32_t batch; const char *text; double loss; } pointed = {7, "pointed to", 0.5};
+    struct { int16_t batch; char text[8]; } inlined = {7, "in here"};
+    struct { int8_t batch; void *text; } registered = {7, register_a(NULL, "registered")};
+    SchemaEntry pointer[] = {
+        {.type = 15, .name = "batch"},
+        {.flags = POINTER | ENDS_IN_NUL | MESSAGE, .type = 76},
+        {.type = 20},
+    };
+    SchemaEntry fixed[] = {{.type = 13}, {.flags = MESSAGE, .type = 75, .detail = 8}};
+    SchemaEntry handle[] = {{.type = 11}, {.flags = MESSAGE, .type = 80, .offset = 8}};
+    SchemaEntry silent[] = {{.type = 15}};
+    SchemaAttributes a = {.fields = 0x3fe, .name = "by its pointer", .type = 1, .entries = pointer,
+                          .count = 3, .static_size = sizeof pointed, .id = 1 << 24};
+    void *domain = domain_create_a("library");
+    show(nvtx_load_payloads());
+    show(schema_register(domain, &a) == 1 << 24);
+    a.entries = fixed, a.count = 2, a.id = 0;
+    uint64_t second = schema_register(domain, &a);
+    a.entries = handle;
+    uint64_t third = schema_register(domain, &a);
+    a.entries = silent, a.count = 1, a.name = "no message";
+    uint64_t fourth = schema_register(domain, &a);
+    show(second >= 1ull << 32 && third > second && fourth > third);
+    show(schema_register(domain, NULL));
+    PayloadData data[] = {{1 << 24, sizeof pointed, &pointed}, {second, sizeof inlined, &inlined},
+                          {third, sizeof registered, &registered}, {fourth, 4, &pointed},
+                          {99, 3, "xyz"}, {second, 1, "x"}};
+    show(payload_push(domain, &data[0], 1));
+    show(payload_push(domain, &data[1], 1));
+    payload_mark(domain, &data[2], 1);
+    show(payload_pop(domain, NULL, 0));
+    show(payload_pop(domain, &data[3], 1));
+    uint64_t range = payload_start(domain, &data[3], 1);
+    payload_end(domain, range, NULL, 0);
+    payload_mark(domain, &data[4], 1);
+    payload_mark(domain, &data[5], 1);
+    payload_mark(domain, NULL, 5);
+    payload_mark(NULL, data, 5);
+    struct { uint16_t version, size; int type; void *id; int message_type; const void *message; }
+    lock = {3, 32, 3 << 16 | 1, &range, 1, "a mutex"};
+    show(resource_create(domain, &lock) != NULL);
+    show(resource_create(domain, NULL) == NULL);
+    resource_destroy(NULL);
+}
+
+/* Names of CUDA's resources, before CUDA is there and after. */
+static void resources(void)
+{
+    int (*cuda_comes)(void);
+    void *library = dlopen(getenv("NVTX_INJECTION64_PATH"), RTLD_LAZY);
+    *(void **)&cuda_comes = dlsym(library, "InitializeInjection");
+    CUDART(3)((void *)113, "too early");
+    cuda_comes();
+    CUDART(1)((void *)1, "trainer");
+    CUDART(3)((void *)113, "copies");
+    CUDART_W(4)((void *)114, L"cömpute");
+    CUDART(3)(NULL, "default");
+    CUDART(3)((void *)99, "no such stream");
+    CUDA(3)((void *)1002, "context of 2");
+    CUDA(5)((void *)115, "of the driver");
+    struct { uint16_t version, size; int type; void *id; int message_type; const void *message; }
+    stream = {3, 32, 5 << 16 | 1, (void *)116, 3, register_a(NULL, "registered")};
+    show(resource_create(NULL, &stream) != NULL);
+    stream.size = 24;
+    show(resource_create(NULL, &stream) == NULL);
+}
+
 static void *named_wide(void *unused)
 {
     thread_w((uint32_t)syscall(SYS_gettid), L"loader ö");
@@ -355,6 +426,8 @@ int main(int arguments, char **words)
     if (strcmp(part, "strings") == 0) strings();
     if (strcmp(part, "attributes") == 0) attributes();
     if (strcmp(part, "named-threads") == 0) named_threads();
+    if (strcmp(part, "schemas") == 0) schemas();
+    if (strcmp(part, "resources") == 0) resources();
     if (strcmp(part, "operators") == 0) operators();
     if (strcmp(part, "start-end") == 0) start_end();
     if (strcmp(part, "threads") == 0) threads();

@@ -1,0 +1,232 @@
+/* NVTX's payload extension: ranges and marks whose message, if any, lies in data of the program's
+ * own making, which a schema describes. Of the data itself its size is kept. */
+
+#pragma once
+
+#include "nvtx_domains.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { ENTRY_POINTER = 1 << 1, ENTRY_ARRAY = 7 << 4, ENTRY_FIXED = 1 << 4, ENTRY_ENDS_IN_NUL = 2 << 4,
+       ENTRY_DEEP_COPY = 1 << 8, ENTRY_MESSAGE = 1 << 10 };
+enum { TYPE_CSTRING = 75, TYPE_CSTRING_UTF8 = 76, TYPE_REGISTERED_STRING = 80 };
+enum { FIELD_NAME = 1 << 1, FIELD_ENTRIES = 1 << 4, FIELD_ENTRY_COUNT = 1 << 5, FIELD_PACK = 1 << 7,
+       FIELD_ID = 1 << 8 };
+
+typedef struct {
+    uint64_t flags, type;
+    const char *name, *description;
+    uint64_t detail, offset;
+    const void *semantics, *reserved;
+} SchemaEntry;
+
+typedef struct {
+    uint64_t fields;
+    const char *name;
+    uint64_t type, flags;
+    const SchemaEntry *entries;
+    size_t entry_count, static_size, pack;
+    uint64_t id;
+    void *extension;
+} SchemaAttributes;
+
+/* Where the message of a schema's data is; without one the schema's name stands for it. */
+typedef struct {
+    uint64_t id, flags, type, length, offset;
+    String *name;
+    uint32_t domain, used, has_message;
+} Schema;
+
+enum { SCHEMAS = 1024, ENTRIES_MAX = 4096 };
+static Schema schemas[SCHEMAS];
+static uint64_t last_dynamic_id = 1ull << 32;
+
+static Schema *schema_slot(uint32_t domain, uint64_t id)
+{
+    uint64_t at = ((id ^ domain) * 0x9E3779B97F4A7C15ull) >> 54;
+    for (int tries = 0; tries < SCHEMAS; tries++, at = (at + 1) % SCHEMAS)
+        if (!__atomic_load_n(&schemas[at].used, __ATOMIC_ACQUIRE) ||
+            (schemas[at].id == id && schemas[at].domain == domain))
+            return &schemas[at];
+    return NULL;
+}
+
+static const Schema *find_schema(uint32_t domain, uint64_t id)
+{
+    const Schema *schema = schema_slot(domain, id);
+    return schema != NULL && __atomic_load_n(&schema->used, __ATOMIC_ACQUIRE) ? schema : NULL;
+}
+
+/* Bytes of an entry that is no array, 0 where they are not known: what comes after it without an
+ * offset of its own is then not found. */
+static uint64_t entry_bytes(const SchemaEntry *entry)
+{
+    static const uint8_t bytes[] = {
+        0, 1, 1, 2, 2, 4, 4, 8, 8, 8, 8, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 16, 8, 8, 4, 1, 2, 4,
+        [32] = 1, [42] = 2, [43] = 4, [44] = 8, [50] = 2, [52] = 4, [67] = 8, [68] = 4, [69] = 4,
+        [70] = 8, [71] = 4, [72] = 8, [73] = 4, [74] = 8, [TYPE_REGISTERED_STRING] = 8,
+    };
+    if (entry->flags & (ENTRY_POINTER | ENTRY_DEEP_COPY))
+        return 8;
+    if (entry->type == TYPE_CSTRING || entry->type == TYPE_CSTRING_UTF8)
+        return (entry->flags & ENTRY_ARRAY & ~ENTRY_FIXED) == 0 ? entry->detail : 0;
+    if ((entry->flags & ENTRY_ARRAY) == ENTRY_FIXED || (entry->flags & ENTRY_ARRAY) == 0)
+        return entry->type < sizeof bytes
+                   ? bytes[entry->type] * (entry->flags & ENTRY_ARRAY ? entry->detail : 1)
+                   : 0;
+    return 0;
+}
+
+static uint64_t entry_alignment(const SchemaEntry *entry, uint64_t bytes, uint64_t pack)
+{
+    uint64_t natural = bytes;
+    if (!(entry->flags & (ENTRY_POINTER | ENTRY_DEEP_COPY))) {
+        if (entry->type == TYPE_CSTRING || entry->type == TYPE_CSTRING_UTF8)
+            natural = 1;
+        else if (entry->flags & ENTRY_ARRAY && entry->detail != 0)
+            natural = bytes / entry->detail;
+    }
+    return pack != 0 && pack < natural ? pack : natural;
+}
+
+static void find_message(Schema *schema, const SchemaAttributes *attributes)
+{
+    uint64_t pack = attributes->fields & FIELD_PACK ? attributes->pack : 0, cursor = 0;
+    int known = 1;
+    for (size_t at = 0; at < attributes->entry_count && at < ENTRIES_MAX; at++) {
+        const SchemaEntry *entry = &attributes->entries[at];
+        uint64_t bytes = entry_bytes(entry), alignment = entry_alignment(entry, bytes, pack);
+        if (at == 0 || entry->offset != 0) {
+            cursor = entry->offset;
+            known = 1;
+        } else if (known && alignment != 0) {
+            cursor = (cursor + alignment - 1) / alignment * alignment;
+        }
+        if (known && entry->flags & ENTRY_MESSAGE &&
+            (entry->type == TYPE_CSTRING || entry->type == TYPE_CSTRING_UTF8 ||
+             entry->type == TYPE_REGISTERED_STRING)) {
+            schema->flags = entry->flags;
+            schema->type = entry->type;
+            schema->length = entry->detail;
+            schema->offset = cursor;
+            schema->has_message = 1; /* of several the last one counts */
+        }
+        known = known && bytes != 0;
+        cursor += bytes;
+    }
+}
+
+static uint64_t schema_register(void *domain, const SchemaAttributes *attributes)
+{
+    if (attributes == NULL || !is_armed())
+        return 0;
+    uint64_t id = attributes->fields & FIELD_ID ? attributes->id : 0;
+    Schema schema = {.name = &empty_storage.string, .domain = domain_id(domain), .used = 1};
+    if (id == 0)
+        id = __atomic_add_fetch(&last_dynamic_id, 1, __ATOMIC_RELAXED);
+    schema.id = id;
+    if (attributes->fields & FIELD_NAME && attributes->name != NULL)
+        schema.name = ASCII(attributes->name);
+    if (attributes->fields & FIELD_ENTRIES && attributes->fields & FIELD_ENTRY_COUNT &&
+        attributes->entries != NULL)
+        find_message(&schema, attributes);
+    if (pthread_mutex_lock(&string_lock) == 0) {
+        Schema *slot = schema_slot(schema.domain, id);
+        if (slot != NULL && !slot->used) {
+            schema.used = 0;
+            *slot = schema;
+            __atomic_store_n(&slot->used, 1, __ATOMIC_RELEASE);
+        }
+        pthread_mutex_unlock(&string_lock);
+    }
+    return id;
+}
+
+/* Enumerations and scopes only need ids. */
+static uint64_t any_register(void *domain, const void *attributes)
+{
+    (void)domain, (void)attributes;
+    return __atomic_add_fetch(&last_dynamic_id, 1, __ATOMIC_RELAXED);
+}
+
+static String *text_of(const char *text, uint64_t most)
+{
+    char copy[NAME_BYTES_MAX + 1];
+    uint64_t length = strnlen(text, most < NAME_BYTES_MAX ? most : NAME_BYTES_MAX);
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return ASCII(copy);
+}
+
+static String *message_of(const Schema *schema, const PayloadData *data)
+{
+    const char *at = (const char *)data->data + schema->offset, *text;
+    uint64_t left = data->size == SIZE_MAX ? NAME_BYTES_MAX : data->size - schema->offset;
+    int ends_in_nul = (schema->flags & ENTRY_ARRAY) == ENTRY_ENDS_IN_NUL;
+    if (data->size != SIZE_MAX && data->size < schema->offset)
+        return NULL;
+    if (schema->type != TYPE_REGISTERED_STRING &&
+        !(schema->flags & (ENTRY_POINTER | ENTRY_DEEP_COPY)))
+        return text_of(at, ends_in_nul || schema->length > left ? left : schema->length);
+    if (left < sizeof text)
+        return NULL;
+    memcpy(&text, at, sizeof text);
+    if (text == NULL)
+        return NULL;
+    if (schema->type == TYPE_REGISTERED_STRING)
+        return (String *)text;
+    return text_of(text, ends_in_nul ? NAME_BYTES_MAX : schema->length);
+}
+
+/* As attributes: the message of the last data that has one, else the first schema's name. */
+static Attributes payload_attributes(void *domain, const PayloadData *data, size_t count)
+{
+    uint32_t in = domain_id(domain);
+    String *message = NULL, *name = &empty_storage.string;
+    for (size_t at = 0; data != NULL && at < count && at < DATA_MAX; at++) {
+        const Schema *schema = find_schema(in, data[at].schema);
+        if (schema == NULL || data[at].data == NULL)
+            continue;
+        String *found = schema->has_message ? message_of(schema, &data[at]) : NULL;
+        message = found != NULL ? found : message;
+        name = name->length == 0 ? schema->name : name;
+    }
+    return (Attributes){
+        .version = 3, .size = sizeof(Attributes), .payload_type = NVTX_EXTENDED,
+        .payload.u64 = (uintptr_t)data, .reserved = data != NULL ? (int32_t)count : 0,
+        .message_type = MESSAGE_REGISTERED, .message = message != NULL ? message : name,
+    };
+}
+
+static void payload_mark(void *domain, const PayloadData *data, size_t count)
+{
+    if (!may_write())
+        return;
+    Attributes attributes = payload_attributes(domain, data, count);
+    mark(domain, &attributes, NULL);
+}
+static int payload_push(void *domain, const PayloadData *data, size_t count)
+{
+    if (!may_write())
+        return NVTX_NO_TRACKING;
+    Attributes attributes = payload_attributes(domain, data, count);
+    return push(domain, &attributes, NULL);
+}
+static int payload_pop(void *domain, const PayloadData *data, size_t count)
+{
+    (void)data, (void)count;
+    return pop(domain);
+}
+static uint64_t payload_start(void *domain, const PayloadData *data, size_t count)
+{
+    if (!may_write())
+        return 0;
+    Attributes attributes = payload_attributes(domain, data, count);
+    return start(domain, &attributes, NULL);
+}
+static void payload_end(void *domain, uint64_t id, const PayloadData *data, size_t count)
+{
+    (void)domain, (void)data, (void)count;
+    end(id);
+}
