@@ -175,6 +175,8 @@ class _Recorder:
             say("some processes of the run did not end and were left behind")
             ok = False
         if run is None:
+            if self._session.samples:
+                self._summarize(None)
             return 0 if ok else 1
         status = exit_status(run)
         if self._time_is_up and run.ended and run.ended.stopped:
@@ -187,7 +189,7 @@ class _Recorder:
         return status if status or ok else 1
 
     def _report(self, run: Run, *, failed: bool) -> None:
-        """The summary: on stdout, unless that carries the command's output or the journal."""
+        """How it ended, and the summary."""
         is_workload = run.started.kind == "workload"
         if is_workload and failed:
             complaints = [entry.text for entry in run.log if entry.stream == "stderr"]
@@ -195,8 +197,11 @@ class _Recorder:
                 say(line)
         if run.ended and (is_workload or run.started.pid is None) and failed:
             say(run.ended.reason)
-        if not (run.ranges or run.kernels or run.metrics):
-            return
+        if run.ranges or run.kernels or run.metrics:
+            self._summarize(run)
+
+    def _summarize(self, run: Run | None) -> None:
+        """On stdout, unless that carries the command's output or the journal."""
         is_data = self._options.path is None or self._options.live.pass_through
         out = sys.stderr if is_data else sys.stdout
         try:

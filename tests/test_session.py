@@ -123,7 +123,7 @@ def test_throttling_is_counted_a_sample_and_only_of_a_run() -> None:
         throttled(3, "heat"), throttled(4), run_ended(), throttled(10, "heat"),
     )  # fmt: skip
     assert session.run is not None
-    assert session.run.throttle_samples == {(0, "heat"): 2, (0, "power cap"): 1}
+    assert session.run.readings.throttle_samples == {(0, "heat"): 2, (0, "power cap"): 1}
 
 
 def test_deltas_add_up() -> None:
@@ -205,7 +205,7 @@ def test_figures_of_a_gpu_are_summed_up_only_while_a_run_is_active() -> None:
         sample(10, power_watts=700.0),
     )
     assert session.run is not None
-    spread = session.run.gpu_spreads[0, "power_watts"]
+    spread = session.run.readings.gpu_spreads[0, "power_watts"]
     assert (spread.minimum, spread.average, spread.maximum) == (100.0, 200.0, 300.0)
 
 

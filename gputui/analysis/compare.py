@@ -5,47 +5,44 @@ and devices by name and index. What one run alone has is listed, and where one n
 like it came (the same kernel with other template arguments, the same range at another place) the
 two are taken for a renamed one.
 
-The spread between steps is the sample standard deviation (n − 1) of the durations of a phase's
-or kernel's instances within one run, the larger of the two runs'. A difference of averages that
-is greater exceeds it. `standard_errors` is the same difference in units of its standard error,
-√(s₁²/n₁ + s₂²/n₂) (Welch 1947): over 2 or 3 it is more than chance, if steps are independent.
+The spread is a sample standard deviation (n − 1) within one run, the larger of the two runs':
+- of a phase's or a kernel's: of the durations of its instances;
+- of a device's average: of its averages over the run's stretches, 16 to 31 of equal length (batch
+  means: Schmeiser 1982, Operations Research 30(3)), because readings a second apart are alike;
+- of a metric: of what was reported of it while the run went on, none where that only rose.
+A difference that is greater exceeds it. `standard_errors` is the same difference in units of its
+standard error, √(s₁²/n₁ + s₂²/n₂) (Welch 1947): over 2 or 3 it is more than chance, if instances
+or stretches are independent.
+
+Of a recording without a run the devices are compared, and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from gputui.analysis.phases import PhaseRow, phase_rows
-from gputui.distributions import Accumulator
-from gputui.naming import short_name
-from gputui.session import Run, Session
+from gputui.analysis.comparable import ENTRIES_OF, Entries, Entry, Subject, Value
+
+__all__ = [
+    "SPREAD_RULE",
+    "Comparison",
+    "Difference",
+    "Figure",
+    "Item",
+    "Subject",
+    "Value",
+    "compare",
+]
 
 SPREAD_RULE = (
-    "A difference of averages exceeds the spread between steps when it is greater than the larger "
-    "of both runs' sample standard deviations over instances."
+    "A difference exceeds the spread when it is greater than the larger of both runs' sample "
+    "standard deviations: of a phase's or kernel's instances, of a device's averages over 16 to 31 "
+    "equal stretches of the run, of a metric's reports while the run went on."
 )
 
 KINDS = ("metric", "device", "phase", "kernel")
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One run to compare, and what to call it."""
-
-    label: str
-    session: Session
-    run: Run
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A figure in one run. `deviation` and `count` are of the instances it is the average of."""
-
-    amount: float
-    deviation: float | None = None
-    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +114,29 @@ class Comparison:
 
     @property
     def missing(self) -> list[Item]:
-        """The items that some run does not have."""
-        return [item for item in self.items if not all(item.present)]
+        """The items that some run does not have; what only runs have is not missed where none
+        was recorded."""
+        return [
+            item
+            for item in self.items
+            if not all(
+                there or (subject.run is None and item.kind != "device")
+                for there, subject in zip(item.present, self.subjects, strict=True)
+            )
+        ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What cannot be compared, and why, a line each."""
+        alone = [subject.label for subject in self.subjects if subject.run is None]
+        if not alone:
+            return []
+        which = (
+            "none of them holds a run"
+            if len(alone) == len(self.subjects)
+            else (f"no run was recorded in {', '.join(alone)}")
+        )
+        return [f"{which}: devices are compared, phases, kernels and metrics cannot be"]
 
     @property
     def renamed(self) -> list[Item]:
@@ -126,31 +144,19 @@ class Comparison:
         return [item for item in self.items if item.was is not None]
 
 
-@dataclass(slots=True)
-class _Entry:
-    """An item in one run."""
-
-    name: str
-    short: str
-    figures: dict[str, Value] = field(default_factory=dict)
-
-
-_Entries = dict[str, _Entry]
-
-
 def compare(subjects: Sequence[Subject]) -> Comparison:
     """Compare two or more runs with the first. Raises ValueError for fewer than two."""
     if len(subjects) < 2:
         raise ValueError("give at least two runs to compare")
     items: list[Item] = []
-    for kind, entries_of in _ENTRIES.items():
+    for kind, entries_of in ENTRIES_OF.items():
         entries = [entries_of(subject) for subject in subjects]
         renames = _renames(entries) if kind in ("phase", "kernel") else {}
         items += _items(kind, entries, renames)
     return Comparison(tuple(subjects), tuple(items))
 
 
-def _items(kind: str, entries: list[_Entries], renames: dict[str, str]) -> Iterable[Item]:
+def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterable[Item]:
     """One item a name, in the order of the first run that has it."""
     new_names = set(renames.values())
     for name in dict.fromkeys(name for found in entries for name in found):
@@ -175,7 +181,7 @@ def _items(kind: str, entries: list[_Entries], renames: dict[str, str]) -> Itera
         )
 
 
-def _renames(entries: list[_Entries]) -> dict[str, str]:
+def _renames(entries: list[Entries]) -> dict[str, str]:
     """Old name → new name, where one name of the baseline is in no other run, and one name alike
     is in all other runs and not in the baseline."""
     base, others = entries[0], entries[1:]
@@ -192,102 +198,8 @@ def _renames(entries: list[_Entries]) -> dict[str, str]:
     }
 
 
-def _by_short(entries: Iterable[_Entry]) -> dict[str, list[_Entry]]:
-    found: dict[str, list[_Entry]] = {}
+def _by_short(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.short, []).append(entry)
     return found
-
-
-# --- what one run has --------------------------------------------------------------------------
-
-
-def _metrics(subject: Subject) -> _Entries:
-    return {
-        name: _Entry(name, name, {"value": Value(float(value))})
-        for name, value in subject.run.metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
-
-
-def _devices(subject: Subject) -> _Entries:
-    found: _Entries = {}
-    for (index, name), spread in sorted(subject.run.gpu_spreads.items()):
-        if spread.average is not None:
-            entry = found.setdefault(f"gpu{index}", _Entry(f"gpu{index}", f"gpu{index}"))
-            entry.figures[name] = Value(spread.average)
-    for index, device in sorted(subject.run.devices.items()):
-        entry = found.setdefault(f"gpu{index}", _Entry(f"gpu{index}", f"gpu{index}"))
-        entry.figures["gpu_busy_ns"] = Value(float(device.busy_ns))
-    return found
-
-
-def _average(times: Accumulator) -> Value | None:
-    if times.average is None:
-        return None
-    return Value(times.average, times.deviation, times.count)
-
-
-def _phases(subject: Subject) -> _Entries:
-    groups: dict[str, list[PhaseRow]] = {}
-    for row in phase_rows(subject.run):
-        domain = f"{row.domain}:" if row.domain else ""
-        rank = f"rank {row.rank}: " if row.rank is not None else ""
-        groups.setdefault(f"{rank}{domain}{row.path}", []).append(row)
-    on_gpu = bool(subject.run.devices)
-    return {name: _phase(name, rows, on_gpu) for name, rows in groups.items()}
-
-
-def _phase(name: str, rows: list[PhaseRow], on_gpu: bool) -> _Entry:
-    cpu = Accumulator.of(row.cpu for row in rows)
-    projected = Accumulator.of(row.projected for row in rows)
-    instances = cpu.count
-    averages = {"cpu_avg_ns": _average(cpu), "gpu_projected_avg_ns": _average(projected)}
-    entry = _Entry(name, rows[0].name)
-    entry.figures = {key: value for key, value in averages.items() if value is not None}
-    totals: dict[str, int] = {"instances": instances, "cpu_total_ns": cpu.total}
-    if on_gpu:
-        busy_ns = sum(row.gpu_busy_ns for row in rows)
-        if instances:
-            entry.figures["gpu_busy_avg_ns"] = Value(busy_ns / instances)
-        totals |= {
-            "gpu_busy_ns": busy_ns,
-            "gpu_total_ns": sum(row.gpu_total_ns for row in rows),
-            "gpu_projected_ns": projected.total,
-            "kernels": sum(row.kernels for row in rows),
-            "launches": sum(row.launches for row in rows),
-            "memcpy_bytes": sum(row.memcpy_bytes for row in rows),
-        }
-    entry.figures |= {key: Value(float(total)) for key, total in totals.items()}
-    return entry
-
-
-def _kernels(subject: Subject) -> _Entries:
-    sums: dict[str, Accumulator] = {}
-    names = subject.session.kernel_names
-    for key, times in subject.run.kernels.items():
-        known = names.get(key.kernel)
-        name = known.name if known else f"(kernel {key.kernel})"
-        sums.setdefault(name, Accumulator()).add(times.freeze())
-    found: _Entries = {}
-    for name, times in sorted(sums.items(), key=lambda item: -item[1].total):
-        average = _average(times)
-        if average is not None:
-            found[name] = _Entry(
-                name,
-                short_name(name),
-                {
-                    "avg_ns": average,
-                    "total_ns": Value(float(times.total)),
-                    "instances": Value(float(times.count)),
-                },
-            )
-    return found
-
-
-_ENTRIES: dict[str, Callable[[Subject], _Entries]] = {
-    "metric": _metrics,
-    "device": _devices,
-    "phase": _phases,
-    "kernel": _kernels,
-}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import TypeGuard
 
 from gputui.events import Payload
@@ -107,3 +108,8 @@ def percent(value: float | None) -> str:
     if abs(value) < 9.95:
         return f"{value:.1f} %"
     return f"{value:.0f} %"
+
+
+def moment(time_ns: int) -> str:
+    """A moment as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from gputui.analysis import formats
+from gputui.analysis.formats import moment
 from gputui.analysis.machine_tables import mig_instances, newest_sample, of_whole
-from gputui.analysis.summary import moment
 from gputui.events import SCHEMA_VERSION, GpuStatus, HostSample
 from gputui.session import Gpu, Session
 

@@ -7,6 +7,7 @@ from gputui.analysis import formats
 Value = float | int | str | bool | None
 
 _TIMES = (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_seconds", 1e9), ("_s", 1e9))
+_UNITS = (("_watts", "W"), ("_joules", "J"), ("_celsius", "°C"))
 _SHORT = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "kv": "KV"}
 
 
@@ -37,6 +38,11 @@ def _with_unit(name: str, value: float) -> tuple[str, str]:
     for suffix, factor in _TIMES:
         if name.endswith(suffix):
             return name.removesuffix(suffix), formats.duration(value * factor)
+    for suffix, unit in _UNITS:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), formats.quantity(value, unit)
+    if name.endswith("_mhz"):
+        return name.removesuffix("_mhz"), f"{value:.0f} MHz"
     if name.endswith("_bytes"):
         return name.removesuffix("_bytes"), formats.size(value)
     if "_bytes_per_" in name:

@@ -26,6 +26,7 @@ from gputui.analysis.memory_tables import copies_table
 from gputui.analysis.memory_tables import phases_table as memory_phases_table
 from gputui.analysis.nsys_tables import NSYS_TABLES, marked
 from gputui.analysis.phases import PhaseRow, phase_rows
+from gputui.analysis.readings import devices_table
 from gputui.analysis.shapes import shapes_table
 from gputui.analysis.tables import category_rows, kernel_rows
 from gputui.analysis.traced import processes_table
@@ -113,38 +114,6 @@ def metrics_table(_session: Session, run: Run) -> Table:
     )
 
 
-def devices_table(session: Session, run: Run) -> Table:
-    """What the GPUs did during the run, as sampled."""
-    rows: list[tuple[Cell, ...]] = []
-    for (index, name), spread in sorted(run.gpu_spreads.items()):
-        gpu = session.gpus.get(index)
-        rows.append(
-            (
-                index,
-                gpu.facts.name if gpu else None,
-                name,
-                None if spread.average is None else round(spread.average, 1),
-                spread.minimum,
-                spread.maximum,
-                spread.count,
-            )
-        )
-    return Table(
-        "devices",
-        "GPUs During the Run",
-        (
-            text("GPU"),
-            text("Name"),
-            text("Figure"),
-            text("Mean"),
-            text("Min"),
-            text("Max"),
-            count("Samples"),
-        ),
-        tuple(rows),
-    )
-
-
 TABLES: dict[str, Callable[[Session, Run], Table]] = {
     "metrics": metrics_table,
     "phases": phases_table,
@@ -155,7 +124,7 @@ TABLES: dict[str, Callable[[Session, Run], Table]] = {
     "memory_copies": copies_table,
     "memory_phases": memory_phases_table,
     **{name: marked(make) for name, make in TIMING_TABLES.items()},
-    "devices": devices_table,
+    "devices": lambda session, run: devices_table(session, run.readings, "GPUs During the Run"),
     "processes": processes_table,
 }
 """Every table by name, in the order the summary prints them."""

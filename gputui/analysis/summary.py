@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from gputui.analysis.categories import category
 from gputui.analysis.cost import cost_of
+from gputui.analysis.formats import moment
 from gputui.analysis.gpu_timing import timing_document
-from gputui.analysis.insights import insights
+from gputui.analysis.insights import insight_documents, insights
 from gputui.analysis.marks import MarkRow, mark_rows
 from gputui.analysis.metrics import is_memory_metric
 from gputui.analysis.phases import phase_rows
+from gputui.analysis.readings import devices_document
 from gputui.analysis.shapes import shape_rows
 from gputui.analysis.tables import (
     TableRow,
@@ -91,19 +92,9 @@ def summary_document(session: Session, run: Run) -> Document:
         "metrics": dict(run.metrics),
         "tables": [_result_table(table) for table in (run.result.tables if run.result else ())],
         "memory": _memory(run),
-        "devices": _devices(session, run),
+        "devices": devices_document(session, run.readings, run.devices),
         "timing": timing_document(run),
-        "insights": [
-            {
-                "rule": found.rule,
-                "value": found.value,
-                "threshold": found.threshold,
-                "source": found.source,
-                "verdict": found.verdict,
-                "advice": found.advice,
-            }
-            for found in insights(session, run)
-        ],
+        "insights": insight_documents(insights(session, run)),
         "dropped_events": sum(process.dropped for process in run.processes.values()),
         "overhead": asdict(cost_of(session, run)),
         "unavailable": {} if has_shapes(run) else {"launch_shapes": REASON},
@@ -120,11 +111,6 @@ def _result_table(table: ResultTable) -> Document:
         ],
         "rows": [list(row) for row in table.rows],
     }
-
-
-def moment(time_ns: int) -> str:
-    """A moment as ISO 8601 in UTC, to the millisecond."""
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
 def _run(session: Session, run: Run) -> Document:
@@ -248,39 +234,8 @@ def _statistics(row: TableRow) -> Document:
 def _memory(run: Run) -> Document:
     used = {
         f"gpu{index}": int(spread.maximum)
-        for (index, name), spread in sorted(run.gpu_spreads.items())
+        for (index, name), spread in sorted(run.readings.gpu_spreads.items())
         if name == "memory_used_bytes"
     }
     reported = {name: value for name, value in run.metrics.items() if is_memory_metric(name)}
     return {"peak_used_bytes": used, **reported}
-
-
-def _devices(session: Session, run: Run) -> list[Document]:
-    documents = []
-    for index, gpu in sorted(session.gpus.items()):
-        captured = run.devices.get(index)
-        documents.append(
-            {
-                "index": index,
-                "uuid": gpu.facts.uuid,
-                "name": gpu.facts.name,
-                "gpu_busy_ns": captured.busy_ns if captured else None,
-                "operations": captured.operations if captured else None,
-                "figures": {
-                    name: {
-                        "mean": spread.average,
-                        "min": spread.minimum,
-                        "max": spread.maximum,
-                        "samples": spread.count,
-                    }
-                    for (where, name), spread in sorted(run.gpu_spreads.items())
-                    if where == index
-                },
-                "throttle_samples": {
-                    reason: count
-                    for (where, reason), count in sorted(run.throttle_samples.items())
-                    if where == index
-                },
-            }
-        )
-    return documents

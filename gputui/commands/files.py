@@ -31,17 +31,17 @@ def summary(arguments: list[str]) -> int:
     add_run(parser)
     options = parser.parse_args(arguments)
     from gputui.analysis.domains import domains_of, of_domains
-    from gputui.export.errors import ExportError
+    from gputui.export.errors import ExportError, NoRunError
     from gputui.export.write import TABLE_FORMATS, export_text, one_table, summary_text
 
     loaded = load_run(options.file, options.run)
     session, run = loaded.session, loaded.run
-    known = domains_of(run)
+    known = domains_of(run) if run else ()
     for name in options.domains:
         if name.lower() not in map(str.lower, known):
             there = ", ".join(known) or "none"
             raise UsageError(f"--domain: no ranges of {name!r} here; there are: {there}")
-    if options.domains:
+    if run and options.domains:
         run = of_domains(run, options.domains)
     try:
         if options.table:
@@ -53,6 +53,8 @@ def summary(arguments: list[str]) -> int:
             text = summary_text(session, run, columns(sys.stdout))
         else:
             text = export_text(session, run, options.format)
+    except NoRunError:
+        raise
     except ExportError as error:
         raise UsageError(str(error)) from None
     sys.stdout.write(text)
@@ -127,4 +129,5 @@ def _loaded(names: list[str], runs: list[int | None]) -> Iterator[tuple[str, Loa
     """Each file's run, and what to call it: with its number where a file is named twice."""
     for name, number in zip(names, runs, strict=True):
         loaded = load_run(name, number)
-        yield f"{name} #{loaded.run.started.run}" if names.count(name) > 1 else name, loaded
+        run = loaded.run
+        yield f"{name} #{run.started.run}" if run and names.count(name) > 1 else name, loaded

@@ -10,10 +10,11 @@ import msgspec
 
 from gputui.analysis import formats
 from gputui.analysis.compare import SPREAD_RULE, Comparison, Figure, Item
+from gputui.analysis.formats import moment
 from gputui.analysis.metrics import metric_text
 from gputui.analysis.report import Cell, Column, Table
-from gputui.analysis.summary import moment
 from gputui.events import SCHEMA_VERSION
+from gputui.export.facts import title_of
 from gputui.export.tables import to_csv, to_markdown, to_text
 from gputui.export.whole import write_whole
 
@@ -25,7 +26,12 @@ SHOWN = {
 }
 """Figures that tables show, all where empty; the document has every one."""
 
-TITLES = {"metric": "Metrics", "device": "GPUs (averages)", "phase": "Phases", "kernel": "Kernels"}
+TITLES = {
+    "metric": "Metrics",
+    "device": "Devices (averages)",
+    "phase": "Phases",
+    "kernel": "Kernels",
+}
 
 KERNEL_ROWS = 40
 """Kernels in a table for people, the longest of the baseline first."""
@@ -65,62 +71,88 @@ def _runs(comparison: Comparison) -> Table:
         return (
             "baseline" if index == 0 else f"run {index + 1}",
             subject.label,
-            subject.run.started.name,
+            title_of(subject.run),
             header.host.hostname if header else None,
             gpus or "no GPU",
-            moment(subject.run.started.time_ns),
-            subject.run.duration_ns,
+            moment(subject.started_ns),
+            subject.duration_ns,
         )
 
     columns = (*map(Column, ("", "Session", "Workload", "Host", "GPUs", "Started")),
                Column("Length (ns)", formats.duration))  # fmt: skip
     rows = tuple(map(cells, range(len(comparison.subjects))))
-    return Table("runs", "Compared", columns, rows)
+    return Table("runs", "Compared", columns, rows, "; ".join(comparison.remarks))
+
+
+_SPREAD_OF = {
+    "metric": "between reports",
+    "device": "between stretches of the run",
+    "phase": "between steps",
+    "kernel": "between launches",
+}
 
 
 def _table(comparison: Comparison, kind: str) -> Table:
+    """Two runs in a line; of more, a line each below one another, so that they fit a terminal."""
     several = len(comparison.subjects) > 2
-    columns = [Column("Name"), Column("Figure"), Column("Baseline")]
-    for index in range(1, len(comparison.subjects)):
-        number = f" {index + 1}" if several else ""
-        columns += [
-            Column(f"Run {index + 1}"),
-            Column(f"Change{number} (%)", _signed_percent),
-            Column(f"Spread{number}"),
-            Column(f"Exceeds{number}"),
-        ]
+    change = Column("Change (%)", _signed_percent)
+    columns = (
+        *map(Column, ("Name", "Figure", "Run", "Value") if several else
+             ("Name", "Figure", "Baseline", "Run 2")),
+        change, Column("Spread"), Column("Exceeds"),
+    )  # fmt: skip
     items = comparison.of_kind(kind)
     left_out = max(0, len(items) - KERNEL_ROWS) if kind == "kernel" else 0
-    rows = tuple(_rows(comparison, items[: len(items) - left_out]))
-    note = "Exceeds: more than the spread between steps" if kind in ("phase", "kernel") else ""
+    lines = _stacked if several else _beside
+    rows = [
+        row
+        for item, name, figure in _shown(items[: len(items) - left_out])
+        for row in lines(name, figure, _unit(item.name if kind == "metric" else figure.name))
+    ]
+    note = f"Exceeds: more than the spread {_SPREAD_OF[kind]}"
     if left_out:
         note += f"; {left_out} more kernels in the json format"
-    return Table(f"compare_{kind}s", TITLES[kind], tuple(columns), rows, note)
+    return Table(f"compare_{kind}s", TITLES[kind], columns, tuple(rows), note)
 
 
-def _rows(comparison: Comparison, items: list[Item]) -> Iterator[tuple[Cell, ...]]:
+def _shown(items: list[Item]) -> Iterator[tuple[Item, str, Figure]]:
     for item in items:
         if not item.present[0] or sum(item.present) < 2:
             continue
         name = f"{item.was} → {item.name}" if item.was else item.name
         for figure in SHOWN[item.kind] or item.figures:
             if figure in item.figures:
-                unit = _unit(item.name if item.kind == "metric" else figure)
-                yield (name, figure, *_cells(comparison, item.figures[figure], unit))
+                yield item, name, item.figures[figure]
 
 
-def _cells(comparison: Comparison, figure: Figure, show: Callable[[float], str]) -> Iterator[Cell]:
-    base = figure.values[0]
-    yield show(base.amount) if base else formats.MISSING
-    for index in range(1, len(comparison.subjects)):
-        value, difference = figure.values[index], figure.difference(index)
-        yield show(value.amount) if value else formats.MISSING
-        if difference is None:
-            yield from (None, formats.MISSING, formats.MISSING)
-            continue
-        yield None if difference.percent is None else round(difference.percent, 3)
-        yield formats.MISSING if difference.spread is None else show(difference.spread)
-        yield {None: formats.MISSING, True: "yes", False: "no"}[difference.exceeds_spread]
+def _beside(name: str, figure: Figure, show: Callable[[float], str]) -> Iterator[tuple[Cell, ...]]:
+    yield (name, figure.name, _amount(figure, 0, show), _amount(figure, 1, show),
+           *_change(figure, 1, show))  # fmt: skip
+
+
+def _stacked(name: str, figure: Figure, show: Callable[[float], str]) -> Iterator[tuple[Cell, ...]]:
+    yield name, figure.name, "baseline", _amount(figure, 0, show), "", "", ""
+    for index in range(1, len(figure.values)):
+        yield (name, figure.name, f"run {index + 1}", _amount(figure, index, show),
+               *_change(figure, index, show))  # fmt: skip
+
+
+def _amount(figure: Figure, index: int, show: Callable[[float], str]) -> str:
+    value = figure.values[index]
+    return show(value.amount) if value else formats.MISSING
+
+
+def _change(
+    figure: Figure, index: int, show: Callable[[float], str]
+) -> tuple[float | str | None, ...]:
+    found = figure.difference(index)
+    if found is None:
+        return None, formats.MISSING, formats.MISSING
+    return (
+        formats.MISSING if found.percent is None else round(found.percent, 3),
+        formats.MISSING if found.spread is None else show(found.spread),
+        {None: formats.MISSING, True: "yes", False: "no"}[found.exceeds_spread],
+    )
 
 
 def _flat(comparison: Comparison) -> Table:
@@ -171,15 +203,16 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     return {
         "schema": SCHEMA_VERSION,
         "spread_rule": SPREAD_RULE,
+        "remarks": comparison.remarks,
         "runs": [
             {
                 "label": subject.label,
-                "name": subject.run.started.name,
+                "name": subject.run.started.name if subject.run else None,
                 "hostname": subject.session.header.host.hostname
                 if subject.session.header
                 else None,
-                "started": moment(subject.run.started.time_ns),
-                "duration_ns": subject.run.duration_ns,
+                "started": moment(subject.started_ns),
+                "duration_ns": subject.duration_ns,
             }
             for subject in comparison.subjects
         ],

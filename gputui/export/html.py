@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from html import escape
 
 from gputui.analysis import formats
-from gputui.analysis.insights import insights
+from gputui.analysis.insights import Insight
+from gputui.analysis.machine_alone import started_ns
 from gputui.analysis.phases import phase_rows
 from gputui.analysis.report import Column, Table
+from gputui.export.facts import title_of
 from gputui.export.tables import headers, shown_cell
 from gputui.session import Gpu, Run, Session
 
@@ -55,9 +57,15 @@ _SERIES = (
 )
 
 
-def page(session: Session, run: Run, facts: Sequence[str], tables: Sequence[Table]) -> str:
+def page(
+    session: Session,
+    run: Run | None,
+    facts: Sequence[str],
+    found: Sequence[Insight],
+    tables: Sequence[Table],
+) -> str:
     """The page: `facts` a line each, charts of the GPUs, of phases and kernels, then `tables`."""
-    title = f"gputui: {run.started.name}"
+    title = f"gputui: {title_of(run)}"
     parts = [
         "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>",
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
@@ -66,17 +74,16 @@ def page(session: Session, run: Run, facts: Sequence[str], tables: Sequence[Tabl
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1>",
         *(f"<p class='note'>{escape(line)}</p>" for line in facts),
-        *_insights(session, run),
+        *_insights(found),
         *_machine(session, run),
-        *_phases(run),
+        *(_phases(run) if run else ()),
         *map(_table, tables),
         "</body></html>\n",
     ]
     return "\n".join(parts)
 
 
-def _insights(session: Session, run: Run) -> Iterator[str]:
-    found = insights(session, run)
+def _insights(found: Sequence[Insight]) -> Iterator[str]:
     if found:
         yield "<h2>What stands out</h2><ul>"
         for insight in found:
@@ -85,9 +92,9 @@ def _insights(session: Session, run: Run) -> Iterator[str]:
         yield "</ul>"
 
 
-def _machine(session: Session, run: Run) -> Iterator[str]:
-    first = run.started.time_ns
-    last = first + run.duration_ns
+def _machine(session: Session, run: Run | None) -> Iterator[str]:
+    first = run.started.time_ns if run else started_ns(session)
+    last = first + run.duration_ns if run else session.readings.last_ns
     for index, gpu in sorted(session.gpus.items()):
         charts = [chart for series in _SERIES if (chart := _line(gpu, series, first, last))]
         if charts:

@@ -47,7 +47,7 @@ def export_parquet(name: str, number: int | None, out: Path) -> tuple[str, ...]:
     """Write the folder `out`, which must not exist; what was odd about the recording.
 
     With `number` the samples and tables of that run, otherwise all samples and the tables of the
-    newest run, if there is one. Raises ExportError and JournalError.
+    newest run, of the machine where there is none. Raises ExportError and JournalError.
     """
     span = _span(name, number)
     recording = open_recording(name, summed=True)
@@ -61,8 +61,7 @@ def export_parquet(name: str, number: int | None, out: Path) -> tuple[str, ...]:
                 yield event
 
     def tables() -> Iterable[Table]:
-        if session.runs:
-            yield from tables_with_rows(session, chosen(session, name, number))
+        yield from tables_with_rows(session, chosen(session, name, number))
 
     write_parquet(out, tables(), samples())
     return remarks(recording)
@@ -81,5 +80,5 @@ def _span(name: str, number: int | None) -> Span | None:
         raise ExportError(
             "--run reads a recording twice, and standard input cannot be: give a file"
         )
-    run = load(name, number).run
+    run = load(name, number).needed_run()
     return run.started.time_ns, run.started.time_ns + run.duration_ns

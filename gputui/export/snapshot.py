@@ -20,7 +20,7 @@ def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]
     if name == "-":
         raise ExportError("a memory snapshot lies beside a recording: give its file")
     loaded = load(name, number)
-    run = loaded.run.started.run
+    run = loaded.needed_run().started.run
     made = snapshot_path(Path(name), run)
     if not made.is_file():
         raise ExportError(

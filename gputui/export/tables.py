@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from textwrap import wrap
 
 import msgspec
 
@@ -147,7 +148,7 @@ def to_text(table: Table, width: int | None = None) -> str:
 
     above, head = f"{table.title}  ({table.note})" if table.note else table.title, [line(names)]
     if width is not None and cell_width(above) > width:
-        above, head = table.title, [f"({table.note})", *head]
+        above, head = table.title, [*wrap(f"({table.note})", width), *head]
     return "\n".join([above, "─" * cell_width(above), *head, *map(line, rows)]) + "\n"
 
 

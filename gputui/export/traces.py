@@ -78,7 +78,7 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
             remarks += (
                 f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped",
             )
-        yield Traced(name, loaded.session, loaded.run, trace, remarks)
+        yield Traced(name, loaded.session, loaded.needed_run(), trace, remarks)
 
 
 def write_trace(traced: Traced, format_name: str, out: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from itertools import islice
 from gputui.events import AnyEvent, CaptureSum
 from gputui.playback.clone import State
 from gputui.playback.outline import Kind, Outline
-from gputui.session import Session
+from gputui.session import Readings, Session
 from gputui.session.gpu import HISTORY_SAMPLES
 
 LEFT_BYTES = 64 << 20
@@ -64,10 +64,10 @@ class Fold:
         for _ in self._fold(outline, self._taken()):
             pass
         if self.is_rough:
+            # Of some samples alone they would be wrong.
+            self.session.readings = Readings()
             for run in self.session.runs.values():
-                # Of some samples alone they would be wrong.
-                run.gpu_spreads.clear()
-                run.throttle_samples.clear()
+                run.readings = Readings()
 
     def keep(self) -> Kept:
         """It as it is now."""

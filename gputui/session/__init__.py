@@ -10,6 +10,7 @@ from gputui.events import PHASE_STARTS
 from gputui.session.capture import MAX_LEVELS, MAX_PATH
 from gputui.session.gpu import CHART_FIELDS, HISTORY_SAMPLES, Gpu
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.session.readings import Growth, Occupant, Readings, Trouble
 from gputui.session.remarks import Remark, remarks
 from gputui.session.run import (
     LOG_LINES,
@@ -23,13 +24,12 @@ from gputui.session.run import (
     Run,
     TimeAndSize,
 )
-from gputui.session.session import HOST_CHART_FIELDS, Session
-from gputui.session.spread import SPREAD_FIELDS, Spread
+from gputui.session.session import Session
+from gputui.session.spread import SPREAD_FIELDS, Reports, Spread
 
 __all__ = [
     "CHART_FIELDS",
     "HISTORY_SAMPLES",
-    "HOST_CHART_FIELDS",
     "LOG_LINES",
     "MARKS",
     "MAX_LEVELS",
@@ -39,18 +39,23 @@ __all__ = [
     "ApiKey",
     "Device",
     "Gpu",
+    "Growth",
     "KernelKey",
     "LaunchKey",
     "LaunchTimes",
     "LogLine",
     "Marks",
     "MemoryOperationKey",
+    "Occupant",
     "Process",
     "Range",
+    "Readings",
     "Remark",
+    "Reports",
     "Run",
     "Session",
     "Spread",
     "TimeAndSize",
+    "Trouble",
     "remarks",
 ]

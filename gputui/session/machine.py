@@ -14,13 +14,24 @@ from gputui.events import (
     MachineSample,
 )
 from gputui.session.gpu import Gpu
-from gputui.session.run import Run
-from gputui.session.spread import SPREAD_FIELDS, Spread
+from gputui.session.readings import Readings, grown, spread
+from gputui.session.spread import SPREAD_FIELDS
 
 if TYPE_CHECKING:
     from gputui.session.session import Session
 
 _spread_figures = attrgetter(*SPREAD_FIELDS)
+
+HOST_CHART_FIELDS = ("cpu_percent", "memory_used_bytes")
+
+_TROUBLES = {
+    "xid_count": "Xid error",
+    "ecc_corrected": "memory errors, corrected",
+    "ecc_uncorrected": "memory errors, uncorrected",
+    "remapped_rows_uncorrected": "rows of memory replaced after uncorrected errors",
+    "pcie_replays": "PCIe packets sent again",
+}
+"""Counters of GpuStatus that should stand still, and what it is when they do not."""
 
 
 def header(session: Session, event: Header) -> None:
@@ -35,7 +46,7 @@ def header(session: Session, event: Header) -> None:
 
 
 def sample(session: Session, event: MachineSample) -> None:
-    """One tick: the newest figures, the histories, and the spreads of a run that is active."""
+    """One tick: the newest figures, the histories, and what is read of this time."""
     session.samples += 1
     session.sampled_ns = event.time_ns
     session.latest_sample_ns = max(session.latest_sample_ns, event.time_ns)
@@ -48,37 +59,39 @@ def sample(session: Session, event: MachineSample) -> None:
     if event.processes is not None:
         session.processes = event.processes
         session.launchers = event.launchers
-    run = session.run
-    active = run if run is not None and run.is_active else None
-    if active is not None:
+    if (active := session.active_run) is not None:
         # A program that says nothing is running all the same.
         active.updated_ns = max(active.updated_ns, event.time_ns)
+    readings = session.current_readings
+    readings.at(event.time_ns)
+    for name in HOST_CHART_FIELDS:
+        spread(readings.host_spreads, name, getattr(event.host, name))
+    for process in event.processes or ():
+        readings.occupied(process, event.time_ns)
     for figures in event.gpus:
         gpu = session.gpus.get(figures.index)
         if gpu is None:
             session.unknown_references += 1
             continue
+        _read(readings, figures, gpu.sample, event.time_ns)
         gpu.sample = figures
         if "device" not in gpu.unavailable:
             gpu.sample_ns = event.time_ns
         gpu.history.append((event.time_ns, figures))
         gpu.long_history.add(event.time_ns, figures)
-        if active is not None:
-            _spread(active, figures)
 
 
-def _spread(run: Run, figures: GpuSample) -> None:
-    spreads, index = run.gpu_spreads, figures.index
+def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time_ns: int) -> None:
+    index = figures.index
     for name, value in zip(SPREAD_FIELDS, _spread_figures(figures), strict=True):
         if value is not None:
-            key = index, name
-            spread = spreads.get(key)
-            if spread is None:
-                spread = spreads[key] = Spread()
-            spread.add(value)
+            spread(readings.gpu_spreads, (index, name), value)
+    reasons_before = (before.throttle_reasons if before else None) or ()
     for reason in figures.throttle_reasons or ():
         key = index, reason
-        run.throttle_samples[key] = run.throttle_samples.get(key, 0) + 1
+        readings.throttle_samples[key] = readings.throttle_samples.get(key, 0) + 1
+        if reason not in reasons_before:
+            readings.suffered(index, f"clocks held back: {reason}", time_ns)
 
 
 def gpu_status(session: Session, event: GpuStatus) -> None:
@@ -86,8 +99,18 @@ def gpu_status(session: Session, event: GpuStatus) -> None:
     gpu = session.gpus.get(event.gpu)
     if gpu is None:
         session.unknown_references += 1
-    else:
-        gpu.status = event
+        return
+    readings = session.current_readings
+    grown(readings.energy_joules, event.gpu, event.energy_joules, event.time_ns)
+    for reason, seconds in (event.throttle_seconds or {}).items():
+        grown(readings.throttle_seconds, (event.gpu, reason), seconds, event.time_ns)
+    for field, what in _TROUBLES.items():
+        now, before = getattr(event, field), getattr(gpu.status, field, None)
+        if now is not None and before is not None and now > before:
+            if field == "xid_count" and event.last_xid is not None:
+                what = f"{what} {event.last_xid}"
+            readings.suffered(event.gpu, what, event.time_ns, now - before)
+    gpu.status = event
 
 
 def gpu_unavailable(session: Session, event: GpuUnavailable) -> None:
@@ -95,8 +118,11 @@ def gpu_unavailable(session: Session, event: GpuUnavailable) -> None:
     gpu = session.gpus.get(event.gpu)
     if gpu is None:
         session.unknown_references += 1
-    else:
-        gpu.unavailable = dict(event.reasons)
+        return
+    lost = event.reasons.get("device")
+    if lost is not None and "device" not in gpu.unavailable:
+        session.current_readings.suffered(event.gpu, f"not readable: {lost}", event.time_ns)
+    gpu.unavailable = dict(event.reasons)
 
 
 def host_unavailable(session: Session, event: HostUnavailable) -> None:

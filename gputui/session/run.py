@@ -24,7 +24,8 @@ from gputui.events import (
     ThreadNamed,
 )
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
-from gputui.session.spread import Spread
+from gputui.session.readings import Readings
+from gputui.session.spread import Reports
 from gputui.session.timing import GpuTiming
 
 LOG_LINES = 5000
@@ -137,6 +138,8 @@ class Run(msgspec.Struct):
     progress: RunProgress | None = None
     stage_started_ns: int = 0
     metrics: dict[str, float | int | str | bool | None] = msgspec.field(default_factory=dict)
+    reported: dict[str, Reports] = msgspec.field(default_factory=dict)
+    """What was told of each metric while it ran; those that are numbers."""
     result: RunResult | None = None
     log: deque[LogLine] = msgspec.field(default_factory=lambda: deque(maxlen=LOG_LINES))
     log_lines: int = 0
@@ -160,8 +163,8 @@ class Run(msgspec.Struct):
     devices: dict[int, Device] = msgspec.field(default_factory=dict)
     timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
     """Launch latency, queues, gaps and streams."""
-    gpu_spreads: dict[tuple[int, str], Spread] = msgspec.field(default_factory=dict)
-    throttle_samples: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
+    readings: Readings = msgspec.field(default_factory=Readings)
+    """Of the machine while it ran."""
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
     marks: deque[Mark] = msgspec.field(default_factory=lambda: deque(maxlen=MARKS))
     """The newest; `mark_counts` counts all."""

@@ -15,6 +15,7 @@ from gputui.events import (
     RunStarted,
 )
 from gputui.session.run import LogLine, Process, Run
+from gputui.session.spread import Reports
 
 if TYPE_CHECKING:
     from gputui.session.session import Session
@@ -40,6 +41,9 @@ def metrics(session: Session, event: RunMetrics) -> None:
     """Figures of a run; the newest of a name wins."""
     if run := session.known_run(event.run, event.time_ns):
         run.metrics.update(event.metrics)
+        for name, value in event.metrics.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                run.reported.setdefault(name, Reports()).add(float(value))
 
 
 def result(session: Session, event: RunResult) -> None:

@@ -19,9 +19,8 @@ from gputui.events import (
 from gputui.history import LongHistory
 from gputui.session import capture, machine, runs
 from gputui.session.gpu import HISTORY_SAMPLES, Gpu
+from gputui.session.readings import Readings
 from gputui.session.run import Run
-
-HOST_CHART_FIELDS = ("cpu_percent", "memory_used_bytes")
 
 
 class Session:
@@ -39,7 +38,7 @@ class Session:
         self.gpus: dict[int, Gpu] = {}
         self.host: HostSample | None = None
         self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
-        self.host_long_history = LongHistory(HOST_CHART_FIELDS)
+        self.host_long_history = LongHistory(machine.HOST_CHART_FIELDS)
         self.host_unavailable: dict[str, str] = {}
         self.processes: tuple[ProcessSample, ...] = ()
         self.launchers: tuple[LauncherSample, ...] = ()
@@ -47,6 +46,8 @@ class Session:
         self.recorded_bytes: int | None = None
         self.traced_bytes: int | None = None
         self.runs: dict[int, Run] = {}
+        self.readings = Readings()
+        """Of the machine while no run was there; a run has its own."""
         self.kernel_names: dict[int, KernelDefined] = {}
         self.launch_shapes: dict[int, LaunchShape] = {}
         self.samples = 0
@@ -60,6 +61,18 @@ class Session:
     def run(self) -> Run | None:
         """The newest run, None before the first."""
         return next(reversed(self.runs.values()), None)
+
+    @property
+    def active_run(self) -> Run | None:
+        """The newest run while it goes on."""
+        run = self.run
+        return run if run is not None and run.is_active else None
+
+    @property
+    def current_readings(self) -> Readings:
+        """What readings of the machine belong to now."""
+        run = self.active_run
+        return self.readings if run is None else run.readings
 
     @property
     def now_ns(self) -> int:

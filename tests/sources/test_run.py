@@ -14,7 +14,7 @@ import pytest
 from gputui.analysis.cost import cost_of
 from gputui.capture import environment
 from gputui.events import AnyEvent, RunEnded, RunOutput, RunStarted
-from gputui.export.write import facts_lines
+from gputui.export.facts import facts_lines
 from gputui.journal import JournalReader, JournalWriter
 from gputui.session import Run as RunState
 from gputui.session import Session

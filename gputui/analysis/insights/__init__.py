@@ -6,7 +6,8 @@ that comes from, and what to try.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from gputui.analysis.insights.insight import Insight
 from gputui.analysis.insights.using import (
@@ -24,14 +25,26 @@ from gputui.analysis.insights.waiting import (
     queue_growing,
     short_kernels,
 )
-from gputui.session import Run, Session
+from gputui.session import Readings, Run, Session
 
-__all__ = ["Insight", "insights"]
+__all__ = ["Insight", "insight_documents", "insights", "machine_insights"]
 
 
 def insights(session: Session, run: Run) -> list[Insight]:
     """What the rules find, in the order of what to look at first."""
-    return [found for rule in _RULES for found in rule(session, run)]
+    found = [found for rule in _RULES for found in rule(session, run)]
+    return found + machine_insights(session, run.readings)
+
+
+def machine_insights(session: Session, readings: Readings) -> list[Insight]:
+    """What the rules find that need no run, only readings."""
+    return [*memory_full(session, readings), *throttled(readings)]
+
+
+def insight_documents(found: Iterable[Insight]) -> list[dict[str, Any]]:
+    """For programs, which need no headline."""
+    names = ("rule", "value", "threshold", "source", "verdict", "advice")
+    return [{name: getattr(one, name) for name in names} for one in found]
 
 
 _RULES: tuple[Callable[[Session, Run], Iterator[Insight]], ...] = (
@@ -44,6 +57,4 @@ _RULES: tuple[Callable[[Session, Run], Iterator[Insight]], ...] = (
     queue_growing,
     no_tensor_cores,
     pageable_copies,
-    memory_full,
-    throttled,
 )

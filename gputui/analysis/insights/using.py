@@ -9,7 +9,7 @@ from gputui.analysis.insights.insight import Insight
 from gputui.analysis.losses import lost_count, why_lost
 from gputui.analysis.memory import transfers
 from gputui.analysis.tables import category_rows, kernel_rows
-from gputui.session import Run, Session
+from gputui.session import Readings, Run, Session
 
 SMS_AT_WORK_PERCENT = 1.0
 """Below this the SMs were so idle in every sample that nothing follows from their tensor cores."""
@@ -38,8 +38,8 @@ def no_tensor_cores(session: Session, run: Run) -> Iterator[Insight]:
     matmul = shares.get("matmul", 0.0)
     if matmul <= 50:
         return
-    for (index, name), spread in sorted(run.gpu_spreads.items()):
-        multiprocessors = run.gpu_spreads.get((index, "sm_active_percent"))
+    for (index, name), spread in sorted(run.readings.gpu_spreads.items()):
+        multiprocessors = run.readings.gpu_spreads.get((index, "sm_active_percent"))
         if name != "tensor_active_percent" or multiprocessors is None:
             continue
         # Both are shares of all the time: on a GPU that mostly waits both are small.
@@ -80,9 +80,9 @@ def pageable_copies(_session: Session, run: Run) -> Iterator[Insight]:
         )
 
 
-def memory_full(session: Session, run: Run) -> Iterator[Insight]:
+def memory_full(session: Session, readings: Readings) -> Iterator[Insight]:
     """A GPU's memory near its end."""
-    for (index, name), spread in sorted(run.gpu_spreads.items()):
+    for (index, name), spread in sorted(readings.gpu_spreads.items()):
         gpu = session.gpus.get(index)
         total = gpu.facts.memory_total_bytes if gpu else None
         if name == "memory_used_bytes" and total:
@@ -99,10 +99,10 @@ def memory_full(session: Session, run: Run) -> Iterator[Insight]:
                 )
 
 
-def throttled(_session: Session, run: Run) -> Iterator[Insight]:
+def throttled(readings: Readings) -> Iterator[Insight]:
     """Clocks held back."""
-    for (index, reason), count in sorted(run.throttle_samples.items()):
-        spread = run.gpu_spreads.get((index, "temperature_celsius"))
+    for (index, reason), count in sorted(readings.throttle_samples.items()):
+        spread = readings.gpu_spreads.get((index, "temperature_celsius"))
         samples = max(count, spread.count if spread else 0)
         share = 100.0 * count / samples
         yield Insight(
