@@ -89,7 +89,8 @@ class _Writer:
             for other in run.processes.values()
             if other.attached.rank is not None
         ]
-        self._base_ns, self._joined, self._devices = _survey(trace, process)
+        self._base_ns, last_ns, self._joined, self._devices = _survey(trace, process)
+        self._end_ns = max(last_ns, run.started.time_ns + run.duration_ns)
         self._kernels = {
             number: json.dumps(kernel.name) for number, kernel in session.kernel_names.items()
         }
@@ -135,7 +136,8 @@ class _Writer:
 
     def tail(self) -> str:
         # Every event ends in a comma; a last one without closes the list.
-        return f'{{"ph":"i","s":"g","name":"end","pid":{self._pid},"tid":0,"ts":0}}\n]}}\n'
+        at = _us(self._end_ns - self._base_ns)
+        return f'{{"ph":"i","s":"g","name":"end","pid":{self._pid},"tid":0,"ts":{at}}}\n]}}\n'
 
     def _device(self, index: int) -> dict[str, object]:
         facts = self._session.gpus[index].facts
@@ -291,9 +293,11 @@ class _Writer:
 _UNKNOWN = '"(unknown)"'
 
 
-def _survey(trace: TraceReader, process: int) -> tuple[int, UInt32s, list[int]]:
-    """The first moment, the correlations that a call and an operation share, and the devices."""
+def _survey(trace: TraceReader, process: int) -> tuple[int, int, UInt32s, list[int]]:
+    """The first moment and the last, the correlations that a call and an operation share, and the
+    devices."""
     first_ns: int | None = None
+    last_ns = 0
     calls: list[UInt32s] = [np.empty(0, np.uint32)]
     operations: list[UInt32s] = [np.empty(0, np.uint32)]
     devices: set[int] = set()
@@ -303,13 +307,14 @@ def _survey(trace: TraceReader, process: int) -> tuple[int, UInt32s, list[int]]:
             continue
         least = int(mine["start"].min())
         first_ns = least if first_ns is None else min(first_ns, least)
+        last_ns = max(last_ns, int(mine["end"].max()))
         kinds = mine["kind"]
         on_gpu = mine[(kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)]
         calls.append(np.unique(mine["correlation"][kinds == TraceKind.CALL]))
         operations.append(np.unique(on_gpu["correlation"]))
         devices.update(np.unique(on_gpu["device"]).tolist())
     joined = np.intersect1d(np.concatenate(calls), np.concatenate(operations))
-    return first_ns or 0, joined[joined > 0], sorted(devices)
+    return first_ns or 0, last_ns, joined[joined > 0], sorted(devices)
 
 
 def _us(ns: int) -> str:

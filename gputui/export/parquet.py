@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from gputui.analysis.report import Cell, Table
 from gputui.events import GpuSample, MachineSample
@@ -69,22 +69,30 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def _columns(arrow: Any, table: Table) -> Any:
-    names = [column.header for column in table.columns]
-    columns = [_typed([row[at] for row in table.rows]) for at in range(len(names))]
-    return arrow.table(dict(zip(names, columns, strict=True)))
+    columns: dict[str, list[Cell]] = {}
+    for at, column in enumerate(table.columns):
+        columns |= _typed(column.header, [row[at] for row in table.rows])
+    return arrow.table(columns)
 
 
-def _typed(cells: list[Cell]) -> list[Cell]:
-    """Cells of one type: a column of a workload's metrics may hold words beside numbers, or
-    numbers that 64 bits do not hold."""
+def _typed(name: str, cells: list[Cell]) -> dict[str, list[Cell]]:
+    """Cells of one type under their name. Where words stand beside numbers, as among a workload's
+    metrics, the words go to a column of their own, `(text)` behind its name. Numbers are floats
+    where one of them is, or does not fit 64 bits."""
     kinds = {type(cell) for cell in cells if cell is not None}
-    if kinds <= {int, float} and (
-        float in kinds or any(isinstance(cell, int) and abs(cell) > _LARGEST for cell in cells)
-    ):
-        return [_figure(cell) for cell in cells]
-    if len(kinds) <= 1:
-        return cells
-    return [None if cell is None else str(cell) for cell in cells]
+    if len(kinds) > 1 and not kinds <= {int, float}:
+        figures: list[Cell] = [cell if _is_number(cell) else None for cell in cells]
+        texts: list[Cell] = [
+            None if cell is None or _is_number(cell) else str(cell) for cell in cells
+        ]
+        return _typed(name, figures) | {f"{name} (text)": texts}
+    if float in kinds or any(_is_number(cell) and abs(cell) > _LARGEST for cell in cells):
+        return {name: [_figure(cell) for cell in cells]}
+    return {name: cells}
+
+
+def _is_number(cell: Cell) -> TypeGuard[int | float]:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
 def _figure(value: Any) -> float | None:

@@ -9,6 +9,7 @@ from gputui.export.errors import ExportError
 from gputui.export.loading import load
 from gputui.export.whole import whole
 from gputui.journal.places import snapshot_path
+from gputui.sources.recordings import is_sqlite
 
 
 def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]:
@@ -19,6 +20,11 @@ def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]
     """
     if name == "-":
         raise ExportError("a memory snapshot lies beside a recording: give its file")
+    if is_sqlite(Path(name)):
+        raise ExportError(
+            f"{name} is a report of nsys, which takes no memory snapshots: record the program "
+            "with gputui instead, a workload with -p snapshot=true"
+        )
     loaded = load(name, number)
     run = loaded.needed_run().started.run
     made = snapshot_path(Path(name), run)

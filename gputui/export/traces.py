@@ -67,6 +67,7 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
         else:
             beside = trace_path(path)
             if name == "-" or not beside.exists():
+                load(name, number).needed_run()  # without one, no trace would help
                 raise JournalError(
                     f"{name} has no trace beside it ({beside.name}): record with --trace for this "
                     "format"

@@ -21,9 +21,11 @@ from gputui.events import (
     RangeDelta,
     RunMetrics,
 )
+from gputui.export.charts import OF_HOST, line
+from gputui.export.charts import points as points_of
 from gputui.export.write import export_text
 from gputui.journal import JournalReader, JournalWriter
-from gputui.session import Session
+from gputui.session import HISTORY_SAMPLES, Session
 from tests.events_for_tests import (
     at,
     attached,
@@ -49,7 +51,8 @@ def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
         assert words in page.text
     # Of many phases the longest have bars.
     decode = next(row for row in phase_rows(h200.run) if row.path == "decode")
-    assert text.count(f">{percent(decode.share_percent)}</text>") >= 1
+    assert text.count(f">{percent(decode.share_percent)}</span>") >= 1
+    assert "14 more, with smaller shares, are in the table of phases" in text
     # Nothing is loaded from anywhere, nothing runs.
     assert page.is_inert
 
@@ -261,3 +264,46 @@ def test_parquet_holds_every_sample_and_table(
     nowhere = str(tmp_path / "no" / "where")
     assert gputui(["export", str(h200_path), "--format", "parquet", "-o", nowhere]) == 1
     assert f"cannot write {nowhere}: no such file" in capsys.readouterr().err
+
+
+def test_parquet_keeps_numbers_of_mixed_columns_numbers(h200_path: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(
+        exported(h200_path, "parquet", tmp_path / "tables") / "metrics.parquet"
+    )
+    assert [str(kind) for kind in table.schema.types] == ["string", "double", "string"]
+    found = {row["Metric"]: (row["Value"], row["Value (text)"]) for row in table.to_pylist()}
+    assert found["output_tokens"] == (64.0, None)
+    assert found["effective_precision"] == (None, "bf16")
+
+
+def test_a_page_without_a_gpu_has_charts_of_the_host(tmp_path: Path) -> None:
+    events = JournalReader.open(two_runs(tmp_path / "x.gputui"))
+    session = Session()
+    session.apply(events)
+    page = export_text(session, session.runs[1], "html")
+    assert "The host" in page
+    assert page.count("<polyline") == 1
+
+
+def test_a_chart_of_hours_goes_back_to_the_start() -> None:
+    session = Session()
+    session.apply(
+        [
+            header(),
+            *(
+                MachineSample(
+                    time_ns=at(second), host=HostSample(cpu_percent=90.0 if second < 600 else 10.0)
+                )
+                for second in range(0, 4 * HISTORY_SAMPLES, 2)
+            ),
+        ]
+    )
+    series = OF_HOST[0]
+    found = points_of(
+        session.host_history, session.host_long_history, series.field, at(0),
+        session.readings.last_ns,
+    )  # fmt: skip
+    assert found[0][1] == 90.0
+    assert found == sorted(found)
+    assert "up to 90 %" in line(series, found, at(0), session.readings.last_ns, "the host")

@@ -89,3 +89,12 @@ def test_it_goes_where_its_recording_goes(tmp_path: Path) -> None:
     }  # fmt: skip
     delete(renamed)
     assert [entry.name for entry in tmp_path.iterdir()] == ["x2.run1.gputui-snapshot"]
+
+
+def test_of_a_report_of_nsys_it_says_what_to_do(tmp_path: Path) -> None:
+    report = tmp_path / "r.sqlite"
+    report.write_bytes(b"SQLite format 3\0")
+    words = ["export", str(report), "--format", "snapshot", "-o", str(tmp_path / "x.pickle")]
+    told = gputui(*words)
+    assert told.returncode == 1
+    assert "which takes no memory snapshots: record the program" in told.stderr

@@ -172,6 +172,10 @@ def test_chrome_events_say_what_ran_where_and_when(tmp_path: Path) -> None:
     assert sorted(flows) == [(phase, number) for phase in "fs" for number in (11, 12, 13)]
     assert all(event["bp"] == "e" for event in events if event["ph"] == "f")
     assert '"rank": 0' in out.read_text()
+    assert events[-1]["name"] == "end"
+    assert events[-1]["ts"] >= max(
+        event["ts"] + event.get("dur", 0) for event in events[:-1] if "ts" in event
+    )
 
 
 def test_spans_of_a_track_nest(tmp_path: Path) -> None:
