@@ -12,12 +12,20 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, TextIO, TypeVar
 
+from msgspec.structs import replace
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
-from gputui.events import AnyEvent, MachineSample
+from gputui.events import (
+    AnyEvent,
+    ApiDelta,
+    CaptureDelta,
+    Distribution,
+    KernelDelta,
+    MachineSample,
+)
 from gputui.export.prometheus import metrics
 from gputui.session import Session
 
@@ -65,7 +73,7 @@ def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session]]:
     session = Session()
     last_ns = 0
     for event in events:
-        session.apply((event,))
+        session.apply((_counts_of(event) if isinstance(event, CaptureDelta) else event,))
         if isinstance(event, MachineSample) and event.time_ns > last_ns:
             last_ns = event.time_ns
             yield last_ns, session
@@ -73,8 +81,45 @@ def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session]]:
         yield session.time_ns, session
 
 
+def _counts_of(delta: CaptureDelta) -> CaptureDelta:
+    """The same without what no figure is made of: values, which medians need, and timings."""
+    return replace(
+        delta,
+        ranges=tuple(
+            replace(one, cpu=_sums(one.cpu), projected=_sums(one.projected)) for one in delta.ranges
+        ),
+        kernels=_timed(delta.kernels),
+        kernels_beside=_timed(delta.kernels_beside),
+        api=_timed(delta.api),
+        memory_operations=tuple(
+            replace(one, time=_sums(one.time), size=_sums(one.size))
+            for one in delta.memory_operations
+        ),
+        range_kernels=(),
+        launches=(),
+        shapes=(),
+        streams=(),
+        launching_threads=(),
+        idle_ranges=(),
+        marks=(),
+    )
+
+
+_Timed = TypeVar("_Timed", KernelDelta, ApiDelta)
+_Sums = TypeVar("_Sums", Distribution, Distribution | None)
+
+
+def _timed(deltas: Iterable[_Timed]) -> tuple[_Timed, ...]:
+    return tuple(replace(one, time=_sums(one.time)) for one in deltas)
+
+
+def _sums(times: _Sums) -> _Sums:
+    return times if times is None else replace(times, values=())
+
+
 class _Points:
     def __init__(self, spool: BinaryIO) -> None:
+        self._names: dict[tuple[str, tuple[str, ...]], str] = {}
         self._spool = spool
         self._families: dict[str, _Family] = {}
         self._waiting = 0
@@ -88,7 +133,11 @@ class _Points:
                 family = _Family(metric.name, metric.type, metric.documentation)
                 self._families[metric.name] = family
             for sample in metric.samples:
-                name = _name_of(sample)
+                # Escaping costs more than all else here, and names come again at every moment.
+                key = sample.name, tuple(sample.labels.values())
+                name = self._names.get(key)
+                if name is None:
+                    name = self._names[key] = _name_of(sample)
                 series = family.series.get(name)
                 if series is None:
                     series = family.series[name] = _Series()
