@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 
 from gputui import events
+from gputui.events import definitions, deltas, machine, moments, run
 
 PAGE = Path(__file__).with_name("FORMAT.md")
 
 _INTRODUCTION = f"""\
 # The recording (`.gputui`), schema {events.JOURNAL_SCHEMA}
 
-<!-- Made by `python -m gputui.journal.format`; edit the docstrings in gputui/events.py. -->
+<!-- Made by `python -m gputui.journal.format`; edit the docstrings in gputui/events. -->
 
 A recording is UTF-8 text, one JSON object a line, each ending in a line feed. The first line is
 the `header`. Every object has `event` (its kind) and `time_ns` (nanoseconds of CLOCK_REALTIME
@@ -56,11 +57,12 @@ def page() -> str:
     kinds = (*events.AnyEvent.__args__, events.CaptureSum)
     parts = [
         value
-        for value in vars(events).values()
+        for module in (machine, run, definitions, deltas, moments)
+        for value in vars(module).values()
         if inspect.isclass(value)
         and issubclass(value, msgspec.Struct)
-        and value.__module__ == events.__name__
-        and value not in (*kinds, events.Record, events.Event)
+        and value.__module__ == module.__name__
+        and value not in kinds
     ]
     lines = [_INTRODUCTION, "## Events\n"]
     lines += [_section(kind, f"`{kind.__struct_config__.tag}`") for kind in kinds]
