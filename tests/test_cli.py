@@ -284,7 +284,8 @@ def test_what_the_duration_ends_is_a_success(tmp_path: Path, words: list[str]) -
     done = gputui("--record", "--duration", "3s", "-o", str(path), *words)
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("gputui: ")]
-    if words[0] == "--":  # a command that loads neither NVTX nor CUDA
+    # A command that loads neither NVTX nor CUDA; on a busy machine the workload has not yet either.
+    if words[0] == "--" or "not captured" in said[0]:
         assert "no phases and no kernels" in said.pop(0)
     assert len(said) == 2  # where the recording is, and why it ended
     assert said[1].endswith("was stopped: --duration 3 s is over")

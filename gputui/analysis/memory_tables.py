@@ -49,10 +49,17 @@ def copies_table(_session: Session, run: Run) -> Table:
 def phases_table(_session: Session, run: Run) -> Table:
     """What each phase, with those inside it, copied, set, allocated and freed."""
 
+    found = phase_memory(run)
+    phases = [row.phase for row in found if row.phase]
+    ranks = any(phase.rank is not None for phase in phases)
+    processes = len({phase.pid for phase in phases}) > 1
+
     def cells(row: PhaseMemory) -> tuple[Cell, ...]:
         traffic = row.traffic
         return (
             "  " * row.depth + row.name,
+            row.phase.rank if row.phase else None,
+            row.phase.pid if row.phase else None,
             *(traffic.bytes_of(way) for way, _, _ in _WAYS),
             traffic.pageable_bytes,
             traffic.moving_ns,
@@ -60,12 +67,12 @@ def phases_table(_session: Session, run: Run) -> Table:
             traffic.releases,
             traffic.allocating_ns,
             row.path,
-            row.phase.rank if row.phase else None,
-            row.phase.pid if row.phase else None,
         )
 
     columns = (
         text("Phase"),
+        for_programs(text("Rank"), not ranks),
+        for_programs(text("PID"), not processes),
         *(spare(order, size(header)) for _, header, order in _WAYS),
         size("Pageable (bytes)"),
         spare(2, time("Moving (ns)")),
@@ -73,8 +80,5 @@ def phases_table(_session: Session, run: Run) -> Table:
         spare(6, count("Frees")),
         time("Allocating (ns)"),
         for_programs(text("Path")),
-        for_programs(text("Rank")),
-        for_programs(text("PID")),
     )
-    rows = tuple(map(cells, phase_memory(run)))
-    return Table("memory_phases", "Memory by Phase", columns, rows)
+    return Table("memory_phases", "Memory by Phase", columns, tuple(map(cells, found)))

@@ -74,6 +74,11 @@ class PhaseRow:
     without a name are left out."""
 
     @property
+    def whose(self) -> str:
+        """Its rank, or its process where there is none."""
+        return str(self.pid if self.rank is None else self.rank)
+
+    @property
     def gpu_idle_ns(self) -> int | None:
         """Time in which the GPU ran nothing of this phase between its first and last operation,
         added up over instances; None before an instance's operations have arrived."""

@@ -152,6 +152,7 @@ def _process(row: TracedRow) -> Document:
         "local_rank": attached.local_rank,
         "command": attached.command,
         "cuda_status": attached.cuda_status,
+        "cupti_version": attached.cupti_version,
         "started": moment(process.attached_ns),
         "ended": moment(detached.time_ns) if detached else None,
         "start_ns": row.start_ns,

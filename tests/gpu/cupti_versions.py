@@ -92,7 +92,8 @@ def main() -> int:
         for library in sys.argv[1:]:
             version = Path(library).parent.name
             document, copies = record(program, library, Path(name))
-            states = {process["cuda_status"] for process in document["run"]["processes"]}
+            processes = document["run"]["processes"]
+            states = {process["cuda_status"] for process in processes}
             if states != {"tracing"}:
                 print(f"{version:<10} not traced: {'; '.join(sorted(states))}")
                 continue
@@ -103,7 +104,9 @@ def main() -> int:
                 if seen[what] != KNOWN[what]
             ]
             wrong += bool(differing)
-            print(f"{version:<10} {', '.join(differing) or f'all {len(KNOWN)} figures as known'}")
+            said = ", ".join(differing) or f"all {len(KNOWN)} figures as known"
+            spoke = ", ".join(sorted({str(process["cupti_version"]) for process in processes}))
+            print(f"{version:<10} API {spoke:<8} {said}")
     return 1 if wrong else 0
 
 

@@ -251,7 +251,7 @@ def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
             Column("copied", lambda r: size(r.memcpy_bytes) if r.memcpy_bytes else "", 8, width=8),
         ]
     if len({row.pid for row in phases}) > 1:
-        columns.insert(1, Column("rank", lambda r: str(r.pid if r.rank is None else r.rank), 1))
+        columns.insert(1, Column("rank", lambda r: r.whose, 1))
     return table_rows(columns, phases, width)
 
 

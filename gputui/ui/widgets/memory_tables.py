@@ -50,8 +50,9 @@ def read(session: Session, run: Run) -> Read:
     return Read(phase_memory(run), transfers(run), allocation_rows(run), most)
 
 
-def phase_columns(most: Mapping[str, int]) -> list[Column[PhaseMemory]]:
-    """What phases moved and allocated. `most` is what a device held in outermost phases."""
+def phase_columns(most: Mapping[str, int], *, ranks: bool) -> list[Column[PhaseMemory]]:
+    """What phases moved and allocated. `most` is what a device held in outermost phases; `ranks`
+    asks for a column that tells whose a phase is."""
 
     def moved(way: Direction) -> Column[PhaseMemory]:
         return Column(way, lambda row: _bytes(row.traffic.bytes_of(way)), dict(_WAYS)[way], width=8)
@@ -66,6 +67,8 @@ def phase_columns(most: Mapping[str, int]) -> list[Column[PhaseMemory]]:
             width=22,
         )
     ]
+    if ranks:
+        columns.append(Column("rank", lambda row: row.phase.whose if row.phase else "", 1))
     if most:
         columns.append(
             Column(

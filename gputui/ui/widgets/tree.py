@@ -185,9 +185,7 @@ def tree_columns(
             Column("launches", lambda row: count(row.launches), 6, width=8),
         ]
     if ranks:
-        columns.insert(
-            1, Column("rank", lambda row: str(row.rank if row.rank is not None else row.pid), 1)
-        )
+        columns.insert(1, Column("rank", lambda row: row.whose, 1))
     return columns
 
 
