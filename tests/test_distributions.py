@@ -87,6 +87,25 @@ def test_groups_are_told_apart() -> None:
     assert found[1].values == (10, 10, 10)
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
+            st.integers(-(2**40), 2**40) | st.integers(0, 9),
+        ),
+        min_size=1,
+    )
+)
+def test_groups_are_what_was_in_them(pairs: list[tuple[int, int]]) -> None:
+    keys, values = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    names, found = distributions(keys, values)
+    assert names.tolist() == sorted({key for key, _ in pairs})
+    for name, part in zip(names.tolist(), found, strict=True):
+        members = sorted(value for key, value in pairs if key == name)
+        assert (part.count, part.total) == (len(members), sum(members))
+        assert (part.minimum, part.maximum) == (members[0], members[-1])
+
+
 @pytest.mark.parametrize(("different", "exact"), [(256, True), (257, False)])
 def test_a_group_travels_in_buckets_once_it_has_too_many_values(
     different: int, exact: bool

@@ -37,9 +37,7 @@ def distributions(
     """
     if not len(keys):
         return np.empty(0, np.int64), []
-    order = np.lexsort((values, keys))
-    keys = keys[order]
-    values = values[order]
+    keys, values = _sorted(keys, values)
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     ends = np.r_[starts[1:], len(keys)]
     counts = ends - starts
@@ -66,6 +64,19 @@ def distributions(
         strict=True,
     )
     return keys[starts], [Distribution(*part) for part in parts]
+
+
+def _sorted(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """Both by key, then by value. Sorting numbers that hold both takes a fifth of the time of
+    sorting indexes, where they fit."""
+    different = np.unique(keys)
+    bits = int(values.max()).bit_length()
+    if len(different).bit_length() + bits >= 64 or values.min() < 0:
+        order = np.lexsort((values, keys))
+        return keys[order], values[order]
+    packed = np.searchsorted(different, keys) << bits | values
+    packed.sort()
+    return different[packed >> bits], packed & ((1 << bits) - 1)
 
 
 def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
