@@ -42,7 +42,8 @@ class RecordKind(enum.IntEnum):
     MARK = 6
     """As RANGE_PUSH; an instant."""
     THREAD_NAME = 7
-    """`thread`, `name`."""
+    """`thread`, `name`; `sub` is NAMED_BY_SYSTEM where the program said nothing: the system's name
+    of a thread at its first range, and at its end if it is another by then."""
     RESOURCE_NAME = 8
     """`sub` which resource (see Resource), `a` its number as CUPTI has it, `b` its device as the
     process numbers them (UNKNOWN_DEVICE where nobody knows), `name`, `start` (the moment)."""
@@ -92,6 +93,7 @@ SLOT = np.dtype(
 
 FLAG_COLORED = 1
 FLAG_PAYLOAD = 2
+NAMED_BY_SYSTEM = 1
 
 STRING_BYTES_MAX = 32768
 """Longest string in a ring: names of ranges are cut at 4096 bytes, names of kernels here."""

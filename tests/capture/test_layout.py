@@ -42,6 +42,7 @@ def test_numbers_are_the_same(described):
         "FLAG_COLORED": layout.FLAG_COLORED,
         "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
         "UNKNOWN_DEVICE": layout.UNKNOWN_DEVICE,
+        "NAMED_BY_SYSTEM": layout.NAMED_BY_SYSTEM,
     }
     for prefix, values in [
         ("KIND", layout.RecordKind),

@@ -13,6 +13,7 @@ from traced import environment, run
 from gputui.capture.layout import (
     FLAG_COLORED,
     FLAG_PAYLOAD,
+    NAMED_BY_SYSTEM,
     CudaState,
     PayloadType,
     RecordKind,
@@ -137,9 +138,15 @@ def test_start_end_ranges_over_threads_and_thread_names(nvtx_program, tmp_path):
     assert len(set(starts["value"].tolist())) == 3
     assert starts["thread"][1] != ends["thread"][1]
     names = trace.of(RecordKind.THREAD_NAME)
-    assert [(int(row["thread"]), trace.name(row["name"])) for row in names] == [
-        (trace.facts.pid, "the main thread"),
-        (12345, "änother"),
+    by_system = (names["sub"] == NAMED_BY_SYSTEM).tolist()
+    assert [
+        (int(row["thread"]), trace.name(row["name"]), system)
+        for row, system in zip(names, by_system, strict=True)
+    ] == [
+        (trace.facts.pid, "nvtx_program", True),
+        (int(ends["thread"][1]), "nvtx_program", True),
+        (trace.facts.pid, "the main thread", False),
+        (12345, "änother", False),
     ]
 
 
@@ -245,7 +252,7 @@ def test_names_that_found_the_ring_full_are_sent_at_their_next_use(nvtx_program,
     (reader,), _ = folder.discover()
     assert reader.waiting > 0
     before, strings = StringDefinitions().split(reader.read(100))
-    assert [strings[int(name)] for name in before["name"]] == ["waiting"]
+    assert [strings[int(name)] for name in before["name"]] == ["nvtx_program", "waiting"]
     assert reader.waiting == 0
     folder.discover()
     assert not folder.changed

@@ -140,6 +140,36 @@ thread.join()
 """
 
 
+SHORT = """
+import ctypes, threading, nvtx
+
+def side(number):
+    ctypes.CDLL(None).prctl(15, b"short-%d" % number, 0, 0, 0)
+    nvtx.push_range("load")
+    nvtx.pop_range()
+    if number == 2:
+        ctypes.CDLL(None).prctl(15, b"named late", 0, 0, 0)
+
+for number in range(3):
+    thread = threading.Thread(target=side, args=(number,))
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.skipif(library_path() is None, reason="the capture library is not built")
+def test_threads_that_nobody_saw_alive_have_the_systems_names(tmp_path: Path):
+    environment, _ = capture_environment(tmp_path, False, os.environ)
+    subprocess.run([sys.executable, "-c", SHORT], env=environment, check=True)
+    events = CaptureReader(tmp_path, run=1).finish(time.time_ns())
+    found = [(e.name, e.source) for e in events if isinstance(e, ThreadNamed)]
+    assert sorted(found) == [
+        ("named late", "system"),
+        ("short-0", "system"),
+        ("short-1", "system"),
+    ]
+
+
 @pytest.mark.skipif(library_path() is None, reason="the capture library is not built")
 def test_a_real_childs_thread_has_the_systems_name(tmp_path: Path):
     environment, _ = capture_environment(tmp_path, False, os.environ)

@@ -73,6 +73,7 @@ static void open_ring(void)
         if (too_many != NULL && create_flag()) {
             const char *annotate = getenv("GPUTUI_ANNOTATE");
             unnumbered = annotate != NULL && strcmp(annotate, "autograd") == 0;
+            ends_are_told = pthread_key_create(&thread_end, thread_ended) == 0;
             read_duty();
             header = create_ring(folder, wanted_slots(), now_ns());
             if (header != NULL && atexit(at_exit) == 0)

@@ -2,8 +2,10 @@
 
 #pragma once
 
-#include "armed.h"
+#include "known_strings.h"
 
+#include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,15 +15,53 @@ typedef struct {
 } Open;
 typedef struct {
     uint32_t tid, calls, domains;
+    String *name; /* what the system called it when it was told */
     Open open[OPEN_DOMAINS]; /* the first `domains` are in use, or were */
 } Thread;
 static __thread Thread thread_state;
+
+/* Has its destructor called as a thread ends. */
+static pthread_key_t thread_end;
+static int ends_are_told;
+
+/* The system's name of the calling thread: the monitor asks for those of threads that live, once a
+ * second, and would never hear of the others. */
+static void tell_name(Thread *thread)
+{
+    char text[16] = {0};
+    if (prctl(PR_GET_NAME, text, 0, 0, 0) != 0 || text[0] == '\0')
+        return;
+    String *name = intern(text, sizeof text - 1);
+    if (name == thread->name)
+        return;
+    thread->name = name;
+    Slot record = {.kind = KIND_THREAD_NAME, .sub = NAMED_BY_SYSTEM, .thread = thread->tid};
+    record.name = id_of(name);
+    emit(&record);
+}
+
+/* Threads are often named only once they run. */
+static void thread_ended(void *thread)
+{
+    if (is_armed())
+        tell_name(thread);
+}
+
+static __attribute__((noinline)) void meet_thread(Thread *thread)
+{
+    int saved_errno = errno;
+    thread->tid = (uint32_t)syscall(SYS_gettid);
+    tell_name(thread);
+    if (ends_are_told)
+        (void)pthread_setspecific(thread_end, thread);
+    errno = saved_errno;
+}
 
 static inline Thread *this_thread(void)
 {
     Thread *thread = &thread_state;
     if (UNLIKELY(thread->tid == 0))
-        thread->tid = (uint32_t)syscall(SYS_gettid);
+        meet_thread(thread);
     return thread;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from gputui.capture.layout import NAMED_BY_SYSTEM
 from gputui.events import ThreadNamed
 from gputui.sources.capture.arrays import Slots
 from gputui.sources.capture.strings import MAX_LABEL, Strings
@@ -32,12 +33,17 @@ class Threads:
 
     def define(self, records: Slots) -> None:
         """Take in THREAD_NAME records: what a program says goes before what the system says."""
-        for record in records:
-            thread = int(record["thread"])
-            name = self._strings.label(int(record["name"]))
-            if thread in self._names or len(self._names) < MAX_THREADS:
+        columns = records["thread"].tolist(), records["name"].tolist(), records["sub"].tolist()
+        for thread, number, sub in zip(*columns, strict=True):
+            known = self._names.get(thread)
+            if known is None and len(self._names) >= MAX_THREADS:
+                continue
+            name = self._strings.label(number)
+            if sub != NAMED_BY_SYSTEM:
                 self._name(thread, name, "nvtx")
                 self._seen.pop(thread, None)
+            elif known is None or known[1] == "system":
+                self._name(thread, name, "system")
 
     def see(self, threads: Iterable[int]) -> None:
         """Threads that did something."""
