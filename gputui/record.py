@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -66,7 +67,9 @@ class _Recorder:
         self._signals: list[int] = []
         self._time_is_up = False
         self._told: set[str] = set()
-        self._progress = _ProgressLine(sys.stderr)
+        # Whoever reads the journal from a pipe shows it, often on this very terminal.
+        self._is_shown = options.path is None and stat.S_ISFIFO(os.fstat(1).st_mode)
+        self._progress = _ProgressLine(sys.stderr, hidden=self._is_shown)
 
     def run(self) -> int:
         """Record until the run, the duration or the user ends it; the exit status."""
@@ -144,7 +147,7 @@ class _Recorder:
 
     def _remark(self) -> None:
         """What must be known of the run, as soon as it is."""
-        run = self._session.run
+        run = None if self._is_shown else self._session.run
         for remark in remarks(run) if run is not None else ():
             if remark.about not in self._told:
                 self._told.add(remark.about)
@@ -182,10 +185,11 @@ class _Recorder:
         if self._time_is_up and run.ended and run.ended.stopped:
             # What --duration ended has done what it was asked to, whatever status that gave.
             status = 0
-            say(
-                f"{run.started.name} was stopped: --duration {self._options.duration_s:g} s is over"
-            )
-        self._report(run, failed=status != 0)
+            if not self._is_shown:
+                duration_s = self._options.duration_s
+                say(f"{run.started.name} was stopped: --duration {duration_s:g} s is over")
+        if not self._is_shown:
+            self._report(run, failed=status != 0)
         return status if status or ok else 1
 
     def _report(self, run: Run, *, failed: bool) -> None:
@@ -247,9 +251,9 @@ def record(options: RecordOptions) -> int:
 class _ProgressLine:
     """One line on a terminal, rewritten only when it changed; nothing anywhere else."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, *, hidden: bool) -> None:
         self._out = out
-        self._active = out.isatty()
+        self._active = out.isatty() and not hidden
         self._shown = ""
 
     def show(self, session: Session) -> None:

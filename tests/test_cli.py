@@ -208,7 +208,8 @@ def test_a_cut_recording_sums_up_and_says_where_it_ends(recording: Path, tmp_pat
 
 def test_a_journal_on_stdout_can_be_read_from_a_pipe() -> None:
     done = gputui("--record", *TINY, "-o", "-")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0
+    assert done.stderr == ""  # the pipe's reader may draw on the same terminal
     again = gputui("summary", "-", "--format", "json", input=done.stdout)
     assert json.loads(again.stdout)["run"]["name"] == "inference"
 
