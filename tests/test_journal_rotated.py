@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from gputui.cli import run as gputui
+from gputui.commands.reading import one_recording
+from gputui.commands.words import UsageError
 from gputui.events import AnyEvent, RunOutput
 from gputui.journal import JournalError, JournalWriter, Limits, RotatedReader, open_journal
 from gputui.playback.index import Index
@@ -132,6 +135,32 @@ def test_another_recording_of_such_a_name_is_none_of_it(tmp_path: Path) -> None:
     assert isinstance(reader, RotatedReader)
     assert list(reader) == [header(), run_started(), run_ended()]
     assert reader.damage is None
+
+
+@pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])
+def test_a_recording_is_followed_into_the_files_it_goes_on_in(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    writer = JournalWriter(path, Limits(rotate_bytes=40_000 if suffix == ".gputui" else 4_000))
+    writer.write(EVENTS[:3])
+    stop = threading.Event()
+    reader = iter(open_journal(path, stop=stop))
+    followed = [next(reader) for _ in range(3)]
+    for event in EVENTS[3:]:
+        writer.write([event])
+        followed.append(next(reader))
+    writer.close()
+    assert len(list(tmp_path.iterdir())) > 3
+    stop.set()
+    assert followed + list(reader) == EVENTS
+
+
+def test_all_files_of_one_recording_may_be_named(tmp_path: Path) -> None:
+    files = record(tmp_path / "x.gputui", Limits(rotate_bytes=40_000))
+    assert len(files) > 2
+    assert one_recording([str(file) for file in files]) == str(tmp_path / "x.gputui")
+    assert one_recording([str(files[1])]) == str(files[1])
+    with pytest.raises(UsageError, match="not the files of one recording"):
+        one_recording([str(files[0]), str(tmp_path / "y.gputui")])
 
 
 def test_a_rotated_recording_is_replayed_as_one(tmp_path: Path) -> None:

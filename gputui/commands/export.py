@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gputui.commands.reading import FILE_HELP, add_run, load_run
+from gputui.commands.reading import FILE_HELP, add_run, load_run, one_recording
 from gputui.commands.words import Parser, UsageError
 from gputui.streams import say
 
@@ -17,13 +17,14 @@ _TEXT_FORMATS = ("csv", "json", "md", "html")
 def export(arguments: list[str]) -> int:
     """`gputui export`; the exit status."""
     parser = Parser(prog="gputui export", description="Write a recorded run for another tool.")
-    parser.add_argument("file", help=FILE_HELP)
+    parser.add_argument("file", nargs="+", help=FILE_HELP)
     parser.add_argument(
         "--format", required=True, choices=(*_TEXT_FORMATS, "openmetrics", *_FILE_FORMATS)
     )
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="default: stdout")
     add_run(parser)
     options = parser.parse_args(arguments)
+    options.file = one_recording(options.file)
     to_stdout = options.output == "-"
     if not to_stdout and _is_same_file(options.file, options.output):
         raise UsageError(f"-o {options.output}: that is the file to read; choose another name")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gputui.commands.reading import FILE_HELP, add_run, load_run
+from gputui.commands.reading import FILE_HELP, add_run, load_run, one_recording
 from gputui.commands.words import Parser, UsageError
 from gputui.streams import columns, say
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def summary(arguments: list[str]) -> int:
     """`gputui summary`; the exit status."""
     parser = Parser(prog="gputui summary", description="What a recorded run did.")
-    parser.add_argument("file", help=FILE_HELP)
+    parser.add_argument("file", nargs="+", help=FILE_HELP)
     parser.add_argument("--table", metavar="NAME", help="one table alone")
     parser.add_argument(
         "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
@@ -34,7 +34,7 @@ def summary(arguments: list[str]) -> int:
     from gputui.export.errors import ExportError, NoRunError
     from gputui.export.write import TABLE_FORMATS, export_text, one_table, summary_text
 
-    loaded = load_run(options.file, options.run)
+    loaded = load_run(one_recording(options.file), options.run)
     session, run = loaded.session, loaded.run
     known = domains_of(run) if run else ()
     for name in options.domains:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.commands.words import Parser
+from gputui.commands.words import Parser, UsageError
 from gputui.streams import say
 
 if TYPE_CHECKING:
@@ -21,6 +22,20 @@ def add_run(parser: Parser) -> None:
     parser.add_argument(
         "--run", type=int, metavar="N", help="this run of the file (default: the newest)"
     )
+
+
+def one_recording(names: list[str]) -> str:
+    """The one recording that is named, by several names where it was rotated and its files are
+    given, as a shell does for x*.gputui. Raises UsageError."""
+    from gputui.journal.rotated import first_of
+
+    firsts = {str(first_of(Path(name))) for name in names}
+    if len(firsts) > 1:
+        raise UsageError(
+            f"{', '.join(names[:3])} are not the files of one recording: name one "
+            "(gputui compare puts several side by side)"
+        )
+    return names[0] if len(names) == 1 else firsts.pop()
 
 
 def load_run(name: str, number: int | None = None) -> Loaded:

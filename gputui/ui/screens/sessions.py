@@ -94,9 +94,7 @@ class SessionsView(RecordingKeys):
         if entry is not None and entry.problem is not None:
             self.say(entry.problem, bad=True)
         elif entry is not None:
-            # Only one file can be waited for.
-            follow = entry.is_written and entry.file_count == 1
-            self.gputui.visit(entry.path, follow=follow)
+            self.gputui.visit(entry.path, follow=entry.is_written)
         return None
 
     def sort(self) -> None:
@@ -128,7 +126,8 @@ class SessionsView(RecordingKeys):
         unread = self.shelf.unread
         if unread is not None:
             known = len(self.shelf.entries)
-            parts.append(f"reading {unread} more…" if unread else f"{known} recordings")
+            all_of_them = "1 recording" if known == 1 else f"{known} recordings"
+            parts.append(f"reading {unread} more…" if unread else all_of_them)
         kept: list[str] = []
         for part in filter(None, parts):
             if cell_len("  ".join([*kept, part])) <= room:
