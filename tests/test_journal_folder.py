@@ -232,3 +232,27 @@ def test_a_file_that_vanishes_meanwhile_takes_no_other_from_the_list(tmp_path: P
     finally:
         end.set()
         thread.join()
+
+
+def test_the_end_of_a_run_is_found_far_from_the_end_of_the_file(tmp_path: Path) -> None:
+    """The machine is recorded on after a run: more than is read at once lies behind its end."""
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path)
+    lines = tuple("x" * 900 for _ in range(100))
+    after = [RunOutput(time_ns=at(10 + n), run=1, stream="stdout", lines=lines) for n in range(30)]
+    writer.write([header(), run_started(), *after, run_ended(), *after])
+    writer.write([run_started(run=2)])
+    writer.write(after)
+    assert describe(path).result == "no end was recorded"
+    writer.write([run_ended(run=2), *after])
+    writer.close()
+    assert path.stat().st_size > 8 << 20
+    assert describe(path).result == "ended with status 0"
+
+
+def test_an_nsys_export_is_listed_and_renamed(tmp_path: Path) -> None:
+    path = tmp_path / "report.sqlite"
+    path.write_bytes(b"SQLite format 3\0")
+    [entry] = recordings(tmp_path)
+    assert (entry.path, entry.is_nsys, entry.problem) == (path, True, None)
+    assert rename(path, "other") == tmp_path / "other.sqlite"

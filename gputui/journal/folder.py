@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gputui.journal.errors import JournalError, reason
 from gputui.journal.glimpse import Glimpse, glimpse
-from gputui.journal.places import SUFFIXES, snapshots, trace_path
+from gputui.journal.places import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
 from gputui.journal.reader import JournalReader
 from gputui.journal.rotated import first_of, members
 
@@ -30,6 +30,7 @@ class Entry:
     """One recording, of one file or, where it was rotated, of `file_count`: `path` stands for all.
     `problem` says in one line why it cannot be opened; the rest is None then.
 
+    `is_nsys` is an export of nsys, of which no more is looked at.
     `length_ns` and `result` are None where they were not looked for (large compressed files).
     `is_written` tells that some program seems to be recording into it: its last write is no older
     than a few of its samples. `succeeded` is None before the run's end.
@@ -47,6 +48,7 @@ class Entry:
     succeeded: bool | None = None
     is_written: bool = False
     has_trace: bool = False
+    is_nsys: bool = False
     file_count: int = 1
     problem: str | None = None
 
@@ -82,7 +84,7 @@ def files(folder: Path) -> list[Found]:
         for entry in os.scandir(folder):
             # A file may be gone since it was listed: the others are still there.
             with contextlib.suppress(FileNotFoundError):
-                if entry.name.endswith(SUFFIXES) and entry.is_file():
+                if entry.name.endswith((*SUFFIXES, SQLITE_SUFFIX)) and entry.is_file():
                     facts[Path(entry.path)] = entry.stat()
     except FileNotFoundError:
         return []
@@ -123,6 +125,8 @@ def describe(path: Path) -> Entry:
         return Entry(path, 0, 0, problem=f"cannot read {path}: {reason(error)}")
     size_bytes = sum(one.st_size for one in facts)
     modified_ns = max(one.st_mtime_ns for one in facts)
+    if path.name.endswith(SQLITE_SUFFIX):
+        return Entry(path, size_bytes, modified_ns, name="nsys export", is_nsys=True)
     try:
         reader = JournalReader.open(parts[0])
     except JournalError as error:
@@ -191,8 +195,9 @@ def rename(path: Path, name: str) -> Path:
     """
     if not name.strip() or "/" in name or "\0" in name or name.startswith("."):
         raise JournalError(f"{name!r} is no name for a file")
-    suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(s)), "")
-    target = path.with_name(name if name.endswith(SUFFIXES) else f"{name}{suffix}")
+    known = (*sorted(SUFFIXES, key=len, reverse=True), SQLITE_SUFFIX)
+    suffix = next((s for s in known if path.name.endswith(s)), "")
+    target = path.with_name(name if name.endswith(known) else f"{name}{suffix}")
     if len(members(path)) > 1 and not target.name.endswith(suffix):
         raise JournalError(f"{path} is one of several files: their ending {suffix} must stay")
     stem, new_stem = trace_path(path).stem, trace_path(target).stem

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from gputui.events import AnyEvent, Header, RunEnded, RunStarted
-from gputui.journal.reader import JournalReader, decode
+from gputui.journal.reader import LINE_LIMIT, JournalReader, decode
 
 FIRST_EVENTS = 2000
 """Events at the beginning in which a recording's run is looked for."""
@@ -72,24 +73,37 @@ def glimpse(path: Path, reader: JournalReader, size_bytes: int) -> Glimpse:
 
 
 def _look_at_end(path: Path, seen: Glimpse) -> None:
-    end = _end_of(path)
-    seen.add(_events(end[-TAIL_BYTES:].partition(b"\n")[2]))
-    ended, started = end.rfind(_RUN_ENDED), end.rfind(_RUN_STARTED)
-    if max(ended, started) >= 0:
-        lines = end[max(ended, started) + 1 :].partition(b"\n")
-        seen.ended = next((e for e in _events(lines[0]) if isinstance(e, RunEnded)), None)
-        seen.knows_end = True
-    else:
-        seen.knows_end = len(end) < SEARCHED_BYTES
-
-
-def _end_of(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - SEARCHED_BYTES))
-            return file.read(SEARCHED_BYTES)
+            size = file.seek(0, os.SEEK_END)
+            seen.add(_events(_read(file, size - TAIL_BYTES, size).partition(b"\n")[2]))
+            line = _last_of_run(file, size)
     except OSError:
-        return b""
+        return
+    if line is not None:
+        seen.ended = next((e for e in _events(line) if isinstance(e, RunEnded)), None)
+    seen.knows_end = line is not None or size < SEARCHED_BYTES
+
+
+def _last_of_run(file: BinaryIO, size: int) -> bytes | None:
+    """The line on which the last run ended, or began: sought backwards, a little more at a time."""
+    end, step = size, TAIL_BYTES
+    while end > max(0, size - SEARCHED_BYTES):
+        start = max(0, end - step)
+        # The words may lie across what was looked through before.
+        data = _read(file, start, min(size, end + len(_RUN_STARTED)))
+        found = max(data.rfind(_RUN_ENDED), data.rfind(_RUN_STARTED))
+        if found >= 0:
+            file.seek(start + found + 1)
+            return file.readline(LINE_LIMIT)
+        end, step = start, 2 * step
+    return None
+
+
+def _read(file: BinaryIO, start: int, end: int) -> bytes:
+    start = max(0, start)
+    file.seek(start)
+    return file.read(end - start)
 
 
 def _events(lines: bytes) -> Iterator[AnyEvent]:

@@ -12,6 +12,9 @@ from gputui.journal.errors import JournalError, reason
 SUFFIXES = (".gputui", ".gputui.gz", ".gputui.zst")
 """What a recording's file name ends in."""
 
+SQLITE_SUFFIX = ".sqlite"
+"""What the name of an nsys export ends in, which opens like a recording."""
+
 TRACE_SUFFIX = ".gputui-trace"
 SNAPSHOT_SUFFIX = ".gputui-snapshot"
 """What the names of files beside a recording end in."""

@@ -150,6 +150,8 @@ class GputuiApp(Threads):
     def _take(self) -> None:
         if self._home is not None and not self._writing:
             self._home.take()
+            if isinstance(self._home.source, Runner):
+                self._remarks.of_home(self._home.source.recording)
         if self._source is None:
             return
         if isinstance(self._source, Playback):

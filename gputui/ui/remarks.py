@@ -19,6 +19,7 @@ class Remarks:
         self._model = model
         self._say = say
         self._told = 0
+        self._told_home = False
 
     def of_playback(self, playback: Playback) -> None:
         """Where the recording is damaged, and whether there is more of it to come."""
@@ -32,6 +33,13 @@ class Remarks:
         if len(recording.notices) > self._told:
             self._told = len(recording.notices)
             self._say(clean(recording.notices[-1]))
+
+    def of_home(self, recording: Recording) -> None:
+        """Why the recording of what goes on out of sight stopped: said, once; the screen shows
+        another."""
+        if recording.failure is not None and not self._told_home:
+            self._told_home = True
+            self._say(clean(recording.failure, _LONGEST))
 
     def _note(self, text: str, lost_end: bool) -> None:
         remark = clean(text, _LONGEST)

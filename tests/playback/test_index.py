@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
+from gputui.export.loading import load
 from gputui.journal import JournalError, JournalReader, JournalWriter
 from gputui.playback import Playback
 from gputui.playback.index import Index
@@ -188,3 +189,30 @@ def test_damaged_recordings_are_replayed_as_far_as_they_are_read(data: st.DataOb
     assert outlined.damage == plain.damage
     assert outlined.skipped == plain.skipped or plain.damage
     assert contents(index.state(len(index))[0]) == contents(folded(expected))
+
+
+@pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])
+def test_of_two_recordings_joined_the_first_is_read_and_the_second_named(
+    tmp_path: Path, suffix: str
+) -> None:
+    first = written(tmp_path / f"a{suffix}", EVENTS)
+    joined = tmp_path / f"joined{suffix}"
+    joined.write_bytes(first.read_bytes() + written(tmp_path / f"b{suffix}", EVENTS).read_bytes())
+    reader = JournalReader.open(joined)
+    assert list(reader) == EVENTS
+    assert "another recording begins at line" in (reader.damage or "")
+    outlined = JournalReader.open(joined)
+    index = Index(outlined)
+    index.build()
+    assert list(index.events(0, len(index))) == EVENTS
+    assert outlined.damage == reader.damage
+    assert load(str(joined)).remarks == (reader.damage,)
+
+
+def test_damage_before_a_run_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.gputui"
+    lines = written(tmp_path / "whole.gputui", EVENTS).read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:-5])
+    loaded = load(str(path))
+    assert loaded.run is None
+    assert "line 2 is cut" in loaded.remarks[0]

@@ -39,6 +39,8 @@ def result_text(entry: Entry, current: Path | None) -> str:
     if entry.problem is not None:
         # The path is in the first column; what is wrong comes first here.
         return entry.problem.replace(f"{entry.path} ", "").replace(f"{entry.path}: ", "")
+    if entry.is_nsys:
+        return "opens as a recording"
     if entry.path == current:
         return "being recorded here"
     if entry.is_written and entry.succeeded is None:
@@ -89,7 +91,7 @@ def date_text(time_ns: int) -> str:
 
 def gpus_text(entry: Entry) -> str:
     """ "8 × NVIDIA H200"."""
-    if entry.problem is not None:
+    if entry.problem is not None or entry.is_nsys:
         return "-"
     if not entry.gpus:
         return "none"
@@ -146,11 +148,11 @@ def recording_details(entry: Entry, current: Path | None) -> tuple[Row, ...]:
         ("size", size(entry.size_bytes)),
         ("problem", entry.problem or ""),
         ("begun", "" if entry.problem else date_text(entry.started_ns)),
-        ("workload", f"{entry.name} ({entry.kind})" if entry.name else ""),
+        ("workload", f"{entry.name} ({entry.kind})" if entry.name and entry.kind else ""),
         ("length", duration(entry.length_ns) if entry.length_ns else ""),
         ("result", "" if entry.problem else result_text(entry, current)),
         ("host", entry.hostname or ""),
-        ("GPUs", "" if entry.problem else ", ".join(entry.gpus) or "none"),
+        ("GPUs", "" if entry.problem or entry.is_nsys else ", ".join(entry.gpus) or "none"),
         ("trace", "beside it: chrome and nsys exports work" if entry.has_trace else ""),
     )
     return tuple(((f"{label:<12}", "label"), (text, "text")) for label, text in pairs if text)

@@ -55,7 +55,8 @@ def progress_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
     """Stage, bar, how much of it, and how long it may take. Empty when nothing is reported."""
     progress = run.progress
     if progress is None:
-        return (("no progress reported", "dim"),) if run.is_active else ()
+        waits = run.is_active and not lost_end
+        return (("no progress reported", "dim"),) if waits else ()
     done = f"{progress.done:.0f}" if progress.done == int(progress.done) else f"{progress.done:.1f}"
     unit = f" {progress.unit}" if progress.unit else ""
     if not progress.total:
