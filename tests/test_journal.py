@@ -461,15 +461,38 @@ def test_a_bomb_is_put_down_in_bounded_memory(kind: str, packing: str, words: st
     assert words in done.stdout
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_killed_writers_lose_no_committed_tick(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "rotation"), [*((suffix, []) for suffix in SUFFIXES), (".gputui", ["150000"])]
+)
+def test_killed_writers_lose_no_committed_tick(
+    tmp_path: Path, suffix: str, rotation: list[str]
+) -> None:
     seed = str(random.randrange(1 << 30))
+    words = ["tests.killed_writers", str(tmp_path), suffix, "60", seed, *rotation]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.killed_writers", str(tmp_path), suffix, "70", seed],
+        [sys.executable, "-m", *words],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent,
         env=os.environ,
     )  # fmt: skip
-    assert done.stdout == "ok 70\n", done.stdout + done.stderr
+    assert done.stdout == "ok 60\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_recording_cut_within_a_line_says_so(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    writer = JournalWriter(path)
+    writer.write([header(), run_started()])
+    begun = path.stat().st_size
+    writer.write([run_ended()])
+    ended = path.stat().st_size
+    content = path.read_bytes()
+    path.write_bytes(content[:begun])  # between two ticks, as a killed writer leaves it
+    reader = JournalReader.open(path)
+    assert (list(reader), reader.damage) == ([header(), run_started()], None)
+    path.write_bytes(content[: ended - 20])
+    reader = JournalReader.open(path)
+    assert list(reader) == [header(), run_started()]
+    assert "is cut" in (reader.damage or "")
 
 
 # --- rotation and limits -----------------------------------------------------------------------

@@ -24,6 +24,7 @@ _GZIP = 31
 """zlib's window bits for a gzip wrapper."""
 _READ_BYTES = 1 << 16
 _LARGEST_WINDOW = 1 << 27
+_ZSTD_HEAD = 5
 _ZSTD_PORTION = 1 << 10
 
 
@@ -209,13 +210,17 @@ class _Unzstd(_Expanding):
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
         self._stream = self._decompressor.decompressobj()
         self._compressed = b""
+        self._blocks = _Blocks()
         self._ready = memoryview(b"")
 
     def _expand(self, limit: int) -> bytes:
         while not self._ready:
             if not self._compressed:
                 self._compressed = self._source.read(_READ_BYTES)
+                self._blocks.pass_over(self._compressed)
                 if not self._compressed:
+                    if self._blocks.is_within:
+                        raise CompressionError("it is cut")
                     return b""
             portion = self._compressed[:_ZSTD_PORTION]
             self._compressed = self._compressed[_ZSTD_PORTION:]
@@ -229,3 +234,56 @@ class _Unzstd(_Expanding):
                 self._stream = self._decompressor.decompressobj()
         data, self._ready = self._ready[:limit], self._ready[limit:]
         return bytes(data)
+
+
+class _Blocks:
+    """Where the blocks of a Zstandard file end (RFC 8878, 3.1): a decompressor gives nothing of a
+    block that is not whole, and does not tell that there was one."""
+
+    def __init__(self) -> None:
+        self._next = self._frame
+        self._wanted = _ZSTD_HEAD
+        self._begun = b""
+        self._skipped = 0
+        self._has_checksum = False
+        self._is_lost = False
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the bytes so far end within a block, or a frame's header."""
+        return bool(self._begun or self._skipped) and not self._is_lost
+
+    def pass_over(self, data: bytes) -> None:
+        """Take the next bytes of the file."""
+        place = 0
+        while place < len(data):
+            if self._skipped:
+                passed = min(self._skipped, len(data) - place)
+                self._skipped -= passed
+                place += passed
+                continue
+            some = data[place : place + self._wanted - len(self._begun)]
+            self._begun += some
+            place += len(some)
+            if len(self._begun) == self._wanted:
+                head, self._begun = self._begun, b""
+                self._next(head)
+
+    def _frame(self, head: bytes) -> None:
+        """Magic number and descriptor: sizes of the fields that follow are in its bits."""
+        if not head.startswith(ZSTD_MAGIC):
+            self._is_lost = True  # a frame to be passed over: no recording has any
+        descriptor = head[4]
+        is_single = descriptor >> 5 & 1
+        content = (is_single, 2, 4, 8)[descriptor >> 6]
+        self._skipped = content + (0, 1, 2, 4)[descriptor & 3] + (1 - is_single)
+        self._has_checksum = bool(descriptor >> 2 & 1)
+        self._next, self._wanted = self._block, 3
+
+    def _block(self, head: bytes) -> None:
+        bits = int.from_bytes(head, "little")
+        is_repeated = bits >> 1 & 3 == 1
+        self._skipped = 1 if is_repeated else bits >> 3
+        if bits & 1:
+            self._skipped += 4 if self._has_checksum else 0
+            self._next, self._wanted = self._frame, _ZSTD_HEAD

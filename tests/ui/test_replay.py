@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import accumulate
@@ -230,22 +231,30 @@ async def test_events_of_one_moment_are_seen_too(show: Show) -> None:
         assert "0.5 furlongs" in shown.text
 
 
+@pytest.mark.parametrize("until_s", [DECODING_S, math.inf])
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
-async def test_live_and_replayed_are_the_same_picture(show: Show, size: tuple[int, int]) -> None:
+async def test_live_and_replayed_are_the_same_picture(
+    show: Show, size: tuple[int, int], until_s: float
+) -> None:
+    """In every view of a run, with all its tables, while it decodes and after its end."""
     keys = ("1", "2", "3", "right", "right", "4", "right", "right", "right", "right", "5", "l")
     live: list[list[str]] = []
     header, *events = recorded(DEMO)
     assert isinstance(header, Header)
     async with show([[header]], size) as shown:
         shown.source.interval_s = header.interval_s
-        await shown.give([[event] for event in events])
+        last_ns = header.time_ns + until_s * 1e9
+        await shown.give([[event] for event in events if event.time_ns <= last_ns])
         for key in keys:
             await shown.press(key)
             live.append(list(shown.app.main.view.drawn))
     async with replayed(size) as replay:
-        await replay.go("100%")
-        await replay.until(lambda: replay.playback.position_s == replay.playback.length_s)
-        await replay.until(lambda: bool(replay.app.model.run and replay.app.model.run.ended))
+        if until_s == math.inf:
+            await replay.go("100%")
+            await replay.until(lambda: bool(replay.app.model.run and replay.app.model.run.ended))
+        else:
+            await replay.go(f"{until_s:.2f}")
+            await replay.until(lambda: replay.playback.position_s == place(until_s))
         for key, before in zip(keys, live, strict=True):
             await replay.press(key)
             await replay.until(lambda: True)
