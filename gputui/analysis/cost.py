@@ -18,7 +18,8 @@ class Cost:
     dropped: int
     unattributed: int
     callback_ns: int
-    """What the library measured of its own time, in ranges' calls and in CUPTI's callbacks."""
+    """What the library measured of its own time, in ranges' calls (one in SAMPLE_EVERY is timed,
+    and counts for SAMPLE_NS_MAX at most) and in CUPTI's callbacks (CPU time)."""
     reader_cpu_ns: int
     records_per_s: float | None
     library_percent: float | None

@@ -20,6 +20,9 @@ STRING_BYTES_PER_SLOT = 60
 SAMPLE_EVERY = 61
 """Of so many calls of a thread the library times one; odd, since pushes and pops alternate."""
 
+SAMPLE_NS_MAX = 10_000
+"""What a timed call counts for at most: one that took longer waited for a core."""
+
 
 class RecordKind(enum.IntEnum):
     """First byte of a slot."""
@@ -165,9 +168,10 @@ when capture began, `start_ticks` the process's start in clock ticks since boot 
 /proc/PID/stat, which tells a reused pid); `pid_namespace` is the namespace (inode of
 /proc/self/ns/pid) in which `pid` means something. `rank` and `local_rank` are -1 where absent.
 `dropped` counts records, `cupti_dropped` what CUPTI itself lost, `callback_ns` the time spent
-in the library (ranges by sampling), `traced_ns` and `paused_ns` the time in which kernels were
-traced and were not since CUDA's start (the latter by the user's wish), `heartbeat_ns` the last
-flush, 0 where CUDA is not traced. `visible_devices` is "=" and what CUDA_VISIBLE_DEVICES was when
-CUDA was initialised, empty where it was not set. `unseen_forks` counts the processes forked from
-this one that made ranges, which are not seen.
+in the library (ranges by sampling, see SAMPLE_EVERY; CUPTI's records by their thread's CPU time),
+`traced_ns` and `paused_ns` the time in which kernels were traced and were not since CUDA's start
+(the latter by the user's wish), `heartbeat_ns` the last flush, 0 where CUDA is not traced.
+`visible_devices` is "=" and what CUDA_VISIBLE_DEVICES was when CUDA was initialised, empty where it
+was not set. `unseen_forks` counts the processes forked from this one that made ranges, which are
+not seen.
 """

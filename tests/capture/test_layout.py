@@ -39,6 +39,7 @@ def test_numbers_are_the_same(described):
         "STRING_BYTES_PER_SLOT": layout.STRING_BYTES_PER_SLOT,
         "STRING_BYTES_MAX": layout.STRING_BYTES_MAX,
         "SAMPLE_EVERY": layout.SAMPLE_EVERY,
+        "SAMPLE_NS_MAX": layout.SAMPLE_NS_MAX,
         "FLAG_COLORED": layout.FLAG_COLORED,
         "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
         "UNKNOWN_DEVICE": layout.UNKNOWN_DEVICE,

@@ -14,6 +14,8 @@ from gputui.capture.layout import (
     FLAG_COLORED,
     FLAG_PAYLOAD,
     NAMED_BY_SYSTEM,
+    SAMPLE_EVERY,
+    SAMPLE_NS_MAX,
     CudaState,
     PayloadType,
     RecordKind,
@@ -223,6 +225,13 @@ def test_a_million_ranges_with_a_reader_at_work(nvtx_program, tmp_path):
     assert (np.diff(pushes["end"].astype(np.int64)) > 0).all()
     assert set(np.unique(pushes["name"]).tolist()) == {int(pushes["name"][0])}
     assert trace.health.callback_ns > 0
+
+
+def test_waiting_for_a_core_is_not_taken_for_the_librarys_own_time(compile_program, tmp_path):
+    halting = compile_program("nvtx_program.c", "nvtx_halting", "-DHALTING", "-rdynamic")
+    pairs = 50 * SAMPLE_EVERY
+    health = run([str(halting), "many", str(pairs)], tmp_path).trace.health
+    assert health.callback_ns == 2 * pairs * SAMPLE_NS_MAX
 
 
 def test_a_ring_that_overflows_counts_what_it_drops(nvtx_program, tmp_path):

@@ -178,7 +178,7 @@ static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, si
     if (buffer == NULL)
         return;
     if (is_armed()) {
-        uint64_t began = now_ns();
+        uint64_t began = thread_cpu_ns();
         Batch batch;
         uint8_t *record = NULL;
         size_t dropped = 0;
@@ -191,7 +191,7 @@ static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, si
         /* Without the lock: CUPTI takes one of its own in here. */
         if (cupti.ActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
             __atomic_fetch_add(&header->cupti_dropped, dropped, __ATOMIC_RELAXED);
-        __atomic_fetch_add(&header->callback_ns, now_ns() - began, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&header->callback_ns, thread_cpu_ns() - began, __ATOMIC_RELAXED);
     }
     return_buffer(buffer);
 }

@@ -35,8 +35,10 @@ static void set_tracing(int on)
     if (duty.ready) {
         account_duty(now_ns());
         if (duty.tracing != on) {
+            uint64_t began = thread_cpu_ns();
             switch_activity(on);
             duty.tracing = on;
+            __atomic_fetch_add(&header->callback_ns, thread_cpu_ns() - began, __ATOMIC_RELAXED);
         }
     }
     pthread_mutex_unlock(&duty.lock);

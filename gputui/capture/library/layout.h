@@ -12,6 +12,7 @@
 #define STRING_BYTES_MAX 32768
 #define NAME_BYTES_MAX 4096
 #define SAMPLE_EVERY 61 /* odd: of calls that alternate, push and pop, each comes as often */
+#define SAMPLE_NS_MAX 10000
 
 enum {
     KIND_STRING = 1,

@@ -48,8 +48,10 @@ static int push(void *domain, const Attributes *attributes, String *name)
         record.name = id_of(name);
     else
         read_attributes(&record, record.a, attributes);
-    if (UNLIKELY(duty.range != 0 && record.name == duty.range))
+    if (UNLIKELY(duty.range != 0 && record.name == duty.range)) {
         next_step();
+        began = 0; /* a switch counts for itself, not for other calls */
+    }
     record.d = (*depth)++;
     record.start = now_ns(); /* last, so that our own work is outside the range */
     emit(&record);

@@ -65,7 +65,10 @@ static inline Thread *this_thread(void)
     return thread;
 }
 
-/* The cost of one call in SAMPLE_EVERY stands for all of them: timing each would double it. */
+/* The cost of one call in SAMPLE_EVERY stands for all of them: timing each would double it, and the
+ * thread's own clock, a system call, costs more than a call. By the clock on the wall, a call in
+ * whose middle the thread was not let run takes milliseconds that are none of ours: such a one
+ * counts as SAMPLE_NS_MAX. */
 static inline uint64_t sample_begin(Thread *thread)
 {
     return UNLIKELY(++thread->calls % SAMPLE_EVERY == 0) ? now_ns() : 0;
@@ -73,7 +76,10 @@ static inline uint64_t sample_begin(Thread *thread)
 
 static inline void sample_end(uint64_t began)
 {
-    if (UNLIKELY(began != 0))
-        __atomic_fetch_add(&header->callback_ns, (now_ns() - began) * SAMPLE_EVERY,
+    if (UNLIKELY(began != 0)) {
+        uint64_t took = now_ns() - began; /* also absurd where the clock was set back */
+        __atomic_fetch_add(&header->callback_ns,
+                           (took < SAMPLE_NS_MAX ? took : SAMPLE_NS_MAX) * SAMPLE_EVERY,
                            __ATOMIC_RELAXED);
+    }
 }

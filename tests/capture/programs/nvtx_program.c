@@ -12,6 +12,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef HALTING
+/* As if the program were not let run for 10 ms before each look at the clock. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static long looks;
+    int result = (int)syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_REALTIME)
+        now->tv_sec += ++looks / 100, now->tv_nsec = looks % 100 * 10000000;
+    return result;
+}
+#endif
+
 static Attributes ascii(const char *text)
 {
     return (Attributes){.version = 3, .size = 48, .message_type = 1, .message = text};
