@@ -32,8 +32,14 @@ def summary(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from gputui.analysis.domains import domains_of, of_domains
     from gputui.export.errors import ExportError, NoRunError
+    from gputui.export.events import EVENT_TABLES
     from gputui.export.write import TABLE_FORMATS, export_text, one_table, summary_text
 
+    if options.table in EVENT_TABLES:
+        if options.domains:
+            raise UsageError(f"--domain: {options.table} has no ranges")
+        _write_events(one_recording(options.file), options)
+        return 0
     loaded = load_run(one_recording(options.file), options.run)
     session, run = loaded.session, loaded.run
     known = domains_of(run) if run else ()
@@ -60,6 +66,22 @@ def summary(arguments: list[str]) -> int:
     sys.stdout.write(text)
     sys.stdout.flush()
     return 0
+
+
+def _write_events(file: str, options: argparse.Namespace) -> None:
+    from gputui.export.events import event_table, write_event_csv
+    from gputui.export.traces import open_traced
+    from gputui.export.write import TABLE_FORMATS
+
+    with open_traced(file, options.run) as traced:
+        for remark in traced.remarks:
+            say(remark)
+        if options.format == "csv":
+            write_event_csv(traced, options.table, sys.stdout)
+        else:
+            table = event_table(traced, options.table)
+            sys.stdout.write(TABLE_FORMATS[options.format](table, columns(sys.stdout)))
+        sys.stdout.flush()
 
 
 _CONDITIONS = """\

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
+from typing import TextIO
 
 import msgspec
 
@@ -30,11 +31,16 @@ def to_csv(table: Table) -> str:
     Text that a spreadsheet would take for a formula gets a quote (') before it.
     """
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_unformula(column.header) for column in table.columns])
-    for row in table.rows:
-        writer.writerow(map(_raw, table.columns, row))
+    write_csv(table.columns, table.rows, out)
     return out.getvalue()
+
+
+def write_csv(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], out: TextIO) -> None:
+    """The same for rows of which there are too many for a table."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_unformula(column.header) for column in columns])
+    for row in rows:
+        writer.writerow(map(_raw, columns, row))
 
 
 def csv_line(text: str) -> str:

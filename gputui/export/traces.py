@@ -69,8 +69,7 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
             if name == "-" or not beside.exists():
                 load(name, number).needed_run()  # without one, no trace would help
                 raise JournalError(
-                    f"{name} has no trace beside it ({beside.name}): record with --trace for this "
-                    "format"
+                    f"{name} has no trace beside it ({beside.name}): record with --trace for this"
                 )
             loaded = load(name, number)
             trace = TraceReader(beside)

@@ -17,6 +17,7 @@ from gputui.analysis.result_tables import named_tables, summary_tables
 from gputui.analysis.summary import summary_document
 from gputui.export import html
 from gputui.export.errors import ExportError, NoRunError
+from gputui.export.events import EVENT_TABLES
 from gputui.export.facts import facts_lines, title_of
 from gputui.export.tables import csv_line, markdown_text, to_csv, to_json, to_markdown, to_text
 from gputui.export.whole import write_whole
@@ -60,7 +61,8 @@ def one_table(session: Session, run: Run | None, name: str) -> Table:
         raise error(f"{words}; known: {', '.join(MACHINE_TABLES)}")
     tables = named_tables(run)
     if name not in tables:
-        raise ExportError(f"there is no table {name!r}; known: {', '.join(tables)}")
+        known = ", ".join((*tables, *EVENT_TABLES))
+        raise ExportError(f"there is no table {name!r}; known: {known}")
     return tables[name](session, run)
 
 

@@ -7,7 +7,7 @@ hand it events; views read its attributes and never change them.
 from __future__ import annotations
 
 from gputui.events import PHASE_STARTS
-from gputui.session.capture import MAX_LEVELS, MAX_PATH
+from gputui.session.capture import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.session.gpu import CHART_FIELDS, HISTORY_SAMPLES, Gpu
 from gputui.session.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.session.readings import Growth, Occupant, Readings, Trouble
@@ -57,5 +57,6 @@ __all__ = [
     "Spread",
     "TimeAndSize",
     "Trouble",
+    "gpu_of",
     "remarks",
 ]

@@ -167,7 +167,7 @@ def delta(session: Session, event: CaptureDelta) -> None:
         _mark_delta(run, event.process, marks)
     for devices in event.devices:
         _device_delta(session, run, devices)
-    run.timing.add(event, lambda device: _gpu_of(session, run, event.process, device))
+    run.timing.add(event, lambda device: gpu_of(session, run, event.process, device))
     if isinstance(event, CaptureSum):
         for start in event.phase_starts:
             if start.range and _knows_range(session, run, start.range):
@@ -175,7 +175,7 @@ def delta(session: Session, event: CaptureDelta) -> None:
     _open_ranges(run, event)
 
 
-def _gpu_of(session: Session, run: Run, number: int, device: int) -> int:
+def gpu_of(session: Session, run: Run, number: int, device: int) -> int:
     """The machine's index of a process's CUDA device number."""
     process = run.processes.get(number)
     visible = process.attached.visible_devices if process else None
@@ -235,7 +235,7 @@ def _kernel_delta(
             delta.process,
             delta.range,
             delta.kernel,
-            _gpu_of(session, run, delta.process, delta.device),
+            gpu_of(session, run, delta.process, delta.device),
             delta.inherited,
             delta.thread,
         )
@@ -245,7 +245,7 @@ def _kernel_delta(
 
 
 def _launch_delta(session: Session, run: Run, delta: LaunchDelta) -> None:
-    device = _gpu_of(session, run, delta.process, delta.device)
+    device = gpu_of(session, run, delta.process, delta.device)
     key = LaunchKey(delta.process, delta.thread, device, delta.name, delta.kernel)
     times = run.launches.get(key)
     if times is None:
@@ -263,7 +263,7 @@ def _memory_operation_delta(session: Session, run: Run, delta: MemoryOperationDe
             delta.process,
             delta.range,
             delta.operation,
-            _gpu_of(session, run, delta.process, delta.device),
+            gpu_of(session, run, delta.process, delta.device),
             delta.source_kind,
             delta.destination_kind,
             delta.inherited,
@@ -301,7 +301,7 @@ def _sum(sums: dict[_Key, Accumulator], key: _Key) -> Accumulator:
 
 
 def _device_delta(session: Session, run: Run, delta: DeviceDelta) -> None:
-    index = _gpu_of(session, run, delta.process, delta.device)
+    index = gpu_of(session, run, delta.process, delta.device)
     device = run.devices.setdefault(index, Device())
     device.busy_ns += delta.busy_ns
     device.operations += delta.operations
