@@ -47,9 +47,16 @@ def _table(reported: ResultTable) -> Table:
     for i, column in enumerate(reported.columns):
         cells = [row[i] for row in rows]
         is_text = any(isinstance(cell, str | bool) for cell in cells)
-        show = None if is_text else _SHOWN_BY_UNIT.get(column.unit or "", _number)
-        columns.append(Column(column.name, show))
+        show = _SHOWN_BY_UNIT.get(column.unit, _number) if column.unit else _plain
+        columns.append(Column(column.name, None if is_text else show))
     return Table(reported.name, reported.title, tuple(columns), rows)
+
+
+def _plain(value: float | None) -> str:
+    """A figure without a unit, to six digits: sums of short number formats differ in the fifth."""
+    if value is None or isinstance(value, int) or abs(value) >= 10_000:
+        return _number(value)
+    return f"{value:.6g}"
 
 
 def _number(value: float | None) -> str:

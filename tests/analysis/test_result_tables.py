@@ -46,6 +46,27 @@ def test_the_summary_prints_it_after_the_metrics_with_human_figures(session: Ses
     assert lines[4].split() == ["xl", "n/a", "n/a"]
 
 
+def test_sums_of_short_formats_can_be_told_apart(session: Session) -> None:
+    sums = ResultTable(
+        name="sums",
+        title="0.01 added a thousand times",
+        columns=(ResultColumn(name="sum"), ResultColumn(name="terms")),
+        rows=((10.000133514404297, 1000), (9.953125, 1000), (10.0021362, 123456), (4.0, None)),
+    )
+    result = RunResult(
+        time_ns=at(9), run=1, complete=True, parameters={}, results={}, tables=(sums,)
+    )
+    session.apply([result])
+    text = table_text(session, session.runs[1], "sums", "table")
+    shown = [line.split() for line in text.splitlines()[3:]]
+    assert shown == [
+        ["10.0001", "1,000"],
+        ["9.95312", "1,000"],
+        ["10.0021", "123,456"],
+        ["4", "n/a"],
+    ]
+
+
 def test_the_document_has_it_whole(session: Session) -> None:
     (table,) = summary_document(session, session.runs[1])["tables"]
     assert table["columns"][1] == {"name": "avg_ms", "unit": "ms", "help": "mean"}
