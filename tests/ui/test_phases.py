@@ -122,6 +122,17 @@ def with_libraries() -> list[Batch]:
     return [[scripted.header(1)], *run, more]
 
 
+async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
+    run = scripted.decode_run(0, 500, cuda=True)
+    async with show([[scripted.header(1)], *run], (120, 40)) as shown:
+        await shown.press("2", "d")
+        assert "no library (NCCL, CUB) wrote a range here" in shown.text
+        await shown.press("0")
+        assert "nothing runs now: 0 follows what does" in shown.text
+        await shown.press("5", "enter")
+        assert "nothing to open here: 2, 3 and 4 have details" in shown.text
+
+
 async def test_ranges_of_libraries_come_with_one_key(show: Show) -> None:
     async with show(with_libraries(), (120, 40)) as shown:
         await shown.press("2")

@@ -146,6 +146,8 @@ class MainScreen(Commands):
 
     def action_activate(self) -> None:
         """Enter."""
+        if not self.view.OPENS:
+            self.say("nothing to open here: 2, 3 and 4 have details of phases, kernels, copies")
         details = self.view.activate()
         if details is not None:
             from gputui.ui.screens.boxes import DetailsBox
@@ -186,13 +188,16 @@ class MainScreen(Commands):
 
     def action_follow(self) -> None:
         """Back to what is now."""
+        run = self.model.run
+        if not self.view.CHARTS and (run is None or not run.is_active):
+            self.say("nothing runs now: 0 follows what does")
         self.view.follow()
         self.draw()
 
     def action_libraries(self) -> None:
         """Show or hide what libraries say of themselves."""
-        if not self.view.toggle_libraries():
-            self.say("ranges of libraries are in Phases: 2 shows it")
+        if told := self.view.toggle_libraries():
+            self.say(told)
 
     def action_processes(self) -> None:
         """Processes on the whole view, or not."""

@@ -135,11 +135,14 @@ class PhasesView(View):
         self.other_way = not self.other_way
         self.draw()
 
-    def toggle_libraries(self) -> bool:
+    def toggle_libraries(self) -> str:
         """Show or hide the ranges of NCCL, CUB and their like."""
+        run = self.model.run
+        if run is None or not library_roots(run):
+            return "no library (NCCL, CUB) wrote a range here"
         self.libraries = not self.libraries
         self.draw()
-        return True
+        return ""
 
     def _chosen(self) -> PhaseRow | None:
         return next((row for row in self.listed if row.key == self.cursor.key), None)

@@ -37,6 +37,7 @@ class SummaryView(View):
     """Everything about the run, one table after another."""
 
     FILTERS = True
+    OPENS = False
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

@@ -117,6 +117,8 @@ class View(LineView):
     CHARTS = False
     PROCESSES = False
     RECORDINGS = False
+    OPENS = True
+    """Whether Enter opens what is chosen."""
     LEADS_BACK_TO = ""
     """The view that Escape goes to from here."""
 
@@ -199,9 +201,9 @@ class View(LineView):
         """Export what this view shows; False where that is the run."""
         return False
 
-    def toggle_libraries(self) -> bool:
-        """Show or hide ranges of libraries; tells whether this view has any."""
-        return False
+    def toggle_libraries(self) -> str:
+        """Show or hide ranges of libraries; what to say where there are none, else nothing."""
+        return "ranges of libraries are in Phases: 2 shows it"
 
     def on_resize(self) -> None:
         """Lay out again."""
