@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
 from typing import BinaryIO, TextIO
 
+from gputui.likeness import for_encoding
 from gputui.text import clean
 
 _data: list[BinaryIO] = []
@@ -21,9 +23,11 @@ def say(text: str) -> None:
 
 
 def tolerate() -> None:
-    """Print a character that stdout's encoding lacks as "?" instead of failing."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    """Print a character that an encoding lacks by its likeness in ASCII instead of failing."""
+    codecs.register_error("gputui.likeness", for_encoding)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="gputui.likeness")
 
 
 def release() -> None:

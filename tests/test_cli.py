@@ -509,6 +509,26 @@ def test_an_encoding_without_arrows_loses_the_arrows_alone(recording: Path) -> N
     done = gputui("summary", str(recording), env=plain)
     assert done.returncode == 0, done.stderr
     assert "Phases (NVTX ranges)" in done.stdout
+    assert "\n-----" in done.stdout
+    assert "?????" not in done.stdout
+
+
+def test_a_terminal_that_only_prints_is_told_what_to_use_instead() -> None:
+    main, side = os.openpty()
+    done = subprocess.run(
+        [*PROGRAM, "--demo"],
+        stdin=side,
+        stdout=side,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TERM": "dumb"},
+        text=True,
+        check=False,
+    )
+    os.close(side)
+    os.close(main)
+    assert done.returncode == 2
+    assert done.stderr.startswith("gputui: TERM=dumb draws no screen: set TERM")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.skipif(library_path() is None, reason="the capture library is not built")

@@ -49,9 +49,13 @@ def replay(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def need_terminal() -> None:
-    """Raises UsageError where standard output is none."""
+    """Raises UsageError where standard output is none, or one that cannot place characters."""
     if not sys.stdout.isatty():
         raise UsageError("the screen needs a terminal; use --record or --once without one")
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError(
+            "TERM=dumb draws no screen: set TERM to your terminal's, or use --record or --once"
+        )
 
 
 def run_screen(connect: Connect, settings: Settings, *, shows_run: bool) -> int:

@@ -9,19 +9,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-_PAIRS = {
-    "▁▂▃▄▅▆▇█": "_.:-=+*#",
-    "▏▎▍▌▋▊▉▕": "|::=++##|",
-    "─│┤└├┬┴┼╭╮╰╯┌┐┘━┃": "-||+|---........-|",
-    "▾▸●▶■✓✗›‹↑↓←→▼▲…×·µ°≤≥–—": "v>*>#+x><^v<>v^~x.u'<>--",
-}
-_TABLE = str.maketrans(
-    {
-        special: plain
-        for specials, plains in _PAIRS.items()
-        for special, plain in zip(specials, plains, strict=False)
-    }
-)
+from gputui.likeness import LIKENESS
 
 
 @lru_cache(4096)
@@ -29,7 +17,7 @@ def plain(text: str) -> str:
     """`text` in ASCII and in as many cells: what has no likeness becomes "?"."""
     if text.isascii():
         return text
-    text = text.translate(_TABLE)
+    text = text.translate(LIKENESS)
     if text.isascii():
         return text
     return "".join(c if c.isascii() else "?" * cell_len(c) for c in text)

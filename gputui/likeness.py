@@ -1,0 +1,26 @@
+"""What to print for a character where there is no more than ASCII."""
+
+from __future__ import annotations
+
+_PAIRS = {
+    "▁▂▃▄▅▆▇█": "_.:-=+*#",
+    "▏▎▍▌▋▊▉▕": "|::=++##|",
+    "─│┤└├┬┴┼╭╮╰╯┌┐┘━┃": "-||+|---........-|",
+    "▾▸●▶■✓✗›‹↑↓←→▼▲…×·•µ°±≤≥–—": "v>*>#+x><^v<>v^~x.*u'~<>--",
+}
+LIKENESS = str.maketrans(
+    {
+        special: plain
+        for specials, plains in _PAIRS.items()
+        for special, plain in zip(specials, plains, strict=False)
+    }
+)
+"""For `str.translate`: one character of ASCII for each that gputui draws with."""
+
+
+def for_encoding(error: UnicodeError) -> tuple[str, int]:
+    """A handler of codec errors: what an encoding lacks is printed by its likeness, or as "?"."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].translate(LIKENESS)
+    return "".join(c if c.isascii() else "?" for c in lacking), error.end
