@@ -90,7 +90,7 @@ def resource_named(session: Session, event: ResourceNamed) -> None:
         return
     resources = run.processes[event.process].resources
     device = event.device
-    gpu = None if device is None else _gpu_of(session, run, event.process, device)
+    gpu = None if device is None else gpu_of(session, run, event.process, device)
     key = event.kind, event.number, gpu
     if key in resources or len(resources) < MAX_THREADS:
         resources[key] = event
