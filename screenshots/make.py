@@ -60,6 +60,7 @@ class Still:
         self.recording = self
         self.path = None
         self.failure = None
+        self.notices: tuple[str, ...] = ()
         self.catalogue = load_catalogue
 
     def start(self) -> None:

@@ -190,6 +190,9 @@ class _Tree:
             self._elapsed(node) for child in self.children[key] for node in self.nodes[child]
         )
         opened = [node.open_since_ns for node in nodes if node.open_since_ns is not None]
+        if opened:
+            # What ended inside may have been read a little after the moment that the delta names.
+            elapsed = max(elapsed, inside)
         cpu_ns = self.cpu_ns.get(domain, 0)
         whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (cpu_ns, elapsed)
         steps = self._enclosing_steps(key)

@@ -172,6 +172,20 @@ def test_a_range_that_is_open_counts_until_its_process_last_spoke() -> None:
     assert live(6) == (10**6 + 2 * 10**9 + 1000,) * 2
 
 
+def test_an_open_range_has_lasted_as_long_as_what_ended_inside_it() -> None:
+    decode, step = rows_of(
+        defined(1, "decode"),
+        defined(2, "step", parent=1),
+        CaptureDelta(
+            time_ns=at(4),
+            process=1,
+            ranges=(RangeDelta(range=2, cpu=times(2 * 10**9 + 1000)),),
+            open_ranges=(OpenRange(1, at(2)),),
+        ),
+    )
+    assert decode.cpu_total_ns == step.cpu_total_ns == 2 * 10**9 + 1000
+
+
 def test_shares_of_a_running_program_count_what_is_open() -> None:
     decode, step = rows_of(
         defined(1, "decode"),
