@@ -6,6 +6,7 @@ from gputui.analysis.formats import count, duration, payload, percent
 from gputui.analysis.phases import PhaseKey, PhaseRow, phase_rows
 from gputui.analysis.tables import TableRow, kernel_rows
 from gputui.events import StepTimeline
+from gputui.naming import is_library_domain
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, heading, wrap
 from gputui.ui.widgets.marks import newest_rows
@@ -138,8 +139,10 @@ class PhasesView(View):
     def toggle_libraries(self) -> str:
         """Show or hide the ranges of NCCL, CUB and their like."""
         run = self.model.run
-        if run is None or not library_roots(run):
-            return "no library (NCCL, CUB) wrote a range here"
+        if run is None or not (
+            library_roots(run) or any(is_library_domain(domain) for _, domain, _ in run.mark_counts)
+        ):
+            return "no library (NCCL, CUB) wrote a range or a mark here"
         self.libraries = not self.libraries
         self.draw()
         return ""
