@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from gputui.analysis import formats
+from gputui.events import RunEnded
 from gputui.export.write import summary_text
 from gputui.journal import JournalError, JournalWriter, Limits
 from gputui.journal.places import snapshot_path
@@ -181,7 +182,7 @@ class _Recorder:
             if self._session.samples:
                 self._summarize(None)
             return 0 if ok else 1
-        status = exit_status(run)
+        status = exit_status(run.started.kind, run.ended)
         if self._time_is_up and run.ended and run.ended.stopped:
             # What --duration ended has done what it was asked to, whatever status that gave.
             status = 0
@@ -226,19 +227,19 @@ def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | N
     return exporter
 
 
-def exit_status(run: Run) -> int:
-    """What the program's own exit status says of a run.
+def exit_status(kind: str, ended: RunEnded | None) -> int:
+    """What the program's own exit status says of a run of this kind.
 
     Around a user's command it is that command's own, 128 + n where signal n ended it, as in a
     shell; a workload gives 0, 2 where its parameters were refused, otherwise 1.
     """
-    if run.ended is None:
+    if ended is None:
         return 1
-    if run.started.kind == "command":
-        number = run.ended.signal
-        return 128 + number if number is not None else run.ended.exit_code or 0
-    if run.ended.exit_code in (0, 2):
-        return run.ended.exit_code
+    if kind == "command":
+        number = ended.signal
+        return 128 + number if number is not None else ended.exit_code or 0
+    if ended.exit_code in (0, 2):
+        return ended.exit_code
     return 1
 
 

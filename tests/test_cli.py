@@ -590,6 +590,26 @@ def test_a_piped_recording_is_shown_and_keys_come_from_the_terminal(recording: P
     assert b"STATUS 0" in seen
 
 
+@pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -KILL $$", 137)])
+def test_the_screen_around_a_command_gives_its_status(
+    tmp_path: Path, script: str, status: int
+) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["XDG_DATA_HOME"] = str(tmp_path)
+        os.execv(PROGRAM[0], [*PROGRAM, "--", "sh", "-c", script])
+    seen = b""
+    while b"FAILED" not in seen:
+        seen += os.read(terminal, 65536)
+    os.write(terminal, b"q")
+    with contextlib.suppress(OSError):  # its terminal is gone with it
+        while os.read(terminal, 65536):
+            pass
+    _, how = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(how) == status
+
+
 def test_recording_says_at_once_what_another_tool_holds(tmp_path: Path) -> None:
     held = {"NVTX_INJECTION64_PATH": "/opt/other/libx.so"}
     words = ["--record", "-o", str(tmp_path / "x.gputui"), "--", sys.executable, "-c", "pass"]

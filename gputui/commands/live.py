@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gputui.journal import Limits
     from gputui.settings import Settings
     from gputui.sources.live import LiveOptions
-    from gputui.sources.run import RunRequest
+    from gputui.sources.run import Run, RunRequest
     from gputui.ui import Source
 
 
@@ -66,7 +66,7 @@ def record(watch: Watch) -> int:
 
 
 def screen(watch: Watch) -> int:
-    """Show the machine and what is run on it; the exit status."""
+    """Show the machine and what is run on it; the exit status, around a command that command's."""
     from gputui.commands.screen import need_terminal, run_screen
 
     need_terminal()
@@ -75,6 +75,7 @@ def screen(watch: Watch) -> int:
     limits = _limits(options)
     capture = capture_options(options, request)
     _check_only(options)
+    runs: list[Run] = []
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
@@ -96,10 +97,15 @@ def screen(watch: Watch) -> int:
             raise
         live = Live(notify, recording, watching)
         if request is not None:
-            live.start_run(request)
+            runs.append(live.start_run(request))
         return live
 
-    return run_screen(connect, watch.settings, shows_run=request is not None)
+    status = run_screen(connect, watch.settings, shows_run=request is not None)
+    if status or watch.command is None or not runs:
+        return status
+    from gputui.record import exit_status
+
+    return exit_status(runs[0].request.kind, runs[0].ended)
 
 
 def _check_only(options: argparse.Namespace) -> None:

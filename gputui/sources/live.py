@@ -131,7 +131,7 @@ class Live:
         """Start the user's own command; a run that is active is ended first."""
         self.start_run(RunRequest.of_command(command))
 
-    def start_run(self, request: RunRequest) -> None:
+    def start_run(self, request: RunRequest) -> Run:
         """Start what `request` says. Returns at once; the run's events tell how it goes."""
         previous = self._run
         if previous is not None:
@@ -150,6 +150,7 @@ class Live:
             recording=lambda: self.recording.path,
         )
         self._run.start()
+        return self._run
 
     def stop_run(self) -> None:
         """Ask the run to end. Returns at once."""

@@ -128,8 +128,9 @@ class Run:
         trace: TraceWriter | None = None,
         recording: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        """`emit` is called from the run's threads; RunEnded is its last event. `recording` tells
-        where the session is recorded: a memory snapshot that the child leaves is kept there.
+        """`emit` is called from the run's threads; RunEnded is its last event, and kept
+        as `ended`. `recording` tells where the session is recorded: a memory snapshot that the
+        child leaves is kept there.
 
         The child starts once the run `after` has ended.
         """
@@ -153,6 +154,7 @@ class Run:
         self._told_of_profiler = False
         self._started = False
         self._child_ended_ns: int | None = None
+        self.ended: RunEnded | None = None
         # A child that cannot be ended must not hold the exit up.
         self._thread = threading.Thread(target=self._main, name=f"run-{number}", daemon=True)
 
@@ -199,7 +201,8 @@ class Run:
             ending = Ending(126, None, f"gputui could not run {self.request.name}: {why}")
         if not self._started:
             self._start(None, None)
-        self._emit([self._ended(ending)])
+        self.ended = self._ended(ending)
+        self._emit([self.ended])
 
     def _run_child(self) -> Ending:
         with (
