@@ -25,25 +25,47 @@ def run_cuda(cupti, folder, part="none", **extra):
     return outcome
 
 
-def test_resources_are_named_by_their_numbers(cupti, nvtx_program, tmp_path):
-    extra = {"GPUTUI_CUPTI_PATH": str(cupti)}
-    outcome = run([nvtx_program, "resources"], tmp_path, extra, kernels=True)
-    assert outcome.words == ["1", "1"]
-    trace = outcome.trace
-    named = [
+def resource_names(trace) -> list[tuple[Resource, int, int, str]]:
+    return [
         (Resource(int(record["sub"])), int(record["a"]), int(record["b"]),
          trace.name(record["name"]))
         for record in trace.of(RecordKind.RESOURCE_NAME)
     ]  # fmt: skip
-    assert named == [
+
+
+def test_resources_are_named_by_their_numbers(cupti, nvtx_program, tmp_path):
+    extra = {"GPUTUI_CUPTI_PATH": str(cupti)}
+    outcome = run([nvtx_program, "resources"], tmp_path, extra, kernels=True)
+    assert outcome.words == ["1", "1"]
+    assert resource_names(outcome.trace) == [
+        (Resource.STREAM, 7, UNKNOWN_DEVICE, "early, for every context"),
         (Resource.DEVICE, 1, 1, "trainer"),
         (Resource.STREAM, 13, UNKNOWN_DEVICE, "copies"),
         (Resource.STREAM, 14, UNKNOWN_DEVICE, "cömpute"),
         (Resource.STREAM, 7, UNKNOWN_DEVICE, "default"),
+        (Resource.STREAM, 7, UNKNOWN_DEVICE, "default as well"),
         (Resource.CONTEXT, 5, 2, "context of 2"),
         (Resource.STREAM, 15, UNKNOWN_DEVICE, "of the driver"),
         (Resource.STREAM, 16, UNKNOWN_DEVICE, "registered"),
     ]
+
+
+def test_streams_without_a_handle_are_of_the_current_context(
+    cupti, nvtx_program, compile_program, tmp_path
+):
+    driver = compile_program(
+        "fake_driver.c", "driver.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"
+    )
+    extra = {"GPUTUI_CUPTI_PATH": str(cupti), "GPUTUI_TEST_DRIVER": str(driver)}
+    outcome = run([nvtx_program, "resources-with-driver"], tmp_path, extra, kernels=True)
+    named = resource_names(outcome.trace)
+    assert named[2:6] == [
+        (Resource.STREAM, 13, 1, "copies"),
+        (Resource.STREAM, 14, 1, "cömpute"),
+        (Resource.STREAM, 30, 2, "default"),
+        (Resource.STREAM, 30, 2, "default as well"),
+    ]
+    assert (Resource.STREAM, 31, 2, "this thread's") in named
 
 
 def fields(record, *names):

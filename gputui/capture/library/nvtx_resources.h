@@ -56,7 +56,8 @@ static void name_context(void *context, String *name)
         emit_resource(RESOURCE_CONTEXT, number, device_of(context), name);
 }
 
-/* The context that a stream is of: numbers of streams are told apart by it. */
+/* The context that a stream is of, for those without a handle the thread's own: numbers of streams
+ * are told apart by it. */
 static void *context_of(void *stream)
 {
     void *context = NULL, *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -72,13 +73,31 @@ static void *context_of(void *stream)
     return context;
 }
 
+/* CUDA's handles of the default stream, which every context has, and of each thread's own. */
+enum { LEGACY_STREAM = 1, THREADS_STREAM = 2 };
+
+/* What CUPTI has always called the default stream, of every context, though nowhere it says so. */
+enum { DEFAULT_STREAM = 7 };
+
+static int number_of(void *context, void *stream, int of_thread, uint32_t *number)
+{
+    return cupti_ids.GetStreamId != NULL &&
+           cupti_ids.GetStreamId(context, stream, (uint8_t)of_thread, number) == CUPTI_SUCCESS;
+}
+
 static void name_stream(void *stream, String *name)
 {
-    uint32_t number = 0;
-    if (cupti_ids.GetStreamId == NULL ||
-        cupti_ids.GetStreamId(NULL, stream, 0, &number) != CUPTI_SUCCESS)
-        return;
+    int of_thread = (uintptr_t)stream == THREADS_STREAM;
+    if (of_thread || (uintptr_t)stream == LEGACY_STREAM)
+        stream = NULL;
     void *context = context_of(stream);
+    uint32_t number = 0;
+    /* A handle says by itself which context it is of. */
+    if (!number_of(stream == NULL ? context : NULL, stream, of_thread, &number)) {
+        if (stream != NULL || of_thread)
+            return;
+        number = DEFAULT_STREAM; /* also where there is no context yet */
+    }
     emit_resource(RESOURCE_STREAM, number, context != NULL ? device_of(context) : UNKNOWN_DEVICE,
                   name);
 }

@@ -156,13 +156,16 @@ int cuptiActivityFlushAll(uint32_t how)
     pthread_mutex_unlock(&lock);
     return 0;
 }
-/* Handles of streams are their numbers, a hundred more; contexts are of devices, a thousand more. */
+/* Handles of streams are their numbers, a hundred more; contexts are of devices, a thousand more.
+ * Streams without a handle are those of a context, or nobody's. */
 int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *id)
 {
-    if (context != NULL || per_thread)
-        return 1;
-    *id = stream == NULL ? 7 : (uint32_t)(uintptr_t)stream - 100;
-    return (uintptr_t)stream == 99;
+    if (stream == NULL) {
+        *id = per_thread ? 31 : 30;
+        return context == NULL ? 21 : 0;
+    }
+    *id = (uint32_t)(uintptr_t)stream - 100;
+    return context != NULL || per_thread || (uintptr_t)stream < 100;
 }
 int cuptiGetContextId(void *context, uint32_t *id) { return *id = 5, context == NULL; }
 int cuptiGetDeviceId(void *context, uint32_t *device)

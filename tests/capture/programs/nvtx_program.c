@@ -173,11 +173,14 @@ static void resources(void)
     void *library = dlopen(getenv("NVTX_INJECTION64_PATH"), RTLD_LAZY);
     *(void **)&cuda_comes = dlsym(library, "InitializeInjection");
     CUDART(3)((void *)113, "too early");
+    CUDART(3)(NULL, "early, for every context");
     cuda_comes();
     CUDART(1)((void *)1, "trainer");
     CUDART(3)((void *)113, "copies");
     CUDART_W(4)((void *)114, L"cömpute");
     CUDART(3)(NULL, "default");
+    CUDART(3)((void *)1, "default as well");
+    CUDART(3)((void *)2, "this thread's");
     CUDART(3)((void *)99, "no such stream");
     CUDA(3)((void *)1002, "context of 2");
     CUDA(5)((void *)115, "of the driver");
@@ -186,6 +189,13 @@ static void resources(void)
     show(resource_create(NULL, &stream) != NULL);
     stream.size = 24;
     show(resource_create(NULL, &stream) == NULL);
+}
+
+/* The same with a driver, which knows contexts. */
+static void resources_with_driver(void)
+{
+    show(dlopen(getenv("GPUTUI_TEST_DRIVER"), RTLD_NOW) != NULL);
+    resources();
 }
 
 static void *named_wide(void *unused)
@@ -440,6 +450,7 @@ int main(int arguments, char **words)
     if (strcmp(part, "named-threads") == 0) named_threads();
     if (strcmp(part, "schemas") == 0) schemas();
     if (strcmp(part, "resources") == 0) resources();
+    if (strcmp(part, "resources-with-driver") == 0) resources_with_driver();
     if (strcmp(part, "operators") == 0) operators();
     if (strcmp(part, "start-end") == 0) start_end();
     if (strcmp(part, "threads") == 0) threads();
