@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import os
@@ -27,6 +28,7 @@ from gputui.journal import (
     RunRecorder,
     default_path,
     format,
+    open_journal,
 )
 from gputui.journal.places import numbered
 from gputui.session import Session
@@ -576,7 +578,34 @@ def test_a_file_that_may_not_grow_further_ends_and_says_so(tmp_path: Path) -> No
     reader = JournalReader.open(path)
     assert len(list(reader)) > 10
     assert reader.damage is None
-    assert path.stat().st_size < 4000
+    assert path.stat().st_size <= 3000
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "rotate", [Limits(), Limits(rotate_ns=3600 * 10**9), Limits(rotate_bytes=10**9)]
+)
+def test_no_recording_is_ever_larger_than_it_may_be(
+    tmp_path: Path, suffix: str, rotate: Limits
+) -> None:
+    """Whatever a file was to become before the next one: an hour may be far over the limit."""
+    limits = dataclasses.replace(rotate, max_bytes=20_000)
+    writer = JournalWriter(tmp_path / f"x{suffix}", limits)
+    noise = random.Random(1)
+    writer.write([header(), run_started()])
+    for number in range(300):
+        writer.write([output(f"{number} {noise.randbytes(200).hex()}")])
+        assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 20_000
+    writer.close()
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 20_000
+    if rotate.rotates:
+        assert writer.failure is None
+        reader = open_journal(tmp_path / f"x{suffix}")
+        numbers = [int(e.lines[0].split()[0]) for e in reader if isinstance(e, RunOutput)]
+        assert numbers == list(range(numbers[0], 300))
+        assert len(numbers) > 10
+    else:
+        assert "reached the size it may have" in (writer.failure or "")
 
 
 def test_numbers_go_before_the_suffix() -> None:

@@ -32,8 +32,8 @@ _encoder = msgspec.json.Encoder()
 class Limits:
     """When a new file begins, and how much all files may take. None is no limit.
 
-    Over `max_bytes` the oldest files are removed where files are rotated; where they are not,
-    recording stops.
+    Before they would take more than `max_bytes` together, the oldest files are removed where files
+    are rotated; where they are not, recording stops.
     """
 
     rotate_bytes: int | None = None
@@ -44,6 +44,13 @@ class Limits:
     def rotates(self) -> bool:
         """Whether there can be a second file."""
         return self.rotate_bytes is not None or self.rotate_ns is not None
+
+    @property
+    def file_bytes(self) -> int | None:
+        """What one file may take before the next begins. Half of all, so that something is left
+        when the oldest goes, however long or large a file was to become."""
+        of_all = self.max_bytes // 2 if self.max_bytes is not None else None
+        return min((size for size in (self.rotate_bytes, of_all) if size is not None), default=None)
 
 
 class Preamble:

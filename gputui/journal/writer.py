@@ -23,6 +23,9 @@ _decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 """What a lone surrogate, a number too large or too small, or a value of a wrong type raises."""
 
+_FRAME_BYTES = 64
+"""More than what compression may add to a write, and to the end of a file."""
+
 
 class JournalWriter:
     """Appends events to a new file, or to standard output.
@@ -67,8 +70,6 @@ class JournalWriter:
             self._stop(reason(error))
         except JournalError as error:
             self._stop(str(error))
-        else:
-            self._keep_within(self._limits.max_bytes)
 
     def close(self) -> None:
         """Close the file. More than once is fine."""
@@ -89,6 +90,9 @@ class JournalWriter:
         if self._began_ns is None:
             self._began_ns = events[0].time_ns
         lines = b"".join(self._lines(events))
+        # Of a first line alone, even of one that is over the limit, a reader can say what it is.
+        if lines and self.bytes_written:
+            self._make_room(len(lines))
         if lines:
             self._put(self._compressor.write(lines))
 
@@ -133,7 +137,7 @@ class JournalWriter:
     def _finish_file(self) -> None:
         if self._sums is not None:
             lines = b"".join(self._sum_lines(self._sums.end()))
-            if lines:
+            if lines and self._has_room(len(lines)):
                 self._put(self._compressor.write(lines))
             self._sums.begin()
         self._put(self._compressor.finish())
@@ -150,7 +154,7 @@ class JournalWriter:
         limits, began_ns = self._limits, self._began_ns
         if began_ns is None:
             return False
-        too_large = limits.rotate_bytes is not None and self._in_file >= limits.rotate_bytes
+        too_large = limits.file_bytes is not None and self._in_file >= limits.file_bytes
         return too_large or (limits.rotate_ns is not None and now_ns - began_ns >= limits.rotate_ns)
 
     def _rotate(self, preamble: Sequence[AnyEvent]) -> None:
@@ -165,19 +169,25 @@ class JournalWriter:
             self._append(preamble)
             self._began_ns = None  # the header is as old as the session
 
-    def _keep_within(self, limit: int | None) -> None:
-        if limit is None:
-            return
-        while self._files and sum(size for _, size in self._files) + self._in_file > limit:
+    def _has_room(self, more: int) -> bool:
+        limit = self._limits.max_bytes
+        taken = sum(size for _, size in self._files) + self._in_file
+        # Compressed lines take less, but how much less is known when they are in the file.
+        return limit is None or taken + more + _FRAME_BYTES <= limit
+
+    def _make_room(self, more: int) -> None:
+        """Remove the oldest files until `more` bytes fit. Raises JournalError where they cannot."""
+        while not self._has_room(more):
+            if not self._files:
+                raise JournalError(
+                    f"it reached the size it may have ({self._limits.max_bytes} bytes)"
+                )
             oldest, _ = self._files.pop(0)
             try:
                 oldest.unlink()
             except OSError as error:
-                self._stop(f"{oldest} cannot be removed: {reason(error)}")
-                return
+                raise JournalError(f"{oldest} cannot be removed: {reason(error)}") from None
             self.notices.append(f"{oldest} was removed to keep the recording within its size")
-        if not self._limits.rotates and self._in_file >= limit:
-            self._stop(f"it reached the size it may have ({limit} bytes)")
 
     def _stop(self, why: str) -> None:
         self._fail(f"{why}; what was written until then is readable")
