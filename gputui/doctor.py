@@ -114,7 +114,7 @@ def _library() -> Iterator[Check]:
     if path is None:
         compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
         found = f"a compiler is at {compiler}" if compiler else "no C compiler was found"
-        yield Check("capture library", "missing", f"not built; {found}", missing_library_reason())
+        yield Check("capture library", "missing", found, missing_library_reason())
         return
     yield Check("capture library", "ok", str(path))
     yield self_test()

@@ -7,6 +7,7 @@ installed all the same, and only cannot look inside processes.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -28,9 +29,25 @@ LIBRARY_NAME = "libgputui_capture.so"
 SOURCES = Path(__file__).with_name("library")
 SOURCE = SOURCES / "gputui_capture.c"
 """What is compiled: it includes the other files of its folder."""
+_MARK = "gputui capture library of sources "
 _FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
 _TIMEOUT_S = 120
+
+
+def sources_mark() -> str:
+    """What a library that was built of the sources as they are now has in it."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.iterdir()):
+        if path.suffix in (".c", ".h"):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return f"{_MARK}{digest.hexdigest()[:32]}"
+
+
+def is_of_these_sources(library: Path) -> bool:
+    """Whether `library` was built of the sources beside this file: after an update of an editable
+    installation the old one writes what the new reader takes for something else."""
+    return sources_mark().encode() in library.read_bytes()
 
 
 def build(target_dir: Path) -> Path | str:
@@ -45,7 +62,8 @@ def build(target_dir: Path) -> Path | str:
         return "no C compiler: install gcc or clang, or set CC"
     target = target_dir / LIBRARY_NAME
     temporary = target_dir / f".{LIBRARY_NAME}.{os.getpid()}"
-    command = [*compiler, *_FLAGS, str(SOURCE), "-o", str(temporary), *_LIBRARIES]
+    command = [*compiler, *_FLAGS, f'-DSOURCES_MARK="{sources_mark()}"', str(SOURCE)]
+    command += ["-o", str(temporary), *_LIBRARIES]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gputui.capture.build import LIBRARY_NAME
+from gputui.capture.build import LIBRARY_NAME, is_of_these_sources
 from gputui.capture.options import Annotate, DutyCycle, GraphTrace
 from gputui.text import clean
 
@@ -42,19 +42,19 @@ _PROFILERS = {
 
 
 def library_path() -> Path | None:
-    """The compiled capture library beside this file, or None where it was not built."""
+    """The capture library beside this file, or None where it was not built, or of other sources."""
     path = Path(__file__).with_name(LIBRARY_NAME)
-    return path if path.is_file() else None
+    return path if path.is_file() and is_of_these_sources(path) else None
 
 
 def missing_library_reason() -> str:
     """One line for people: why `library_path` gives None and what to do."""
     if not sys.platform.startswith("linux"):
         return f"the capture library needs Linux, this is {sys.platform}"
-    return (
-        "the capture library is not built: install gcc or clang and run "
-        f"{sys.executable} -m gputui.capture.build"
-    )
+    mend = f"{sys.executable} -m gputui.capture.build"
+    if Path(__file__).with_name(LIBRARY_NAME).is_file():
+        return f"the capture library is of another version of gputui: run {mend}"
+    return f"the capture library is not built: install gcc or clang and run {mend}"
 
 
 def capture_environment(

@@ -38,10 +38,6 @@ def capture_library() -> ctypes.CDLL:
         raise RingError(missing_library_reason())
     library = ctypes.CDLL(str(path))
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, name, None)
-        if function is None:
-            raise RingError(
-                f"{path} is of another version: rebuild it with python -m gputui.capture.build"
-            )
+        function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library

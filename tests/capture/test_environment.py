@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import gputui
 from gputui.capture import environment
 from gputui.capture.environment import (
     LOCK_NAME,
@@ -81,6 +84,29 @@ def test_a_library_that_is_missing_is_said(tmp_path, monkeypatch):
     made, problem = capture_environment(tmp_path, True, {"A": "b"})
     assert made == {"A": "b"}
     assert "-m gputui.capture.build" in problem
+
+
+@pytest.mark.usefixtures("library")
+def test_a_library_of_other_sources_is_said_and_not_used(tmp_path):
+    package = tmp_path / "gputui"
+    shutil.copytree(Path(gputui.__file__).parent, package)
+    with (package / "capture" / "library" / "layout.h").open("a") as source:
+        source.write("/* changed by an update */\n")
+
+    def ran(*words: str) -> str:
+        there = os.environ | {"PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, *words]
+        return subprocess.check_output(command, env=there, cwd=tmp_path, text=True)
+
+    asked = (
+        "import pathlib, gputui.capture.environment as e\n"
+        "made, problem = e.capture_environment(pathlib.Path('x'), True, {'A': 'b'})\n"
+        "print(problem, made)"
+    )
+    assert "of another version of gputui: run " in ran("-c", asked)
+    assert "{'A': 'b'}" in ran("-c", asked)
+    ran("-m", "gputui.capture.build")
+    assert f"'NVTX_INJECTION64_PATH': '{package}" in ran("-c", asked)
 
 
 def test_a_folder_is_private_and_goes_away():

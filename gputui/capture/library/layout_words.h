@@ -1,10 +1,15 @@
-/* The layout in words, so that a test can hold it against layout.py. */
+/* What this library was built of, and the layout in words: a test holds it against layout.py. */
 
 #pragma once
 
 #include "layout.h"
 
 #include <stdio.h>
+
+#ifndef SOURCES_MARK
+#define SOURCES_MARK ""
+#endif
+__attribute__((used)) static const char sources_mark[] = SOURCES_MARK;
 
 #define FIELD(type, field) \
     #type "." #field "=%zu,%zu\n", offsetof(type, field), sizeof(((type *)0)->field)
