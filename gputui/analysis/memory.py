@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gputui.analysis.phases import PhaseKey, PhaseRow, phase_rows
+from gputui.analysis.paths import PhaseKey
+from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.tables import TableRow, api_rows
 from gputui.session import Gpu, MemoryOperationKey, Run, TimeAndSize
 

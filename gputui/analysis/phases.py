@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gputui.analysis.paths import Paths, PhaseKey
 from gputui.distributions import Accumulator
 from gputui.events import Payload, RangeDefined
-from gputui.naming import is_kernel_launch, is_library_domain
+from gputui.naming import is_kernel_launch
 from gputui.session import Range, Run
 
 STEP_NAMES = re.compile(
@@ -26,9 +27,6 @@ STEP_NAMES = re.compile(
 _SILENCE_NS = 1_000_000_000
 """Longer than a reader takes to tell what a process did: one that told nothing since did nothing,
 and is where it was."""
-
-PhaseKey = tuple[int, str, tuple[str, ...]]
-"""A path in one process: (process, domain, names from the top)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,47 +120,16 @@ def phase_rows(
     return [tree.row(key, own) for key in tree.keys]
 
 
-class _Tree:
-    """The run's nodes grouped by path, threads of a process together."""
+class _Tree(Paths):
+    """The paths of a run with what all of them are shares of."""
 
     def __init__(self, run: Run, library_domains: bool) -> None:
+        super().__init__(run, library_domains)
         self.run = run
-        self.nodes: dict[PhaseKey, list[Range]] = {}
-        self.children: dict[PhaseKey, list[PhaseKey]] = {}
-        self.parents: dict[PhaseKey, PhaseKey | None] = {}
-        roots: list[PhaseKey] = []
-        # Where there is nothing but libraries they are what was asked for.
-        library_domains = library_domains or all(
-            is_library_domain(run.ranges[number].definition.domain) for number in run.roots
-        )
-        # An explicit stack: a program may nest deeper than Python recurses.
-        pending: list[tuple[int, PhaseKey | None]] = [
-            (number, None)
-            for number in reversed(run.roots)
-            if library_domains or not is_library_domain(run.ranges[number].definition.domain)
-        ]
-        while pending:
-            number, parent = pending.pop()
-            node = run.ranges[number]
-            names = (*(parent[2] if parent else ()), node.definition.name)
-            key = (node.definition.process, node.definition.domain, names)
-            if key not in self.nodes:
-                self.nodes[key] = []
-                self.children[key] = []
-                self.parents[key] = parent
-                (self.children[parent] if parent else roots).append(key)
-            self.nodes[key].append(node)
-            pending.extend((child, key) for child in reversed(node.children))
-        self.keys: list[PhaseKey] = []
-        stack = roots[::-1]
-        while stack:
-            key = stack.pop()
-            self.keys.append(key)
-            stack.extend(reversed(self.children[key]))
         self.gpu_ns = sum(device.busy_ns for device in run.devices.values())
         # By domain: ranges of several lie over each other, and their times do not add up.
         self.cpu_ns: dict[str, int] = {}
-        for key in roots:
+        for key in self.roots:
             elapsed = sum(map(self._elapsed, self.nodes[key]))
             self.cpu_ns[key[1]] = self.cpu_ns.get(key[1], 0) + elapsed
 
@@ -257,6 +224,11 @@ class _Tree:
         return 0
 
 
+def is_copy(operation: str) -> bool:
+    """Whether a memory operation of this name copies bytes."""
+    return "memcpy" in operation
+
+
 def _category(known: RangeDefined) -> str | None:
     if known.category_id is None:
         return known.category
@@ -287,6 +259,6 @@ def _own_counts(run: Run, inherited: bool) -> dict[int, _Counts]:
         if (inherited or not call.inherited) and is_kernel_launch(call.name):
             of(call.range).launches += times.count
     for operation, both in run.memory_operations.items():
-        if (inherited or not operation.inherited) and "memcpy" in operation.operation:
+        if (inherited or not operation.inherited) and is_copy(operation.operation):
             of(operation.range).memcpy_bytes += both.size.total
     return own

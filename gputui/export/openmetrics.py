@@ -7,30 +7,25 @@ had been scraped. A series must stand together, so what was read waits in a temp
 
 from __future__ import annotations
 
+import functools
 import math
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, TextIO, TypeVar
+from typing import BinaryIO, TextIO
 
-from msgspec.structs import replace
-from prometheus_client.core import Metric
-from prometheus_client.samples import Sample
-
-from gputui.events import (
-    AnyEvent,
-    ApiDelta,
-    CaptureDelta,
-    Distribution,
-    KernelDelta,
-    MachineSample,
-)
-from gputui.export.prometheus import metrics
+from gputui.analysis.phase_totals import PhaseTotals
+from gputui.events import AnyEvent, CaptureDelta, MachineSample
+from gputui.export.families import Family, Figures
+from gputui.export.figures import Labels, figures
 from gputui.session import Session
 
 POINTS_IN_MEMORY = 1 << 20
 """More wait in a temporary file."""
+
+STAMPS = 1 << 17
+"""Moments whose text is kept: a day at one a second, in some 10 MB."""
 
 Span = tuple[int, int]
 """First and last moment that are wanted, in ns since the epoch."""
@@ -40,19 +35,12 @@ Span = tuple[int, int]
 class _Series:
     """One metric with its labels: its points, the oldest in the file at `written`."""
 
+    name: str
+    """The text that comes before the value."""
     times_ns: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     written: list[tuple[int, int]] = field(default_factory=list)
     """Offset and count of portions."""
-
-
-@dataclass(slots=True)
-class _Family:
-    name: str
-    kind: str
-    help: str
-    series: dict[str, _Series] = field(default_factory=dict)
-    """By the text that comes before the value."""
 
 
 def write_openmetrics(out: TextIO, events: Iterable[AnyEvent], span: Span | None = None) -> int:
@@ -62,110 +50,90 @@ def write_openmetrics(out: TextIO, events: Iterable[AnyEvent], span: Span | None
     """
     with tempfile.TemporaryFile(prefix="gputui-") as spool:
         points = _Points(spool)
-        for time_ns, session in _moments(events):
+        for time_ns, session, phases in _moments(events):
             if span is None or span[0] <= time_ns <= span[1]:
-                points.add(time_ns, metrics(session))
+                run = session.run
+                points.add(time_ns, figures(session, phases.of(run) if run is not None else ()))
         return points.write(out)
 
 
-def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session]]:
+def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session, PhaseTotals]]:
     """The session after each sample and at its end, at moments that only grow."""
-    session = Session()
+    session, phases = Session(), PhaseTotals()
     last_ns = 0
     for event in events:
-        session.apply((_counts_of(event) if isinstance(event, CaptureDelta) else event,))
+        if isinstance(event, CaptureDelta):
+            run = session.runs_of_processes.get(event.process)
+            if run is not None:
+                phases.add(run, event)
+            event = _without_work(event)
+        session.apply((event,))
         if isinstance(event, MachineSample) and event.time_ns > last_ns:
             last_ns = event.time_ns
-            yield last_ns, session
+            yield last_ns, session, phases
     if session.time_ns > last_ns:
-        yield session.time_ns, session
+        yield session.time_ns, session, phases
 
 
-def _counts_of(delta: CaptureDelta) -> CaptureDelta:
-    """The same without what no figure is made of: values, which medians need, and timings."""
-    return replace(
-        delta,
-        ranges=tuple(
-            replace(one, cpu=_sums(one.cpu), projected=_sums(one.projected)) for one in delta.ranges
-        ),
-        kernels=_timed(delta.kernels),
-        kernels_beside=_timed(delta.kernels_beside),
-        api=_timed(delta.api),
-        memory_operations=tuple(
-            replace(one, time=_sums(one.time), size=_sums(one.size))
-            for one in delta.memory_operations
-        ),
-        range_kernels=(),
-        launches=(),
-        shapes=(),
-        streams=(),
-        launching_threads=(),
-        idle_ranges=(),
-        marks=(),
+def _without_work(delta: CaptureDelta) -> CaptureDelta:
+    """That a process told something: what it did is in the phases' totals, and folding it for
+    medians, which no figure is, costs more than all else."""
+    return CaptureDelta(
+        time_ns=delta.time_ns,
+        process=delta.process,
+        records=delta.records,
+        dropped=delta.dropped,
     )
-
-
-_Timed = TypeVar("_Timed", KernelDelta, ApiDelta)
-_Sums = TypeVar("_Sums", Distribution, Distribution | None)
-
-
-def _timed(deltas: Iterable[_Timed]) -> tuple[_Timed, ...]:
-    return tuple(replace(one, time=_sums(one.time)) for one in deltas)
-
-
-def _sums(times: _Sums) -> _Sums:
-    return times if times is None else replace(times, values=())
 
 
 class _Points:
     def __init__(self, spool: BinaryIO) -> None:
-        self._names: dict[tuple[str, tuple[str, ...]], str] = {}
         self._spool = spool
-        self._families: dict[str, _Family] = {}
+        self._families: dict[Family, list[_Series]] = {}
+        self._series: dict[Labels, dict[Family, _Series]] = {}
         self._waiting = 0
         self._count = 0
 
-    def add(self, time_ns: int, found: Iterable[Metric]) -> None:
+    def add(self, time_ns: int, found: Iterable[tuple[Labels, Figures]]) -> None:
         """What was read at one moment."""
-        for metric in found:
-            family = self._families.get(metric.name)
-            if family is None:
-                family = _Family(metric.name, metric.type, metric.documentation)
-                self._families[metric.name] = family
-            for sample in metric.samples:
-                # Escaping costs more than all else here, and names come again at every moment.
-                key = sample.name, tuple(sample.labels.values())
-                name = self._names.get(key)
-                if name is None:
-                    name = self._names[key] = _name_of(sample)
-                series = family.series.get(name)
+        for labels, told in found:
+            known = self._series.get(labels)
+            if known is None:
+                known = self._series[labels] = {}
+            for family, value in told:
+                series = known.get(family)
                 if series is None:
-                    series = family.series[name] = _Series()
+                    series = known[family] = _Series(_name_of(family, labels))
+                    self._families.setdefault(family, []).append(series)
                 series.times_ns.append(time_ns)
-                series.values.append(sample.value)
-                self._waiting += 1
+                series.values.append(value)
+            self._waiting += len(told)
         if self._waiting >= POINTS_IN_MEMORY:
             self._spill()
 
     def write(self, out: TextIO) -> int:
         """Write everything, family by family."""
-        for family in self._families.values():
+        for family, all_series in self._families.items():
             out.write(f"# HELP {family.name} {_escaped(family.help)}\n")
             out.write(f"# TYPE {family.name} {family.kind}\n")
-            for name, series in family.series.items():
+            for series in all_series:
                 for times_ns, values in self._portions(series):
                     self._count += len(values)
                     out.writelines(
-                        f"{name} {_number(value)} {time_ns // 10**9}.{time_ns % 10**9:09d}\n"
-                        for time_ns, value in zip(times_ns, values, strict=True)
+                        [
+                            f"{series.name} {number}{stamp}"
+                            for number, stamp in zip(
+                                map(_number, values), map(_stamp, times_ns), strict=True
+                            )
+                        ]
                     )
         out.write("# EOF\n")
         return self._count
 
     def _spill(self) -> None:
         self._waiting = 0
-        for family in self._families.values():
-            for series in family.series.values():
+        for all_series in self._families.values():
+            for series in all_series:
                 if series.values:
                     series.written.append((self._spool.tell(), len(series.values)))
                     series.times_ns.tofile(self._spool)
@@ -182,9 +150,16 @@ class _Points:
         yield series.times_ns, series.values
 
 
-def _name_of(sample: Sample) -> str:
-    labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in sample.labels.items())
-    return f"{sample.name}{{{labels}}}" if labels else sample.name
+def _name_of(family: Family, labels: Labels) -> str:
+    name = f"{family.name}_total" if family.kind == "counter" else family.name
+    text = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
+    return f"{name}{{{text}}}" if text else name
+
+
+@functools.lru_cache(maxsize=STAMPS)
+def _stamp(time_ns: int) -> str:
+    """The moment, as it ends a line; every series has the same ones."""
+    return f" {time_ns // 10**9}.{time_ns % 10**9:09d}\n"
 
 
 def _number(value: float) -> str:

@@ -10,6 +10,7 @@ from gputui.analysis.report import Table
 from gputui.events import AnyEvent, MachineSample
 from gputui.export.errors import ExportError
 from gputui.export.loading import chosen, load
+from gputui.export.openmetrics import write_openmetrics
 from gputui.export.parquet import write_parquet
 from gputui.export.whole import whole
 from gputui.export.write import tables_with_rows
@@ -25,13 +26,6 @@ def export_openmetrics(name: str, number: int | None, out: Path | None) -> tuple
 
     With `number` the samples of that run alone. Raises ExportError and JournalError.
     """
-    try:
-        from gputui.export.openmetrics import write_openmetrics
-    except ImportError:
-        raise ExportError(
-            "the openmetrics format needs the package prometheus-client: "
-            "pip install 'gputui[prometheus]'"
-        ) from None
     span = _span(name, number)
     # Not summed: how far each phase was at each sample is what is asked for.
     recording = open_recording(name)

@@ -37,6 +37,7 @@ from gputui.events import (
     RangeDelta,
     RunProgress,
 )
+from gputui.export.samples import export_openmetrics
 from gputui.export.traces import FORMATS, open_traced, write_trace
 from gputui.export.write import export_text
 from gputui.journal import JournalReader, JournalWriter
@@ -190,6 +191,9 @@ def bench_hours(folder: Path) -> None:
     assert run is not None
     timed("export it to csv", lambda: export_text(session, run, "csv"))
     timed("export it to json", lambda: export_text(session, run, "json"))
+    began = time.process_time()
+    export_openmetrics(str(path), None, folder / "hour.om")
+    print(f"export it to openmetrics: {time.process_time() - began:.2f} s of processor")
     timed("open the hour of machine samples", lambda: opened(folder / "machine.gputui"))
 
 

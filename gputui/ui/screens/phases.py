@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gputui.analysis.formats import count, duration, payload, percent
-from gputui.analysis.phases import PhaseKey, PhaseRow, phase_rows
+from gputui.analysis.paths import PhaseKey
+from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.tables import TableRow, kernel_rows
 from gputui.events import StepTimeline
 from gputui.naming import is_library_domain

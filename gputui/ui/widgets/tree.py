@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from gputui.analysis.formats import count, duration, percent
-from gputui.analysis.phases import PhaseKey, PhaseRow
+from gputui.analysis.paths import PhaseKey
+from gputui.analysis.phases import PhaseRow
 from gputui.naming import is_library_domain
 from gputui.session import Run
 from gputui.ui.widgets.lines import PHASE_COLORS, bar
