@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from math import ceil
 from typing import Literal
 
@@ -10,32 +9,27 @@ from gputui.analysis.processes import ProcessRow, TreeRow
 from gputui.session import Gpu
 from gputui.ui.source import Runner
 from gputui.ui.widgets import gpu as cards
+from gputui.ui.widgets.charted import ChartedView
 from gputui.ui.widgets.gpu_charts import chart_grid
 from gputui.ui.widgets.gpu_details import detail_rows
 from gputui.ui.widgets.host import host_charts, host_details, host_items
 from gputui.ui.widgets.lines import Row, beside, flow, heading, wrap
 from gputui.ui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
-from gputui.ui.widgets.series import Look
 from gputui.ui.widgets.table import Move, column_at, table_rows
-from gputui.ui.widgets.view import Details, Model, View
-
-_MARKS = 40
-"""Starts of phases on a time axis: there is room for no more."""
+from gputui.ui.widgets.view import Details, Model
 
 
-class DevicesView(View):
+class DevicesView(ChartedView):
     """The machine."""
 
     SORTS = True
     FILTERS = True
-    CHARTS = True
     PROCESSES = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.chosen = 0
         self.order = Order()
-        self.look = Look()
         self.focus_on: Literal["gpus", "processes"] = "gpus"
         self.only_processes = False
         self.listed: list[TreeRow] = []
@@ -48,8 +42,7 @@ class DevicesView(View):
         if session.header is None:
             waiting = self.model.failure or "reading the machine"
             return [(), ((f"  {waiting}…" if not self.model.failure else waiting, "dim"),)]
-        run = session.run
-        self.look.marks = tuple(run.phase_starts)[-_MARKS:] if run is not None else ()
+        self.mark_phases()
         if not session.gpus:
             return self._without_gpu(width, height)
         self.listed = listed(session, self.order, self.needle)
@@ -135,24 +128,9 @@ class DevicesView(View):
         self.draw()
         return True
 
-    def zoom(self, step: int) -> str:
-        """A longer or shorter time in all charts."""
-        text = self.look.zoom(step)
-        self.draw()
-        return text
-
-    def step(self, columns: int) -> None:
-        """Read all charts at another moment."""
-        session = self.model.session
-        newest = next((gpu.history for gpu in session.gpus.values() if gpu.history), None)
-        history = newest or session.host_history
-        if history:
-            self.look.step(columns, history[-1][0])
-        self.draw()
-
     def follow(self) -> None:
         """The newest moment, a GPU chosen."""
-        self.look.at_ns = None
+        super().follow()
         self.focus_on = "gpus"
 
     # --- parts
@@ -254,9 +232,7 @@ class DevicesView(View):
         parts = [f"filter: {self.needle}" if self.needle else "", "tree" * self.order.tree]
         if len(self.listed) > height - 2 and self.focus_on == "processes":
             parts.append(f"{self.cursor.index + 1} of {len(self.listed)}")
-        if self.look.at_ns is not None:
-            when = datetime.fromtimestamp(self.look.at_ns / 1e9).astimezone()
-            parts.append(f"charts at {when:%H:%M:%S}, 0 is now")
+        parts.append(self.moment_note())
         return "  ".join(part for part in parts if part)
 
     def _without_gpu(self, width: int, height: int) -> list[Row]:

@@ -16,6 +16,7 @@ from gputui.analysis.tables import (
 )
 from gputui.session import Run
 from gputui.ui.widgets.lines import Row, Span, flow, wrap
+from gputui.ui.widgets.statistics import statistics_columns
 from gputui.ui.widgets.table import Column, Move, column_at, table_rows
 from gputui.ui.widgets.view import Details, Model, View, no_run
 
@@ -193,19 +194,7 @@ class KernelsView(View):
         return tuple(spans)
 
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
-        columns: list[Column[TableRow]] = [
-            Column("name", lambda row: row.short_name, 0, flexible=True, right=False, width=34),
-            Column("share", lambda row: percent(row.percent), 1, width=7),
-            Column("total", lambda row: duration(row.total), 0, width=7),
-            Column("count", lambda row: count(row.instances), 2, width=7),
-            Column("average", lambda row: duration(row.average), 3, width=8),
-            Column("median", lambda row: duration(row.median), 4, width=8),
-            Column("shortest", lambda row: duration(row.minimum), 7, width=8),
-            Column("longest", lambda row: duration(row.maximum), 5, width=8),
-            Column("deviation", lambda row: duration(row.deviation), 8, width=9),
-        ]
-        if self.table == 0:
-            columns.insert(1, Column("category", lambda r: r.category, 3, right=False, width=13))
+        columns = statistics_columns(category=self.table == 0)
         if self.table == 2:
             columns.insert(3, Column("bytes", lambda r: size(read.sizes.get(r.name)), 1, width=8))
         return columns

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 from gputui.analysis.formats import size
-from gputui.analysis.memory import (
-    PhaseMemory,
-    Transfer,
-    held,
-)
+from gputui.analysis.memory import PhaseMemory, Transfer, held
 from gputui.analysis.tables import TableRow
 from gputui.session import Run
 from gputui.ui.screens.kernels import why_empty
 from gputui.ui.widgets import memory_tables as tables
+from gputui.ui.widgets.charted import ChartedView
 from gputui.ui.widgets.host import host_items
 from gputui.ui.widgets.lines import Row, Span, flow, heading, wrap
 from gputui.ui.widgets.memory_charts import device_rows
 from gputui.ui.widgets.processes import Order, known_rows, listed, process_columns
-from gputui.ui.widgets.series import Look
+from gputui.ui.widgets.statistics import statistics_columns
 from gputui.ui.widgets.table import Column, Move, column_at, table_rows
-from gputui.ui.widgets.view import Details, Model, View
+from gputui.ui.widgets.view import Details, Model
 
 TABS = ("Phases", "Copies", "Allocations", "Processes", "Workload")
-_MARKS = 40
 
 
-class MemoryView(View):
+class MemoryView(ChartedView):
     """Where memory went."""
 
     SORTS = True
     FILTERS = True
-    CHARTS = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.tab = 0
-        self.look = Look()
         self.order = Order()
         self.sorting = 0
         self.ascending = False
@@ -55,7 +48,7 @@ class MemoryView(View):
         if session.header is None:
             return [(), ((f"  {self.model.failure or 'reading the machine…'}", "dim"),)]
         run = self.model.run
-        self.look.marks = tuple(run.phase_starts)[-_MARKS:] if run is not None else ()
+        self.mark_phases()
         gpus = len(session.gpus)
         above = max(6, min(height * 2 // 5, 8 + 3 * gpus), min(gpus + 1, height - 8))
         rows = self._above(width, above)
@@ -134,25 +127,6 @@ class MemoryView(View):
         self.draw()
         return True
 
-    def zoom(self, step: int) -> str:
-        """A longer or shorter time in the charts."""
-        text = self.look.zoom(step)
-        self.draw()
-        return text
-
-    def step(self, columns: int) -> None:
-        """Read the charts at another moment."""
-        session = self.model.session
-        histories = [gpu.history for gpu in session.gpus.values() if gpu.history]
-        times = histories[0] if histories else session.host_history
-        if times:
-            self.look.step(columns, times[-1][0])
-        self.draw()
-
-    def follow(self) -> None:
-        """The newest moment."""
-        self.look.at_ns = None
-
     @property
     def _sorts(self) -> tuple[str, ...]:
         by_tab = {1: tables.TRANSFER_SORTS, 2: tables.ALLOCATION_SORTS}
@@ -178,9 +152,8 @@ class MemoryView(View):
         session = self.model.session
         gpu = next(iter(session.gpus.values()))
         over = held(gpu, session.run) if session.run is not None else None
-        if self.look.at_ns is not None:
-            when = datetime.fromtimestamp(self.look.at_ns / 1e9).astimezone()
-            return f"charts at {when:%H:%M:%S}, 0 is now"
+        if note := self.moment_note():
+            return note
         if over is None or len(session.gpus) > 1:
             return ""
         return f"this run: {size(over.first)} at first, {size(over.most)} at most"
@@ -221,7 +194,7 @@ class MemoryView(View):
             found = self._matching(read.copies, lambda row: row.operation)
             self._items = sorted(found, key=lambda row: sign * tables.transfer_order(row, by))
             return self._shown(columns, width, height, top, by, self._why(run, ""))
-        columns = tables.allocation_columns()
+        columns = statistics_columns("call")
         calls = self._matching(read.calls, lambda row: row.name)
         self._items = sorted(calls, key=lambda row: sign * tables.allocation_order(row, by))
         text = "No call got memory or gave it back through CUDA."

@@ -151,19 +151,6 @@ def transfer_details(row: Transfer) -> tuple[Row, ...]:
 ALLOCATION_SORTS = ("total", "count", "average", "longest")
 
 
-def allocation_columns() -> list[Column[TableRow]]:
-    """Calls that get memory or give it back."""
-    return [
-        Column("call", lambda row: row.name, 0, flexible=True, right=False, width=26),
-        Column("count", lambda row: count(row.instances), 0, width=6),
-        Column("total", lambda row: duration(row.total), 0, width=7),
-        Column("share", lambda row: percent(row.percent), 3, width=7),
-        Column("average", lambda row: duration(row.average), 1, width=8),
-        Column("median", lambda row: duration(row.median), 2, width=8),
-        Column("longest", lambda row: duration(row.maximum), 4, width=8),
-    ]
-
-
 def allocation_order(row: TableRow, by: str) -> float:
     """What rows are sorted by."""
     figures = (row.total, row.instances, row.average, row.maximum)

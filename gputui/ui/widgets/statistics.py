@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gputui.analysis.formats import count, duration, percent, size
 from gputui.analysis.tables import TableRow
 from gputui.ui.widgets.table import Column
 
 
-def statistics_columns(*, category: bool = False) -> list[Column[TableRow]]:
-    """Times by name; `category` tells the kernels' kind of work."""
+def statistics_columns(
+    name: str = "name",
+    *,
+    written: Callable[[float], str] = duration,
+    extremes: tuple[str, str] = ("shortest", "longest"),
+    category: bool = False,
+) -> list[Column[TableRow]]:
+    """Figures by `name`, as `written` writes them; `category` tells the kernels' kind of work."""
     columns: list[Column[TableRow]] = [
-        Column("name", lambda r: r.short_name, 0, flexible=True, right=False, width=30),
+        Column(name, lambda r: r.short_name, 0, flexible=True, right=False, width=30),
         Column("share", lambda r: percent(r.percent), 1, width=7),
-        Column("total", lambda r: duration(r.total), 0, width=8),
+        Column("total", lambda r: written(r.total), 0, width=8),
         Column("count", lambda r: count(r.instances), 2, width=6),
-        Column("average", lambda r: duration(r.average), 3, width=8),
-        Column("median", lambda r: duration(r.median), 4, width=8),
-        Column("shortest", lambda r: duration(r.minimum), 6, width=8),
-        Column("longest", lambda r: duration(r.maximum), 5, width=8),
-        Column("deviation", lambda r: duration(r.deviation), 7, width=9),
+        Column("average", lambda r: written(r.average), 3, width=8),
+        Column("median", lambda r: written(r.median), 4, width=8),
+        Column(extremes[0], lambda r: written(r.minimum), 6, width=8),
+        Column(extremes[1], lambda r: written(r.maximum), 5, width=8),
+        Column("deviation", lambda r: written(r.deviation), 7, width=9),
     ]
     if category:
         columns.insert(1, Column("category", lambda r: r.category, 3, right=False, width=13))
@@ -27,12 +35,7 @@ def statistics_columns(*, category: bool = False) -> list[Column[TableRow]]:
 
 def size_columns() -> list[Column[TableRow]]:
     """Sizes of memory operations."""
-    return [
-        Column("size by operation", lambda r: r.name, 0, flexible=True, right=False, width=30),
-        Column("total", lambda r: size(r.total), 0, width=8),
-        Column("count", lambda r: count(r.instances), 1, width=6),
-        Column("average", lambda r: size(r.average), 2, width=8),
-        Column("median", lambda r: size(r.median), 3, width=8),
-        Column("smallest", lambda r: size(r.minimum), 5, width=8),
-        Column("largest", lambda r: size(r.maximum), 4, width=8),
-    ]
+    columns = statistics_columns(
+        "size by operation", written=size, extremes=("smallest", "largest")
+    )
+    return [column for column in columns if column.title not in ("share", "deviation")]
