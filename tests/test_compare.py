@@ -291,6 +291,19 @@ def test_the_command_prints_every_format(
         assert json.loads(shown)["runs"][1]["label"] == files[1]
 
 
+def test_the_gate_writes_large_figures_out() -> None:
+    found = compare(
+        [
+            subject("a", events(busy=33_644_100)),
+            subject("b", events(busy=595_821_000)),
+        ]
+    )
+    [grown] = Condition.parse("decode.gpu_busy_ns>+5%").tripped(found)
+    assert grown.endswith("33,644,100 → 595,821,000 (+1,670.95 %)")
+    [shrunk] = Condition.parse("decode.gpu_busy_ns>500000000").tripped(found)
+    assert shrunk.endswith("it is 595,821,000")
+
+
 def test_the_gate_sets_the_exit_status(
     files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,6 +51,11 @@ def test_times_have_units(number, unit) -> None:
         assert seconds(f"{number}{name}", "--start") == pytest.approx(float(number) * factor)
 
 
+def test_a_moment_may_be_the_beginning_and_a_length_may_not_be_none() -> None:
+    assert seconds("0", "--start", may_be_none=True) == 0
+    assert refusal(lambda: seconds("0", "--duration")) is not None
+
+
 @given(TYPED)
 def test_any_text_is_a_size_or_one_line(text: str) -> None:
     wrong = refusal(lambda: size_bytes(text, "--max-size"))

@@ -69,7 +69,7 @@ class Condition:
         if value is None:
             return f"{item.name} has no {figure.name} here"
         if not self.relative:
-            return f"it is {value.amount:.6g}" if self._meets(value.amount) else None
+            return f"it is {_number(value.amount)}" if self._meets(value.amount) else None
         difference = figure.difference(index)
         if difference is None or base is None:
             return f"{item.name} has no {figure.name} in the baseline"
@@ -79,8 +79,9 @@ class Condition:
             change = difference.absolute * float("inf") if difference.absolute else 0.0
         if not self._meets(change):
             return None
-        shown = f"{change:+.3g} %" if self.percent else f"{change:+.6g}"
-        return f"{base.amount:.6g} → {value.amount:.6g} ({shown})"
+        sign = "+" if change > 0 else ""
+        shown = f"{sign}{_number(change)}{' %' if self.percent else ''}"
+        return f"{_number(base.amount)} → {_number(value.amount)} ({shown})"
 
     def _meets(self, amount: float) -> bool:
         return amount > self.limit if self.above else amount < self.limit
@@ -104,3 +105,8 @@ class Condition:
             known = ", ".join(item.figures)
             raise GateError(f"{self.text!r}: {item.name} has no {figure!r}; it has {known}")
         return item, item.figures[figure]
+
+
+def _number(amount: float) -> str:
+    """As many digits as tell it from a limit that is near, without powers of ten."""
+    return f"{amount:,.0f}" if 1e5 <= abs(amount) < 1e18 else f"{amount:,.6g}"

@@ -129,9 +129,13 @@ def _live_options(
     if options.trace:
         if path is None:
             raise UsageError("--trace needs a file to lie beside: give -o FILE")
-        from gputui.sources.trace import TraceWriter, trace_path
+        from gputui.sources.trace import LEAST_LIMIT, TraceWriter, trace_path
 
         limit = size_bytes(options.trace_limit or "1G", "--trace-limit")
+        if limit < LEAST_LIMIT:
+            raise UsageError(
+                f"--trace-limit {options.trace_limit} holds hardly a step: give 1M or more"
+            )
         trace = TraceWriter(trace_path(path), limit)
     typed = [*watch.arguments, "--", *command] if command else watch.arguments
     return LiveOptions(

@@ -26,7 +26,7 @@ def replay(options: argparse.Namespace, settings: Settings) -> int:
     """Show a recording; the exit status."""
     start_s = DEMO_START_S if options.demo else 0.0
     if options.start:
-        start_s = seconds(options.start, "--start")
+        start_s = seconds(options.start, "--start", may_be_none=True)
     path = str(Path(gputui.__file__).with_name("demo.gputui")) if options.demo else options.replay
     from gputui.playback import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
 

@@ -20,10 +20,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see gputui --help")
 
 
-def seconds(text: str, flag: str) -> float:
-    """The seconds of "500ms", "30s", "5m" or "1h". Raises UsageError that names `flag`."""
+def seconds(text: str, flag: str, *, may_be_none: bool = False) -> float:
+    """The seconds of "500ms", "30s", "5m" or "1h"; of "0" too if no time at all `may_be_none`.
+
+    Raises UsageError that names `flag`.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
-    if not match or not 0 < float(match[1]) < 1e9 / 3600:
+    if not match or not (may_be_none or float(match[1])) or float(match[1]) >= 1e9 / 3600:
         raise UsageError(f"{flag} {text}: give a time like 30s, 5m or 1h")
     return float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
 

@@ -28,7 +28,8 @@ def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[Machi
     time, then the tables.
 
     Columns of samples are those of GpuSample, with `time_ns` and `gpu` before them and the host's
-    `host_cpu_percent` and `host_memory_used_bytes` behind; missing is null. Raises ExportError.
+    `host_cpu_percent` and `host_memory_used_bytes` behind; missing is null. A sample has a row for
+    each GPU; where there is none it has one, whose `gpu` is null. Raises ExportError.
     """
     arrow, parquet = _pyarrow()
     if folder.exists():
@@ -105,6 +106,12 @@ def _figure(value: Any) -> float | None:
 
 def _rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
     for sample in samples:
+        host = {
+            "host_cpu_percent": _figure(sample.host.cpu_percent),
+            "host_memory_used_bytes": _figure(sample.host.memory_used_bytes),
+        }
+        if not sample.gpus:
+            yield {"time_ns": sample.time_ns, **host}
         for gpu in sample.gpus:
             yield {
                 "time_ns": sample.time_ns,
@@ -113,8 +120,7 @@ def _rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
                 "throttle_reasons": (
                     None if gpu.throttle_reasons is None else list(gpu.throttle_reasons)
                 ),
-                "host_cpu_percent": _figure(sample.host.cpu_percent),
-                "host_memory_used_bytes": _figure(sample.host.memory_used_bytes),
+                **host,
             }
 
 

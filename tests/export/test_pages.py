@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,24 @@ def test_parquet_holds_every_sample_and_table(
     nowhere = str(tmp_path / "no" / "where")
     assert gputui(["export", str(h200_path), "--format", "parquet", "-o", nowhere]) == 1
     assert f"cannot write {nowhere}: no such file" in capsys.readouterr().err
+
+
+def test_parquet_holds_the_host_of_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "night.gputui"
+    with closing(JournalWriter(path)) as writer:
+        writer.write([header()])
+        for second in range(3):
+            host = HostSample(cpu_percent=10.0 * second, memory_used_bytes=second << 30)
+            writer.write([MachineSample(time_ns=at(second), host=host)])
+    rows = parquet.read_table(
+        exported(path, "parquet", tmp_path / "out") / "samples.parquet"
+    ).to_pylist()
+    found = [
+        (row["time_ns"], row["gpu"], row["host_cpu_percent"], row["host_memory_used_bytes"])
+        for row in rows
+    ]
+    assert found == [(at(second), None, 10.0 * second, second << 30) for second in range(3)]
 
 
 def test_parquet_keeps_numbers_of_mixed_columns_numbers(h200_path: Path, tmp_path: Path) -> None:

@@ -77,11 +77,15 @@ def test_over_the_limit_the_oldest_go_first_and_are_counted(tmp_path: Path) -> N
     assert limit - TRACE.itemsize < path.stat().st_size <= limit
 
 
-def test_a_limit_that_could_not_be_kept_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.gputui-trace"
-    with pytest.raises(JournalError, match=r"102400 bytes .* give --trace-limit 1M"):
-        TraceWriter(path, 100 << 10)
-    assert not path.exists()
+def test_a_limit_that_could_not_be_kept_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--record", "-o", str(tmp_path / "x.gputui"), "--trace", "--trace-limit", "100k"]
+    assert gputui([*words, "--", "true"]) == 2
+    assert capsys.readouterr().err == (
+        "gputui: --trace-limit 100k holds hardly a step: give 1M or more\n"
+    )
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\0" * 300_000, b"GPUTRACE" + b"\xff" * 300_000])

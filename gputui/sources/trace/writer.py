@@ -21,7 +21,7 @@ from gputui.sources.trace.layout import (
 )
 
 LEAST_LIMIT = 1 << 20
-"""A trace of fewer bytes could hold hardly a step."""
+"""A trace of fewer bytes could hold hardly a step, and one of a few has no room for a record."""
 
 
 class TraceWriter:
@@ -33,10 +33,6 @@ class TraceWriter:
     def __init__(self, path: Path, limit_bytes: int) -> None:
         """Open `path`, which must not exist. The file takes no more than `limit_bytes`, of which
         there must be LEAST_LIMIT. Raises JournalError."""
-        if limit_bytes < LEAST_LIMIT:
-            raise JournalError(
-                f"a trace of {limit_bytes} bytes holds hardly a step: give --trace-limit 1M or more"
-            )
         self.path = path
         self.failure: str | None = None
         self._lock = threading.Lock()
