@@ -134,6 +134,62 @@ def test_what_was_renamed_is_matched_and_listed() -> None:
     }
 
 
+def nested(*paths: str) -> list[AnyEvent]:
+    """A run with a range at each path, the outer ones first."""
+    numbers = {path: number for number, path in enumerate(paths, 1)}
+    ranges = [
+        defined(number, path.rpartition("/")[2], parent=numbers.get(path.rpartition("/")[0], 0))
+        for path, number in numbers.items()
+    ]
+    spent = tuple(RangeDelta(range=number, cpu=times(100)) for number in numbers.values())
+    return [
+        header(), run_started(), attached(), *ranges,
+        CaptureDelta(time_ns=at(3), process=1, ranges=spent), run_ended(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renamed"),
+    [
+        (
+            ("run", "run/decode", "run/decode/step", "run/decode/step/mlp"),
+            ("run", "run/generate", "run/generate/step", "run/generate/step/mlp"),
+            {"run/decode": "run/generate"},
+        ),
+        (  # both outer ones
+            ("a", "a/b", "a/b/mlp", "a/b/norm"),
+            ("x", "x/y", "x/y/mlp", "x/y/norm"),
+            {"a": "x", "a/b": "x/y"},
+        ),
+        (  # what was in one is in two
+            ("a", "a/mlp", "a/norm"),
+            ("x", "x/mlp", "y", "y/norm"),
+            {},
+        ),
+        (  # what was in two is in one
+            ("a", "a/mlp", "b", "b/norm"),
+            ("x", "x/mlp", "x/norm"),
+            {},
+        ),
+        (("a", "a/mlp"), ("a", "x", "x/mlp"), {}),
+        (("a", "x", "x/mlp"), ("a", "a/mlp"), {}),
+    ],
+)
+def test_a_phase_around_renamed_ones_was_renamed_too(
+    before: tuple[str, ...], after: tuple[str, ...], renamed: dict[str, str]
+) -> None:
+    comparison = compared(nested(*before), nested(*after))
+    found = {item.was: item.name for item in comparison.renamed}
+    inner = {path for path in found if path and path.endswith(("step", "mlp", "norm"))}
+    assert {was: new for was, new in found.items() if was not in inner} == renamed
+    assert inner
+    assert {item.name for item in comparison.missing} == {
+        path for path in (*before, *after)
+        if not (path in before and path in after)
+        and path not in found and path not in found.values()
+    }  # fmt: skip
+
+
 def test_a_name_that_only_some_runs_changed_is_no_new_name() -> None:
     new = "void gemm<256>(float)"
     assert not compared(events(), events(kernel=new), events()).renamed

@@ -3,7 +3,7 @@
 The first run is the baseline. Phases match by rank, domain and path, kernels by name, metrics
 and devices by name and index. What one run alone has is listed, and where one name went and one
 like it came (the same kernel with other template arguments, the same range at another place) the
-two are taken for a renamed one.
+two are taken for a renamed one, and so are the ranges around such.
 
 The spread is a sample standard deviation (n − 1) within one run, the larger of the two runs':
 - of a phase's or a kernel's: of the durations of its instances;
@@ -20,6 +20,7 @@ Of a recording without a run the devices are compared, and nothing else.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -191,11 +192,42 @@ def _renames(entries: list[Entries]) -> dict[str, str]:
         for name, entry in others[0].items()
         if name not in base and all(name in other for other in others)
     )
-    return {
+    found = {
         gone[short][0].name: came[short][0].name
         for short in gone.keys() & came.keys()
         if len(gone[short]) == len(came[short]) == 1
     }
+    return found | _renamed_parents(found, gone, came)
+
+
+def _renamed_parents(
+    renames: dict[str, str], gone: dict[str, list[Entry]], came: dict[str, list[Entry]]
+) -> dict[str, str]:
+    """The phases around renamed ones: where all that is known again of one is in one other, and
+    neither is in both runs, it is the one around that has another name."""
+    old_shorts = {entry.name: short for short, entries in gone.items() for entry in entries}
+    new_shorts = {entry.name: short for short, entries in came.items() for entry in entries}
+    found: dict[str, str] = {}
+    inner = renames
+    while inner:
+        around: dict[str, set[str]] = {}
+        for old, new in inner.items():
+            outer = _outer(new, new_shorts[new])
+            around.setdefault(_outer(old, old_shorts[old]), set()).add(outer)
+        known = {**renames, **found}
+        pairs = [
+            (old, new)
+            for old, [new, *more] in around.items()
+            if not more and old in old_shorts and new in new_shorts and old not in known
+        ]
+        taken = Counter([*known.values(), *(new for _, new in pairs)])
+        inner = {old: new for old, new in pairs if taken[new] == 1}
+        found |= inner
+    return found
+
+
+def _outer(path: str, last: str) -> str:
+    return path.removesuffix(last).removesuffix("/")
 
 
 def _by_short(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
