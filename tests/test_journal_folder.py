@@ -256,3 +256,12 @@ def test_an_nsys_export_is_listed_and_renamed(tmp_path: Path) -> None:
     [entry] = recordings(tmp_path)
     assert (entry.path, entry.is_nsys, entry.problem) == (path, True, None)
     assert rename(path, "other") == tmp_path / "other.sqlite"
+
+
+def test_what_is_no_file_takes_no_recording_from_the_list(tmp_path: Path) -> None:
+    record(tmp_path / "good.gputui")
+    (tmp_path / "loop.gputui").symlink_to("loop.gputui")
+    (tmp_path / "away.gputui").symlink_to("nowhere.gputui")
+    (tmp_path / "folder.gputui").mkdir()
+    os.mkfifo(tmp_path / "pipe.gputui")
+    assert [entry.path.name for entry in recordings(tmp_path)] == ["good.gputui"]

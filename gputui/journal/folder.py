@@ -80,12 +80,18 @@ def files(folder: Path) -> list[Found]:
     """The recordings of `folder`, the newest first; as `recordings`, but only the beginning of
     those is read whose names say that they go on with another."""
     facts: dict[Path, os.stat_result] = {}
+    refused: OSError | None = None
     try:
         for entry in os.scandir(folder):
-            # A file may be gone since it was listed: the others are still there.
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 if entry.name.endswith((*SUFFIXES, SQLITE_SUFFIX)) and entry.is_file():
                     facts[Path(entry.path)] = entry.stat()
+            except FileNotFoundError:
+                continue  # it is gone since it was listed: the others are still there
+            except OSError as error:
+                refused = error  # as is a link that leads to itself
+        if refused is not None and not facts:
+            raise refused
     except FileNotFoundError:
         return []
     except OSError as error:
