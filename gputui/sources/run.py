@@ -9,36 +9,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from gputui.capture.environment import capture_environment, create_capture_folder, library_path
 from gputui.capture.options import CaptureOptions
-from gputui.events import (
-    AnyEvent,
-    RunEnded,
-    RunMetrics,
-    RunOutput,
-    RunProgress,
-    RunResult,
-    RunStarted,
-)
+from gputui.events import AnyEvent, RunEnded, RunOutput, RunStarted
 from gputui.sources import snapshot
 from gputui.sources.capture import CaptureReader, Numbering
 from gputui.sources.child import Child, Ending
 from gputui.sources.output import Lines
-from gputui.sources.result_tables import ResultTables, TableReport
+from gputui.sources.reports import Reports
 from gputui.sources.trace import TraceWriter
 from gputui.streams import say
 from gputui.text import clean
 
 Emit = Callable[[Sequence[AnyEvent]], None]
-
-METRICS_LIMIT = 500
-"""Different metric names kept from one child."""
-
-_LARGEST = 1 << 63
 
 _REFUSED = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
 """What torch.profiler prints where another holds the process's one place at CUPTI."""
@@ -81,36 +66,6 @@ def _typed(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class _Progress(msgspec.Struct, tag_field="type", tag="progress"):
-    stage: str
-    done: float
-    total: float | None = None
-    unit: str = ""
-
-
-class _Metrics(msgspec.Struct, tag_field="type", tag="metrics"):
-    metrics: dict[str, Any]
-
-
-class _Document(msgspec.Struct):
-    results: dict[str, Any]
-    parameters: dict[str, Any] = {}
-    unavailable: dict[str, str] = {}
-    complete: bool = True
-
-
-class _Result(msgspec.Struct, tag_field="type", tag="result"):
-    result: _Document
-
-
-class _Error(msgspec.Struct, tag_field="type", tag="error"):
-    error: str
-    detail: str = ""
-
-
-_report = msgspec.json.Decoder(_Progress | _Metrics | TableReport | _Result | _Error)
-
-
 class Run:
     """One run in a thread of its own, from start to RunEnded."""
 
@@ -148,9 +103,7 @@ class Run:
         self._reader: CaptureReader | None = None
         self._stop_wanted = False
         self._lock = threading.Lock()
-        self._metric_names: set[str] = set()
-        self._tables = ResultTables()
-        self._error: str | None = None
+        self._reports = Reports(number)
         self._told_of_profiler = False
         self._started = False
         self._child_ended_ns: int | None = None
@@ -261,8 +214,8 @@ class Run:
 
     def _ended(self, ending: Ending) -> RunEnded:
         reason = ending.reason
-        if self._error and ending.exit_code != 0:
-            reason = f"{self._error} ({reason})"
+        if self._reports.error and ending.exit_code != 0:
+            reason = f"{self._reports.error} ({reason})"
         return RunEnded(
             time_ns=time.time_ns(),
             run=self.number,
@@ -305,7 +258,7 @@ class Run:
                 say(_TWO)
         for batch in batches:
             if batch.stream == "report":
-                events += self._reports(batch.lines)
+                events += self._reports.read(batch.lines)
             else:
                 events.append(
                     RunOutput(
@@ -317,72 +270,3 @@ class Run:
                     )
                 )
         self._emit(events)
-
-    def _reports(self, lines: list[str]) -> list[AnyEvent]:
-        """What the child said on its pipe; the newest progress of a batch stands for all."""
-        progress: RunProgress | None = None
-        result: RunResult | None = None
-        metrics: dict[str, float | int | str | bool | None] = {}
-        unreadable = 0
-        for line in lines:
-            try:
-                report = _report.decode(line)
-            except (msgspec.MsgspecError, RecursionError, UnicodeError):
-                unreadable += 1
-                continue
-            if isinstance(report, _Progress):
-                progress = RunProgress(
-                    time_ns=time.time_ns(),
-                    run=self.number,
-                    stage=clean(report.stage, 100),
-                    done=report.done,
-                    total=report.total,
-                    unit=clean(report.unit, 40),
-                )
-            elif isinstance(report, _Error):
-                self._error = clean(": ".join(filter(None, (report.error, report.detail))), 500)
-            elif isinstance(report, _Metrics):
-                metrics.update(self._scalars(report.metrics))
-            elif isinstance(report, TableReport):
-                unreadable += not self._tables.add(report)
-            else:
-                result = self._result(report.result)
-        events: list[AnyEvent] = [progress] if progress else []
-        now = time.time_ns()
-        if metrics:
-            events.append(RunMetrics(time_ns=now, run=self.number, metrics=metrics))
-        if result:
-            events.append(result)
-        if unreadable:
-            text = f"{unreadable} lines on the report pipe are no reports and were left out"
-            events.append(RunOutput(time_ns=now, run=self.number, stream="stderr", lines=(text,)))
-        return events
-
-    def _result(self, document: _Document) -> RunResult:
-        return RunResult(
-            time_ns=time.time_ns(),
-            run=self.number,
-            complete=document.complete,
-            parameters=self._scalars(document.parameters),
-            results=self._scalars(document.results),
-            unavailable={
-                clean(name, 100): clean(reason, 500)
-                for name, reason in document.unavailable.items()
-            },
-            tables=self._tables.freeze(),
-        )
-
-    def _scalars(self, found: Mapping[str, Any]) -> dict[str, float | int | str | bool | None]:
-        kept: dict[str, float | int | str | bool | None] = {}
-        for name, value in found.items():
-            name = clean(name, 100)
-            if name not in self._metric_names and len(self._metric_names) >= METRICS_LIMIT:
-                continue
-            if isinstance(value, str):
-                value = clean(value, 500)
-            if isinstance(value, int) and abs(value) >= _LARGEST:
-                continue  # no counter of anything; nor could the recording's readers hold it
-            if value is None or isinstance(value, str | int | float):
-                self._metric_names.add(name)
-                kept[name] = value
-        return kept
