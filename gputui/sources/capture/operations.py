@@ -6,22 +6,17 @@ import numpy as np
 
 from gputui.capture.layout import SLOT, RecordKind
 from gputui.events import (
-    Distribution,
     KernelDefined,
     KernelDelta,
     LaunchDelta,
     MemoryOperationDelta,
     RangeKernels,
 )
-from gputui.naming import short_name
 from gputui.sources.capture.arrays import (
     Bools,
     Int64s,
-    KeyTable,
     Slots,
-    UInt32s,
     durations_ns,
-    grouped,
     join,
     pick,
     stack,
@@ -32,10 +27,11 @@ from gputui.sources.capture.correlation import NO_CALL
 from gputui.sources.capture.gputime import Beside, Launched
 from gputui.sources.capture.held import HeldKernels
 from gputui.sources.capture.instances import Finalised, Instances
+from gputui.sources.capture.kernelnames import KernelNames
 from gputui.sources.capture.launches import Launches
-from gputui.sources.capture.names import MEMORY_KINDS, MEMSET, copy_name, demangle
 from gputui.sources.capture.nodes import Nodes
-from gputui.sources.capture.numbering import OTHER_KERNELS, Numbering
+from gputui.sources.capture.numbering import Numbering
+from gputui.sources.capture.operationsums import KernelSums, MemorySums, place_keys
 from gputui.sources.capture.rangekernels import NO_KERNEL, KernelsOfRanges
 from gputui.sources.capture.shapes import Shapes
 from gputui.sources.capture.streams import Streams
@@ -46,22 +42,8 @@ ORPHAN_NS = 30_000_000_000
 MAX_ORPHANS = 500_000
 """Operations whose call has not arrived wait this long, or until this many others wait."""
 
-MAX_KERNEL_NAMES = 20_000
 MAX_DEVICE = 255
 """Device numbers over this are taken for it."""
-
-MAX_THREADS = 4095
-"""Launching threads that are told apart."""
-
-_MEMSET_CODE = 255
-_GRAPH_KEY = 1 << 33
-
-# A row's key: node | thread | inherited | device | kernel or memory code.
-_DEVICE_SHIFT = 24
-_INHERITED_SHIFT = 32
-_THREAD_SHIFT = 33
-_NODE_SHIFT = 45
-_THREAD_MASK = (1 << (_NODE_SHIFT - _THREAD_SHIFT)) - 1
 
 
 class Operations:
@@ -77,32 +59,30 @@ class Operations:
         numbering: Numbering,
         streams: Streams,
     ) -> None:
-        self._process = process
         self._streams = streams
-        self._nodes = nodes
         self._instances = instances
         self._calls = calls
-        self._strings = strings
-        self._numbering = numbering
-        self._kernels = KeyTable(MAX_KERNEL_NAMES)
         self._orphans = np.empty(0, SLOT)
         self._orphaned_ns = np.empty(0, np.int64)
-        self._kernel_rows: list[tuple[Int64s, Int64s]] = []
-        self._memory_rows: list[tuple[Int64s, Int64s, Int64s]] = []
-        self._beside_rows: list[tuple[Int64s, Int64s]] = []
-        self._threads = KeyTable(MAX_THREADS)
-        self._thread_ids = [0]
+        self._kernel_sums = KernelSums(process, nodes)
+        self._beside_sums = KernelSums(process, nodes)
+        self._memory_sums = MemorySums(process, nodes)
         self._launches = Launches(process, calls)
         self.shapes = Shapes(numbering)
         self._range_kernels = KernelsOfRanges(nodes, instances)
+        self._names = KernelNames(strings, numbering, self._range_kernels)
         self._held = HeldKernels(process, nodes, instances, self._range_kernels)
         self._launched: list[Launched] = []
         self._beside: list[Beside] = []
         self.trace: TraceSink | None = None
-        self.defined: list[KernelDefined] = []
         self.unattributed = 0
         self.pending = 0
         """Operations not yet collected."""
+
+    @property
+    def defined(self) -> list[KernelDefined]:
+        """Kernels that are new, to be told and cleared."""
+        return self._names.defined
 
     def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
         """Take in the operations of a batch, after its calls."""
@@ -152,35 +132,25 @@ class Operations:
         devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
         nodes = calls["node"].astype(np.int64)
         inherited = calls["inherited"]
-        rows = (
-            nodes << _NODE_SHIFT
-            | inherited.astype(np.int64) << _INHERITED_SHIFT
-            | devices << _DEVICE_SHIFT
-        )
+        places = place_keys(nodes, devices, inherited)
         is_kernel = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
         kernels = np.full(len(records), NO_KERNEL)
         shapes = np.zeros(len(records), np.int64)
         if is_kernel.all():
-            kernels = self._kernel_numbers(records, now_ns)
+            kernels = self._names.numbers(records, now_ns)
             shapes = self.shapes.count(records, kernels, now_ns)
-            self._keep_kernels(rows, kernels, durations, calls)
+            self._kernel_sums.add_launched(places, kernels, durations, calls)
             self._launches.add(calls, devices, kernels, starts, durations)
         else:
-            kernels[is_kernel] = self._kernel_numbers(pick(records, is_kernel), now_ns)
+            kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
             memory = ~is_kernel
-            self._memory_rows.append(
-                (
-                    rows[memory] | _memory_code(pick(records, memory)),
-                    durations[memory],
-                    np.minimum(records["value"][memory], np.uint64(1 << 50)).astype(np.int64),
-                )
-            )
+            self._memory_sums.add(places[memory], pick(records, memory), durations[memory])
             if is_kernel.any():
                 made = pick(calls, is_kernel)
                 of = kernels[is_kernel]
                 shapes[is_kernel] = self.shapes.count(pick(records, is_kernel), of, now_ns)
                 took = durations[is_kernel]
-                self._keep_kernels(rows[is_kernel], of, took, made)
+                self._kernel_sums.add_launched(places[is_kernel], of, took, made)
                 self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
         if self.trace is not None:
             self.trace.operations(records, nodes, inherited, is_kernel, kernels, shapes)
@@ -201,20 +171,6 @@ class Operations:
         )
         self._range_kernels.add(instances[direct], kernels[direct])
         self._keep_beside(calls["sequence"], starts, ends, devices, kernels, first)
-
-    def _keep_kernels(self, rows: Int64s, kernels: Int64s, durations: Int64s, calls: Slots) -> None:
-        keys = rows | kernels
-        outside = calls["outside"]
-        if outside.any():
-            keys[outside] |= self._thread_numbers(calls["thread"][outside]) << _THREAD_SHIFT
-        self._kernel_rows.append((keys, durations))
-
-    def _thread_numbers(self, threads: UInt32s) -> Int64s:
-        def define(thread: int, _first: int) -> int:
-            self._thread_ids.append(thread)
-            return len(self._thread_ids) - 1
-
-        return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
 
     def _keep_beside(
         self,
@@ -248,8 +204,8 @@ class Operations:
             )
         told = is_kernel & ~beside["start_end"]
         self._range_kernels.add(instances[told], kernel[told])
-        keys = nodes << _NODE_SHIFT | devices[rows] << _DEVICE_SHIFT | kernel
-        self._beside_rows.append((keys[told], durations[told]))
+        places = place_keys(nodes, devices[rows], np.zeros(len(rows), np.bool_))
+        self._beside_sums.add(places[told], kernel[told], durations[told])
 
     # --- what it adds up to
 
@@ -275,8 +231,7 @@ class Operations:
 
     def kernels(self) -> tuple[KernelDelta, ...]:
         """Kernels since the last call."""
-        rows, self._kernel_rows = self._kernel_rows, []
-        return self._kernel_deltas(rows)
+        return self._kernel_sums.collect()
 
     def range_kernels(self) -> tuple[RangeKernels, ...]:
         """Which instances launched which kernel for the first time; before they are finalised."""
@@ -288,9 +243,8 @@ class Operations:
     ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
         """The same kernels in the further domains that were open too, and in the Start/End ranges
         that are complete, with how many of these launched each."""
-        rows, self._beside_rows = self._beside_rows, []
         held, instances = self._held.release(finalised)
-        return (*self._kernel_deltas(rows), *held), instances
+        return (*self._beside_sums.collect(), *held), instances
 
     @property
     def launched(self) -> int:
@@ -301,78 +255,6 @@ class Operations:
         """Launches since the last call."""
         return self._launches.collect()
 
-    def _kernel_deltas(self, rows: list[tuple[Int64s, Int64s]]) -> tuple[KernelDelta, ...]:
-        keys = join([keys for keys, _ in rows], np.int64)
-        durations = join([durations for _, durations in rows], np.int64)
-        return tuple(
-            KernelDelta(
-                process=self._process,
-                range=int(self._nodes.number[key >> _NODE_SHIFT]),
-                kernel=key & 0xFFFFFF,
-                device=key >> _DEVICE_SHIFT & 0xFF,
-                inherited=bool(key >> _INHERITED_SHIFT & 1),
-                thread=self._thread_ids[key >> _THREAD_SHIFT & _THREAD_MASK],
-                time=time,
-            )
-            for key, time in grouped(keys, durations)
-        )
-
     def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
         """Copies and memsets since the last call."""
-        rows, self._memory_rows = self._memory_rows, []
-        keys = join([row[0] for row in rows], np.int64)
-        times = grouped(keys, join([row[1] for row in rows], np.int64))
-        sizes = grouped(keys, join([row[2] for row in rows], np.int64))
-        return tuple(
-            self._memory_delta(key, time, size)
-            for (key, time), (_, size) in zip(times, sizes, strict=True)
-        )
-
-    def _memory_delta(
-        self, key: int, time: Distribution, size: Distribution
-    ) -> MemoryOperationDelta:
-        code = key >> 16 & 0xFF
-        return MemoryOperationDelta(
-            process=self._process,
-            range=int(self._nodes.number[key >> _NODE_SHIFT]),
-            operation=MEMSET if code == _MEMSET_CODE else copy_name(code),
-            device=key >> _DEVICE_SHIFT & 0xFF,
-            source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
-            destination_kind=MEMORY_KINDS.get(key & 0xFF),
-            inherited=bool(key >> _INHERITED_SHIFT & 1),
-            time=time,
-            size=size,
-        )
-
-    def _kernel_numbers(self, records: Slots, now_ns: int) -> Int64s:
-        keys = np.where(
-            records["kind"] == RecordKind.GRAPH,
-            records["e"].astype(np.int64) | _GRAPH_KEY,
-            records["name"].astype(np.int64),
-        )
-
-        def define(key: int, _first: int) -> int:
-            if key & _GRAPH_KEY:
-                return self._define(f"[CUDA graph {key & 0xFFFFFFFF}]", now_ns)
-            return self._define(self._strings.raw(key), now_ns)
-
-        return self._kernels.lookup(keys, define, lambda: self._define(OTHER_KERNELS, now_ns))
-
-    def _define(self, mangled: str, now_ns: int) -> int:
-        number, mangled, is_new = self._numbering.kernel(mangled)
-        name = demangle(mangled)
-        self._range_kernels.define(number, short_name(name))
-        if is_new:
-            self.defined.append(
-                KernelDefined(time_ns=now_ns, kernel=number, name=name, mangled=mangled)
-            )
-        return number
-
-
-def _memory_code(records: Slots) -> Int64s:
-    is_copy = records["kind"] == RecordKind.MEMCPY
-    kind = np.where(records["sub"] <= 10, records["sub"], 0)
-    source = np.where(is_copy & (records["source_kind"] <= 7), records["source_kind"], 0)
-    destination = np.where(records["destination_kind"] <= 7, records["destination_kind"], 0)
-    code = np.where(is_copy, kind, _MEMSET_CODE).astype(np.int64)
-    return code << 16 | source.astype(np.int64) << 8 | destination
+        return self._memory_sums.collect()

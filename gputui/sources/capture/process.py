@@ -6,18 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gputui.capture.layout import SLOT, RecordKind
-from gputui.capture.payloads import payload_of
-from gputui.events import (
-    AnyEvent,
-    CaptureDelta,
-    Distribution,
-    LaunchDelta,
-    OpenRange,
-    Payload,
-    RangeDelta,
-)
-from gputui.sources.capture.arrays import Int64s, Slots, durations_ns, grouped, join, pick, times_ns
+from gputui.capture.layout import SLOT
+from gputui.events import AnyEvent, CaptureDelta, LaunchDelta, OpenRange, RangeDelta
+from gputui.sources.capture.arrays import Slots, grouped, join, times_ns
 from gputui.sources.capture.calls import NESTED_NS, Calls
 from gputui.sources.capture.gputime import GpuTime, Launched
 from gputui.sources.capture.instances import Finalised, Instances
@@ -26,7 +17,9 @@ from gputui.sources.capture.marks import Marks
 from gputui.sources.capture.nodes import Nodes
 from gputui.sources.capture.numbering import Numbering
 from gputui.sources.capture.operations import Operations
+from gputui.sources.capture.rangedeltas import range_deltas
 from gputui.sources.capture.ranges import Ranges
+from gputui.sources.capture.recordparts import by_use
 from gputui.sources.capture.resources import Resources
 from gputui.sources.capture.steps import Steps
 from gputui.sources.capture.streams import Streams
@@ -40,29 +33,6 @@ BATCH_RECORDS = 1 << 15
 LAUNCHES_NS = 10_000_000_000
 LAUNCHES_KEPT = 200_000
 """Launches, which the summary alone shows, are told this often, or when there are so many."""
-
-(_RANGE, _START_END, _MARK, _OPERATION, _CALL, _FLUSH, _SHAPE, _THREAD, _RESOURCE, _REFUSED,
- _OTHER) = range(11)  # fmt: skip
-
-_CLASSES = np.full(256, _OTHER, np.uint8)
-for _kind, _class in {
-    RecordKind.RANGE_PUSH: _RANGE,
-    RecordKind.RANGE_POP: _RANGE,
-    RecordKind.RANGE_START: _START_END,
-    RecordKind.RANGE_END: _START_END,
-    RecordKind.MARK: _MARK,
-    RecordKind.KERNEL: _OPERATION,
-    RecordKind.MEMCPY: _OPERATION,
-    RecordKind.MEMSET: _OPERATION,
-    RecordKind.GRAPH: _OPERATION,
-    RecordKind.API: _CALL,
-    RecordKind.FLUSH: _FLUSH,
-    RecordKind.LAUNCH_SHAPE: _SHAPE,
-    RecordKind.THREAD_NAME: _THREAD,
-    RecordKind.RESOURCE_NAME: _RESOURCE,
-    RecordKind.REFUSED: _REFUSED,
-}.items():
-    _CLASSES[_kind] = _class
 
 
 class TracedProcess:
@@ -139,31 +109,28 @@ class TracedProcess:
 
     def _feed(self, records: Slots, now_ns: int) -> None:
         self._records += len(records)
-        classes = _CLASSES[records["kind"]]
-        records = pick(records, np.argsort(classes, kind="stable"))
-        ends = np.cumsum(np.bincount(classes, minlength=_OTHER + 1))
-        parts = np.split(records, ends[:-1])
-        flushes = len(parts[_FLUSH])
-        if flushes or len(parts[_CALL]) or len(parts[_OPERATION]):
+        parts = by_use(records)
+        flushes = len(parts.flushes)
+        if flushes or len(parts.calls) or len(parts.operations):
             self._sees_gpu = True
         self._instances.flushes += flushes
-        for moments in (parts[_RANGE], parts[_START_END], parts[_MARK]):
+        for moments in (parts.ranges, parts.start_ends, parts.marks):
             if len(moments):
                 newest_ns = int(times_ns(moments["start"].max(keepdims=True))[0])
                 self._instances.now_ns = max(self._instances.now_ns, newest_ns)
-        self._open_changed |= bool(len(parts[_RANGE]) or len(parts[_START_END]))
-        self._start_end.feed(parts[_START_END], now_ns)
-        self._ranges.feed(parts[_RANGE], now_ns)
+        self._open_changed |= bool(len(parts.ranges) or len(parts.start_ends))
+        self._start_end.feed(parts.start_ends, now_ns)
+        self._ranges.feed(parts.ranges, now_ns)
         self._start_end.link()
-        new_calls = self._calls.feed(parts[_CALL], now_ns)
+        new_calls = self._calls.feed(parts.calls, now_ns)
         if self._trace is not None:
             self._trace.calls(new_calls, self._calls.names)
-        self._operations.shapes.define(parts[_SHAPE])
-        self._threads.define(parts[_THREAD])
-        self._resources.define(parts[_RESOURCE])
-        self._losses.refuse(parts[_REFUSED])
-        self._operations.feed(parts[_OPERATION], new_calls, now_ns)
-        self._marks.feed(parts[_MARK], now_ns)
+        self._operations.shapes.define(parts.shapes)
+        self._threads.define(parts.threads)
+        self._resources.define(parts.resources)
+        self._losses.refuse(parts.refused)
+        self._operations.feed(parts.operations, new_calls, now_ns)
+        self._marks.feed(parts.marks, now_ns)
 
     def collect(
         self,
@@ -284,40 +251,17 @@ class TracedProcess:
         for part in (self._ranges, self._start_end):
             part.closed_nodes.clear()
             part.closed_ns.clear()
-        host = _by_node(closed_nodes, closed_ns)
-        ran = finalised.last_ns >= finalised.first_ns
-        projected = _by_node(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran])
-        inside = [
-            np.bincount(finalised.nodes[ran], column[ran], len(self._nodes)).astype(np.int64)
-            for column in (
-                durations_ns(finalised.starts_ns, finalised.ends_ns),
-                finalised.operations,
-                finalised.depths,
-                finalised.busy_children,
-            )
-        ]
-        for node, levels in self._instances.nesting.take_levels().items():
-            inside[2][node] += levels
         busy_ns, total_ns = self._gpu_time.ranges(
             self._nodes, launched, self._operations.take_beside()
         )
-        nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns | inside[2]).tolist()}
-        payloads = _newest_payloads(finalised)
-        nodes |= payloads.keys()
-        return tuple(
-            RangeDelta(
-                range=int(self._nodes.number[node]),
-                cpu=host.get(node),
-                gpu_busy_ns=int(busy_ns[node]),
-                gpu_total_ns=int(total_ns[node]),
-                projected=projected.get(node),
-                projected_range_ns=int(inside[0][node]),
-                gpu_operations=int(inside[1][node]),
-                levels=int(inside[2][node]),
-                children=int(inside[3][node]),
-                payload=payloads.get(node),
-            )
-            for node in sorted(nodes)
+        return range_deltas(
+            self._nodes.number,
+            len(self._nodes),
+            finalised,
+            dict(grouped(closed_nodes, closed_ns)),
+            self._instances.nesting.take_levels(),
+            busy_ns,
+            total_ns,
         )
 
     def _open_ranges(self) -> tuple[OpenRange, ...]:
@@ -332,24 +276,6 @@ class TracedProcess:
                 self._nodes.number[nodes].tolist(), since_ns[order][first].tolist(), strict=True
             )
         )
-
-
-def _by_node(nodes: Int64s, values: Int64s) -> dict[int, Distribution]:
-    return dict(grouped(nodes, values))
-
-
-def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
-    """By node, that of the instance that began last."""
-    has = np.flatnonzero(finalised.payload_types)
-    has = has[np.lexsort((finalised.starts_ns[has], finalised.nodes[has]))]
-    nodes = finalised.nodes[has]
-    last = has[np.flatnonzero(np.append(nodes[1:] != nodes[:-1], True))] if len(has) else has
-    return {
-        int(finalised.nodes[at]): payload_of(
-            int(finalised.payload_types[at]), int(finalised.payloads[at])
-        )
-        for at in last
-    }
 
 
 def _says_something(delta: CaptureDelta) -> bool:
