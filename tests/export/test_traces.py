@@ -6,6 +6,7 @@ import gzip
 import importlib
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_a_limit_that_could_not_be_kept_is_wrong_usage(
         "gputui: --trace-limit 100k holds hardly a step: give 1M or more\n"
     )
     assert not any(tmp_path.iterdir())
+
+
+def test_a_trace_that_nothing_was_written_to_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.gputui"
+    TraceWriter(trace_path(path), 1 << 30).close()
+    assert len(TraceReader(trace_path(path))) == 0
+    assert list(TraceReader(trace_path(path)).portions()) == []
+    with closing(JournalWriter(path)) as journal:
+        journal.write([header(), run_started(), run_ended()])
+    out = str(tmp_path / "out")
+    assert gputui(["export", str(path), "--format", "chrome", "-o", out]) == 1
+    assert capsys.readouterr().err == f"gputui: the trace of {path} has nothing of run 1\n"
+    assert gputui(["export", str(path), "--format", "nsys", "-o", out]) == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\0" * 300_000, b"GPUTRACE" + b"\xff" * 300_000])

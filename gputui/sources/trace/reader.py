@@ -41,7 +41,7 @@ class TraceReader:
         except OSError as error:
             raise JournalError(f"cannot read {path}: {reason(error)}") from None
         head = np.frombuffer(start[: HEAD.itemsize].ljust(HEAD.itemsize, b"\0"), HEAD)[0]
-        if head["magic"] != MAGIC or len(start) < NAMES_AT:
+        if head["magic"] != MAGIC or len(start) < HEAD.itemsize:
             raise JournalError(f"{path} is not a gputui trace")
         if head["version"] > VERSION or head["record_bytes"] != RECORD_BYTES:
             raise JournalError(f"{path} was traced by another version of gputui; upgrade gputui")
