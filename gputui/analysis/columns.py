@@ -57,6 +57,11 @@ def text(header: str) -> Column:
     return Column(header)
 
 
+def number(header: str) -> Column:
+    """A column of numbers that count nothing: ids, ranks."""
+    return Column(header, lambda value: formats.MISSING if value is None else f"{value:.0f}")
+
+
 def time(header: str) -> Column:
     """A column of nanoseconds."""
     return Column(header, formats.duration)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputui.analysis.columns import Cell, Column, Table, count, percent, spare, text, time
+from gputui.analysis.columns import Cell, Column, Table, count, number, percent, spare, text, time
 from gputui.analysis.unmeasured import (
     REASON,
     empty_of_kernels,
@@ -43,7 +43,7 @@ def _table(
     return Table(
         name,
         title,
-        (text("Rank"), text("PID"), *columns)[left_out:],
+        (number("Rank"), number("PID"), *columns)[left_out:],
         tuple(row[left_out:] for row in rows),
         _COARSE if coarse and rows else "",
     )
@@ -221,7 +221,7 @@ def launches_table(_session: Session, run: Run) -> Table:
         run,
         "launch_intervals",
         "Time from Launch to Launch",
-        (text("TID"), count("Launches"), *_times("Interval", 0)),
+        (number("TID"), count("Launches"), *_times("Interval", 0)),
         rows,
     )
     return empty_of_kernels(run, table)

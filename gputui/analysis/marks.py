@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from gputui.analysis.columns import Cell, Column, Table, count, spare, text, time
+from gputui.analysis.columns import Cell, Column, Table, count, number, spare, text, time
+from gputui.analysis.domains import DEFAULT
 from gputui.analysis.formats import payload
 from gputui.events import Payload
 from gputui.naming import is_library_domain
@@ -106,8 +107,8 @@ def marks_table(_session: Session, run: Run) -> Table:
             count("Marks"),
             time("First (ns)"),
             time("Last (ns)"),
-            spare(1, Column("Rank", _whole)),
-            spare(2, Column("PID", _whole)),
+            spare(1, number("Rank")),
+            spare(2, number("PID")),
             text("Domain"),
             spare(3, text("Category")),
             spare(4, Column("Payload", _number)),
@@ -120,7 +121,7 @@ def marks_table(_session: Session, run: Run) -> Table:
                 row.last_ns,
                 row.rank,
                 row.pid,
-                row.domain,
+                row.domain or DEFAULT,
                 row.category or "",
                 _payload_cell(row.payload),
                 row.name,
@@ -129,10 +130,6 @@ def marks_table(_session: Session, run: Run) -> Table:
         ),
         marks_note(run) or "times since the run's start",
     )
-
-
-def _whole(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.0f}"
 
 
 def _payload_cell(told: Payload | None) -> Cell:

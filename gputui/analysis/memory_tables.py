@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gputui.analysis.columns import Cell, Table, count, for_programs, rate, size, spare, text, time
+from gputui.analysis.columns import (
+    Cell,
+    Table,
+    count,
+    for_programs,
+    number,
+    rate,
+    size,
+    spare,
+    text,
+    time,
+)
 from gputui.analysis.memory import Direction, PhaseMemory, Transfer, phase_memory, transfers
 from gputui.session import Run, Session
 
@@ -71,8 +82,8 @@ def phases_table(_session: Session, run: Run) -> Table:
 
     columns = (
         text("Phase"),
-        for_programs(text("Rank"), not ranks),
-        for_programs(text("PID"), not processes),
+        for_programs(number("Rank"), not ranks),
+        for_programs(number("PID"), not processes),
         *(spare(order, size(header)) for _, header, order in _WAYS),
         size("Pageable (bytes)"),
         spare(2, time("Moving (ns)")),

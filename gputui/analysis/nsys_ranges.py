@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from gputui.analysis.columns import (
     Cell,
-    Column,
     Table,
     count,
     rounded,
@@ -19,6 +18,7 @@ from gputui.analysis.columns import (
     time,
 )
 from gputui.analysis.columns import note as note_of
+from gputui.analysis.columns import number as number_of
 from gputui.analysis.tables import NameStyle, kernel_name, statistics_rows
 from gputui.analysis.unmeasured import without
 from gputui.distributions import Accumulator
@@ -165,8 +165,8 @@ def kernels_by_range_table(style: NameStyle, session: Session, run: Run) -> Tabl
         (
             text("NVTX Range"),
             text("Style"),
-            _number("PID"),
-            _number("TID"),
+            number_of("PID"),
+            number_of("TID"),
             count("NVTX Inst"),
             count("Kern Inst"),
             *(time(f"{name} (ns)") for name in ("Total Time", "Avg", "Med", "Min", "Max")),
@@ -206,10 +206,6 @@ def _place(run: Run, node: Range) -> tuple[str, str, int, int]:
         process.attached.pid,
         node.definition.thread,
     )
-
-
-def _number(header: str) -> Column:
-    return Column(header)
 
 
 def _inexact(parts: Iterator[Accumulator]) -> str:

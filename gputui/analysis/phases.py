@@ -8,6 +8,7 @@ nsys's nvtx_pushpop_sum shows), `gpu_busy_ns` the time the GPU ran something lau
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gputui.analysis.paths import Paths, PhaseKey
@@ -118,6 +119,13 @@ def phase_rows(
     tree = _Tree(run, library_domains)
     own = _own_counts(run, inherited)
     return [tree.row(key, own) for key in tree.keys]
+
+
+def share_note(run: Run, rows: Sequence[PhaseRow]) -> str:
+    """What the shares of `rows` are of."""
+    basis = "of GPU busy time" if run.devices else "of the time in outermost ranges"
+    domains = {row.domain for row in rows}
+    return f"share {basis}" + ", in each domain by itself" * (len(domains) > 1)
 
 
 class _Tree(Paths):

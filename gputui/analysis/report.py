@@ -13,6 +13,7 @@ from gputui.analysis.columns import (
     Table,
     count,
     for_programs,
+    number,
     percent,
     size,
     spare,
@@ -25,7 +26,7 @@ from gputui.analysis.marks import marks_table
 from gputui.analysis.memory_tables import copies_table
 from gputui.analysis.memory_tables import phases_table as memory_phases_table
 from gputui.analysis.nsys_tables import NSYS_TABLES, marked
-from gputui.analysis.phases import PhaseRow, phase_rows
+from gputui.analysis.phases import PhaseRow, phase_rows, share_note
 from gputui.analysis.readings import devices_table
 from gputui.analysis.shapes import shapes_table
 from gputui.analysis.tables import category_rows, kernel_rows
@@ -65,14 +66,11 @@ def phases_table(_session: Session, run: Run) -> Table:
             row.depth,
         )
 
-    basis = "of GPU busy time" if run.devices else "of the time in outermost ranges"
-    if domains:
-        basis += ", in each domain by itself"
     columns = (
         text("Phase"),
         for_programs(text("Domain"), not domains),
-        for_programs(text("Rank"), not ranks),
-        for_programs(text("PID"), not processes),
+        for_programs(number("Rank"), not ranks),
+        for_programs(number("PID"), not processes),
         for_programs(spare(3, text("Thread")), not threads),
         percent("Share (%)", 3),
         spare(2, count("Instances")),
@@ -89,7 +87,7 @@ def phases_table(_session: Session, run: Run) -> Table:
         for_programs(text("Depth")),
     )
     return Table(
-        "phases", "Phases (NVTX ranges)", columns, tuple(map(cells, rows)), f"share {basis}"
+        "phases", "Phases (NVTX ranges)", columns, tuple(map(cells, rows)), share_note(run, rows)
     )
 
 

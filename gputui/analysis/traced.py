@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from gputui.analysis.columns import Column, Table, count, spare, text, time
+from gputui.analysis.columns import Table, count, number, spare, text, time
 from gputui.session import Process, Run, Session
 
 
@@ -13,11 +13,11 @@ from gputui.session import Process, Run, Session
 class TracedRow:
     """One process of a run that loaded the capture library.
 
-    Times are of when the reader saw it come and go (it looks every 0.25 s or more often), since
-    the run's start; `end_ns` is None for
-    one that has not gone. `how_ended` is "running", "ended", "vanished" (killed, or gone without
-    a word) or, where the recording ends first, "not seen to end". `gpus` are those that ran
-    something of it.
+    Times are since the run's start: of its loading the capture library and of its goodbye by its
+    own clock; of one that vanished, and in older recordings, of when the reader saw it (it looks
+    every 0.25 s or more often). `end_ns` is None for one that has not gone. `how_ended` is
+    "running", "ended", "vanished" (killed, or gone without a word) or, where the recording ends
+    first, "not seen to end". `gpus` are those that ran something of it.
     """
 
     process: Process
@@ -38,17 +38,18 @@ def traced_rows(run: Run) -> list[TracedRow]:
 
 
 def _row(run: Run, number: int, process: Process) -> TracedRow:
-    began_ns, detached = run.started.time_ns, process.detached
+    began_ns, detached, ended_ns = run.started.time_ns, process.detached, process.ended_ns
     # What was seen after the run's end, at the last poll, happened by then.
     latest_ns = run.duration_ns
     if detached is not None:
         how = "ended" if detached.clean else "vanished"
     else:
         how = "running" if run.is_active else "not seen to end"
+    start_ns = min(max(0, process.began_ns - began_ns), latest_ns)
     return TracedRow(
         process=process,
-        start_ns=min(max(0, process.attached_ns - began_ns), latest_ns),
-        end_ns=None if detached is None else min(max(0, detached.time_ns - began_ns), latest_ns),
+        start_ns=start_ns,
+        end_ns=None if ended_ns is None else min(max(start_ns, ended_ns - began_ns), latest_ns),
         how_ended=how,
         gpus=tuple(sorted(gpu for owner, gpu in run.timing.devices if owner == number)),
     )
@@ -60,20 +61,16 @@ def thread_words(row: TracedRow) -> str:
     return ", ".join(name if n == 1 else f"{name} × {n}" for name, n in names.items())
 
 
-def _number(header: str) -> Column:
-    return Column(header, lambda value: "n/a" if value is None else f"{value:.0f}")
-
-
 def processes_table(_session: Session, run: Run) -> Table:
     """A line a traced process."""
     return Table(
         "processes",
         "Traced Processes",
         (
-            _number("PID"),
-            spare(4, _number("Parent")),
-            spare(1, _number("Rank")),
-            spare(3, _number("Local Rank")),
+            number("PID"),
+            spare(4, number("Parent")),
+            spare(1, number("Rank")),
+            spare(3, number("Local Rank")),
             time("Start (ns)"),
             time("End (ns)"),
             text("State"),

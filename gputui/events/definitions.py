@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from gputui.events.base import Amount, Event, Integer
+from gputui.events.base import Amount, Event, Integer, Moment
 
 
 class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
@@ -31,6 +31,8 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """Processes forked from it, without exec, that made ranges: those are not seen."""
     annotated: bool = False
     """Whether ranges were put around what its torch does."""
+    began_ns: Moment | None = None
+    """When it loaded the library, by its own clock; `time_ns` is when that was seen."""
 
 
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
@@ -38,6 +40,8 @@ class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
 
     process: Integer
     clean: bool
+    ended_ns: Moment | None = None
+    """When it said goodbye, by its own clock; `time_ns` is when it was seen to be gone."""
 
 
 class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):

@@ -6,6 +6,7 @@ Where `run` is None, no run was recorded, and it is the summary of the machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,9 @@ from gputui.export.facts import facts_lines, title_of
 from gputui.export.tables import csv_line, markdown_text, to_csv, to_json, to_markdown, to_text
 from gputui.export.whole import write_whole
 from gputui.session import Run, Session
+
+_MOST_ROWS = 1000
+"""Of a table in a summary for a terminal; asked for by its name it has all."""
 
 
 def write(session: Session, run: Run | None, format_name: str, path: Path) -> None:
@@ -120,12 +124,21 @@ def _html(session: Session, run: Run | None) -> str:
 def summary_text(session: Session, run: Run | None, width: int | None = None) -> str:
     """The summary for a terminal of `width` columns, unlimited when None."""
     parts = ["\n".join(facts_lines(session, run)) + "\n"]
-    parts += [to_text(table, width) for table in tables_with_rows(session, run)]
+    parts += [_cut_text(table, width) for table in tables_with_rows(session, run)]
     found = found_insights(session, run)
     if found:
         lines = [f"• {insight.verdict}\n  try: {insight.advice}" for insight in found]
         parts.append("What stands out\n───────────────\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def _cut_text(table: Table, width: int | None) -> str:
+    """A program with thousands of range names must not push the rest off the terminal."""
+    left_out = len(table.rows) - _MOST_ROWS
+    if left_out <= 0:
+        return to_text(table, width)
+    short = to_text(replace(table, rows=table.rows[:_MOST_ROWS]), width)
+    return f"{short}… and {left_out} rows more: gputui summary FILE --table {table.name}\n"
 
 
 FORMATS: dict[str, Callable[[Session, Run | None], str]] = {

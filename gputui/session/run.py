@@ -101,8 +101,8 @@ class Process(msgspec.Struct):
     """A traced process of a run."""
 
     attached: ProcessAttached
-    attached_ns: int
-    """When it was first seen; `attached` may be newer."""
+    began_ns: int
+    """When it loaded the capture library, or was first seen where nothing tells."""
     detached: ProcessDetached | None = None
     records: int = 0
     dropped: int = 0
@@ -121,6 +121,13 @@ class Process(msgspec.Struct):
     """By kind, number and the machine's index of the device."""
     losses: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """Records by cause and domain, as in Loss; older recordings do not tell."""
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When it ended, or was seen to be gone where it did not say; None while it is there."""
+        if self.detached is None:
+            return None
+        return self.detached.ended_ns or self.detached.time_ns
 
     def stream_name(self, gpu: int, stream: int) -> str | None:
         """What the program calls a stream, None where it does not."""
@@ -189,7 +196,8 @@ class Run(msgspec.Struct):
         reason = self.started.capture_unavailable_reason
         if reason or self.processes or self.ended is None or self.started.pid is None:
             return reason
-        return "no phases and no kernels: no process of the run loaded NVTX or CUDA"
+        hint = "" if self.started.annotate else "; --annotate modules shows what torch does"
+        return f"no phases and no kernels: no process of the run loaded NVTX or CUDA{hint}"
 
     @property
     def unseen_forks(self) -> str | None:

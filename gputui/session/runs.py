@@ -77,7 +77,7 @@ def process_attached(session: Session, event: ProcessAttached) -> None:
     if run := session.known_run(event.run, event.time_ns):
         known = run.processes.get(event.process)
         if known is None:
-            run.processes[event.process] = Process(event, event.time_ns)
+            run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
         else:
             known.attached = event
         session.runs_of_processes[event.process] = run

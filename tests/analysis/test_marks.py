@@ -46,7 +46,7 @@ def test_all_marks_of_a_program_are_counted() -> None:
 
     rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["nvtx_marks"](session, run)))))
     assert [(row["Name"], row["Domain"], row["Marks"]) for row in rows] == [
-        ("often", "", "5000"), ("seldom", "app", "5"),
+        ("often", "default", "5000"), ("seldom", "app", "5"),
     ]  # fmt: skip
     told = summary_document(session, run)["marks"]
     assert [(mark["name"], mark["count"]) for mark in told] == [("often", 5000), ("seldom", 5)]

@@ -125,6 +125,9 @@ def test_the_processes_of_a_shell_script(tmp_path: Path) -> None:
     assert first.process.attached.local_rank == 1
     assert [row.process.attached.parent_pid for row in (first, second)] == [run.started.pid] * 2
     assert (first.how_ended, second.how_ended) == ("ended", "vanished")
+    # One came after the other had gone, however seldom the reader looks.
+    assert first.end_ns is not None
+    assert 0 < first.start_ns < first.end_ns < second.start_ns
     for row in (first, second):
         assert row.end_ns is not None
         assert 0 <= row.start_ns <= row.end_ns <= run.duration_ns

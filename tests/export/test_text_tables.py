@@ -12,8 +12,10 @@ from gputui.analysis.compare import Subject, compare
 from gputui.analysis.report import TABLES
 from gputui.export.comparison import comparison_text
 from gputui.export.tables import csv_line, to_csv, to_json, to_text
+from gputui.export.write import summary_text
 from gputui.session import Session
 from gputui.text import cell_width
+from tests.events_for_tests import attached, defined, header, run_started
 
 TABLE = Table(
     "t",
@@ -107,3 +109,16 @@ def test_a_comparison_can_be_read_in_a_log(h200: Session) -> None:
 def test_names_that_stand_very_deep_are_still_read() -> None:
     table = Table("t", "T", (text("Phase"),), ((" " * 40 + "level 20",), (" " * 256 + "norm",)))
     assert to_text(table).splitlines()[3:] == [" " * 40 + "level 20", " " * 38 + "… norm"]
+
+
+def test_a_summary_does_not_print_names_by_the_thousand() -> None:
+    names = [defined(1 + number, f"name {number}") for number in range(1200)]
+    session = Session()
+    session.apply([header(), run_started(), attached(), *names])
+    run = session.run
+    assert run is not None
+    text = summary_text(session, run)
+    assert "name 999 " in text
+    assert "name 1000 " not in text
+    assert "… and 200 rows more: gputui summary FILE --table phases" in text
+    assert "name 1199" in to_text(TABLES["phases"](session, run))

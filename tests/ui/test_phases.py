@@ -12,11 +12,13 @@ from gputui.events import (
     MarkDelta,
     OpenRange,
     Payload,
+    ProcessAttached,
     RangeDefined,
     RangeDelta,
     RunStarted,
     StepTimeline,
 )
+from tests.events_for_tests import times
 from tests.ui import scripted
 from tests.ui.conftest import Show
 from tests.ui.scripted import SECOND_NS, START_NS, Batch
@@ -191,6 +193,42 @@ async def test_the_newest_marks_stand_above_the_tree_and_in_the_last_step(
         assert abs(line.index("▾loss") - size[0] // 2) < 5
         await shown.press("d")
         assert "NCCL:sent ×9" in shown.text
+
+
+async def test_shares_are_the_same_on_both_views_and_say_of_what(show: Show) -> None:
+    first = scripted.decode_run(0, 500, cuda=False, ended=False)[0][:2]
+    other = ProcessAttached(
+        time_ns=AT, run=1, process=2, pid=4712, parent_pid=1, rank=1, command="python x.py",
+        cuda_status="no CUDA",
+    )  # fmt: skip
+    batch: Batch = [
+        *first,
+        other,
+        RangeDefined(time_ns=AT, range=1, process=1, thread=1, parent=0, name="step"),
+        RangeDefined(time_ns=AT, range=2, process=2, thread=2, parent=0, name="step"),
+        RangeDefined(
+            time_ns=AT, range=3, process=1, thread=1, parent=0, name="io", domain="loader"
+        ),
+        *(
+            CaptureDelta(
+                time_ns=AT + SECOND_NS,
+                process=process,
+                ranges=tuple(RangeDelta(range=number, cpu=times(total)) for number, total in found),
+            )
+            for process, found in ((1, ((1, 3_000_000), (3, 1_000_000))), (2, ((2, 3_000_000),)))
+        ),
+        StepTimeline(time_ns=AT, process=2, range=2, start_ns=AT, duration_ns=3_000_000, spans=()),
+    ]
+    async with show([[scripted.header(1)], batch], (120, 40)) as shown:
+        await shown.press("2")
+        assert "Last step: step of rank 1" in shown.text
+        assert "100 %" in next(line for line in shown.lines if "io [loader]" in line)
+        await shown.press("G", "enter")
+        assert "process             4000" in shown.text
+        assert "GPU busy" not in shown.text
+        await shown.press("escape", "5")
+        assert "share of the time in outermost ranges, in each domain by itself" in shown.text
+        assert "100 %" in next(line for line in shown.lines if "io [loader]" in line)
 
 
 async def test_a_run_without_marks_has_no_line_for_them(show: Show) -> None:

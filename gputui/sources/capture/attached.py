@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from gputui.capture.layout import SLOT
+from gputui.capture.layout import SLOT, RecordKind
 from gputui.capture.ring import RingFacts, RingReader
 from gputui.capture.string_definitions import StringDefinitions
 from gputui.events import AnyEvent, ProcessAttached, ProcessDetached
@@ -24,6 +24,7 @@ class Attached:
         self.ring = ring
         self._seen_ns = seen_ns
         self._gone_ns: int | None = None
+        self._goodbye_ns: int | None = None
         self.process = process
         self.facts: RingFacts | None = None
         self._definitions = StringDefinitions()
@@ -105,7 +106,10 @@ class Attached:
             gone_ns = now_ns if self._gone_ns is None else self._gone_ns
             events.append(
                 ProcessDetached(
-                    time_ns=gone_ns, process=self.process.number, clean=self.ring.exited
+                    time_ns=gone_ns,
+                    process=self.process.number,
+                    clean=self.ring.exited,
+                    ended_ns=self._goodbye_ns,
                 )
             )
         return events
@@ -114,6 +118,9 @@ class Attached:
         records = stack(self._waiting) if self._waiting else np.empty(0, SLOT)
         self._waiting = []
         strings, self._strings = self._strings, {}
+        goodbyes = records["start"][records["kind"] == RecordKind.EXIT]
+        if len(goodbyes):
+            self._goodbye_ns = min(int(goodbyes[-1]), now_ns)  # it may say anything
         self.process.feed(records, strings, now_ns)
 
 
@@ -132,4 +139,5 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
         visible_devices=facts.visible_devices,
         unseen_forks=facts.unseen_forks,
         annotated=facts.annotated,
+        began_ns=min(facts.start_ns, now_ns) or None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.analysis.formats import count, duration, payload, percent
+from gputui.analysis.formats import count, duration, percent
 from gputui.analysis.paths import PhaseKey
 from gputui.analysis.phases import PhaseRow, phase_rows
 from gputui.analysis.tables import TableRow, kernel_rows
@@ -20,6 +20,7 @@ from gputui.ui.widgets.tree import (
     library_roots,
     ordered,
     phase_colors,
+    phase_details,
     ranges_below,
     running,
     tree_columns,
@@ -117,7 +118,13 @@ class PhasesView(View):
             self.collapsed ^= {row.key}
             self.draw()
             return None
-        return Details(row.path, _details(row, self._inherited(self.model.run)))
+        run = self.model.run
+        details = phase_details(
+            row,
+            on_gpu=run is not None and _on_gpu(run),
+            inherited=self._inherited(run).get(row.key, 0),
+        )
+        return Details(row.path, details)
 
     def chosen_by_hand(self) -> None:
         """Stay there."""
@@ -183,12 +190,10 @@ class PhasesView(View):
             text = "no phase matches the filter (Esc clears it)" if everything else _waiting(run)
             return [*rows, *wrap(text, width, "dim", "  ")]
         self.first_item_line = top + 2
-        on_gpu = any(device.busy_ns for device in run.devices.values())
         columns = tree_columns(
-            everything,
             self.collapsed,
             colors,
-            on_gpu=on_gpu,
+            on_gpu=_on_gpu(run),
             ranks=len(run.processes) > 1,
             wide=width >= 132,
             inherited=inherited,
@@ -259,6 +264,10 @@ class PhasesView(View):
         return [heading(f"Kernels of {row.path}", width), *table_rows(columns, found, width)]
 
 
+def _on_gpu(run: Run) -> bool:
+    return any(device.busy_ns for device in run.devices.values())
+
+
 def _waiting(run: Run) -> str:
     if run.unseen_reason:
         return f"no phase so far; {run.unseen_reason}"
@@ -274,26 +283,3 @@ def _invitation(model: Model) -> list[Row]:
         (("w", "key"), ("              choose a workload and start it", "text")),
         (("gputui -- CMD", "key"), ("  runs your own program, with its NVTX ranges", "text")),
     ]
-
-
-def _details(row: PhaseRow, inherited: dict[PhaseKey, int]) -> tuple[Row, ...]:
-    pairs = (
-        ("path", row.path),
-        ("domain", row.domain or "(default)"),
-        ("category", row.category or "(none)"),
-        ("payload, newest", payload(row.payload) if row.payload else "(none)"),
-        ("instances", count(row.instances)),
-        ("CPU time", duration(row.cpu_total_ns)),
-        ("average", duration(row.cpu.average)),
-        ("median", duration(row.cpu.median)),
-        ("shortest", duration(row.cpu.minimum)),
-        ("longest", duration(row.cpu.maximum)),
-        ("deviation", duration(row.cpu.deviation)),
-        ("GPU busy", duration(row.gpu_busy_ns)),
-        ("GPU time, added up", duration(row.gpu_total_ns)),
-        ("projected, average", duration(row.projected.average)),
-        ("kernels", count(row.kernels)),
-        ("  of threads without", f"{count(inherited.get(row.key, 0))} (autograd: no own range)"),
-        ("launches", count(row.launches)),
-    )
-    return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)

@@ -10,7 +10,7 @@ from gputui.analysis.formats import count, duration, percent, quantity, size
 from gputui.analysis.insights import insights
 from gputui.analysis.marks import mark_rows, marks_note
 from gputui.analysis.metrics import metric_text
-from gputui.analysis.phases import PhaseRow, phase_rows
+from gputui.analysis.phases import PhaseRow, phase_rows, share_note
 from gputui.analysis.result_tables import own_tables
 from gputui.analysis.tables import (
     api_rows,
@@ -31,6 +31,8 @@ from gputui.ui.widgets.view import SCROLL_LINES, Model, View, no_run
 
 _TOP_KERNELS = 20
 _TOP_CALLS = 15
+_MOST_PHASES = 500
+"""A page that is laid out anew every second; the view of phases and exports have all."""
 
 
 class SummaryView(View):
@@ -131,7 +133,10 @@ def summary_rows(
     phases = phase_rows(run)
     if phases:
         on_gpu = any(device.busy_ns for device in run.devices.values())
-        rows += [(), heading("Phases", width), *_phases(phases, width, on_gpu)]
+        shown = phases[:_MOST_PHASES]
+        cut = len(phases) > len(shown)
+        note = f"first {len(shown)} of {len(phases)}" if cut else share_note(run, phases)
+        rows += [(), heading("Phases", width, note), *_phases(shown, width, on_gpu)]
     marks = mark_rows(run)
     if marks:
         note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)

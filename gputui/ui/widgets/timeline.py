@@ -33,7 +33,12 @@ def timeline_rows(
         return []
     columns = width - _LABEL
     note = f"{step.spans_left_out} spans left out" if step.spans_left_out else ""
-    rows = [heading(f"Last step: {node.path}  {duration(step.duration_ns)}", width, note)]
+    whose = ""
+    if len(run.processes) > 1 and step.process in run.processes:
+        attached = run.processes[step.process].attached
+        whose = f" of {attached.pid}" if attached.rank is None else f" of rank {attached.rank}"
+    title = f"Last step: {node.path}{whose}  {duration(step.duration_ns)}"
+    rows = [heading(title, width, note)]
     lanes: dict[int, list[StepSpan]] = {}
     gpu: list[StepSpan] = []
     for span in step.spans:

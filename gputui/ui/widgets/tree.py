@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from gputui.analysis.formats import count, duration, percent
+from gputui.analysis.formats import count, duration, payload, percent
 from gputui.analysis.paths import PhaseKey
 from gputui.analysis.phases import PhaseRow
 from gputui.naming import is_library_domain
 from gputui.session import Run
-from gputui.ui.widgets.lines import PHASE_COLORS, bar
+from gputui.ui.widgets.lines import PHASE_COLORS, Row, bar
 from gputui.ui.widgets.table import Column
 
 _NARROW_BAR, _WIDE_BAR = 8, 20
@@ -115,7 +115,6 @@ def phase_colors(run: Run) -> dict[str, int]:
 
 
 def tree_columns(
-    rows: Sequence[PhaseRow],
     collapsed: Collection[PhaseKey],
     colors: dict[str, int],
     *,
@@ -124,11 +123,10 @@ def tree_columns(
     wide: bool,
     inherited: Mapping[PhaseKey, int],
 ) -> list[Column[PhaseRow]]:
-    """The columns of the tree; `rows` is all of it.
+    """The columns of the tree.
 
-    Without a GPU the share is of the time in outermost phases, those that are open included: a
-    phase that lasts the whole run must not look empty until it ends. `inherited` marks the
-    figures of phases in which threads without a range of their own launched kernels.
+    `inherited` marks the figures of phases in which threads without a range of their own launched
+    kernels.
     """
 
     def name(row: PhaseRow) -> str:
@@ -142,19 +140,12 @@ def tree_columns(
         return f"{count(row.kernels)}{'*' if row.key in inherited else ''}"
 
     def share(row: PhaseRow) -> str:
-        part = share_of(row)
+        part = row.share_percent
         if part is None:
             return ""
         return f"{bar(part / 100, meter)} {percent(part):>7}"
 
     meter = _WIDE_BAR if wide else _NARROW_BAR
-
-    whole = sum(row.cpu_total_ns for row in rows if row.depth == 0)
-
-    def share_of(row: PhaseRow) -> float | None:
-        if on_gpu:
-            return row.share_percent
-        return 100.0 * row.cpu_total_ns / whole if whole else None
 
     columns: list[Column[PhaseRow]] = [
         Column(
@@ -209,3 +200,35 @@ def ranges_below(run: Run, key: PhaseKey) -> set[int]:
         found.add(number)
         level.extend(run.ranges[number].children)
     return found
+
+
+def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, ...]:
+    """What Enter shows about a phase: `inherited` kernels were launched by threads that had no
+    range of their own."""
+    whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
+    pairs = [
+        ("path", row.path),
+        ("domain", row.domain or "(default)"),
+        ("process", whose),
+        ("category", row.category or "(none)"),
+        ("payload, newest", payload(row.payload) if row.payload else "(none)"),
+        ("instances", count(row.instances)),
+        ("CPU time", duration(row.cpu_total_ns)),
+        ("average", duration(row.cpu.average)),
+        ("median", duration(row.cpu.median)),
+        ("shortest", duration(row.cpu.minimum)),
+        ("longest", duration(row.cpu.maximum)),
+        ("deviation", duration(row.cpu.deviation)),
+    ]
+    if row.threads:
+        pairs.insert(3, ("threads", ", ".join(row.threads)))
+    if on_gpu:
+        pairs += [
+            ("GPU busy", duration(row.gpu_busy_ns)),
+            ("GPU time, added up", duration(row.gpu_total_ns)),
+            ("projected, average", duration(row.projected.average)),
+            ("kernels", count(row.kernels)),
+            ("  of other threads", f"{count(inherited)} (autograd: no range of their own)"),
+            ("launches", count(row.launches)),
+        ]
+    return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)
