@@ -96,9 +96,12 @@ class Child:
         if executable is None:
             os.close(self._control_read)
             self._close_control()
-            if os.sep in self._command[0] and os.path.isfile(self._command[0]):
+            typed = self._command[0]
+            if os.sep in typed and os.path.isfile(typed):
                 return Ending(126, None, f"cannot start {self._name}: permission denied")
-            return Ending(127, None, f"cannot start {self._name}: command not found")
+            if os.sep in typed and os.path.isdir(typed):
+                return Ending(126, None, f"cannot start {clean(typed, 200)}: it is a folder")
+            return Ending(127, None, f"cannot start {clean(typed, 200)}: command not found")
         oom_kills = _oom_kills()
         expect_orphans()
         report_read, report_write = os.pipe()

@@ -99,6 +99,13 @@ def test_what_cannot_be_started_is_one_line(command: str, words: str) -> None:
     assert watched.pid is None
 
 
+def test_a_folder_is_no_command_and_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    ending = Watched(str(tmp_path)).run()
+    assert ending == Ending(126, None, f"cannot start {tmp_path}: it is a folder")
+    ending = Watched("./no-such-file").run()
+    assert ending == Ending(127, None, "cannot start ./no-such-file: command not found")
+
+
 def test_a_file_that_is_no_program_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"\x00\x01\x02")
