@@ -80,8 +80,8 @@ class RingReader:
     """One process's ring, opened for reading; the only reader it may have.
 
     Opening raises RingError when the file is missing, cut, of another version or not a ring.
-    Nothing the process writes afterwards leads outside the mapping; only cutting the file itself
-    while it is mapped could hurt, as with every mapped file.
+    Nothing the process writes afterwards leads outside the mapping; where it cuts the file itself,
+    zeros are read from then on, and the process counts as gone.
     """
 
     def __init__(self, path: Path) -> None:

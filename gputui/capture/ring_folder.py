@@ -21,6 +21,7 @@ class RingFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._refused: set[str] = set()
+        self._lost = False
         self.seen_ns = 0
         """When the folder had last changed as `discover` looked, 0 before it did."""
 
@@ -47,15 +48,22 @@ class RingFolder:
         try:
             names = sorted(os.listdir(self.path))
         except OSError as error:
-            return [], [f"{self.path}: {error.strerror}"]
+            if self._lost:
+                return [], []
+            self._lost = True
+            return [], [f"{self.path}: {error.strerror}: processes that start now are not seen"]
         for name in names[:RINGS_MAX]:
             if name in self._refused or not _RING_NAME.fullmatch(name):
                 continue
             path = self.path / name
             try:
                 readers.append(RingReader(path))
-                path.unlink(missing_ok=True)
             except RingError as error:
                 self._refused.add(name)
                 problems.append(str(error))
+                continue
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:  # the program took our right to: the ring goes with the folder
+                self._refused.add(name)
         return readers, problems

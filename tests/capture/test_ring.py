@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -306,3 +308,46 @@ def test_a_process_of_another_namespace_is_gone_when_it_says_so(tmp_path, exited
     reader = RingReader(write(tmp_path, ring))
     assert reader.gone is bool(exited)
     reader.close()
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+from gputui.capture.ring import RingReader
+
+path, left = Path(sys.argv[1]), int(sys.argv[2])
+ring = RingReader(path)
+print(len(ring.read(100)))
+os.truncate(path, left)
+print(ring.hold(1 << 30), len(ring.read(100_000)), len(ring.read(100_000, process_gone=True)))
+print(ring.gone, ring.health().dropped)
+ring.close()
+os.kill(os.getpid(), 7)
+"""
+
+
+@pytest.mark.parametrize("left", [0, HEADER_BYTES, HEADER_BYTES + (1 << 20)])
+def test_a_ring_that_is_cut_while_it_is_read_ends_no_monitor(tmp_path, left):
+    capacity = 1 << 16
+    slots = np.zeros(capacity, SLOT)
+    slots["published"] = np.arange(1, capacity + 1)
+    slots["kind"] = RecordKind.RANGE_POP
+    page = ring_bytes(slots, capacity=capacity, head=capacity, dropped=3)
+    path = write(tmp_path, page)
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, str(path), str(left)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    words = done.stdout.split()
+    # What was cut is not read; a bus error that is none of a ring's still ends the process.
+    assert done.returncode == -signal.SIGBUS, done.stderr
+    whole = str(max(0, (left - HEADER_BYTES) // SLOT_BYTES - 100))
+    assert words[:4] == ["100", whole, whole, "0"]
+    assert words[4:] == ["True", "3" if left else "0"]
+
+
+def test_a_folder_that_is_gone_is_told_of_once(tmp_path):
+    folder = RingFolder(tmp_path / "gone")
+    rings, problems = folder.discover()
+    assert (len(rings), len(problems)) == (0, 1)
+    assert folder.discover() == ([], [])

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "ring_guard.h"
 #include "ring_hold.h"
 
 #include <pthread.h>
@@ -36,6 +37,7 @@ EXPORT Ring *gputui_ring_open(void *map, uint64_t capacity, uint64_t cursor)
     ring->slots = (const Slot *)((const char *)map + HEADER_BYTES);
     ring->capacity = capacity;
     ring->cursor = cursor;
+    guard(map, HEADER_BYTES + capacity * SLOT_BYTES);
     return ring;
 }
 
@@ -188,6 +190,7 @@ EXPORT void gputui_ring_close(Ring *ring)
             drop_taken(ring);
         take_oldest(ring);
     } while (ring->taken != NULL);
+    unguard(ring->header);
     pthread_mutex_destroy(&ring->lock);
     free(ring);
 }
