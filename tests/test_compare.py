@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +24,10 @@ from gputui.events import (
     KernelDelta,
     RangeDelta,
     RunMetrics,
+    RunOutput,
 )
 from gputui.export.comparison import comparison_document, comparison_text
-from gputui.journal import JournalWriter
+from gputui.journal import JournalWriter, Limits
 from gputui.session import Session
 from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
 
@@ -336,6 +338,19 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "a.gputui"), str(tmp_path / "b.gputui")
 
 
+def rotated(folder: Path, name: str) -> list[Path]:
+    writer = JournalWriter(folder / f"{name}.gputui", Limits(rotate_bytes=4_000))
+    for event in [*events(), *(output(number) for number in range(100)), run_ended()]:
+        writer.write([event])
+    writer.close()
+    files = folder.glob(f"{name}*")
+    return sorted(files, key=lambda file: (len(file.name), file.name))
+
+
+def output(number: int) -> RunOutput:
+    return RunOutput(time_ns=at(4), run=1, stream="stdout", lines=(f"line {number} " * 10,))
+
+
 @pytest.mark.parametrize("format_name", ["table", "md", "csv", "json"])
 def test_the_command_prints_every_format(
     files: tuple[str, str], format_name: str, capsys: pytest.CaptureFixture[str]
@@ -391,6 +406,34 @@ def test_runs_of_one_file_are_compared_by_number(
     assert gputui([*words, *("--run", "1") * 3]) == 2
     assert gputui([*words, "--run", "1", "--run", "7"]) == 1
     assert "has no run 7; it has 1 (inference, " in capsys.readouterr().err
+
+
+def test_files_of_a_rotated_recording_are_compared_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pieces, others = ([str(piece) for piece in rotated(tmp_path, name)] for name in ("old", "new"))
+    assert len(pieces) > 2
+    assert gputui(["compare", *pieces, *others, "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [run["label"] for run in document["runs"]] == [pieces[0], others[0]]
+    assert gputui(["compare", *pieces]) == 2
+    assert "are the files of one recording: name another" in capsys.readouterr().err
+    assert gputui(["compare", *pieces, others[0], *("--run", "1") * 3]) == 2
+    assert "one a recording: 2" in capsys.readouterr().err
+
+
+def test_recordings_that_only_have_such_names_are_compared_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / name) for name in ("x.gputui", "x.2.gputui")]
+    for second, path in enumerate(paths):
+        writer = JournalWriter(Path(path))
+        first = msgspec.structs.replace(header(), time_ns=at(second))
+        writer.write([first, *events()[1:], run_ended()])
+        writer.close()
+    assert gputui(["compare", *paths, "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [run["label"] for run in document["runs"]] == paths
 
 
 def test_the_help_tells_conditions_that_are_some(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gputui.commands.reading import FILE_HELP, add_run, load_run, one_recording
+from gputui.commands.reading import FILE_HELP, add_run, load_run, one_recording, recordings
 from gputui.commands.words import Parser, UsageError
 from gputui.streams import columns, say
 
@@ -118,12 +118,16 @@ def compare(arguments: list[str]) -> int:
         help="this run of the files (default: the newest); given once a file: of each in turn",
     )  # fmt: skip
     options = parser.parse_args(arguments)
-    names = [options.baseline, *options.others]
+    files = [options.baseline, *options.others]
+    names = recordings(files)
+    if len(names) == 1:
+        told = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
+        raise UsageError(f"{told} are the files of one recording: name another to compare it with")
     if names.count("-") > 1:
         raise UsageError("- is standard input, which can be read once: give one FILE as - at most")
     runs = options.runs * len(names) if len(options.runs) == 1 else options.runs
     if runs and len(runs) != len(names):
-        raise UsageError(f"--run: give one, or one a file: {len(names)}")
+        raise UsageError(f"--run: give one, or one a recording: {len(names)}")
     from gputui.analysis.compare import Subject
     from gputui.analysis.compare import compare as compared
     from gputui.analysis.gate import Condition, GateError

@@ -38,6 +38,25 @@ def one_recording(names: list[str]) -> str:
     return names[0] if len(names) == 1 else firsts.pop()
 
 
+def recordings(names: list[str]) -> list[str]:
+    """The recordings that are named. Files of one that was rotated, as a shell gives them for
+    x*.gputui, stand for it together; by its name alone a file is read by itself."""
+    from gputui.journal.rotated import first_of, members
+
+    found: list[str] = []
+    gathered: set[Path] = set()
+    for name in names:
+        first = first_of(Path(name))
+        named = {Path(other) for other in names if first_of(Path(other)) == first}
+        # Only the headers tell: what was recorded before and after may be x and x.2 too.
+        if len(named) == 1 or not named <= {*members(first)}:
+            found.append(name)
+        elif first not in gathered:
+            gathered.add(first)
+            found.append(str(first))
+    return found
+
+
 def load_run(name: str, number: int | None = None) -> Loaded:
     """Run `number` of a file, the newest where that is None; what is odd goes to stderr.
 
