@@ -8,18 +8,18 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from gputui.analysis import formats
 from gputui.events import RunEnded
 from gputui.export.write import summary_text
 from gputui.journal import JournalError, JournalWriter, Limits
 from gputui.journal.places import snapshot_path
+from gputui.progress import ProgressLine
 from gputui.session import Run, Session, remarks
 from gputui.sources.child import GRACE_S
 from gputui.sources.live import Live, LiveOptions
@@ -33,7 +33,6 @@ _LAST_LINES = 5
 _CLOSING_S = GRACE_S + 10.0
 """Longer than everything takes that ends by itself."""
 
-_LONGEST_ETA_NS = 1000 * 3600e9
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -70,7 +69,7 @@ class _Recorder:
         self._told: set[str] = set()
         # Whoever reads the journal from a pipe shows it, often on this very terminal.
         self._is_shown = options.path is None and stat.S_ISFIFO(os.fstat(1).st_mode)
-        self._progress = _ProgressLine(sys.stderr, hidden=self._is_shown)
+        self._progress = ProgressLine(sys.stderr, hidden=self._is_shown)
 
     def run(self) -> int:
         """Record until the run, the duration or the user ends it; the exit status."""
@@ -247,74 +246,3 @@ def record(options: RecordOptions) -> int:
     """Record as `options` say; the exit status. Raises JournalError where it cannot write,
     PrometheusError where it cannot serve."""
     return _Recorder(options).run()
-
-
-class _ProgressLine:
-    """One line on a terminal, rewritten only when it changed; nothing anywhere else."""
-
-    def __init__(self, out: TextIO, *, hidden: bool) -> None:
-        self._out = out
-        self._active = out.isatty() and not hidden
-        self._shown = ""
-
-    def show(self, session: Session) -> None:
-        """Show where the session is."""
-        if self._active:
-            text = progress_text(session)
-            if text != self._shown:
-                self._shown = text
-                self._write(f"\r\x1b[K{text}")
-
-    def clear(self) -> None:
-        """Leave an empty line behind."""
-        if self._shown:
-            self._shown = ""
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        try:
-            self._out.write(text)
-            self._out.flush()
-        except OSError:
-            # The terminal is gone; the recording goes on.
-            self._active = False
-
-
-def progress_text(session: Session) -> str:
-    """Stage, share done, time left, and the newest figures of the run, on one line."""
-    run = session.run
-    parts: Sequence[str]
-    if run is None:
-        gpus = [
-            f"GPU {index} {formats.percent(gpu.sample.utilization_percent)}"
-            for index, gpu in sorted(session.gpus.items())
-            if gpu.sample
-        ]
-        parts = [f"{session.samples} samples", *gpus[:8]]
-        return "recording: " + ", ".join(parts)
-    parts = [run.started.name, formats.duration(run.duration_ns)]
-    if run.progress:
-        parts = [*parts, progress_words(run)]
-    for name in ("tokens_per_s", "itl_ms"):
-        value = run.metrics.get(name)
-        if isinstance(value, int | float):
-            parts = [*parts, f"{name} {formats.quantity(value)}"]
-    return ", ".join(parts)
-
-
-def progress_words(run: Run) -> str:
-    """The run's progress as "decode 45/128 tokens 35 % ETA 3.20 s"."""
-    progress = run.progress
-    if progress is None:
-        return ""
-    unit = f" {progress.unit}" if progress.unit else ""
-    if not progress.total:
-        return f"{progress.stage} {progress.done:g}{unit}"
-    share = min(1.0, max(0.0, progress.done / progress.total))
-    words = f"{progress.stage} {progress.done:g}/{progress.total:g}{unit} {100 * share:.0f} %"
-    spent_ns = run.updated_ns - run.stage_started_ns
-    if 0 < share < 1 and run.is_active and spent_ns > 0:
-        left_ns = spent_ns * (1 - share) / share
-        if left_ns < _LONGEST_ETA_NS:
-            words += f" ETA {formats.duration(left_ns)}"
-    return words
