@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gputui.events import AnyEvent, CaptureSum
+from gputui.events import AnyEvent, CaptureSum, MachineSample
 from gputui.playback.clone import State
+from gputui.playback.figures import SharedFigures
+from gputui.playback.histories import Histories
 from gputui.playback.outline import Kind, Outline
 from gputui.session import Readings, Session
 from gputui.session.gpu import HISTORY_SAMPLES
@@ -35,6 +37,8 @@ class Fold:
         self.is_rough = False
         """Whether samples were passed over: charts of hours and averages lack them."""
         self._whole = whole
+        self._histories = Histories()
+        self._figures = SharedFigures()
         self._left: dict[int, list[int]] = {}
         self._bytes = 0
         self._folded: set[int] = set()
@@ -72,12 +76,20 @@ class Fold:
     def keep(self) -> Kept:
         """It as it is now."""
         left = {process: tuple(numbers) for process, numbers in self._left.items()}
-        return Kept(self.number, State(self.session), left, self._bytes, frozenset(self._folded))
+        return Kept(
+            self.number,
+            State(self.session, self._histories),
+            left,
+            self._bytes,
+            frozenset(self._folded),
+        )
 
     def _fold(self, outline: Outline, numbers: Iterable[int]) -> Iterator[Decoded]:
         for number, line in outline.lines(numbers):
             event = outline.event(number, line)
             if event is not None:
+                if type(event) is MachineSample:
+                    self._figures.share(event)
                 self.session.apply((event,))
                 yield number, event
 
