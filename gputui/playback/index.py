@@ -85,10 +85,16 @@ class Index:
             self._fold_ahead(Fold(Session(), whole=True), lambda *_: None)
 
     def close(self) -> None:
-        """Stop reading and folding."""
-        self._closing = True
-        self._calm.set()
+        """Stop reading and folding, and let go of the states: as they are frozen (see _keep) no
+        collector would find that nobody needs them."""
         self.outline.close()
+        with self._lock:
+            self._closing = True
+            self._told = lambda: None
+            for kept in self._kept:
+                kept.state.drop()
+            self._kept, self._numbers = [], []
+        self._calm.set()
 
     @contextmanager
     def hurry(self) -> Iterator[None]:
@@ -146,6 +152,9 @@ class Index:
 
     def _keep(self, kept: Kept) -> None:
         with self._lock:
+            if self._closing:
+                kept.state.drop()
+                return
             place = bisect_left(self._numbers, kept.number)
             if self._numbers[place : place + 1] == [kept.number]:
                 self._kept[place].state.drop()

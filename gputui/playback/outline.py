@@ -123,6 +123,8 @@ class Outline:
         self._changed = threading.Condition()
         self._waiting = 0
         self.is_complete = False
+        self.failure: str | None = None
+        """Why the recording was not read to its end, where that is no fault of its own."""
         self._closing = False
 
     def __len__(self) -> int:
@@ -144,12 +146,17 @@ class Outline:
         return bool(self._captures)
 
     def read(self) -> None:
-        """Read the recording to its end. Run by a thread."""
-        for piece in _pieces(self._recording):
-            self._read_piece(piece)
-            if self._closing:
-                break
-        self._publish()
+        """Read the recording to its end, or to where that fails. Run by a thread."""
+        try:
+            for piece in _pieces(self._recording):
+                self._read_piece(piece)
+                if self._closing:
+                    break
+            self._publish()
+        except OSError as error:
+            self.failure = f"{self._recording.name} is not read further: {error.strerror or error}"
+            if self._spooled:
+                self.failure += f" (unpacked in {tempfile.gettempdir()}: TMPDIR names another)"
         with self._changed:
             self.is_complete = True
             self._end_at_last()
@@ -213,7 +220,10 @@ class Outline:
                 run.append(number)
                 end += self._lengths[number]
                 number = next(wanted, None)
-            data = os.pread(part.file.fileno(), end - start, start)
+            try:
+                data = os.pread(part.file.fileno(), end - start, start)
+            except OSError:  # as if it ended there: `event` says so, and where
+                data = b""
             place = 0
             for one in run:
                 length = self._lengths[one]

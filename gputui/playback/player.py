@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
-from gputui.events import AnyEvent, MachineSample
+from gputui.events import AnyEvent
 from gputui.hub import Hub
 from gputui.journal import open_journal
 from gputui.playback.index import Index
 from gputui.playback.moments import Moment
+from gputui.playback.outline import Kind
 from gputui.session import Session
 from gputui.sources.recordings import Recording, open_recording, remarks
 
@@ -148,12 +150,15 @@ class Playback:
     @property
     def damage(self) -> str | None:
         """Where the recording is cut or damaged, once reading got there."""
-        return self._recording.damage
+        return self._recording.damage or self._outline.failure
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What was odd about the recording, a line each; none before it was read to its end."""
-        return remarks(self._recording) if self._index.is_complete else ()
+        if not self._index.is_complete:
+            return ()
+        failure = self._outline.failure
+        return (*remarks(self._recording), *((failure,) if failure else ()))
 
     @property
     def position_s(self) -> float:
@@ -192,22 +197,11 @@ class Playback:
     def seek(self, seconds: float) -> None:
         """Go to a time from the beginning; over the end is the end, of a recording that is still
         written its newest event, and those that come."""
-
-        def target() -> int | None:
-            if not self._outline.wait(0, _WAIT_S):
-                return None
-            time_ns = self._outline.first_ns + round(max(0.0, seconds) * 1e9)
-            if self._is_live and time_ns >= self._outline.last_ns:
-                self._follows = True
-                return len(self._outline)
-            known = self._outline.wait_for_time(time_ns, _WAIT_S)
-            return max(1, self._outline.number_at(time_ns)) if known else None
-
-        self._go(target)
+        self._go(lambda: self._number_at(seconds))
 
     def skip(self, seconds: float) -> None:
-        """Go forward, or back, from here."""
-        self.seek(self.position_s + seconds)
+        """Go forward, or back, from here; from where a jump that is on its way will end."""
+        self._go_on(lambda number: self._number_at(self._seconds_at(number) + seconds))
 
     def step(self, ticks: int = 1) -> None:
         """Halt, and go on by one sample of the machine; by so many, backwards if negative."""
@@ -218,7 +212,7 @@ class Playback:
                 self._lock.notify_all()
             return
         self.is_paused = True
-        self._go(lambda: self._back(-ticks))
+        self._go_on(lambda number: self._back(number, -ticks))
 
     def next_phase(self) -> None:
         """Go to the next change of phase; nothing happens where there is none."""
@@ -241,36 +235,59 @@ class Playback:
             self._follows = False
             self._lock.notify_all()
 
+    def _go_on(self, following: Callable[[int], int | None]) -> None:
+        """Go to where `following` leads from the number that is shown, or is about to be."""
+        with self._lock:
+            before = self._target
+
+            def target() -> int | None:
+                number = self._number if before is None else before()
+                self._follows = False
+                return None if number is None else following(number)
+
+            self._target = target
+            self._follows = False
+            self._lock.notify_all()
+
+    def _number_at(self, seconds: float) -> int | None:
+        """How many events there are up to a time; None where it was not read so far yet."""
+        if not self._outline.wait(0, _WAIT_S):
+            return None
+        time_ns = self._outline.first_ns + round(max(0.0, seconds) * 1e9)
+        if self._is_live and time_ns >= self._outline.last_ns:
+            self._follows = True
+            return len(self._outline)
+        known = self._outline.wait_for_time(time_ns, _WAIT_S)
+        return max(1, self._outline.number_at(time_ns)) if known else None
+
+    def _seconds_at(self, number: int) -> float:
+        """How far into the recording that is; time goes on between two events, too."""
+        if number == self._number or not number:
+            return self.position_s
+        return (self._outline.time_of(number - 1) - self._outline.first_ns) / 1e9
+
     def _go_to_moment(self, wanted: Callable[[Moment], bool]) -> None:
-        def target() -> int | None:
+        def following(number: int) -> int | None:
             found = next(
                 (
                     moment.number + 1
                     for moment in self._index.moments
-                    if moment.number >= self._number and wanted(moment)
+                    if moment.number >= number and wanted(moment)
                 ),
                 None,
             )
             if found is None and self._index.is_complete:
-                return self._number
+                return number
             if found is None:
                 self._outline.wait(len(self._outline), _WAIT_S)
             return found
 
-        self._go(target)
+        self._go_on(following)
 
-    def _back(self, ticks: int) -> int:
-        """The event after the sample that is `ticks` before the one that is shown."""
-        number, left = self._number, ticks + 1
-        while number > 1:
-            first = max(0, number - 256)
-            for back, event in enumerate(reversed(list(self._index.events(first, number)))):
-                if isinstance(event, MachineSample):
-                    left -= 1
-                    if not left:
-                        return number - back
-            number = first
-        return 1
+    def _back(self, number: int, ticks: int) -> int:
+        """The event after the sample that is `ticks` before the one shown at `number`."""
+        samples = self._outline.numbers(Kind.SAMPLE, 0, number)
+        return next((sample + 1 for sample in islice(samples, ticks, None)), 1)
 
     # --- the thread
 
@@ -349,9 +366,8 @@ class Playback:
         first = self._number
         last = first
         while self._outline.wait(last, _WAIT_S) and not self._closing:
-            [event] = self._index.events(last, last + 1)
             last += 1
-            if isinstance(event, MachineSample):
+            if self._outline.kind_of(last - 1) == Kind.SAMPLE:
                 break
         with self._lock:
             self._steps = max(0, self._steps - 1)

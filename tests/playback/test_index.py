@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 from pathlib import Path
 
 import msgspec
@@ -139,6 +140,21 @@ def test_what_was_shown_beyond_a_damaged_line_is_left(
         assert view.changed.wait_for(lambda: playback.remarks, LONG_S)
     assert "line 301 is damaged" in playback.remarks[0]
     playback.close()
+
+
+def test_a_full_disk_ends_a_replay_where_it_is_and_is_said(tmp_path: Path) -> None:
+    """What is compressed is unpacked beside: here into a file that may not grow."""
+    events = session_events()
+    outline = Index(JournalReader.open(written(tmp_path / "x.gputui.gz", events))).outline
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, usual[1]))
+    try:
+        outline.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert outline.is_complete
+    assert outline.failure is not None
+    assert "x.gputui.gz is not read further: File too large (unpacked in " in outline.failure
 
 
 def test_lines_written_by_others_are_understood(tmp_path: Path) -> None:

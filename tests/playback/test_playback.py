@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,11 +26,14 @@ from gputui.events import (
 from gputui.journal import JournalReader, JournalWriter
 from gputui.playback import Playback
 from gputui.playback.clone import State
+from gputui.playback.figures import SharedFigures
+from gputui.playback.histories import Histories, Tail
 from gputui.playback.index import Index
 from gputui.session import Session
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 from tests.sessions_for_tests import contents
 from tests.sources.nsys_for_tests import Export
+from tests.test_journal_sums import BEGINNING, busy
 
 LONG_S = 30.0
 """How long a test waits for what must come at once before it fails."""
@@ -345,3 +350,103 @@ def test_the_whole_length_is_the_end(tmp_path: Path) -> None:
     with view.changed:
         assert view.changed.wait_for(reached, LONG_S)
     playback.close()
+
+
+def test_a_replay_that_is_closed_lets_go_of_everything(path: Path) -> None:
+    """One after the other is opened from Sessions."""
+    view = View()
+    gone = threading.Event()
+
+    def visit() -> None:
+        playback = Playback.open(str(path), view.notify)
+        weakref.finalize(playback, gone.set)
+        playback.is_paused = True
+        playback.start()
+        with view.changed:
+            assert view.changed.wait_for(lambda: playback.is_indexed, LONG_S)
+        playback.close()
+
+    visit()
+    assert gone.wait(LONG_S)
+
+
+def test_steps_and_skips_pass_over_sums_of_captures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.journal.sums.LEAST_BYTES", 4096)
+    writer = JournalWriter(tmp_path / "x.gputui")
+    writer.write(BEGINNING)
+    for second in range(3, 83):
+        writer.write([busy(second), sample(second, float(second))])
+    writer.close()
+    assert b'"capture_sum"' in (tmp_path / "x.gputui").read_bytes()
+    view = View()
+    view.playback = playback = Playback.open(str(tmp_path / "x.gputui"), view.notify)
+    playback.is_paused = True
+    playback.start()
+    playback.seek(40)
+    samples = 38
+    view.until(samples)
+    for step in (1,) * 30 + (-1,) * 30:
+        playback.step(step)
+        samples += step
+        view.until(samples)
+    playback.close()
+
+
+def test_keys_that_come_faster_than_jumps_all_count(path: Path) -> None:
+    view = View()
+    view.playback = playback = Playback.open(str(path), view.notify)
+    playback.is_paused = True
+    playback.seek(100.75)
+    for _ in range(5):
+        playback.skip(10)
+    playback.step(-2)
+    playback.start()
+    view.until(148)
+    playback.close()
+    again = View()
+    again.playback = playback = Playback.open(str(path), again.notify)
+    playback.is_paused = True
+    playback.next_phase()
+    playback.next_phase()
+    playback.start()
+
+    def has_come_to_decode() -> bool:
+        again.take()
+        run = again.session.run
+        return run is not None and run.progress is not None and run.progress.stage == "decode"
+
+    with again.changed:
+        assert again.changed.wait_for(has_come_to_decode, LONG_S)
+    playback.close()
+
+
+def test_histories_are_kept_once_and_come_back_as_they_were() -> None:
+    histories = Histories()
+    items: deque[tuple[int, str]] = deque(maxlen=50)
+    was: list[tuple[deque[tuple[int, str]], Tail]] = []
+    for number in range(400):
+        if number == 300:
+            items.clear()
+        items.append((number, "x"))
+        if number % 7 == 0 or number > 390:
+            was.append((items.copy(), histories.kept(items)))
+    for before, tail in was:
+        copy = tail.items()
+        assert copy == before
+        assert copy.maxlen == 50
+        assert all(one is other for one, other in zip(copy, before, strict=True))
+
+
+def test_equal_figures_are_one_object_of_the_same_kind() -> None:
+    figures = SharedFigures()
+    first, second = sample(1, 512.25), sample(2, float("512.25"))
+    third = msgspec.structs.replace(
+        first, gpus=(GpuSample(index=0, power_watts=-0.0, sm_clock_mhz=int("512")),)
+    )
+    for one in (first, second, third):
+        figures.share(one)
+    assert first.gpus[0].power_watts is second.gpus[0].power_watts
+    assert repr(third.gpus[0].power_watts) == "-0.0"
+    assert repr(third.gpus[0].sm_clock_mhz) == "512"
