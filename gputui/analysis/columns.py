@@ -40,15 +40,18 @@ class Table:
     note: str = ""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Header → why nothing stands under it in some row; "rows" → why there are none."""
+    in_words: tuple[tuple[Cell, ...], ...] = ()
+    """The rows as people read them, where how a figure is read depends on its row."""
 
     def for_people(self) -> Table:
-        """The table without the columns that are for programs."""
+        """The table in words, without the columns that are for programs."""
+        rows = self.in_words or self.rows
         kept = [at for at, column in enumerate(self.columns) if not column.for_programs]
         if len(kept) == len(self.columns):
-            return self
+            return replace(self, rows=rows)
         columns = tuple(self.columns[at] for at in kept)
         return replace(
-            self, columns=columns, rows=tuple(tuple(row[at] for at in kept) for row in self.rows)
+            self, columns=columns, rows=tuple(tuple(row[at] for at in kept) for row in rows)
         )
 
 
@@ -79,6 +82,11 @@ def rate(header: str) -> Column:
 
 def count(header: str) -> Column:
     """A column of counts."""
+    return Column(header, formats.quantity)
+
+
+def figure(header: str) -> Column:
+    """A column of figures that each have a unit of their own, by their row: see `in_words`."""
     return Column(header, formats.quantity)
 
 

@@ -19,7 +19,15 @@ from gputui.analysis.columns import (
 )
 from gputui.analysis.formats import moment
 from gputui.analysis.insights import insight_documents, machine_insights
-from gputui.analysis.readings import devices_document, devices_table, energy_joules, spread_document
+from gputui.analysis.readings import (
+    SPREAD_COLUMNS,
+    devices_document,
+    devices_table,
+    energy_joules,
+    spread_cells,
+    spread_document,
+    spread_words,
+)
 from gputui.events import SCHEMA_VERSION
 from gputui.session import Occupant, Session
 
@@ -176,13 +184,14 @@ def _energy(joules: float | None) -> str:
 
 def host_table(session: Session) -> Table:
     """The computer around the GPUs."""
-    rows = [
-        (name, None if spread.average is None else round(spread.average, 1), spread.minimum,
-         spread.maximum, spread.count)
-        for name, spread in sorted(session.readings.host_spreads.items())
-    ]  # fmt: skip
-    columns = (text("Figure"), text("Mean"), text("Min"), text("Max"), count("Samples"))
-    return Table("machine_host", "The Host", columns, tuple(rows))
+    spreads = sorted(session.readings.host_spreads.items())
+    return Table(
+        "machine_host",
+        "The Host",
+        SPREAD_COLUMNS,
+        tuple(spread_cells(name, spread) for name, spread in spreads),
+        in_words=tuple(spread_words(name, spread) for name, spread in spreads),
+    )
 
 
 def throttling_table(session: Session) -> Table:

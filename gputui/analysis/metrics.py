@@ -8,7 +8,7 @@ Value = float | int | str | bool | None
 
 _TIMES = (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_seconds", 1e9), ("_s", 1e9))
 _UNITS = (("_watts", "W"), ("_joules", "J"), ("_celsius", "°C"))
-_SHORT = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "kv": "KV"}
+_SHORT = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "kv": "KV", "sm": "SM", "cpu": "CPU"}
 
 
 def metric_text(name: str, value: Value) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.analysis.columns import Cell, Table, count, text
+from gputui.analysis.columns import Cell, Table, count, figure, text
+from gputui.analysis.metrics import metric_text
 from gputui.session import Device, Readings, Session, Spread
 
 
@@ -32,33 +33,39 @@ def devices_table(
 ) -> Table:
     """Every figure of every GPU, as sampled."""
     rows: list[tuple[Cell, ...]] = []
+    words: list[tuple[Cell, ...]] = []
     for (index, name), spread in sorted(readings.gpu_spreads.items()):
         gpu = session.gpus.get(index)
-        rows.append(
-            (
-                index,
-                gpu.facts.name if gpu else None,
-                name,
-                None if spread.average is None else round(spread.average, 1),
-                spread.minimum,
-                spread.maximum,
-                spread.count,
-            )
-        )
+        which = index, gpu.facts.name if gpu else None
+        rows.append((*which, *spread_cells(name, spread)))
+        words.append((*which, *spread_words(name, spread)))
     return Table(
         "devices",
         title,
         (
             text("GPU"),
             text("Name"),
-            text("Figure"),
-            text("Mean"),
-            text("Min"),
-            text("Max"),
-            count("Samples"),
+            *SPREAD_COLUMNS,
         ),
         tuple(rows),
+        in_words=tuple(words),
     )
+
+
+SPREAD_COLUMNS = (text("Figure"), figure("Mean"), figure("Min"), figure("Max"), count("Samples"))
+
+
+def spread_cells(name: str, spread: Spread) -> tuple[Cell, ...]:
+    """One figure's samples under SPREAD_COLUMNS."""
+    mean = None if spread.average is None else round(spread.average, 1)
+    return name, mean, spread.minimum, spread.maximum, spread.count
+
+
+def spread_words(name: str, spread: Spread) -> tuple[Cell, ...]:
+    """The same as people read it."""
+    values = spread.average, spread.minimum, spread.maximum
+    label, _ = metric_text(name, spread.minimum)
+    return label, *(metric_text(name, value)[1] for value in values), spread.count
 
 
 def devices_document(

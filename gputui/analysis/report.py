@@ -25,6 +25,7 @@ from gputui.analysis.gpu_timing import TIMING_TABLES
 from gputui.analysis.marks import marks_table
 from gputui.analysis.memory_tables import copies_table
 from gputui.analysis.memory_tables import phases_table as memory_phases_table
+from gputui.analysis.metrics import metric_text
 from gputui.analysis.nsys_tables import NSYS_TABLES, marked
 from gputui.analysis.phases import PhaseRow, phase_rows, share_note
 from gputui.analysis.readings import devices_table
@@ -109,6 +110,7 @@ def metrics_table(_session: Session, run: Run) -> Table:
         "Metrics",
         (text("Metric"), text("Value")),
         tuple((name, value) for name, value in run.metrics.items()),
+        in_words=tuple((name, metric_text(name, value)[1]) for name, value in run.metrics.items()),
     )
 
 

@@ -11,7 +11,7 @@ from gputui.analysis.columns import Column, Table, count, spare, text, time
 from gputui.analysis.compare import Subject, compare
 from gputui.analysis.report import TABLES
 from gputui.export.comparison import comparison_text
-from gputui.export.tables import csv_line, to_csv, to_json, to_text
+from gputui.export.tables import csv_line, to_csv, to_json, to_markdown, to_text
 from gputui.export.write import summary_text
 from gputui.session import Session
 from gputui.text import cell_width
@@ -52,6 +52,27 @@ def test_columns_without_a_figure_are_left_out() -> None:
     table = Table("t", "T", (text("Name"), time("GPU (ns)")), (("load", None), ("decode", None)))
     assert "GPU" not in to_text(table)
     assert "GPU" in to_csv(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "raw", "shown"),
+    [
+        ("devices", "memory_used_bytes", ["memory", "used", "200", "MiB", "0", "B", "999", "MiB"]),
+        ("devices", "sm_clock_mhz", ["SM", "clock", "672", "MHz", "345", "MHz", "1980", "MHz"]),
+        ("metrics", "kv_cache_bytes", ["kv_cache_bytes", "6.75", "MiB"]),
+    ],
+)
+def test_people_read_a_figure_in_its_unit_and_programs_as_it_is(
+    h200: Session, table: str, raw: str, shown: list[str]
+) -> None:
+    assert h200.run is not None
+    made = TABLES[table](h200, h200.run)
+    assert any(" ".join(shown) in " ".join(line.split()) for line in to_text(made).splitlines())
+    assert " ".join(shown[:1]) in to_markdown(made).replace("\\", "")
+    (row,) = [row for row in csv.reader(io.StringIO(to_csv(made))) if raw in row]
+    (same,) = [row for row in made.rows if raw in row]
+    assert row == [str(cell) for cell in same]
+    assert f'"{raw}"' in to_json(made)
 
 
 def test_an_empty_table_keeps_its_headers() -> None:
