@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gputui.analysis.columns import Cell, Column, Table, count, spread_cells, text, time
+from gputui.analysis.columns import Cell, Table, count, number, spread_cells, text, time
 from gputui.analysis.tables import NameStyle, kernel_name
 from gputui.analysis.unmeasured import empty_of_kernels
 from gputui.distributions import Accumulator
@@ -33,7 +33,7 @@ def kernel_execution_table(style: NameStyle, session: Session, run: Run) -> Tabl
         "cuda_kern_exec_sum" if style == "full" else f"cuda_kern_exec_sum:{style}",
         "CUDA Kernel Launch & Exec Time Summary",
         (
-            *(Column(header) for header in ("PID", "TID", "DevId")),
+            *(number(header) for header in ("PID", "TID", "DevId")),
             count("Count"),
             count("QCount"),
             *(

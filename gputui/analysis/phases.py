@@ -78,6 +78,12 @@ class PhaseRow:
         return str(self.pid if self.rank is None else self.rank)
 
     @property
+    def known_launches(self) -> int | None:
+        """None where kernels are counted and their calls are not: those are told of the innermost
+        Push/Pop range of the program, not of Start/End ranges and further domains beside it."""
+        return None if self.kernels and not self.launches else self.launches
+
+    @property
     def gpu_idle_ns(self) -> int | None:
         """Time in which the GPU ran nothing of this phase between its first and last operation,
         added up over instances; None before an instance's operations have arrived."""

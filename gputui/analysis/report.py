@@ -61,7 +61,7 @@ def phases_table(_session: Session, run: Run) -> Table:
             row.gpu_idle_ns,
             row.projected.total if row.projected.count else None,
             row.kernels if run.devices else None,
-            row.launches if run.devices else None,
+            row.known_launches if run.devices else None,
             row.memcpy_bytes if run.devices else None,
             row.path,
             row.depth,

@@ -202,7 +202,7 @@ def _phases(run: Run) -> list[Document]:
             "gpu_projected_ns": row.projected.total if row.projected.count else None,
             "kernels": row.kernels if on_gpu else None,
             "kernel_total_ns": row.kernel_ns if on_gpu else None,
-            "launches": row.launches if on_gpu else None,
+            "launches": row.known_launches if on_gpu else None,
             "memcpy_bytes": row.memcpy_bytes if on_gpu else None,
             "share_percent": row.share_percent,
             "share_of": "gpu_busy" if on_gpu else "cpu",

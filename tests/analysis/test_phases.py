@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gputui.analysis.categories import category
@@ -123,6 +124,25 @@ def test_inherited_kernels_count_only_where_asked_for() -> None:
     )
     assert rows_of(*events)[0].kernels == 0
     assert rows_of(*events, inherited=True)[0].kernels == 1
+
+
+def test_launches_are_not_told_of_ranges_beside_those_of_the_program() -> None:
+    kernel = KernelDelta(process=1, range=1, kernel=1, device=0, time=times(5))
+    launch = ApiDelta(process=1, range=1, name="cudaLaunchKernel", time=times(2))
+    step, beside = rows_of(
+        defined(1, "step"),
+        defined(2, "gather", domain="beside"),
+        CaptureDelta(
+            time_ns=at(3),
+            process=1,
+            kernels=(kernel,),
+            kernels_beside=(msgspec.structs.replace(kernel, range=2),),
+            api=(launch,),
+            devices=(DEVICE,),
+        ),
+    )
+    assert (step.kernels, step.known_launches) == (1, 1)
+    assert (beside.kernels, beside.known_launches) == (1, None)
 
 
 def test_threads_of_a_process_are_one_row_and_processes_are_two() -> None:

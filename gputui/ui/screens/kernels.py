@@ -187,7 +187,8 @@ class KernelsView(View):
             spans.append((" ", "text"))
         used = sum(len(text) for text, _ in spans)
         total = len(self._read.rows) if self._read else 0
-        for note in (f"filter: {self.needle}" if self.needle else "", f"{total} names"):
+        names = "1 name" if total == 1 else f"{total} names"
+        for note in (f"filter: {self.needle}" if self.needle else "", names):
             if note and used + len(note) + 2 <= width:
                 spans.append((f" {note} ", "dim"))
                 used += len(note) + 2

@@ -253,7 +253,7 @@ def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
             Column("GPU busy", lambda r: duration(r.gpu_busy_ns), 2, width=8),
             Column("projected", lambda r: duration(r.projected.total or None), 7, width=9),
             Column("kernels", lambda r: count(r.kernels), 3, width=7),
-            Column("launches", lambda r: count(r.launches), 6, width=8),
+            Column("launches", lambda r: count(r.known_launches), 6, width=8),
             Column("copied", lambda r: size(r.memcpy_bytes) if r.memcpy_bytes else "", 8, width=8),
         ]
     if len({row.pid for row in phases}) > 1:

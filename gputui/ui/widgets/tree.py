@@ -174,7 +174,7 @@ def tree_columns(
         columns += [
             Column("GPU time", lambda row: duration(row.gpu_busy_ns), 2, width=8),
             Column("kernels", kernels, 4, width=7),
-            Column("launches", lambda row: count(row.launches), 6, width=8),
+            Column("launches", lambda row: count(row.known_launches), 6, width=8),
         ]
     if ranks:
         columns.insert(1, Column("rank", lambda row: row.whose, 1))
@@ -229,6 +229,6 @@ def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, 
             ("projected, average", duration(row.projected.average)),
             ("kernels", count(row.kernels)),
             ("  of other threads", f"{count(inherited)} (autograd: no range of their own)"),
-            ("launches", count(row.launches)),
+            ("launches", count(row.known_launches)),
         ]
     return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)
