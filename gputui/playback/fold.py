@@ -13,7 +13,8 @@ from gputui.events import AnyEvent, CaptureSum, MachineSample
 from gputui.playback.clone import State
 from gputui.playback.figures import SharedFigures
 from gputui.playback.histories import Histories
-from gputui.playback.outline import Kind, Outline
+from gputui.playback.lines import Kind
+from gputui.playback.outline import Outline
 from gputui.session import Readings, Session
 from gputui.session.gpu import HISTORY_SAMPLES
 

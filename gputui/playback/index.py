@@ -19,8 +19,9 @@ import msgspec
 
 from gputui.events import AnyEvent, CaptureDelta, CaptureSum
 from gputui.playback.fold import Decoded, Fold, Kept
+from gputui.playback.lines import Kind
 from gputui.playback.moments import Moment, Notes, OpenRanges
-from gputui.playback.outline import Kind, Outline
+from gputui.playback.outline import Outline
 from gputui.session import Session
 from gputui.sources.recordings import Recording
 

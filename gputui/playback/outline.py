@@ -7,86 +7,26 @@ temporary file. A line takes 21 bytes of memory here, whatever its size.
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
-import msgspec
-
-from gputui.events import AnyEvent, CaptureDelta, CaptureSum, MachineSample, RunEnded
+from gputui.events import AnyEvent, CaptureSum
 from gputui.journal import JournalReader, RotatedReader
-from gputui.journal.reader import DamagedError, decode
-from gputui.journal.rotation import Repeats
+from gputui.journal.reader import DamagedError
+from gputui.playback.lines import OF_PROCESSES, Kind, Lines
+from gputui.playback.pieces import Piece, pieces_of
 from gputui.sources.recordings import Recording
 
-_BEGINNING = re.compile(
-    rb'\{"event":"([a-z_]+)","time_ns":(\d{1,19})(?:,"process":(\d{1,18}))?[,}]'
-)
 _LAST_NS = 2**63 - 1
 _BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 _MOST_FILES = 64
 """Files of a rotated recording that are kept open; lines of more are copied."""
-
-_encoder = msgspec.json.Encoder()
-
-
-class Kind(IntEnum):
-    """What a line is to those who fold."""
-
-    EVENT = 0
-    SAMPLE = 1
-    CAPTURE = 2
-    SUM = 3
-    RUN_ENDED = 4
-    PIECE = 5
-    """The header of another file of the recording: sums begin anew."""
-    NOTHING = 6
-    """Of a kind that is not known, or said before."""
-
-
-_KINDS: dict[type[msgspec.Struct], Kind] = {
-    MachineSample: Kind.SAMPLE,
-    CaptureDelta: Kind.CAPTURE,
-    CaptureSum: Kind.SUM,
-    RunEnded: Kind.RUN_ENDED,
-}
-_KINDS_BY_NAME = {
-    str(kind.__struct_config__.tag).encode(): _KINDS.get(kind, Kind.EVENT)
-    for kind in (*AnyEvent.__args__, CaptureSum)
-}
-_OF_PROCESSES = frozenset({Kind.CAPTURE, Kind.SUM})
-_REPEATED = frozenset(name.encode() for name in map(str, Repeats.KINDS))
-
-
-class Piece(Protocol):
-    """Lines that lie one after the other."""
-
-    def lines(self) -> Iterator[bytes]:
-        """All of them, a header first."""
-
-    def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:
-        """As a JournalReader's."""
-
-
-class _Encoded:
-    """The events of what is no journal, as lines."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-
-    def lines(self) -> Iterator[bytes]:
-        return (_encoder.encode(event) + b"\n" for event in self._recording)
-
-    def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:
-        del number
-        return decode(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +46,7 @@ class Outline:
     def __init__(self, recording: Recording, *, live: bool = False) -> None:
         """With `live` every line is told of as soon as it is there."""
         self._recording = recording
-        self._repeats = Repeats() if isinstance(recording, RotatedReader) else None
+        self._lines = Lines(rotated=isinstance(recording, RotatedReader))
         self._batch_bytes = 0 if live else _BATCH_BYTES
         self._spool = tempfile.TemporaryFile()  # noqa: SIM115
         self._spooled = 0
@@ -148,7 +88,7 @@ class Outline:
     def read(self) -> None:
         """Read the recording to its end, or to where that fails. Run by a thread."""
         try:
-            for piece in _pieces(self._recording):
+            for piece in pieces_of(self._recording):
                 self._read_piece(piece)
                 if self._closing:
                     break
@@ -266,8 +206,7 @@ class Outline:
             line_number = piece.line_number
             file = piece.plain_file() if len(self._parts) < _MOST_FILES else None
             offset = offset if file is None else piece.offset
-        if self._repeats is not None:
-            self._repeats.begin()
+        self._lines.begin_piece(is_first=not self._times)
         place = len(self._parts)
         self._parts.append(_Part(len(self._times), line_number, piece, file or self._spool))
         self._firsts.append(len(self._times))
@@ -289,8 +228,9 @@ class Outline:
                 break
 
     def _add(self, line: bytes, offset: int, part: _Part) -> None:
-        kind, time_ns, process = self._look_at(line, len(self._times), part)
-        if kind in _OF_PROCESSES:
+        number = part.line_number + len(self._times) - part.first
+        kind, time_ns, process = self._lines.look_at(line, part.piece, number)
+        if kind in OF_PROCESSES:
             self._captures.append(len(self._times))
             self._processes.append(process)
         self._offsets.append(offset)
@@ -298,28 +238,6 @@ class Outline:
         self._kinds.append(kind)
         before_ns = self._times[-1] if self._times else 0
         self._times.append(min(max(before_ns, time_ns), _LAST_NS))
-
-    def _look_at(self, line: bytes, number: int, part: _Part) -> tuple[Kind, int, int]:
-        """Kind, time and process of a line: from its beginning, where that is as we write it."""
-        begins = _BEGINNING.match(line)
-        repeats = self._repeats
-        if begins is not None:
-            name, time_ns, process = begins.groups()
-            known = _KINDS_BY_NAME.get(name)
-            is_whole = process is not None or known not in _OF_PROCESSES
-            if known is not None and is_whole and (repeats is None or name not in _REPEATED):
-                if repeats is not None:
-                    repeats.end()
-                return known, int(time_ns), int(process or 0)
-        event = part.piece.event(part.line_number + number - part.first, line)
-        if event is None:
-            return Kind.NOTHING, 0, 0
-        if number and number == part.first:
-            return Kind.PIECE, event.time_ns, 0
-        if repeats is not None and not isinstance(event, CaptureSum) and repeats.is_one(event):
-            return Kind.NOTHING, 0, 0
-        process_number = getattr(event, "process", 0)
-        return _KINDS.get(type(event), Kind.EVENT), event.time_ns, process_number
 
     def _publish(self) -> None:
         self._spool.flush()
@@ -341,9 +259,3 @@ class Outline:
     def _end_at_last(self) -> None:
         while self._count and self._kinds[self._count - 1] == Kind.NOTHING:
             self._count -= 1
-
-
-def _pieces(recording: Recording) -> Iterator[Piece]:
-    if isinstance(recording, JournalReader | RotatedReader):
-        return recording.pieces()
-    return iter((_Encoded(recording),))

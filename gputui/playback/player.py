@@ -12,8 +12,8 @@ from gputui.events import AnyEvent
 from gputui.hub import Hub
 from gputui.journal import open_journal
 from gputui.playback.index import Index
+from gputui.playback.lines import Kind
 from gputui.playback.moments import Moment
-from gputui.playback.outline import Kind
 from gputui.session import Session
 from gputui.sources.recordings import Recording, open_recording, remarks
 

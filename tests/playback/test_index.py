@@ -16,7 +16,7 @@ from gputui.export.loading import load
 from gputui.journal import JournalError, JournalReader, JournalWriter
 from gputui.playback import Playback
 from gputui.playback.index import Index
-from gputui.playback.outline import Kind
+from gputui.playback.lines import Kind
 from gputui.session import Session
 from tests.events_for_tests import at, attached, run_ended, run_started
 from tests.playback.test_playback import LONG_S, View, session_events

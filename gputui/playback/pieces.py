@@ -1,0 +1,46 @@
+"""The files of a recording, or what is no journal, as lines that can be read again one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from gputui.events import AnyEvent, CaptureSum
+from gputui.journal import JournalReader, RotatedReader
+from gputui.journal.reader import decode
+from gputui.sources.recordings import Recording
+
+_encoder = msgspec.json.Encoder()
+
+
+class Piece(Protocol):
+    """Lines that lie one after the other."""
+
+    def lines(self) -> Iterator[bytes]:
+        """All of them, a header first."""
+
+    def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:
+        """As a JournalReader's."""
+
+
+class _Encoded:
+    """The events of what is no journal, as lines."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def lines(self) -> Iterator[bytes]:
+        return (_encoder.encode(event) + b"\n" for event in self._recording)
+
+    def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:
+        del number
+        return decode(line)
+
+
+def pieces_of(recording: Recording) -> Iterator[Piece]:
+    """Its pieces, one after the other."""
+    if isinstance(recording, JournalReader | RotatedReader):
+        return recording.pieces()
+    return iter((_Encoded(recording),))
