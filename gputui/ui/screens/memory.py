@@ -50,7 +50,8 @@ class MemoryView(ChartedView):
         run = self.model.run
         self.mark_phases()
         gpus = len(session.gpus)
-        above = max(6, min(height * 2 // 5, 8 + 3 * gpus), min(gpus + 1, height - 8))
+        wanted = max(8 + 3 * gpus, height // 3)
+        above = max(6, min(height * 2 // 5, wanted), min(gpus + 1, height - 8))
         rows = self._above(width, above)
         if run is not None:
             rows += flow(tables.reported_items(run), width, 1 if height < 30 else 2)
