@@ -208,3 +208,43 @@ def test_copies_of_pageable_memory_over_a_twentieth_of_the_work_are_named():
     )
     assert insight.value == pytest.approx(6.0)
     assert "(1.00 MiB) are 6 % of the GPUs' busy time" in insight.verdict
+
+
+def test_what_several_gpus_have_in_common_is_said_once() -> None:
+    idle = times(*[400_000] * 10)
+    parts = tuple(device(busy, 10_000_000, n, idle=idle) for n, busy in ((0, 4_000_000), (1, 10)))
+    insight = one("gpu_idle", captured(devices=parts))
+    assert insight.value == pytest.approx(0.0001)
+    assert insight.headline == "GPUs 0 and 1 idle 60 to 100 %"
+    assert insight.verdict == (
+        "GPUs 0 and 1 ran something only 0 to 40 % of the time between the first and last "
+        "operation of each, least on GPU 1: the host holds them back"
+    )
+    insight = one("launch_gaps", captured(devices=parts))
+    assert insight.verdict.startswith("GPUs 0 and 1 waited 40 % of the time of their processes")
+    assert insight.headline == "GPUs 0 and 1 wait 40 % for the next launch"
+
+
+def test_gpus_that_are_held_back_by_one_thing_are_one_verdict() -> None:
+    def sample(second: int, *held: int) -> MachineSample:
+        return MachineSample(
+            time_ns=at(2 + second),
+            host=HostSample(),
+            gpus=tuple(
+                GpuSample(
+                    index=index,
+                    temperature_celsius=80.0,
+                    throttle_reasons=("power cap",) if index in held else (),
+                )
+                for index in range(3)
+            ),
+        )
+
+    events = [sample(0, 0, 1, 2), sample(1, 1, 2), sample(2, 1), sample(3, 1)]
+    insight = one("throttled", header(gpu(2)), *events)
+    assert insight.value == 100
+    assert insight.headline == "GPUs 0 to 2 throttled: power cap"
+    assert insight.verdict == (
+        "the clocks of GPUs 0 to 2 were held back in 25 to 100 % of the samples, most on GPU 1: "
+        "power cap"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -18,3 +19,19 @@ class Insight:
     headline: str
     verdict: str
     advice: str
+
+
+def gpu_names(indices: Iterable[int]) -> str:
+    """ "GPU 3", "GPUs 0 to 7", "GPUs 0, 2 and 5"."""
+    known = sorted(set(indices))
+    if len(known) == 1:
+        return f"GPU {known[0]}"
+    if len(known) > 2 and known[-1] - known[0] == len(known) - 1:
+        return f"GPUs {known[0]} to {known[-1]}"
+    return f"GPUs {', '.join(map(str, known[:-1]))} and {known[-1]}"
+
+
+def percents(values: Sequence[float]) -> str:
+    """ "25 %", or "25 to 40 %" of several that differ."""
+    least, most = f"{min(values):.0f}", f"{max(values):.0f}"
+    return f"{most} %" if least == most else f"{least} to {most} %"

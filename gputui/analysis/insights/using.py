@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gputui.analysis import formats
-from gputui.analysis.insights.insight import Insight
+from gputui.analysis.insights.insight import Insight, gpu_names, percents
 from gputui.analysis.losses import lost_count, why_lost
 from gputui.analysis.memory import transfers
 from gputui.analysis.tables import category_rows, kernel_rows
@@ -101,16 +101,22 @@ def memory_full(session: Session, readings: Readings) -> Iterator[Insight]:
 
 def throttled(readings: Readings) -> Iterator[Insight]:
     """Clocks held back."""
+    shares: dict[str, dict[int, float]] = {}
     for (index, reason), count in sorted(readings.throttle_samples.items()):
         spread = readings.gpu_spreads.get((index, "temperature_celsius"))
         samples = max(count, spread.count if spread else 0)
-        share = 100.0 * count / samples
+        shares.setdefault(reason, {})[index] = 100.0 * count / samples
+    for reason, on_gpus in shares.items():
+        gpus, worst = gpu_names(on_gpus), max(on_gpus, key=lambda index: on_gpus[index])
+        whose = f"{gpus}'s clocks" if len(on_gpus) == 1 else f"the clocks of {gpus}"
+        most = "" if len(on_gpus) == 1 else f", most on GPU {worst}"
         yield Insight(
             "throttled",
-            share,
+            on_gpus[worst],
             0,
             "NVML clocks event reasons",
-            f"GPU {index} throttled: {reason}",
-            f"GPU {index}'s clocks were held back in {share:.0f} % of the samples: {reason}",
+            f"{gpus} throttled: {reason}",
+            f"{whose} were held back in {percents(list(on_gpus.values()))} of the samples"
+            f"{most}: {reason}",
             "power: expected at full load; thermal or hardware: look at cooling and supply",
         )

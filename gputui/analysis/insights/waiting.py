@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gputui.analysis import formats
 from gputui.analysis.gpu_timing import range_path
-from gputui.analysis.insights.insight import Insight
+from gputui.analysis.insights.insight import Insight, gpu_names, percents
 from gputui.analysis.tables import kernel_rows
 from gputui.distributions import Accumulator
 from gputui.naming import is_kernel_launch
@@ -20,29 +20,35 @@ def gpu_idle(_session: Session, run: Run) -> Iterator[Insight]:
     """A GPU that worked less than half the time, and the range that waited longest."""
     if run.traced_share < 1.0:
         return  # what was not traced would count as idle
+    shares: dict[int, float] = {}
     for index, device in sorted(run.devices.items()):
         if device.first_start_ns is None or device.last_end_ns is None:
             continue
         span = device.last_end_ns - device.first_start_ns
-        if span <= 0:
-            continue
-        busy = 100.0 * device.busy_ns / span
+        busy = 100.0 * device.busy_ns / span if span > 0 else 100.0
         if busy < 50:
-            waited = _worst_range(run, index)
-            most = why = ""
-            if waited:
-                most = f", most in {waited[1]}"
-                why = f"; {waited[0]:.0f} % of its idle time it waited for {waited[1]}"
-            yield Insight(
-                "gpu_idle",
-                busy,
-                50,
-                "PyTorch profiler's recommendation for low GPU utilization",
-                f"GPU {index} idle {100 - busy:.0f} %{most}",
-                f"GPU {index} ran something only {busy:.0f} % of the time between its first and "
-                f"last operation: the host holds it back{why}",
-                "CUDA graphs, larger batches, torch.compile, fewer synchronizations",
-            )
+            shares[index] = busy
+    if not shares:
+        return
+    least = min(shares, key=lambda index: shares[index])
+    waited = _worst_range(run, least)
+    most = f", most in {waited[1]}" if waited else ""
+    if len(shares) == 1:
+        where, whose, held, who = "", "its first and last operation", "it", "its"
+    else:
+        where, held, who = f", least on GPU {least}", "them", f"GPU {least}'s"
+        whose = "the first and last operation of each"
+    why = f"; {waited[0]:.0f} % of {who} idle time it waited for {waited[1]}" if waited else ""
+    yield Insight(
+        "gpu_idle",
+        shares[least],
+        50,
+        "PyTorch profiler's recommendation for low GPU utilization",
+        f"{gpu_names(shares)} idle {percents([100 - busy for busy in shares.values()])}{most}",
+        f"{gpu_names(shares)} ran something only {percents(list(shares.values()))} of the time "
+        f"between {whose}{where}: the host holds {held} back{why}",
+        "CUDA graphs, larger batches, torch.compile, fewer synchronizations",
+    )
 
 
 def _worst_range(run: Run, device: int) -> tuple[float, str] | None:
@@ -66,21 +72,31 @@ def launch_gaps(_session: Session, run: Run) -> Iterator[Insight]:
     """Short gaps between operations, as a share of the time."""
     if run.traced_share < 1.0:
         return
-    for (process, device), use in sorted(run.timing.devices.items()):
+    losses: dict[tuple[int, int], float] = {}
+    for key, use in sorted(run.timing.devices.items()):
         short_ns = use.idle.total_below(LAUNCH_GAP_NS)
         lost = 100.0 * short_ns / use.span_ns if use.span_ns else 0.0
         if lost > 20:
-            yield Insight(
-                "launch_gaps",
-                lost,
-                20,
-                "ours: gaps under 1 ms are too short for input or output, so they are what "
-                "launching costs; a fifth of the time is more than a step's own spread",
-                f"GPU {device} waits {lost:.0f} % for the next launch",
-                f"GPU {device} waited {lost:.0f} % of the time of process "
-                f"{run.processes[process].attached.pid} in gaps under 1 ms, for the next launch",
-                "CUDA graphs or torch.compile: fewer launches; or more work in each",
-            )
+            losses[key] = lost
+    if not losses:
+        return
+    worst = max(losses, key=lambda key: losses[key])
+    pid = run.processes[worst[0]].attached.pid
+    gpus, shares = gpu_names(device for _, device in losses), percents(list(losses.values()))
+    whose, most = f"process {pid}", ""
+    if len(losses) > 1:
+        whose, most = "their processes", f", most on GPU {worst[1]} in process {pid}"
+    yield Insight(
+        "launch_gaps",
+        losses[worst],
+        20,
+        "ours: gaps under 1 ms are too short for input or output, so they are what "
+        "launching costs; a fifth of the time is more than a step's own spread",
+        f"{gpus} {'waits' if len(losses) == 1 else 'wait'} {shares} for the next launch",
+        f"{gpus} waited {shares} of the time of {whose} in gaps under 1 ms, for the next launch"
+        f"{most}",
+        "CUDA graphs or torch.compile: fewer launches; or more work in each",
+    )
 
 
 def short_kernels(session: Session, run: Run) -> Iterator[Insight]:
