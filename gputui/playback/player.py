@@ -22,6 +22,7 @@ MAXIMUM_SPEED = 64.0
 
 _BATCH_NS = 20_000_000
 _WAIT_S = 0.5
+_AGAIN_S = 0.05
 
 
 class Playback:
@@ -178,8 +179,10 @@ class Playback:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether every moment to jump to is known."""
-        return self._index.is_complete
+        """Whether every moment to jump to is known, of a recording that is still written every
+        one so far."""
+        index = self._index
+        return index.is_complete or (self._is_live and index.folded >= len(self._outline) > 0)
 
     @property
     def is_exact(self) -> bool:
@@ -239,11 +242,16 @@ class Playback:
         """Go to where `following` leads from the number that is shown, or is about to be."""
         with self._lock:
             before = self._target
+            followed = self._follows
 
             def target() -> int | None:
                 number = self._number if before is None else before()
+                follows = followed if before is None else self._follows
                 self._follows = False
-                return None if number is None else following(number)
+                there = None if number is None else following(number)
+                if there is not None and there == number:
+                    self._follows |= follows  # it stays where it was
+                return there
 
             self._target = target
             self._follows = False
@@ -268,6 +276,8 @@ class Playback:
 
     def _go_to_moment(self, wanted: Callable[[Moment], bool]) -> None:
         def following(number: int) -> int | None:
+            # Asked first: what is folded meanwhile may bring the moment.
+            all_known = self.is_indexed
             found = next(
                 (
                     moment.number + 1
@@ -276,11 +286,7 @@ class Playback:
                 ),
                 None,
             )
-            if found is None and self._index.is_complete:
-                return number
-            if found is None:
-                self._outline.wait(len(self._outline), _WAIT_S)
-            return found
+            return number if found is None and all_known else found
 
         self._go_on(following)
 
@@ -335,12 +341,18 @@ class Playback:
 
     def _jump(self) -> None:
         asked = self._target
+        if asked is None:
+            return
         with self._index.hurry():
-            self._jump_to(asked, asked() if asked is not None else None)
+            number = asked()
+            if number is not None:
+                self._jump_to(asked, number)
+                return
+        with self._lock:
+            # Not read, or not folded, so far yet; asked again when more is.
+            self._lock.wait_for(lambda: self._target is not asked or self._closing, _AGAIN_S)
 
-    def _jump_to(self, asked: Callable[[], int | None] | None, number: int | None) -> None:
-        if number is None:
-            return  # not read so far yet; asked again
+    def _jump_to(self, asked: Callable[[], int | None], number: int) -> None:
         with self._lock:
             if self._target is not asked:
                 return  # another jump was asked for meanwhile

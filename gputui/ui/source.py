@@ -130,7 +130,7 @@ class Playback(Source, Protocol):
 
     @property
     def is_indexed(self) -> bool:
-        """Whether every moment to jump to is known."""
+        """Whether every moment to jump to is known, while it is still written every one so far."""
         ...
 
     @property

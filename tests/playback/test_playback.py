@@ -243,6 +243,35 @@ def test_a_file_that_grows_is_shown_as_it_does(tmp_path: Path) -> None:
     playback.close()
 
 
+@pytest.mark.parametrize("followed", [True, False])
+def test_nothing_to_jump_to_yet_does_not_halt_a_file_that_grows(
+    tmp_path: Path, followed: bool
+) -> None:
+    path = tmp_path / "x.gputui"
+    writer = JournalWriter(path)
+    events = session_events(20)
+    writer.write(events[:5])
+    view = View()
+    view.playback = playback = Playback.open(str(path), view.notify, follow=True)
+    playback.start()
+    view.until(4)
+    if not followed:
+        playback.speed = 64
+        playback.seek(2.75)
+        view.until(2)
+    playback.next_event()
+    playback.next_phase()
+    view.until(4)
+    writer.write(events[5:8])
+    view.until(7)
+    writer.write(events[8:])
+    writer.close()
+    view.until(19)
+    playback.next_event()
+    view.until(19)
+    playback.close()
+
+
 def test_a_real_session_is_the_same_from_any_side(h200_path: Path) -> None:
     """Forwards to every 20th event, from states kept on the way, as folded from the start."""
     events = list(JournalReader.open(h200_path))

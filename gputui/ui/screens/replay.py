@@ -117,4 +117,4 @@ class ReplayKeys(Screen[None]):
             self.say(f"{when}  {following.text}")
         elif source.is_indexed:
             what = "change of phase" if kind == "phase" else "start, exit or trouble"
-            self.say(f"no later {what} in this recording")
+            self.say(f"no later {what} {'in this recording' if source.is_read else 'so far'}")
