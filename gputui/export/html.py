@@ -30,7 +30,8 @@ _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:1600px;margin:0 auto;padding:1.5rem 1rem 4rem;
 background:var(--ground);color:var(--ink)}
 h1{font-size:1.5rem;margin:0 0 .4rem}h2{font-size:1.1rem;margin:2.2rem 0 .5rem}
-.facts{margin:0;padding:0;list-style:none;color:var(--dim);font-size:13px;overflow-wrap:anywhere}
+.facts{margin:0;padding:0;list-style:none;color:var(--dim);font-size:13px}
+h1,.facts,.insights,.note,.bars .name{overflow-wrap:anywhere}
 .note{color:var(--dim);font-size:13px;font-weight:400}p.note{margin:.2rem 0 .5rem}
 .insights{margin:0;padding:.6rem 1rem .6rem 2rem;background:var(--soft);
 border-left:4px solid var(--mark);border-radius:4px}.insights li{margin:.35rem 0}
@@ -40,7 +41,7 @@ figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:au
 svg text{font:11px system-ui,sans-serif;fill:var(--dim)}.g{stroke:var(--edge)}
 .l{fill:none;stroke:var(--line);stroke-width:1.6;stroke-linejoin:round}
 .bars{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(4rem,44rem) max-content;
-gap:.15rem .7rem;align-items:center;font-size:13px}.bars .name{overflow-wrap:anywhere}
+gap:.15rem .7rem;align-items:center;font-size:13px}
 .bar i{display:block;height:.8rem;background:var(--bar);border-radius:2px;min-width:1px}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 .scroll{overflow-x:auto;border:1px solid var(--edge);border-radius:6px;max-width:max-content}

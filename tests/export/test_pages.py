@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from contextlib import closing
@@ -95,6 +96,26 @@ def test_chromium_draws_the_page(h200: Session, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("<polyline") >= 4
     assert "CUDA GPU Kernel Summary" in done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium here")
+def test_long_names_make_no_page_wider_than_its_window(tmp_path: Path) -> None:
+    """Ranges named after the modules of a model are words of any length."""
+    recording = Path(__file__).parents[1] / "data" / "h200-annotated.gputui.gz"
+    page = exported(recording, "html", tmp_path / "page.html")
+    measured = "<script>document.title=`${document.documentElement.scrollWidth} ${innerWidth}`"
+    text = page.read_text().replace("'none'", "'none'; script-src 'unsafe-inline'", 1)
+    page.write_text(text + measured + "</script>")
+    done = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+         "--window-size=400,800", f"--user-data-dir={tmp_path / 'chromium'}", page.as_uri()],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"<title>(\d+) (\d+)</title>", done.stdout)
+    assert found is not None
+    wide, window = map(int, found.groups())
+    assert wide <= window
 
 
 def exported(path: Path, format_name: str, out: Path, *words: str) -> Path:
