@@ -51,8 +51,8 @@ class RecordKind(enum.IntEnum):
     """`sub` which resource (see Resource), `a` its number as CUPTI has it, `b` its device as the
     process numbers them (UNKNOWN_DEVICE where nobody knows), `name`, `start` (the moment)."""
     REFUSED = 9
-    """A push that was not followed, since its `thread` had ranges open in too many other domains;
-    `a` its domain."""
+    """What was not followed, `a` its domain: a push, since its `thread` had ranges open in too many
+    other domains, or where `sub` is REFUSED_DEFERRED as many deferred events as `value` says."""
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""
@@ -122,6 +122,8 @@ class Resource(enum.IntEnum):
     CONTEXT = 2
     STREAM = 3
 
+
+REFUSED_DEFERRED = 1
 
 UNKNOWN_DEVICE = 0xFFFF_FFFF
 

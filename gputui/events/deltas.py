@@ -214,9 +214,10 @@ class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Records that were lost, and why: the "ring" was full, they were left "unread" in it at the
     end, "cupti" lost them, a thread had ranges open in too many "domains" to follow `domain` too,
-    or the reader had no "places" left (stacks, levels, open ranges)."""
+    they were "deferred" events of `domain`, or the reader had no "places" left (stacks, levels,
+    open ranges)."""
 
-    cause: Literal["ring", "unread", "cupti", "domains", "places"]
+    cause: Literal["ring", "unread", "cupti", "domains", "deferred", "places"]
     domain: str
     records: Amount
 

@@ -44,6 +44,7 @@ def test_numbers_are_the_same(described):
         "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
         "UNKNOWN_DEVICE": layout.UNKNOWN_DEVICE,
         "NAMED_BY_SYSTEM": layout.NAMED_BY_SYSTEM,
+        "REFUSED_DEFERRED": layout.REFUSED_DEFERRED,
     }
     for prefix, values in [
         ("KIND", layout.RecordKind),

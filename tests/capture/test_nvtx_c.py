@@ -14,6 +14,7 @@ from gputui.capture.layout import (
     FLAG_COLORED,
     FLAG_PAYLOAD,
     NAMED_BY_SYSTEM,
+    REFUSED_DEFERRED,
     SAMPLE_EVERY,
     SAMPLE_NS_MAX,
     CudaState,
@@ -232,6 +233,14 @@ def test_waiting_for_a_core_is_not_taken_for_the_librarys_own_time(compile_progr
     pairs = 50 * SAMPLE_EVERY
     health = run([str(halting), "many", str(pairs)], tmp_path).trace.health
     assert health.callback_ns == 2 * pairs * SAMPLE_NS_MAX
+
+
+def test_deferred_events_are_counted(nvtx_program, tmp_path):
+    trace = run([nvtx_program, "deferred"], tmp_path).trace
+    refused = trace.of(RecordKind.REFUSED)
+    assert set(refused["sub"].tolist()) == {REFUSED_DEFERRED}
+    assert {trace.name(record["a"]) for record in refused} == {"library"}
+    assert refused["value"].tolist() == [3, 1, 1]
 
 
 def test_a_ring_that_overflows_counts_what_it_drops(nvtx_program, tmp_path):

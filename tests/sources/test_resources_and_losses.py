@@ -13,7 +13,7 @@ from gputui.analysis.gpu_timing import timing_document
 from gputui.analysis.insights import insights
 from gputui.analysis.losses import lost_count, why_lost
 from gputui.analysis.report import TABLES
-from gputui.capture.layout import UNKNOWN_DEVICE, RecordKind, Resource
+from gputui.capture.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.events import CaptureDelta, ResourceNamed, RunStarted
 from gputui.export.chrome import write_chrome
 from gputui.export.nsys import write_nsys
@@ -93,11 +93,15 @@ def test_losses_are_told_by_cause_and_domain() -> None:
     program = Program()
     traced = Traced(program)
     refused = [program.slot(RecordKind.REFUSED, thread=MAIN, a=program.id(name)) for name in "aab"]
-    traced.feed(refused)
+    later = program.slot(RecordKind.REFUSED, sub=REFUSED_DEFERRED, a=program.id("c"), value=4)
+    traced.feed([*refused, later])
     traced.session.apply(traced.process.collect(START_NS, dropped=7, cupti_dropped=2))
     run = traced.run
-    assert lost_count(run) == 12
-    words = "7 the ring was full; 3 in domains a, b: a thread had ranges open in 32 others; "
+    assert lost_count(run) == 16
+    words = (
+        "7 the ring was full; 4 in domain c: deferred events are not taken in; "
+        "3 in domains a, b: a thread had ranges open in 32 others; "
+    )
     assert why_lost(run) == words + "2 CUPTI's buffers were full"
     [lost] = [found for found in insights(traced.session, run) if found.rule == "lost_records"]
     assert why_lost(run) in lost.verdict

@@ -38,6 +38,7 @@ enum { FLAG_COLORED = 1, FLAG_PAYLOAD = 2 };
 enum { RESOURCE_DEVICE = 1, RESOURCE_CONTEXT = 2, RESOURCE_STREAM = 3 };
 #define UNKNOWN_DEVICE 0xFFFFFFFFu
 enum { NAMED_BY_SYSTEM = 1 };
+enum { REFUSED_DEFERRED = 1 };
 /* NVTX's numbers, and one of our own. */
 enum {
     PAYLOAD_UINT64 = 1,

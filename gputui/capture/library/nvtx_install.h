@@ -90,13 +90,13 @@ typedef struct {
     ExtensionSegment *segments;
 } Extension;
 
-enum { EXTENSION_PAYLOAD = 2, PAYLOAD_FUNCTIONS = 13 };
+enum { EXTENSION_PAYLOAD = 2, PAYLOAD_FUNCTIONS = 18 };
 
 /* nvtxDomainIsEnabled, 7, is left to NVTX, which then says yes. */
 static const Function payload_functions[PAYLOAD_FUNCTIONS] = {
     (Function)schema_register, (Function)any_register, (Function)payload_mark,
     (Function)payload_push, (Function)payload_pop, (Function)payload_start,
-    (Function)payload_end, [12] = (Function)any_register,
+    (Function)payload_end, [12] = (Function)any_register, [16] = (Function)event_submit, [17] = (Function)event_batch_submit,
 };
 
 /* Accepts every extension and implements one: a refusal would make nvtxDomainIsEnabled say no, and

@@ -11,8 +11,8 @@
 enum { ENTRY_POINTER = 1 << 1, ENTRY_ARRAY = 7 << 4, ENTRY_FIXED = 1 << 4, ENTRY_ENDS_IN_NUL = 2 << 4,
        ENTRY_DEEP_COPY = 1 << 8, ENTRY_MESSAGE = 1 << 10 };
 enum { TYPE_CSTRING = 75, TYPE_CSTRING_UTF8 = 76, TYPE_REGISTERED_STRING = 80 };
-enum { FIELD_NAME = 1 << 1, FIELD_ENTRIES = 1 << 4, FIELD_ENTRY_COUNT = 1 << 5, FIELD_PACK = 1 << 7,
-       FIELD_ID = 1 << 8 };
+enum { FIELD_NAME = 1 << 1, FIELD_ENTRIES = 1 << 4, FIELD_ENTRY_COUNT = 1 << 5, FIELD_STATIC_SIZE = 1 << 6,
+       FIELD_PACK = 1 << 7, FIELD_ID = 1 << 8 };
 
 typedef struct {
     uint64_t flags, type;
@@ -33,7 +33,7 @@ typedef struct {
 
 /* Where the message of a schema's data is; without one the schema's name stands for it. */
 typedef struct {
-    uint64_t id, flags, type, length, offset;
+    uint64_t id, flags, type, length, offset, static_size;
     String *name;
     uint32_t domain, used, has_message;
 } Schema;
@@ -128,6 +128,8 @@ static uint64_t schema_register(void *domain, const SchemaAttributes *attributes
     schema.id = id;
     if (attributes->fields & FIELD_NAME && attributes->name != NULL)
         schema.name = ASCII(attributes->name);
+    if (attributes->fields & FIELD_STATIC_SIZE)
+        schema.static_size = attributes->static_size;
     if (attributes->fields & FIELD_ENTRIES && attributes->fields & FIELD_ENTRY_COUNT &&
         attributes->entries != NULL)
         find_message(&schema, attributes);
@@ -229,4 +231,35 @@ static void payload_end(void *domain, uint64_t id, const PayloadData *data, size
 {
     (void)domain, (void)data, (void)count;
     end(id);
+}
+
+/* Deferred events, whose times lie in data of the program's own making, on clocks of its own: they
+ * are not placed, but how many there were is told. */
+typedef struct {
+    uint64_t schema;
+    size_t size;
+    const void *events;
+} EventBatch;
+
+static void refuse_deferred(void *domain, uint64_t count)
+{
+    Thread *thread = this_thread();
+    Slot record = {.kind = KIND_REFUSED, .sub = REFUSED_DEFERRED, .thread = thread->tid,
+                   .a = domain_id(domain), .value = count};
+    emit(&record);
+}
+
+static void event_submit(void *domain, const PayloadData *data, size_t count)
+{
+    (void)data, (void)count;
+    if (may_write())
+        refuse_deferred(domain, 1);
+}
+static void event_batch_submit(void *domain, const EventBatch *batch)
+{
+    if (batch == NULL || batch->size == 0 || !may_write())
+        return;
+    const Schema *schema = find_schema(domain_id(domain), batch->schema);
+    uint64_t size = schema != NULL ? schema->static_size : 0;
+    refuse_deferred(domain, size != 0 && size <= batch->size ? batch->size / size : 1);
 }

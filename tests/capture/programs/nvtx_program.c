@@ -166,6 +166,25 @@ static void schemas(void)
     resource_destroy(NULL);
 }
 
+/* Events that are handed over later than they were: three, and of unknown size once more. */
+static void deferred(void)
+{
+    struct { uint64_t time; double value; } events[3] = {{0}};
+    SchemaEntry entries[] = {{.type = 18}, {.type = 20}};
+    SchemaAttributes a = {.fields = 0x37e, .name = "sample", .type = 1, .entries = entries,
+                          .count = 2, .static_size = sizeof events[0], .id = 1 << 24};
+    void *domain = domain_create_a("library");
+    struct { uint64_t schema; size_t size; const void *events; uint64_t rest[5]; }
+    batch = {1 << 24, sizeof events, events}, unknown = {77, sizeof events, events};
+    PayloadData data = {1 << 24, sizeof events[0], events};
+    show(nvtx_load_payloads());
+    schema_register(domain, &a);
+    event_batch_submit(domain, &batch);
+    event_batch_submit(domain, &unknown);
+    event_batch_submit(domain, NULL);
+    event_submit(domain, &data, 1);
+}
+
 /* Names of CUDA's resources, before CUDA is there and after. */
 static void resources(void)
 {
@@ -449,6 +468,7 @@ int main(int arguments, char **words)
     if (strcmp(part, "attributes") == 0) attributes();
     if (strcmp(part, "named-threads") == 0) named_threads();
     if (strcmp(part, "schemas") == 0) schemas();
+    if (strcmp(part, "deferred") == 0) deferred();
     if (strcmp(part, "resources") == 0) resources();
     if (strcmp(part, "resources-with-driver") == 0) resources_with_driver();
     if (strcmp(part, "operators") == 0) operators();
