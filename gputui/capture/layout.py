@@ -46,7 +46,8 @@ class RecordKind(enum.IntEnum):
     """As RANGE_PUSH; an instant."""
     THREAD_NAME = 7
     """`thread`, `name`; `sub` is NAMED_BY_SYSTEM where the program said nothing: the system's name
-    of a thread at its first range, and at its end if it is another by then."""
+    of a thread at its first range or soon after its first CUDA call, and at its end if it made
+    ranges and is called otherwise by then."""
     RESOURCE_NAME = 8
     """`sub` which resource (see Resource), `a` its number as CUPTI has it, `b` its device as the
     process numbers them (UNKNOWN_DEVICE where nobody knows), `name`, `start` (the moment)."""

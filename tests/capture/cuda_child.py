@@ -9,6 +9,7 @@ import ctypes
 import os
 import struct
 import sys
+import threading
 import time
 
 KEPT: list[object] = []
@@ -66,11 +67,11 @@ def memset(size: int) -> bytes:
     )  # fmt: skip
 
 
-def call(kind: int, cbid: int, correlation: int, result: int = 0) -> bytes:
+def call(kind: int, cbid: int, correlation: int, result: int = 0, thread: int = 4321) -> bytes:
     return record(
         40,
         (0, "I", kind), (4, "I", cbid), (8, "Q", 900), (16, "Q", 990), (24, "I", os.getpid()),
-        (28, "I", 4321), (32, "I", correlation), (36, "I", result),
+        (28, "I", thread), (32, "I", correlation), (36, "I", result),
     )  # fmt: skip
 
 
@@ -143,6 +144,19 @@ def main() -> None:
                 each = kernel(216, b"step%d" % step, step)
                 if fake.fake_is_enabled(10):
                     fake.fake_queue(each, len(each))
+    elif part == "callers":
+        # Each calls CUDA, and has ended before anybody could ask for its name.
+        def launch_in_a_thread() -> None:
+            ctypes.CDLL(None).prctl(15, b"launcher", 0, 0, 0)
+            for number in range(2):
+                each = call(5, 211, number, thread=threading.get_native_id())
+                fake.fake_queue(each, len(each))
+            fake.cuptiActivityFlushAll(0)
+
+        for _ in range(3):
+            thread = threading.Thread(target=launch_in_a_thread)
+            thread.start()
+            thread.join()
     elif part == "time":
         # Until the flushing thread has switched off, and flushed in the dark some times more.
         while fake.fake_is_enabled(10):

@@ -117,6 +117,13 @@ def test_every_kind_of_activity_arrives_whatever_its_size(cupti, tmp_path, gener
     assert fields(graph, "a", "b", "c", "e") == (1, 13, 2, 6)
 
 
+def test_threads_that_only_call_cuda_have_names(cupti, tmp_path):
+    trace = run_cuda(cupti, tmp_path, "callers").trace
+    named = trace.of(RecordKind.THREAD_NAME)
+    assert [trace.name(record["name"]) for record in named] == ["launcher"] * len(named)
+    assert len(named) == len(set(trace.of(RecordKind.API)["thread"].tolist())) > 0
+
+
 def test_the_end_of_the_process_flushes_and_says_goodbye(cupti, tmp_path):
     trace = run_cuda(cupti, tmp_path, "new").trace
     flush, goodbye = trace.records[-2:]
