@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import TextIO
 
 from gputui.analysis import formats
 from gputui.session import Run, Session
+from gputui.streams import draw
 
 _LONGEST_ETA_NS = 1000 * 3600e9
 
@@ -14,29 +15,24 @@ _LONGEST_ETA_NS = 1000 * 3600e9
 class ProgressLine:
     """One line on a terminal, rewritten only when it changed; nothing anywhere else."""
 
-    def __init__(self, out: TextIO, *, hidden: bool) -> None:
-        self._out = out
-        self._active = out.isatty() and not hidden
+    def __init__(self, *, hidden: bool) -> None:
+        self._active = sys.stderr.isatty() and not hidden
         self._shown = ""
 
     def show(self, session: Session) -> None:
         """Show where the session is."""
-        if self._active:
-            text = progress_text(session)
-            if text != self._shown:
-                self._shown = text
-                self._write(f"\r\x1b[K{text}")
+        if self._active and (text := progress_text(session)) != self._shown:
+            self._draw(text)
 
     def clear(self) -> None:
         """Leave an empty line behind."""
         if self._shown:
-            self._shown = ""
-            self._write("\r\x1b[K")
+            self._draw("")
 
-    def _write(self, text: str) -> None:
+    def _draw(self, text: str) -> None:
+        self._shown = text
         try:
-            self._out.write(text)
-            self._out.flush()
+            draw(text)
         except OSError:
             # The terminal is gone; the recording goes on.
             self._active = False

@@ -24,7 +24,7 @@ from gputui.session import Run, Session, remarks
 from gputui.sources.child import GRACE_S
 from gputui.sources.live import Live, LiveOptions
 from gputui.sources.run import RunRequest
-from gputui.streams import columns, release, say
+from gputui.streams import begin_line, columns, release, say
 
 if TYPE_CHECKING:
     from gputui.prometheus import Exporter
@@ -69,7 +69,7 @@ class _Recorder:
         self._told: set[str] = set()
         # Whoever reads the journal from a pipe shows it, often on this very terminal.
         self._is_shown = options.path is None and stat.S_ISFIFO(os.fstat(1).st_mode)
-        self._progress = ProgressLine(sys.stderr, hidden=self._is_shown)
+        self._progress = ProgressLine(hidden=self._is_shown)
 
     def run(self) -> int:
         """Record until the run, the duration or the user ends it; the exit status."""
@@ -209,6 +209,7 @@ class _Recorder:
         is_data = self._options.path is None or self._options.live.pass_through
         out = sys.stderr if is_data else sys.stdout
         try:
+            begin_line()
             print(summary_text(self._session, run, columns(out)), file=out, end="", flush=True)
         except OSError:
             # Whoever read the summary is gone; the recording has it.

@@ -5,21 +5,78 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import sys
-from typing import BinaryIO, TextIO
+import threading
+from typing import BinaryIO, Literal, TextIO
 
 from gputui.likeness import for_encoding
 from gputui.text import clean
 
 _data: list[BinaryIO] = []
 
+_unended: set[str] = set()
+"""Streams on which a command's output, let through, stands amid a line."""
+
+_drawn: set[str] = set()
+_lock = threading.Lock()
+"""Held by whoever writes or remembers what is on the terminal."""
+
+_INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;?]*[A-Za-z])+\Z")
+"""Colours and the like, which leave the cursor where it is."""
+
 
 def say(text: str) -> None:
     """One line of narration on stderr. `text` may hold what strangers named."""
     try:
+        begin_line()
         print(f"gputui: {clean(text)}", file=sys.stderr)
     except OSError:
         release()
+
+
+def let_through(name: Literal["stdout", "stderr"], data: bytes) -> None:
+    """Write a command's output as it is. Raises OSError and ValueError where it cannot."""
+    with _lock:
+        _erase()
+        stream = getattr(sys, name)
+        stream.buffer.write(data)
+        stream.buffer.flush()
+        if seen := _INVISIBLE.sub(b"", data):
+            (_unended.discard if seen.endswith(b"\n") else _unended.add)(name)
+
+
+def draw(text: str) -> None:
+    """Put one line on the terminal that stderr is, in place of the last one drawn, or take that
+    away where `text` is empty. Leaves alone what a command wrote. Raises OSError."""
+    with _lock:
+        _erase()
+        if text and not _amid_line():
+            sys.stderr.write(text)
+            _drawn.add("stderr")
+        sys.stderr.flush()
+
+
+def _erase() -> None:
+    if _drawn:
+        _drawn.clear()
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def begin_line() -> None:
+    """End a command's line before gputui's own on stderr: one that is on stderr too, or on the
+    same terminal. What else stdout is stays byte for byte the command's. Raises OSError."""
+    with _lock:
+        if _amid_line():
+            sys.stderr.write("\n")
+        _unended.clear()
+
+
+def _amid_line() -> bool:
+    if "stdout" in _unended and sys.stdout.isatty() and sys.stderr.isatty():
+        return True
+    return "stderr" in _unended
 
 
 def tolerate() -> None:

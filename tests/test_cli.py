@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -649,3 +650,56 @@ def test_medians_that_are_not_exact_are_marked_in_every_format(tmp_path: Path) -
     # A table without medians has nothing to mark.
     assert table("csv", "metrics").stderr == ""
     assert json.loads(table("json", "metrics").stdout)["note"] is None
+
+
+def on_a_terminal(path: Path, code: str, go_on: Path | None = None) -> bytes:
+    """What a terminal gets of a recording around a Python program, which waits for a word through
+    the fifo `go_on` until its line of progress has changed."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = ["--record", "-o", str(path), "-i", "0.1", "--", sys.executable, "-c", code]
+        os.execv(sys.executable, [*PROGRAM, *words])
+    seen = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+        while data := os.read(terminal, 65536):
+            seen += data
+            if go_on is not None and seen.count(b"\r\x1b[K") > 1:
+                go_on.write_text("go on")
+                go_on = None
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("written", "between"),
+    [("x", b"\r\n"), ("x\n", b""), ("x\n\33[0m", b""), ("\33[1mx\33[0m", b"\r\n")],
+)
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_our_lines_begin_below_what_a_command_left_on_the_terminal(
+    tmp_path: Path, written: str, between: bytes, stream: str
+) -> None:
+    seen = on_a_terminal(tmp_path / "x.gputui", f"import sys; sys.{stream}.write({written!r})")
+    shown = re.sub(
+        rb"(?:python|recording: )[^\r\n]*\r\x1b\[K", b"", seen
+    )  # a line of progress comes and goes
+    assert shown.startswith(written.replace("\n", "\r\n").encode() + between + b"gputui: ")
+    assert b"\r\n\r\n" not in shown.partition(b"command python")[0]
+
+
+def test_a_line_of_progress_makes_way_for_what_a_command_writes(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    code = f"import sys; open({str(fifo)!r}).read(); sys.stdout.write('name? ')"
+    seen = on_a_terminal(tmp_path / "x.gputui", code, fifo)
+    before, _, after = seen.partition(b"name? ")
+    assert before.endswith(b"\r\x1b[K")
+    assert after.startswith(b"\r\ngputui: ")
+
+
+def test_a_command_whose_output_is_piped_gets_it_through_byte_for_byte(tmp_path: Path) -> None:
+    code = "import os; os.write(1, b'data\\xff'); os.write(2, b'half')"
+    words = ["--record", "-o", str(tmp_path / "x.gputui"), "--", sys.executable, "-c", code]
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, check=False)
+    assert done.stdout == b"data\xff"
+    assert done.stderr.startswith(b"half\ngputui: ")

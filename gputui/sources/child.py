@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Literal
 
 from gputui.sources.orphans import (
     end_orphans,
@@ -23,6 +23,7 @@ from gputui.sources.orphans import (
     supervisor_started,
 )
 from gputui.sources.output import LineBuffer, Lines
+from gputui.streams import let_through
 from gputui.text import clean
 
 GRACE_S = 5.0
@@ -169,11 +170,11 @@ class Child:
             supervisor.stderr.fileno(): LineBuffer("stderr"),
             report: LineBuffer("report"),
         }
-        through: dict[int, BinaryIO] = {}
+        through: dict[int, Literal["stdout", "stderr"]] = {}
         if self._pass_through:
             through = {
-                supervisor.stdout.fileno(): sys.stdout.buffer,
-                supervisor.stderr.fileno(): sys.stderr.buffer,
+                supervisor.stdout.fileno(): "stdout",
+                supervisor.stderr.fileno(): "stderr",
             }
         with selectors.DefaultSelector() as selector:
             for descriptor in (*buffers, status):
@@ -242,10 +243,11 @@ def _read(descriptor: int) -> bytes | None:
         return b""
 
 
-def _write_through(through: dict[int, BinaryIO], descriptor: int, data: bytes) -> None:
+def _write_through(
+    through: dict[int, Literal["stdout", "stderr"]], descriptor: int, data: bytes
+) -> None:
     try:
-        through[descriptor].write(data)
-        through[descriptor].flush()
+        let_through(through[descriptor], data)
     except (OSError, ValueError):
         # Whoever read our output is gone; the child runs on and is still recorded.
         del through[descriptor]
