@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import stat
 import sys
@@ -33,6 +34,9 @@ _KNOWN_TOOLS = (
     ("Nsight Systems (nsys)", ("nsight-systems", "nsight_systems", "libtoolsinjection")),
     ("CUPTI", ("libcupti",)),
 )
+_PRELOADED_BYTES = 64 << 20
+"""Preloaded libraries up to this size are looked into."""
+
 _PROFILERS = {
     "nsys": "Nsight Systems (nsys)",
     "ncu": "Nsight Compute (ncu)",
@@ -74,7 +78,7 @@ def capture_environment(
     kernels part of the time.
     A variable that another tool has taken stays as it is, and the second value says in one
     line what of phases and kernels will be missing and who is in the way: who holds a variable,
-    a profiler that `command` is itself, or nsys around gputui.
+    a profiler that `command` is itself, nsys around gputui, or what LD_PRELOAD brings along.
     """
     environment = dict(base_environment)
     library = library_path()
@@ -94,6 +98,8 @@ def capture_environment(
         problems.append(f"maybe no {' and no '.join(places.values())}: {tool} takes their places")
     elif kernels and _CUDA not in held and any(n.startswith("NSYS_") for n in base_environment):
         problems.append("maybe no kernels: NSYS_ variables tell of nsys above; CUPTI serves one")
+    elif not held and (tool := _preloaded(base_environment.get("LD_PRELOAD", ""))):
+        problems.append(f"maybe no {' and no '.join(places.values())}: LD_PRELOAD brings {tool}")
     if not kernels and Path(base_environment.get(_CUDA, "")).name == LIBRARY_NAME:
         del environment[_CUDA]
     if base_environment.get("NVTX_DISABLE"):
@@ -133,11 +139,29 @@ def _missing(places: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
 def _tool(path: str) -> str:
     if path == "./.":
         return "a wish for no tool at all (./.)"
+    return _known_tool(path) or f"another tool ({clean(Path(path).name, 100)})"
+
+
+def _known_tool(path: str) -> str | None:
     lowered = path.lower()
     for name, signs in _KNOWN_TOOLS:
         if any(sign in lowered for sign in signs):
             return name
-    return f"another tool ({clean(Path(path).name, 100)})"
+    return None
+
+
+def _preloaded(paths: str) -> str | None:
+    """The tool for CUDA or NVTX among preloaded libraries: one with a name that is known, or that
+    has the entry, or sets the variable, by which tools come in. Most are allocators."""
+    for path in filter(None, re.split("[ :]", paths)):
+        if tool := _known_tool(path):
+            return tool
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.getsize(path) <= _PRELOADED_BYTES:
+                content = Path(path).read_bytes()
+                if any(word in content for word in (b"InitializeInjection", b"_INJECTION64_PATH")):
+                    return _tool(path)
+    return None
 
 
 def _cupti_of_this_python() -> Path | None:

@@ -62,6 +62,10 @@ def test_without_kernels_cuda_is_left_alone(library, tmp_path):
             ["no phases and no kernels: "],
         ),
         ({"NSYS_PROFILING_SESSION_ID": "7"}, ["maybe no kernels: ", "nsys"]),
+        (
+            {"LD_PRELOAD": f"/usr/lib/libjemalloc.so.2:{NSYS}"},
+            ["maybe no phases and no kernels: LD_PRELOAD brings Nsight Systems (nsys)"],
+        ),
     ],
 )
 def test_what_another_tool_holds_stays_and_is_named(tmp_path, taken, parts):
@@ -70,6 +74,12 @@ def test_what_another_tool_holds_stays_and_is_named(tmp_path, taken, parts):
     assert "\n" not in problem
     for part in parts:
         assert part in problem
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("preloaded", ["libjemalloc.so.2", "/no/such.so", "/", "a:b c", "\udcff"])
+def test_what_else_is_preloaded_is_nobodys_business(tmp_path, preloaded):
+    assert capture_environment(tmp_path, True, {"LD_PRELOAD": preloaded})[1] is None
 
 
 @pytest.mark.usefixtures("library")

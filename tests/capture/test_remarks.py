@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from recorded import recorded
 
 CHILD = Path(__file__).with_name("cuda_child.py")
 
@@ -16,24 +14,6 @@ CHILD = Path(__file__).with_name("cuda_child.py")
 @pytest.fixture(scope="module")
 def cupti(compile_program) -> Path:
     return compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC").parent
-
-
-def gputui(*words: str, **extra: str) -> subprocess.CompletedProcess[str]:
-    clear = {name: value for name, value in os.environ.items() if "INJECTION64" not in name}
-    return subprocess.run(
-        [sys.executable, "-m", "gputui", *words],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=clear | extra,
-    )  # fmt: skip
-
-
-def recorded(folder: Path, flags: list[str], *command: str, **extra: str) -> tuple[str, dict]:
-    """What gputui said while it recorded, and the document that it makes of the recording."""
-    path = str(folder / "x.gputui")
-    done = gputui("--record", "-o", path, *flags, "--", *command, **extra)
-    assert done.returncode == 0, done.stderr
-    shown = gputui("summary", path, "--format", "json")
-    assert shown.returncode == 0, shown.stderr
-    return done.stderr, json.loads(shown.stdout)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +78,35 @@ def test_a_compiled_program_has_nothing_to_annotate(nvtx_program, tmp_path):
     (line,) = document["run"]["remarks"]
     assert line.startswith(NOTHING)
     assert document["phases"]
+
+
+MARKED = "import nvtx\nwith nvtx.annotate('a'): pass"
+OTHER = "/opt/other/libtool.so"
+
+
+@pytest.mark.parametrize(
+    ("extra", "said", "phases"),
+    [
+        ({"NVTX_INJECTION64_PATH": OTHER}, "no phases (kernels can be seen): NVTX_INJEC", []),
+        ({"CUDA_INJECTION64_PATH": OTHER}, "no kernels (phases can be seen): CUDA_INJEC", ["a"]),
+        ({"NSYS_PROFILING_SESSION_ID": "1"}, "maybe no kernels: NSYS_ variables", ["a"]),
+    ],
+)
+def test_another_tool_is_named_in_one_line_and_the_rest_goes_on(tmp_path, extra, said, phases):
+    told, document = recorded(tmp_path, [], sys.executable, "-c", MARKED, **extra)
+    (line,) = document["run"]["remarks"]
+    assert line.startswith(f"not captured: {said}")
+    assert told.count(f"gputui: {line}\n") == 1
+    assert [phase["path"] for phase in document["phases"]] == phases
+
+
+def test_a_tool_that_is_preloaded_is_named_as_what_may_be_in_the_way(compile_program, tmp_path):
+    tool = str(compile_program("preloaded.c", "libpreloaded.so", "-shared", "-fPIC"))
+    told, document = recorded(tmp_path, [], sys.executable, "-c", MARKED, LD_PRELOAD=tool)
+    (line,) = document["run"]["remarks"]
+    assert line == (
+        "not captured: maybe no phases and no kernels: LD_PRELOAD brings another tool "
+        "(libpreloaded.so)"
+    )
+    assert told.count(f"gputui: {line}\n") == 1
+    assert document["phases"] == []
