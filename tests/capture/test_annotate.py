@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -137,7 +138,24 @@ assert torch.equal(compiled(x), model(x))
 def test_operators_on_request(tmp_path):
     source = MODEL + "Block()(torch.randn(2, 8))"
     found = paths(annotated(tmp_path, source, "autograd"))
-    assert "Block/mlp/mlp.0/aten.addmm" in found
+    assert "Block/mlp/mlp.0/aten::addmm" in found
+
+
+def test_operators_that_compute_nothing_are_left_out(tmp_path):
+    source = """
+import torch
+x = torch.empty(4, 8).t().unsqueeze(0).expand(2, 8, 4).detach()[0].view(8, 4)
+with torch.profiler.record_function("mine"):
+    y = torch.mm(x, x.t())
+"""
+    assert paths(annotated(tmp_path, source, "autograd")) == ["aten::mm"]
+
+
+def test_the_hook_and_the_library_leave_the_same_operators_out():
+    library = (HOOK.parent / "library" / "operators.h").read_text()
+    listed = re.findall(r'"([^"]+)"', library.partition("names[] = {")[2].partition("};")[0])
+    hook = (HOOK / "sitecustomize.py").read_text().partition("_COMPUTE_NOTHING")[2]
+    assert re.findall(r'"([^"]+)"', hook.partition("}")[0]) == listed
 
 
 def test_the_hidden_sitecustomize_runs(tmp_path):

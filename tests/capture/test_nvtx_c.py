@@ -83,18 +83,43 @@ def test_strings_of_every_kind(nvtx_program, tmp_path):
 @pytest.mark.parametrize(
     ("annotate", "names"),
     [
-        ("autograd", ["aten::add", "aten::mul", "a, b", ", seq = 1", ""]),
+        (
+            "autograd",
+            [
+                *("aten::add", "aten::mul", "a, b", ", seq = 1", ""),
+                *("aten::linear", "aten::addmm", "aten::tanh"),
+                # 128 levels deep, what is not shown is no longer remembered.
+                *["aten::view"] * 2,
+                "aten::sum",
+            ],
+        ),
         (
             "modules",
-            ["aten::add, seq = 7, op_id = 12", "aten::mul, op_id = 13", "a, b", ", seq = 1", ""],
+            [
+                *("aten::add, seq = 7, op_id = 12", "aten::mul, op_id = 13", "a, b", ", seq = 1"),
+                *("", "aten::linear, seq = 2", "aten::t, op_id = 14", "aten::transpose"),
+                *("aten::addmm", "profiler::_record_function_exit", "detach", "aten::tanh"),
+                *["aten::view"] * 130,
+                "aten::sum",
+            ],
         ),
     ],
 )
-def test_operators_are_named_without_their_numbers_where_we_annotate_them(
+def test_operators_that_compute_are_named_without_their_numbers_where_we_annotate_them(
     nvtx_program, tmp_path, annotate, names
 ):
     trace = run([nvtx_program, "operators"], tmp_path, annotate=annotate).trace
-    assert [row[1] for row in trace.ranges() if row[0] == "push"] == names
+    rows = trace.ranges()
+    assert [row[1] for row in rows if row[0] == "push"] == names
+    assert sum(row[0] == "pop" for row in rows) == len(names)
+    levels = [int(row[-1]) for row in rows]  # a pop has the level of its push
+    stack: list[int] = []
+    for row, level in zip(rows, levels, strict=True):
+        if row[0] == "push":
+            assert level == len(stack)
+            stack.append(level)
+        else:
+            assert level == stack.pop()
 
 
 def test_colours_payloads_and_categories(nvtx_program, tmp_path):

@@ -25,6 +25,16 @@ from typing import Any, Callable, Sequence  # noqa: UP035
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = "torch"
 
+_COMPUTE_NOTHING = {
+    "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "detach", "detach_",
+    "empty", "empty_like", "empty_strided", "expand", "expand_as", "lift_fresh", "narrow",
+    "new_empty", "new_empty_strided", "permute", "resize_", "select", "set_", "slice",
+    "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten",
+    "unsqueeze", "view", "view_as", "_has_compatible_shallow_copy_type",
+}  # fmt: skip
+"""Operators that make memory without contents or look at the same memory otherwise. The list is
+that of the capture library (library/operators.h)."""
+
 Handle = int
 
 
@@ -197,7 +207,10 @@ def _annotate_operators(ranges: _Ranges, torch: Any) -> None:
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             del types
-            ranges.push(ranges.handle(str(function.overloadpacket)))
+            space, _, name = str(function.overloadpacket).partition(".")
+            if name in _COMPUTE_NOTHING or space == "profiler":
+                return function(*args, **(kwargs or {}))
+            ranges.push(ranges.handle(f"{space}::{name}"))
             try:
                 return function(*args, **(kwargs or {}))
             finally:

@@ -20,19 +20,14 @@ static uint64_t start_ex(const Attributes *a) { return start(NULL, a, NULL); }
 static uint64_t start_a(const char *text) { NAMED(start, 0, ASCII(text)); }
 static uint64_t start_w(const wchar_t *text) { NAMED(start, 0, intern_wide(text)); }
 static int push_ex(const Attributes *a) { return push(NULL, a, NULL); }
-/* PyTorch's own ranges around operators are all different: "aten::add, seq = 7, op_id = 12". */
-static String *without_numbers(const char *text)
-{
-    const char *numbers = text != NULL ? strstr(text, ", seq = ") : NULL;
-    if (numbers == NULL && text != NULL)
-        numbers = strstr(text, ", op_id = ");
-    if (numbers == NULL || numbers == text || numbers - text > NAME_BYTES_MAX)
-        return ASCII(text);
-    return intern(text, (uint64_t)(numbers - text));
-}
 static int push_a(const char *text)
 {
-    NAMED(push, NVTX_NO_TRACKING, UNLIKELY(unnumbered) ? without_numbers(text) : ASCII(text));
+    if (UNLIKELY(annotates_operators)) {
+        if (may_write() && computes_nothing(text) && hide_level(this_thread()))
+            return NVTX_NO_TRACKING;
+        NAMED(push, NVTX_NO_TRACKING, without_numbers(text));
+    }
+    NAMED(push, NVTX_NO_TRACKING, ASCII(text));
 }
 static int push_w(const wchar_t *text) { NAMED(push, NVTX_NO_TRACKING, intern_wide(text)); }
 static int pop_core(void) { return pop(NULL); }

@@ -4,6 +4,7 @@
 
 #include "duty.h"
 #include "nvtx_attributes.h"
+#include "operators.h"
 #include "thread.h"
 
 enum { NVTX_NO_TRACKING = -2 };
@@ -37,6 +38,8 @@ static int push(void *domain, const Attributes *attributes, String *name)
         return NVTX_NO_TRACKING;
     Thread *thread = this_thread();
     uint64_t began = sample_begin(thread);
+    if (UNLIKELY(annotates_operators) && domain == NULL)
+        show_level(thread);
     Slot record = {.kind = KIND_RANGE_PUSH, .thread = thread->tid, .a = domain_id(domain)};
     uint32_t *depth = depth_of(thread, record.a);
     if (UNLIKELY(depth == NULL)) {
@@ -65,6 +68,8 @@ static int pop(void *domain)
         return NVTX_NO_TRACKING;
     Slot record = {.kind = KIND_RANGE_POP, .start = now_ns()};
     Thread *thread = this_thread();
+    if (UNLIKELY(annotates_operators) && domain == NULL && end_level(thread))
+        return NVTX_NO_TRACKING;
     uint64_t began = sample_begin(thread);
     record.thread = thread->tid;
     record.a = domain_id(domain);

@@ -3,8 +3,9 @@
 #pragma once
 
 #include "duty.h"
-#include "ring_create.h"
 #include "known_strings.h"
+#include "operators.h"
+#include "ring_create.h"
 #include "thread.h"
 
 #include <dlfcn.h>
@@ -40,7 +41,6 @@ static int create_flag(void)
 }
 
 static void stop_cuda(void);
-static int unnumbered; /* PyTorch's operators have their numbers taken off */
 
 static void at_exit(void)
 {
@@ -72,7 +72,7 @@ static void open_ring(void)
                                      sizeof overflow - 1);
         if (too_many != NULL && create_flag()) {
             const char *annotate = getenv("GPUTUI_ANNOTATE");
-            unnumbered = annotate != NULL && strcmp(annotate, "autograd") == 0;
+            annotates_operators = annotate != NULL && strcmp(annotate, "autograd") == 0;
             ends_are_told = pthread_key_create(&thread_end, thread_ended) == 0;
             read_duty();
             header = create_ring(folder, wanted_slots(), now_ns());

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OPEN_DOMAINS = 32 };
+enum { OPEN_DOMAINS = 32, HIDDEN_LEVELS = 128 };
 typedef struct {
     uint32_t domain, depth;
 } Open;
@@ -17,6 +17,8 @@ typedef struct {
     uint32_t tid, calls, domains;
     String *name; /* what the system called it when it was told */
     Open open[OPEN_DOMAINS]; /* the first `domains` are in use, or were */
+    uint64_t hidden[HIDDEN_LEVELS / 64]; /* of the levels that operators.h counts */
+    uint32_t levels;
 } Thread;
 static __thread Thread thread_state;
 

@@ -82,6 +82,17 @@ static void operators(void)
     push_a("a, b"), pop();
     push_a(", seq = 1"), pop();
     push_a(NULL), pop();
+    push_a("aten::linear, seq = 2");
+    push_a("aten::t, op_id = 14"), push_a("aten::transpose"), pop();
+    push_a("aten::addmm"), pop();
+    pop(), push_a("profiler::_record_function_exit"), pop();
+    push_a("detach"), pop(), push_a("aten::tanh"), pop();
+    pop();
+    for (int level = 0; level < 130; level++)
+        push_a("aten::view");
+    for (int level = 0; level < 131; level++)
+        pop();
+    push_a("aten::sum"), pop();
 }
 
 static void attributes(void)
