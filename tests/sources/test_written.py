@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
+
+LIMIT_S = 60
 PROGRAM = "import nvtx, sys\nwith nvtx.annotate('read'): sys.stdin.readline()"
 
 
@@ -19,8 +23,12 @@ def test_the_summary_says_what_was_written(tmp_path: Path) -> None:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     # The program goes on once a sample with a figure is in the recording.
+    until = time.monotonic() + LIMIT_S
     while not (path.exists() and b'"recorded_bytes"' in path.read_bytes()):
-        assert child.poll() is None
+        assert child.poll() is None, child.communicate()
+        if time.monotonic() > until:
+            child.kill()
+            pytest.fail(f"no sample with recorded_bytes within {LIMIT_S} s: {child.communicate()}")
     _, told = child.communicate("go on\n", timeout=60)
     assert child.returncode == 0, told
     assert "; wrote " in told

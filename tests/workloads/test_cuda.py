@@ -6,6 +6,7 @@ import io
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from workloads.declaration import Outcome
 from workloads.errors import CannotRun, WrongUsage
 from workloads.report import Report
 
+SAMPLE = Path(cuda.__file__).with_name("matmul.cu")
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+
 
 @pytest.fixture
 def told() -> io.StringIO:
@@ -28,29 +32,36 @@ def told() -> io.StringIO:
 def with_source(
     folder: Path, source: str, told: io.StringIO, monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> Outcome:
-    """Runs `source` as on a GPU: only the questions asked of the device are answered here."""
-    monkeypatch.setattr(cuda, "find_device", lambda _: torch.device("cuda", 0))
-    monkeypatch.setattr(cuda, "_architecture", lambda _: "sm_90")
-    monkeypatch.setattr(cuda, "_environment", lambda _: {"PATH": "/usr/bin:/bin"})
+    """Runs `source` as on a GPU: what torch tells of the device is told here."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid=UUID))
     path = folder / "some program.cu"
     path.write_text(source)
-    given = {"file": str(path), "nvcc": str(fake_nvcc(folder)), **more}
+    given = {"file": str(path), "nvcc": str(fake_nvcc(folder)), "device": "cuda:0", **more}
     return cuda.run(given, Report(None, told))
 
 
 def test_figures_the_program_prints_become_a_table(
     tmp_path: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = "// SH: echo hello; echo size=$1; echo 'rate = 1.5e3'; echo not=a=figure\n"
+    source = (
+        "// SH: echo hello; echo size=$1; echo 'rate = 1.5e3'; echo not=a=figure\n"
+        "// SH: echo on $CUDA_VISIBLE_DEVICES\n"
+    )
     outcome = with_source(tmp_path, source, told, monkeypatch, arguments="64 more")
     assert outcome.tables["cuda_output"] == [
         {"name": "size", "value": 64.0},
         {"name": "rate", "value": 1500.0},
     ]
-    assert outcome.results["output_lines"] == 4
+    assert outcome.results["output_lines"] == 5
+    assert outcome.results["architecture"] == "sm_90"
     assert outcome.results["exit_status"] == 0
     assert outcome.results["compiler"] == "99.1"
     assert "hello" in told.getvalue()
+    assert f"on GPU-{UUID}" in told.getvalue()  # that device alone
 
 
 def test_a_program_that_fails_says_how(
@@ -97,7 +108,7 @@ def test_flags_may_begin_with_a_dash() -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="has no nvcc")
 def test_the_sample_compiles_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["nvcc", "-Xcompiler=-Wall", "-Werror=all-warnings", "-o", tmp_path / "x", cuda._SAMPLE],
+        ["nvcc", "-Xcompiler=-Wall", "-Werror=all-warnings", "-o", tmp_path / "x", SAMPLE],
         capture_output=True,
         text=True,
         check=False,
