@@ -1,6 +1,6 @@
 """A traced process without a GPU: initialises capture as the driver would, queues activity.
 
-Started by path with the folder of the fake libcupti and a part's name; imports nothing of gputui.
+Started by path with the fake libcupti, or its folder, and a part's name; imports nothing of gputui.
 """
 
 from __future__ import annotations
@@ -120,13 +120,13 @@ def fork_before_cuda() -> None:
 
 
 def main() -> None:
-    folder, part = sys.argv[1:3]
+    path, part = sys.argv[1:3]
     if part == "worker":
         fork_before_cuda()
     library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
     assert library.InitializeInjection() == 1
     assert library.InitializeInjection() == 1
-    fake = ctypes.CDLL(os.path.join(folder, "libcupti.so.13"))
+    fake = ctypes.CDLL(path if os.path.isfile(path) else os.path.join(path, "libcupti.so.13"))
     fake.fake_calls.restype = ctypes.c_char_p
     fake.fake_queue.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
     if part in {"old", "new"}:

@@ -241,7 +241,7 @@ def another_tool_holds_the_variables() -> list[tuple[str, object, object]]:
     )
     return [
         ("status", 0, found.status),
-        ("lines that say so", 1, found.text.count("not captured: CUDA_INJECTION64_PATH")),
+        ("lines that say so", 1, found.text.count("gputui: not captured: no kernels")),
         ("ranges", 1, found.phase("work")["instances"]),
         ("kernels", 0, found.kernels()),
     ]

@@ -11,6 +11,8 @@
 enum { CALLS = 2048 };
 static String *call_names[2][CALLS];
 
+static const int call_kinds[2] = {ACTIVITY_RUNTIME, ACTIVITY_DRIVER};
+
 /* Calls that were made: those alone are worth switching off. */
 static uint8_t call_made[2][CALLS], call_off[2][CALLS];
 
@@ -35,27 +37,37 @@ static int begins_with_any(const char *name, const char *const *beginnings)
     return 0;
 }
 
-static int enable_calls(int domain, const char *const *wanted, int (*enable)(uint32_t, uint8_t))
+/* Has the calls of a domain recorded whose names begin as `wanted` says; how many those are. */
+static int enable_calls(int driver, const char *const *wanted)
 {
+    int (*enable)(uint32_t, uint8_t) = cupti_enable_call[driver];
     int enabled = 0;
-    String **names = call_names[domain == DOMAIN_DRIVER];
+    String **names = call_names[driver];
     for (uint32_t call = 1; call < CALLS; call++) {
         const char *name = NULL;
-        if (cupti.GetCallbackName(domain, call, &name) != CUPTI_SUCCESS || name == NULL ||
-            !begins_with_any(name, wanted))
+        if (cupti.GetCallbackName(driver ? DOMAIN_DRIVER : DOMAIN_RUNTIME, call, &name) !=
+                CUPTI_SUCCESS ||
+            name == NULL || !begins_with_any(name, wanted))
             continue;
         /* What a program compiled with CUDA 13 calls cudaLaunchKernel. */
         if (strncmp(name, "__cudaLaunchKernel", 18) == 0)
             name = strstr(name, "_ptsz") != NULL ? "cudaLaunchKernel_ptsz_v7000"
                                                  : "cudaLaunchKernel_v7000";
         names[call] = ASCII(name);
-        enabled += enable(call, 1) == CUPTI_SUCCESS;
+        enabled += enable == NULL || enable(call, 1) == CUPTI_SUCCESS;
     }
+    if (enable == NULL && cupti.ActivityEnable(call_kinds[driver]) != CUPTI_SUCCESS)
+        return 0;
     return enabled;
 }
 
-static void switch_calls(int driver, int on, int (*enable)(uint32_t, uint8_t))
+static void switch_calls(int driver, int on)
 {
+    int (*enable)(uint32_t, uint8_t) = cupti_enable_call[driver];
+    if (enable == NULL) {
+        (on ? cupti.ActivityEnable : cupti.ActivityDisable)(call_kinds[driver]);
+        return;
+    }
     for (uint32_t call = 1; call < CALLS; call++)
         if (on ? call_off[driver][call] : call_made[driver][call] && !call_off[driver][call]) {
             enable(call, (uint8_t)on);

@@ -160,9 +160,13 @@ static void meet_caller(uint32_t tid)
     tell_caller(tid);
 }
 
-static void decode_call(const uint8_t *r, int driver, Slot *out)
+/* Whether the call is one that was asked for. */
+static int decode_call(const uint8_t *r, int driver, Slot *out)
 {
     uint32_t call = u32_at(r, 4);
+    if (call >= CALLS || call_names[driver][call] == NULL)
+        return 0;
+    call_made[driver][call] = 1;
     out->kind = KIND_API;
     out->sub = (uint8_t)driver;
     out->start = u64_at(r, 8);
@@ -171,10 +175,8 @@ static void decode_call(const uint8_t *r, int driver, Slot *out)
     meet_caller(out->thread);
     out->correlation = u32_at(r, 32);
     out->a = u32_at(r, 36);
-    if (call < CALLS && call_names[driver][call] != NULL) {
-        call_made[driver][call] = 1;
-        out->name = id_of(call_names[driver][call]);
-    }
+    out->name = id_of(call_names[driver][call]);
+    return 1;
 }
 
 static void decode_graph(const uint8_t *r, Slot *out)
@@ -200,8 +202,8 @@ static void decode(const uint8_t *r, Batch *batch)
     case ACTIVITY_MEMCPY: decode_memcpy(r, out); break;
     case ACTIVITY_MEMCPY2: decode_peer_copy(r, out); break;
     case ACTIVITY_MEMSET: decode_memset(r, out); break;
-    case ACTIVITY_RUNTIME: decode_call(r, 0, out); break;
-    case ACTIVITY_DRIVER: decode_call(r, 1, out); break;
+    case ACTIVITY_RUNTIME: batch->count += decode_call(r, 0, out); return;
+    case ACTIVITY_DRIVER: batch->count += decode_call(r, 1, out); return;
     case ACTIVITY_GRAPH_TRACE: decode_graph(r, out); break;
     default: return;
     }

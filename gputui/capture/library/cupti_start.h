@@ -63,9 +63,11 @@ static int claim_cupti(const char *path, int *another_may_do)
     if (result == CUPTI_SUCCESS) {
         result = cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed);
         if (result == CUPTI_SUCCESS) {
-            void **ids = (void **)&cupti_ids;
+            void **ids = (void **)&cupti_ids, **calls = (void **)&cupti_enable_call;
             for (size_t at = 0; at < sizeof cupti_id_symbols / sizeof *cupti_id_symbols; at++)
                 ids[at] = dlsym(library, cupti_id_symbols[at]);
+            for (size_t at = 0; at < sizeof cupti_call_symbols / sizeof *cupti_call_symbols; at++)
+                calls[at] = dlsym(library, cupti_call_symbols[at]);
             return 1;
         }
         failed("cuptiActivityRegisterCallbacks", result);
@@ -89,8 +91,8 @@ static void switch_activity(int on)
             for (size_t at = 0; at < sizeof activity_kinds / sizeof *activity_kinds; at++)
                 (on ? cupti.ActivityEnable : cupti.ActivityDisable)(activity_kinds[at]);
         else {
-            switch_calls(0, on, cupti.ActivityEnableRuntimeApi);
-            switch_calls(1, on, cupti.ActivityEnableDriverApi);
+            switch_calls(0, on);
+            switch_calls(1, on);
         }
     }
 }
@@ -109,8 +111,7 @@ static void enable_activity(void)
         {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
     };
     const char *graphs = getenv("GPUTUI_GRAPH_TRACE");
-    int calls = enable_calls(DOMAIN_RUNTIME, runtime_calls, cupti.ActivityEnableRuntimeApi);
-    calls += enable_calls(DOMAIN_DRIVER, driver_calls, cupti.ActivityEnableDriverApi);
+    int calls = enable_calls(0, runtime_calls) + enable_calls(1, driver_calls);
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
         int result = cupti.ActivityEnable(kinds[at].kind);
         if (result != CUPTI_SUCCESS && kinds[at].needed) {

@@ -95,6 +95,7 @@ int cuptiActivityDisable(int kind)
     enabled[kind % 64] = 0;
     return answer("ActivityDisable", kind);
 }
+#ifndef ALL_CALLS
 int cuptiActivityEnableRuntimeApi(uint32_t call, uint8_t on)
 {
     return answer("ActivityEnableRuntimeApi", on ? (long)call : -1);
@@ -103,6 +104,7 @@ int cuptiActivityEnableDriverApi(uint32_t call, uint8_t on)
 {
     return answer("ActivityEnableDriverApi", on ? (long)call : -1);
 }
+#endif
 /* Records stand in a buffer with their sizes before them. */
 int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record)
 {
