@@ -92,7 +92,7 @@ def test_payloads_are_in_the_tables(attributes: Path, capsys: pytest.CaptureFixt
     assert gputui(["summary", str(attributes), "--table", "nvtx_marks", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     told = [(row["Domain"], row["Name"], row["Category"], row["Payload"]) for row in rows]
-    assert told == [("", "a", "loading", "5 bytes"), ("library", "a", "6", "1.25")]
+    assert told == [("default", "a", "loading", "5 bytes"), ("library", "a", "6", "1.25")]
     loaded = load(str(attributes))
     document = summary_document(loaded.session, loaded.run)
     assert [mark["payload"] for mark in document["marks"]] == [
