@@ -13,7 +13,7 @@ def main() -> int:
 
         print(f"gputui {__version__}")
         return 0
-    from gputui.cli import run
+    from gputui.cli.dispatch import run
 
     return run(sys.argv[1:])
 

@@ -22,13 +22,13 @@ os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"
 os.environ.pop("NO_COLOR", None)
 
 import gputui
-from gputui.events import AnyEvent, RunEnded, RunProgress
-from gputui.hub import Hub
-from gputui.journal import JournalReader
-from gputui.session import Session
-from gputui.sources.catalogue import load_catalogue
-from gputui.ui.app import GputuiApp
-from gputui.ui.source import Options
+from gputui.collect.catalogue import load_catalogue
+from gputui.model.events import AnyEvent, RunEnded, RunProgress
+from gputui.model.hub import Hub
+from gputui.state import Session
+from gputui.store.journal import JournalReader
+from gputui.tui.app import GputuiApp
+from gputui.tui.source import Options
 
 RECORDING = Path(gputui.__file__).with_name("demo.gputui")
 SMALL = Path(__file__).parents[1] / "tests" / "data" / "h200-inference.gputui"

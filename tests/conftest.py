@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.journal import JournalReader
-from gputui.session import Session
+from gputui.state import Session
+from gputui.store.journal import JournalReader
 
 DATA = Path(__file__).parent / "data"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.events import (
+from gputui.attribute.grouping import distribution
+from gputui.model.events import (
     JOURNAL_SCHEMA,
     Distribution,
     GpuFacts,
@@ -15,7 +16,6 @@ from gputui.events import (
     RunEnded,
     RunStarted,
 )
-from gputui.sources.capture.grouping import distribution
 
 START_NS = 1_700_000_000_000_000_000
 

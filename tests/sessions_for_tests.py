@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gputui.distributions import Accumulator
-from gputui.session import Session
+from gputui.model.sketch import Accumulator
+from gputui.state import Session
 
 
 def contents(session: Session) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gputui.events import AnyEvent, CaptureSum, MachineSample
-from gputui.playback.clone import State
-from gputui.playback.figures import SharedFigures
+from gputui.model.events import AnyEvent, CaptureSum, MachineSample
+from gputui.playback.checkpoint import Checkpoint
 from gputui.playback.histories import Histories
+from gputui.playback.line_index import LineIndex
 from gputui.playback.lines import Kind
-from gputui.playback.outline import Outline
-from gputui.session import Readings, Session
-from gputui.session.gpu import HISTORY_SAMPLES
+from gputui.playback.shared_figures import SharedFigures
+from gputui.state import Readings, Session
+from gputui.state.gpu import HISTORY_SAMPLES
 
 LEFT_BYTES = 64 << 20
 """Of capture events that are left at most; where there are no sums they are folded then."""
@@ -44,13 +44,13 @@ class Fold:
         self._bytes = 0
         self._folded: set[int] = set()
 
-    def advance(self, outline: Outline, last: int) -> Iterator[Decoded]:
+    def advance(self, outline: LineIndex, last: int) -> Iterator[Decoded]:
         """Fold the lines to before `last`; gives what was decoded, by number."""
         numbers = range(self.number, last)
         self.number = last
         return self._fold(outline, self._wanted(outline, numbers))
 
-    def leap(self, outline: Outline, last: int) -> None:
+    def leap(self, outline: LineIndex, last: int) -> None:
         """The same at once: of many samples the newest alone; and what captures were left."""
         sampled = outline.numbers(Kind.SAMPLE, self.number, last)
         newest = list(islice(sampled, SAMPLES_AT_ONCE + 1))
@@ -79,13 +79,13 @@ class Fold:
         left = {process: tuple(numbers) for process, numbers in self._left.items()}
         return Kept(
             self.number,
-            State(self.session, self._histories),
+            Checkpoint(self.session, self._histories),
             left,
             self._bytes,
             frozenset(self._folded),
         )
 
-    def _fold(self, outline: Outline, numbers: Iterable[int]) -> Iterator[Decoded]:
+    def _fold(self, outline: LineIndex, numbers: Iterable[int]) -> Iterator[Decoded]:
         for number, line in outline.lines(numbers):
             event = outline.event(number, line)
             if event is not None:
@@ -94,7 +94,7 @@ class Fold:
                 self.session.apply((event,))
                 yield number, event
 
-    def _wanted(self, outline: Outline, numbers: Iterable[int]) -> Iterator[int]:
+    def _wanted(self, outline: LineIndex, numbers: Iterable[int]) -> Iterator[int]:
         """Those of the lines that are folded now; before some of them, what was left."""
         for number in numbers:
             kind = outline.kind_of(number)
@@ -110,7 +110,7 @@ class Fold:
             elif kind != Kind.NOTHING:
                 yield number
 
-    def _captures(self, outline: Outline, number: int, *, is_sum: bool) -> Iterable[int]:
+    def _captures(self, outline: LineIndex, number: int, *, is_sum: bool) -> Iterable[int]:
         process = outline.process_of(number)
         if self._whole or process in self._folded:
             return () if is_sum else (number,)
@@ -135,7 +135,7 @@ class Kept:
     """A fold as it was."""
 
     number: int
-    state: State
+    state: Checkpoint
     left: dict[int, tuple[int, ...]]
     left_bytes: int
     folded: frozenset[int]

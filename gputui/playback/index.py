@@ -1,8 +1,8 @@
 """What a recording held at any moment: folded ahead of the player, with states kept on the way.
 
-Its lines are known first (Outline); then a fold of everything but captures that sums make needless
-finds the moments and keeps states; at last, where there are captures, a fold of all of it keeps
-states that need no sums. Whoever asks for a state meanwhile gets it from the nearest one.
+Its lines are known first (LineIndex); then a fold of everything but captures that sums make
+needless finds the moments and keeps states; at last, where there are captures, a fold of all of it
+keeps states that need no sums. Whoever asks for a state meanwhile gets it from the nearest one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from operator import itemgetter
 
 import msgspec
 
-from gputui.events import AnyEvent, CaptureDelta, CaptureSum
+from gputui.model.events import AnyEvent, CaptureDelta, CaptureSum
 from gputui.playback.fold import Decoded, Fold, Kept
+from gputui.playback.line_index import LineIndex
 from gputui.playback.lines import Kind
 from gputui.playback.moments import Moment, Notes, OpenRanges
-from gputui.playback.outline import Outline
-from gputui.session import Session
-from gputui.sources.recordings import Recording
+from gputui.playback.opening import Recording
+from gputui.state import Session
 
 SNAPSHOTS = 384
 """States kept; when there are more every second one goes and they come half as often."""
@@ -54,7 +54,7 @@ class Index:
         told: Callable[[], None] = lambda: None,
     ) -> None:
         """`live` for what comes as it happens; `told` is called when more states are kept."""
-        self.outline = Outline(recording, live=live)
+        self.outline = LineIndex(recording, live=live)
         self._told = told
         self._lock = threading.Lock()
         self._spacing = FIRST_SPACING

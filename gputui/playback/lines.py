@@ -7,9 +7,9 @@ from enum import IntEnum
 
 import msgspec
 
-from gputui.events import AnyEvent, CaptureDelta, CaptureSum, MachineSample, RunEnded
-from gputui.journal.rotation import Repeats
+from gputui.model.events import AnyEvent, CaptureDelta, CaptureSum, MachineSample, RunEnded
 from gputui.playback.pieces import Piece
+from gputui.store.journal.rotation import Repeats
 
 _BEGINNING = re.compile(
     rb'\{"event":"([a-z_]+)","time_ns":(\d{1,19})(?:,"process":(\d{1,18}))?[,}]'

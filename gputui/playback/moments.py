@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.events import (
+from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
     MachineSample,

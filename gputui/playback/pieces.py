@@ -7,10 +7,10 @@ from typing import Protocol
 
 import msgspec
 
-from gputui.events import AnyEvent, CaptureSum
-from gputui.journal import JournalReader, RotatedReader
-from gputui.journal.reader import decode
-from gputui.sources.recordings import Recording
+from gputui.model.events import AnyEvent, CaptureSum
+from gputui.playback.opening import Recording
+from gputui.store.journal import JournalReader, RotatedReader
+from gputui.store.journal.reader import decode
 
 _encoder = msgspec.json.Encoder()
 

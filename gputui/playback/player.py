@@ -8,14 +8,14 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from gputui.events import AnyEvent
-from gputui.hub import Hub
-from gputui.journal import open_journal
+from gputui.model.events import AnyEvent
+from gputui.model.hub import Hub
 from gputui.playback.index import Index
 from gputui.playback.lines import Kind
 from gputui.playback.moments import Moment
-from gputui.session import Session
-from gputui.sources.recordings import Recording, open_recording, remarks
+from gputui.playback.opening import Recording, open_recording, remarks
+from gputui.state import Session
+from gputui.store.journal import open_journal
 
 MINIMUM_SPEED = 0.25
 MAXIMUM_SPEED = 64.0

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "capture" / "programs" / "nvtx_program.c"
+SOURCE = Path(__file__).parents[1] / "inject" / "programs" / "nvtx_program.c"
 
 
 def burst(program: Path, folder: Path, ranges: int) -> str:

@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-CAPTURE = Path(__file__).parents[1] / "capture"
+CAPTURE = Path(__file__).parents[1] / "inject"
 sys.path.insert(0, str(CAPTURE))
 
 from traced import environment, run  # noqa: E402
 
-from gputui.capture.layout import RecordKind  # noqa: E402
-from gputui.capture.ring_folder import RingFolder  # noqa: E402
-from gputui.capture.string_definitions import StringDefinitions  # noqa: E402
+from gputui.ring.folder import RingFolder  # noqa: E402
+from gputui.ring.layout import RecordKind  # noqa: E402
+from gputui.ring.string_definitions import StringDefinitions  # noqa: E402
 
 PAIRS = 100_000
 """As many as a ring holds with room to spare: nothing is dropped, nothing read meanwhile."""

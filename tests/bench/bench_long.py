@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-SOURCE = Path(__file__).parents[1] / "capture" / "programs" / "nvtx_program.c"
+SOURCE = Path(__file__).parents[1] / "inject" / "programs" / "nvtx_program.c"
 
 
 def main() -> int:

@@ -13,11 +13,11 @@ import time
 
 import numpy as np
 
-from gputui.capture.layout import SLOT, RecordKind
-from gputui.events import ProcessAttached, RunStarted
-from gputui.session import Session
-from gputui.sources.capture.numbering import Numbering
-from gputui.sources.capture.process import TracedProcess
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.traced_process import TracedProcess
+from gputui.model.events import ProcessAttached, RunStarted
+from gputui.ring.layout import SLOT, RecordKind
+from gputui.state import Session
 
 TOKEN_NS = 3_000_000
 TOKENS_A_FLUSH = 33

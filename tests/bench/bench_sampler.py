@@ -62,10 +62,10 @@ CALLS = (
 
 sys.path[:0] = [str(ROOT), str(FAKE.parent)]
 
-from gputui.sources.gpm import METRICS  # noqa: E402
-from gputui.sources.library import DriverError, Handle, Library  # noqa: E402
-from gputui.sources.machine import Machine  # noqa: E402
-from gputui.sources.status import Xids  # noqa: E402
+from gputui.collect.machine_reader import Machine  # noqa: E402
+from gputui.collect.nvml.bindings import DriverError, Handle, Library  # noqa: E402
+from gputui.collect.nvml.gpm import METRICS  # noqa: E402
+from gputui.collect.nvml.status import Xids  # noqa: E402
 
 
 def measure(interval_s: float = 0.12) -> None:

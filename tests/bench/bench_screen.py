@@ -17,10 +17,10 @@ os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
 
-from gputui.session import Session
-from gputui.ui.app import GputuiApp
-from gputui.ui.screens.devices import DevicesView
-from tests.ui import scripted
+from gputui.state import Session
+from gputui.tui.app import GputuiApp
+from gputui.tui.views.devices import DevicesView
+from tests.tui import scripted
 
 TICKS = 60
 VIEWS = tuple((key,) for key in "123456")

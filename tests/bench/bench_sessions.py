@@ -22,7 +22,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gputui.events import (
+from gputui.attribute.grouping import distribution, distributions
+from gputui.attribute.launches import FEW_VALUES
+from gputui.model.events import (
     AnyEvent,
     ApiDelta,
     CaptureDelta,
@@ -37,16 +39,14 @@ from gputui.events import (
     RangeDelta,
     RunProgress,
 )
-from gputui.export.samples import export_openmetrics
-from gputui.export.traces import FORMATS, open_traced, write_trace
-from gputui.export.write import export_text
-from gputui.journal import JournalReader, JournalWriter
 from gputui.playback import Playback
 from gputui.playback.index import SNAPSHOTS, Index
-from gputui.session import Session
-from gputui.sources.capture.grouping import distribution, distributions
-from gputui.sources.capture.launches import FEW_VALUES
-from gputui.sources.trace import TRACE, TraceKind, TraceWriter, trace_path
+from gputui.render.samples import export_openmetrics
+from gputui.render.traces import FORMATS, open_traced, write_trace
+from gputui.render.write import export_text
+from gputui.state import Session
+from gputui.store.journal import JournalReader, JournalWriter
+from gputui.store.trace import TRACE, TraceKind, TraceWriter, trace_path
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 
 GPUS = 8

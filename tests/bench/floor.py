@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from gputui.capture.environment import capture_environment
+from gputui.inject.environment import capture_environment
 
 PROGRAMS = Path(__file__).with_name("programs")
 

@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gputui.events import GpuSample, GpuStatus, MachineSample  # noqa: E402
-from gputui.sources.machine import Machine  # noqa: E402
+from gputui.collect.machine_reader import Machine  # noqa: E402
+from gputui.model.events import GpuSample, GpuStatus, MachineSample  # noqa: E402
 
 SECONDS = 6
 MIB = 1024**2

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-PROGRAMS = Path(__file__).parents[1] / "capture" / "programs"
+PROGRAMS = Path(__file__).parents[1] / "inject" / "programs"
 
 LIBRARY = """
 #include "nvtx_loader.h"

@@ -49,8 +49,8 @@ def work(rank: int, world: int, done: Any, stop: Any) -> None:
 
 def main() -> None:
     """Runs one process a GPU and prints a line a window."""
-    from gputui.events import GpuStatus, MachineSample
-    from gputui.sources.machine import Machine
+    from gputui.collect.machine_reader import Machine
+    from gputui.model.events import GpuStatus, MachineSample
 
     machine = Machine(None, (), 1.0)
     world = len(machine.header.gpus)

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputui.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
-from gputui.export.loading import load
-from gputui.journal import JournalError, JournalReader, JournalWriter
+from gputui.model.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
 from gputui.playback import Playback
 from gputui.playback.index import Index
 from gputui.playback.lines import Kind
-from gputui.session import Session
+from gputui.playback.loading import load
+from gputui.state import Session
+from gputui.store.journal import JournalError, JournalReader, JournalWriter
 from tests.events_for_tests import at, attached, run_ended, run_started
 from tests.playback.test_playback import LONG_S, View, session_events
 from tests.sessions_for_tests import contents
-from tests.test_journal_sums import BEGINNING, busy
+from tests.store.test_journal_sums import BEGINNING, busy
 
 TICKS: list[AnyEvent] = [
     event
@@ -59,7 +59,7 @@ def folded(events: list[AnyEvent]) -> Session:
 def test_a_state_is_made_from_sums_before_anything_was_folded(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputui.journal.sums.LEAST_BYTES", 4096)
+    monkeypatch.setattr("gputui.store.journal.sums.LEAST_BYTES", 4096)
     path = written(tmp_path / f"x{suffix}", EVENTS)
     index = Index(JournalReader.open(path))
     index.outline.read()

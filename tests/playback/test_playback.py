@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gputui.analysis.summary import summary_document
-from gputui.events import (
+from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
     Distribution,
@@ -23,17 +22,18 @@ from gputui.events import (
     RunEnded,
     RunProgress,
 )
-from gputui.journal import JournalReader, JournalWriter
 from gputui.playback import Playback
-from gputui.playback.clone import State
-from gputui.playback.figures import SharedFigures
+from gputui.playback.checkpoint import Checkpoint
 from gputui.playback.histories import Histories, Tail
 from gputui.playback.index import Index
-from gputui.session import Session
+from gputui.playback.shared_figures import SharedFigures
+from gputui.report.summary_document import summary_document
+from gputui.state import Session
+from gputui.store.journal import JournalReader, JournalWriter
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
+from tests.imports.nsys_for_tests import Export
 from tests.sessions_for_tests import contents
-from tests.sources.nsys_for_tests import Export
-from tests.test_journal_sums import BEGINNING, busy
+from tests.store.test_journal_sums import BEGINNING, busy
 
 LONG_S = 30.0
 """How long a test waits for what must come at once before it fails."""
@@ -301,7 +301,7 @@ def test_states_that_were_thinned_out_are_folded_again(
 def test_a_copy_goes_its_own_way() -> None:
     session = Session()
     session.apply([header(gpu()), run_started()])
-    copy = State(session).session()
+    copy = Checkpoint(session).session()
     session.apply([sample(2, 5.0), run_ended()])
     assert copy.samples == 0
     assert copy.run is not None
@@ -320,7 +320,7 @@ def test_a_copy_has_all_that_the_session_has(h200_path: Path, total: int) -> Non
     large = Distribution(2, total, 0.5, 3, 5, (3, 2))
     ranges = (RangeDelta(range=1, cpu=large), RangeDelta(range=1, cpu=large))
     session.apply([CaptureDelta(time_ns=session.time_ns, process=1, ranges=ranges)] * 3)
-    state = State(session)
+    state = Checkpoint(session)
     for _ in range(2):
         assert contents(state.session()) == contents(session)
 
@@ -402,7 +402,7 @@ def test_a_replay_that_is_closed_lets_go_of_everything(path: Path) -> None:
 def test_steps_and_skips_pass_over_sums_of_captures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputui.journal.sums.LEAST_BYTES", 4096)
+    monkeypatch.setattr("gputui.store.journal.sums.LEAST_BYTES", 4096)
     writer = JournalWriter(tmp_path / "x.gputui")
     writer.write(BEGINNING)
     for second in range(3, 83):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from fake_nvcc import fake_nvcc
 
+from tests.workloads.fake_nvcc import fake_nvcc
 from workloads.command_line import read_arguments
 from workloads.cuda import CUDA
 from workloads.cuda import run as cuda

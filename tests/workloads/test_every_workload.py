@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nvcc import fake_nvcc
 
+from tests.workloads.fake_nvcc import fake_nvcc
 from workloads.declaration import Outcome, Workload
 from workloads.registry import BUILT_IN
 from workloads.report import Report

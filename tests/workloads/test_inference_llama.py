@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from products import CountProducts
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.workloads.products import CountProducts
 from workloads.errors import CannotRun, WrongUsage
 from workloads.formulas import attention_flops
 from workloads.inference.checkpoint import Folder, gpt2_into, llama_weights

@@ -6,8 +6,8 @@ import io
 import signal
 
 import pytest
-from workload_child import Child, Finished
 
+from tests.workloads.workload_child import Child, Finished
 from workloads.inference import INFERENCE
 from workloads.inference.run import run
 from workloads.report import Report

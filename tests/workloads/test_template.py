@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from workload_child import ROOT, Child
 
 import workloads.template
+from tests.workloads.workload_child import ROOT, Child
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from products import CountProducts, meta
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.workloads.products import CountProducts, meta
 from workloads.errors import CannotRun
 from workloads.formulas import adamw_state_bytes, score_matrix_bytes
 from workloads.train.memory import Footprint

@@ -7,8 +7,8 @@ import signal
 from typing import Any
 
 import pytest
-from workload_child import Child, Finished
 
+from tests.workloads.workload_child import Child, Finished
 from workloads.declaration import Outcome
 from workloads.errors import CannotRun, WrongUsage
 from workloads.peaks import find_peak

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from workload_child import ROOT, Child
+
+from tests.workloads.workload_child import ROOT, Child
 
 
 def run(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,134 @@
+"""Array types and the few helpers that every part of the reader shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.grouping import DELTA_VALUES, distributions
+from gputui.model.events import Distribution
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+UInt32s = npt.NDArray[np.uint32]
+Integers = npt.NDArray[np.integer[Any]]
+Slots = npt.NDArray[np.void]
+"""Rows of `layout.SLOT`."""
+
+LATEST_NS = 1 << 62
+"""Times after this (the year 2116) are cut to it: a record can say anything."""
+
+LONGEST_NS = 1 << 50
+"""Durations over this (13 days) are cut to it, so that sums stay within 64 bits."""
+
+
+def times_ns(values: npt.NDArray[np.uint64]) -> Int64s:
+    """Clock readings of a record as signed integers."""
+    return np.minimum(values, np.uint64(LATEST_NS)).astype(np.int64)
+
+
+def durations_ns(starts: Int64s, ends: Int64s) -> Int64s:
+    """End minus start, never negative."""
+    durations: Int64s = np.clip(ends - starts, 0, LONGEST_NS)
+    return durations
+
+
+def run_starts(values: Integers) -> Int64s:
+    """Where a new value begins in a non-empty sorted array."""
+    return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+
+
+def distinct(values: Int64s) -> Int64s:
+    """The different values, sorted. `np.unique` hashes, which is slower on what is sorted."""
+    values = np.sort(values)
+    return values[run_starts(values)] if len(values) else values
+
+
+def join(parts: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """`parts` end to end; an empty array when there are none."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def pick(rows: Slots, where: Int64s | Bools) -> Slots:
+    """`rows[where]`, 20 times as fast: NumPy copies structured rows field by field."""
+    if where.dtype == np.bool_:
+        where = np.flatnonzero(where)
+    return whole(rows).take(where).view(rows.dtype)
+
+
+def stack(parts: Sequence[Slots]) -> Slots:
+    """Structured rows end to end, copied whole as in `pick`."""
+    return np.concatenate([whole(part) for part in parts]).view(parts[0].dtype)
+
+
+def whole(rows: Slots) -> Slots:
+    """Structured rows seen as opaque ones, which NumPy copies quickly."""
+    return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
+
+
+def grouped(
+    keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
+) -> Iterator[tuple[int, Distribution]]:
+    """Each different key, in order, with the distribution of its values."""
+    different, parts = distributions(keys, values, exact_limit)
+    return zip(different.tolist(), parts, strict=True)
+
+
+class KeyTable:
+    """64-bit keys → small numbers; each new key is defined once. At most `limit` keys are kept."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._keys = np.empty(0, np.int64)
+        self._values = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def lookup(
+        self, keys: Int64s, define: Callable[[int, int], int], overflow: Callable[[], int]
+    ) -> Int64s:
+        """The number of each key.
+
+        `define(key, first)` numbers a key not seen before; `first` is where in `keys` it stands
+        first. Keys over the limit get what `overflow()` gives.
+        """
+        if not len(keys):
+            return np.empty(0, np.int64)
+        if not len(self._keys):
+            self._define(keys, np.arange(len(keys)), define)
+        found, places = self._find(keys)
+        if not found.all():
+            missing = np.flatnonzero(~found)
+            self._define(keys[missing], missing, define)
+            found, places = self._find(keys)
+            if not found.all():
+                return np.where(found, self._values[places], overflow())
+        return self._values[places]
+
+    def keep(self, wanted: Callable[[Int64s], Bools]) -> None:
+        """Forget the keys whose numbers are not `wanted`."""
+        mask = wanted(self._values)
+        self._keys = self._keys[mask]
+        self._values = self._values[mask]
+
+    def _find(self, keys: Int64s) -> tuple[Bools, Int64s]:
+        places = np.searchsorted(self._keys, keys)
+        np.minimum(places, len(self._keys) - 1, out=places)
+        return self._keys[places] == keys, places
+
+    def _define(self, keys: Int64s, indices: Int64s, define: Callable[[int, int], int]) -> None:
+        _, first = np.unique(keys, return_index=True)
+        # In the order they came, so that numbers follow the program's own order.
+        room = np.sort(first)[: self._limit - len(self._keys)]
+        chosen = keys[room]
+        values = [define(int(key), int(indices[at])) for key, at in zip(chosen, room, strict=True)]
+        merged = np.concatenate((self._keys, chosen))
+        order = np.argsort(merged)
+        self._keys = merged[order]
+        self._values = np.concatenate((self._values, np.array(values, np.int64)))[order]

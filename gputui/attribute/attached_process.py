@@ -1,0 +1,143 @@
+"""One ring and the process behind it: slots in, events out."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from gputui.attribute.arrays import Slots, stack
+from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
+from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
+from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring.reader import RingFacts, RingReader
+from gputui.ring.string_definitions import StringDefinitions
+
+_BATCHES_A_POLL = 8
+"""How much is worked on before other rings have their turn: some 0.2 s."""
+
+
+class Attached:
+    """A ring and the process behind it."""
+
+    def __init__(self, ring: RingReader, process: TracedProcess, seen_ns: int) -> None:
+        self.ring = ring
+        self._seen_ns = seen_ns
+        self._gone_ns: int | None = None
+        self._goodbye_ns: int | None = None
+        self.process = process
+        self.facts: RingFacts | None = None
+        self._definitions = StringDefinitions()
+        self._waiting: list[Slots] = []
+        self._strings: dict[int, str] = {}
+        self._slots = 0
+        self._dropped = 0
+        self._cupti_dropped = 0
+        self._callback_ns = 0
+        self._traced_ns = 0
+        self._paused_ns = 0
+        self._cpu_ns = 0
+        self.drained = False
+        """All that the process wrote was read, and it writes no more."""
+        self.behind = False
+        """The last poll left records waiting."""
+
+    def poll(self, now_ns: int) -> int:
+        """Take records out of the ring and work on them; small batches wait for more.
+
+        Gives the number of slots read; `behind` says whether more are there.
+        """
+        began = time.thread_time_ns()
+        before = self._slots
+        gone = self.ring.exited or self.ring.gone
+        if gone and self._gone_ns is None:
+            self._gone_ns = now_ns
+        # Only of a process that is dead may slots be passed over that were never filled.
+        dead = gone and self.ring.gone
+        self.drained = False
+        self.behind = True
+        for _ in range(_BATCHES_A_POLL):
+            slots = self.ring.read(BATCH_RECORDS, dead)
+            if not len(slots):
+                self.drained = dead or (gone and self.ring.health().written <= self._slots)
+                self.behind = False
+                break
+            self._slots += len(slots)
+            records, strings = self._definitions.split(slots)
+            self._strings.update(strings)
+            self._waiting.append(records)
+            if sum(map(len, self._waiting)) >= BATCH_RECORDS // 2:
+                self._feed(now_ns)
+        self._cpu_ns += time.thread_time_ns() - began
+        return self._slots - before
+
+    def collect(self, run: int, now_ns: int, ended: bool) -> list[AnyEvent]:
+        """What is new, the last time with `ended`: records that still wait are lost then."""
+        began = time.thread_time_ns()
+        self._feed(now_ns)
+        health = self.ring.health()
+        unread = self.ring.waiting if ended and self.behind else 0
+        events: list[AnyEvent] = []
+        facts = self.ring.facts
+        if facts != self.facts:
+            # A process may come and go between two collections.
+            moment_ns = now_ns if self.facts else self._seen_ns
+            self.facts = facts
+            events.append(_attachment(run, self.process.number, facts, moment_ns))
+        self._cpu_ns += time.thread_time_ns() - began
+        cpu_ns, self._cpu_ns = self._cpu_ns, 0
+        began = time.thread_time_ns()
+        events += self.process.collect(
+            now_ns,
+            dropped=max(0, health.dropped - self._dropped),
+            unread=unread,
+            cupti_dropped=max(0, health.cupti_dropped - self._cupti_dropped),
+            callback_ns=max(0, health.callback_ns - self._callback_ns),
+            reader_cpu_ns=cpu_ns,
+            traced_ns=max(0, health.traced_ns - self._traced_ns),
+            paused_ns=max(0, health.paused_ns - self._paused_ns),
+            ended=ended,
+        )
+        self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
+        self._cpu_ns = time.thread_time_ns() - began
+        self._dropped, self._cupti_dropped = health.dropped, health.cupti_dropped
+        self._callback_ns = health.callback_ns
+        if ended:
+            gone_ns = now_ns if self._gone_ns is None else self._gone_ns
+            events.append(
+                ProcessDetached(
+                    time_ns=gone_ns,
+                    process=self.process.number,
+                    clean=self.ring.exited,
+                    ended_ns=self._goodbye_ns,
+                )
+            )
+        return events
+
+    def _feed(self, now_ns: int) -> None:
+        records = stack(self._waiting) if self._waiting else np.empty(0, SLOT)
+        self._waiting = []
+        strings, self._strings = self._strings, {}
+        goodbyes = records["start"][records["kind"] == RecordKind.EXIT]
+        if len(goodbyes):
+            self._goodbye_ns = min(int(goodbyes[-1]), now_ns)  # it may say anything
+        self.process.feed(records, strings, now_ns)
+
+
+def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> ProcessAttached:
+    return ProcessAttached(
+        time_ns=now_ns,
+        run=run,
+        process=process,
+        pid=facts.pid,
+        parent_pid=facts.parent_pid,
+        rank=facts.rank,
+        local_rank=facts.local_rank,
+        command=facts.command,
+        cuda_status=facts.cuda_text,
+        cupti_version=facts.cupti_version,
+        visible_devices=facts.visible_devices,
+        unseen_forks=facts.unseen_forks,
+        annotated=facts.annotated,
+        began_ns=min(facts.start_ns, now_ns) or None,
+    )

@@ -1,0 +1,260 @@
+"""GPU operations: which call launched them, in which range, and what they add up to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.api_calls import Calls
+from gputui.attribute.arrays import (
+    Bools,
+    Int64s,
+    Slots,
+    durations_ns,
+    join,
+    pick,
+    stack,
+    times_ns,
+)
+from gputui.attribute.correlation import NO_CALL
+from gputui.attribute.gpu_time import Beside, Launched
+from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.kernel_names import KernelNames
+from gputui.attribute.launches import Launches
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
+from gputui.attribute.range_kernels import NO_KERNEL, KernelsOfRanges
+from gputui.attribute.range_tree import Nodes
+from gputui.attribute.shapes import Shapes
+from gputui.attribute.startend_kernels import HeldKernels
+from gputui.attribute.streams import Streams
+from gputui.attribute.strings import Strings
+from gputui.attribute.trace_sink import TraceSink
+from gputui.model.events import (
+    KernelDefined,
+    KernelDelta,
+    LaunchDelta,
+    MemoryOperationDelta,
+    RangeKernels,
+)
+from gputui.ring.layout import SLOT, RecordKind
+
+ORPHAN_NS = 30_000_000_000
+MAX_ORPHANS = 500_000
+"""Operations whose call has not arrived wait this long, or until this many others wait."""
+
+MAX_DEVICE = 255
+"""Device numbers over this are taken for it."""
+
+
+class Operations:
+    """The kernels, copies, memsets and graph launches of one process."""
+
+    def __init__(
+        self,
+        process: int,
+        nodes: Nodes,
+        instances: Instances,
+        calls: Calls,
+        strings: Strings,
+        numbering: Numbering,
+        streams: Streams,
+    ) -> None:
+        self._streams = streams
+        self._instances = instances
+        self._calls = calls
+        self._orphans = np.empty(0, SLOT)
+        self._orphaned_ns = np.empty(0, np.int64)
+        self._kernel_sums = KernelSums(process, nodes)
+        self._beside_sums = KernelSums(process, nodes)
+        self._memory_sums = MemorySums(process, nodes)
+        self._launches = Launches(process, calls)
+        self.shapes = Shapes(numbering)
+        self._range_kernels = KernelsOfRanges(nodes, instances)
+        self._names = KernelNames(strings, numbering, self._range_kernels)
+        self._held = HeldKernels(process, nodes, instances, self._range_kernels)
+        self._launched: list[Launched] = []
+        self._beside: list[Beside] = []
+        self.trace: TraceSink | None = None
+        self.unattributed = 0
+        self.pending = 0
+        """Operations not yet collected."""
+
+    @property
+    def defined(self) -> list[KernelDefined]:
+        """Kernels that are new, to be told and cleared."""
+        return self._names.defined
+
+    def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
+        """Take in the operations of a batch, after its calls."""
+        expired = np.empty(0, SLOT)
+        if len(self._orphans):
+            answered = np.isin(self._orphans["correlation"], new_calls["correlation"])
+            records = stack((pick(self._orphans, answered), records))
+            late = ~answered & (self._orphaned_ns < now_ns - ORPHAN_NS)
+            late[: max(0, len(late) - MAX_ORPHANS)] |= ~answered[: max(0, len(late) - MAX_ORPHANS)]
+            expired = pick(self._orphans, late)
+            kept = ~answered & ~late
+            self._orphans = pick(self._orphans, kept)
+            self._orphaned_ns = self._orphaned_ns[kept]
+        if len(records):
+            correlations = np.ascontiguousarray(records["correlation"])
+            found = self._calls.window.find(correlations)
+            self._calls.answer(found.answered)
+            calls, first = found.calls, found.first
+            if not found.found.all():
+                lost = pick(records, ~found.found)
+                self._orphans = stack((self._orphans, lost))
+                self._orphaned_ns = np.append(self._orphaned_ns, np.full(len(lost), now_ns))
+                records, calls = pick(records, found.found), pick(calls, found.found)
+                first = first[found.found]
+            self._keep(records, calls, first, now_ns)
+        self._give_up(expired, now_ns)
+
+    def give_up_orphans(self, now_ns: int) -> None:
+        """Nothing more will come: count what still waits for its call."""
+        self._give_up(self._orphans, now_ns)
+        self._orphans, self._orphaned_ns = np.empty(0, SLOT), np.empty(0, np.int64)
+
+    def _give_up(self, records: Slots, now_ns: int) -> None:
+        if len(records):
+            self.unattributed += len(records)
+            nothing = np.zeros(len(records), np.bool_)
+            self._keep(records, np.repeat(NO_CALL, len(records)), nothing, now_ns)
+
+    def _keep(self, records: Slots, calls: Slots, first: Bools, now_ns: int) -> None:
+        if not len(records):
+            return
+        self.pending += len(records)
+        kinds = records["kind"]
+        starts = times_ns(records["start"])
+        ends = np.maximum(starts, times_ns(records["end"]))
+        durations = durations_ns(starts, ends)
+        devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
+        nodes = calls["node"].astype(np.int64)
+        inherited = calls["inherited"]
+        places = place_keys(nodes, devices, inherited)
+        is_kernel = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
+        kernels = np.full(len(records), NO_KERNEL)
+        shapes = np.zeros(len(records), np.int64)
+        if is_kernel.all():
+            kernels = self._names.numbers(records, now_ns)
+            shapes = self.shapes.count(records, kernels, now_ns)
+            self._kernel_sums.add_launched(places, kernels, durations, calls)
+            self._launches.add(calls, devices, kernels, starts, durations)
+        else:
+            kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
+            memory = ~is_kernel
+            self._memory_sums.add(places[memory], pick(records, memory), durations[memory])
+            if is_kernel.any():
+                made = pick(calls, is_kernel)
+                of = kernels[is_kernel]
+                shapes[is_kernel] = self.shapes.count(pick(records, is_kernel), of, now_ns)
+                took = durations[is_kernel]
+                self._kernel_sums.add_launched(places[is_kernel], of, took, made)
+                self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
+        if self.trace is not None:
+            self.trace.operations(records, nodes, inherited, is_kernel, kernels, shapes)
+        # CUPTI gives 0 for a time it could not take: such an operation is counted, not placed.
+        timed = starts > 0
+        origins = self._streams.origins(devices, records["b"], calls["thread"])
+        launches = first & is_kernel & timed
+        self._streams.add(origins[launches], starts[launches], pick(calls, launches))
+        if not timed.all():
+            starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
+            inherited, calls, kernels = inherited[timed], pick(calls, timed), kernels[timed]
+            origins, first = origins[timed], first[timed]
+        instances = calls["instance"].copy()
+        self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited, origins))
+        direct = ~inherited & (instances >= 0)
+        self._instances.add_operations(
+            instances[direct], starts[direct], ends[direct], first[direct]
+        )
+        self._range_kernels.add(instances[direct], kernels[direct])
+        self._keep_beside(calls["sequence"], starts, ends, devices, kernels, first)
+
+    def _keep_beside(
+        self,
+        sequences: Int64s,
+        starts: Int64s,
+        ends: Int64s,
+        devices: Int64s,
+        kernels: Int64s,
+        first: Bools,
+    ) -> None:
+        if not len(self._calls.others):
+            return
+        beside, rows = self._calls.beside(sequences)
+        if not len(beside):
+            return
+        instances, nodes = beside["instance"].copy(), beside["node"].copy()
+        self._instances.add_operations(instances, starts[rows], ends[rows], first[rows])
+        self._beside.append((nodes, starts[rows], ends[rows]))
+        kernel = kernels[rows]
+        is_kernel = kernel != NO_KERNEL
+        durations = durations_ns(starts[rows], ends[rows])
+        held = is_kernel & beside["start_end"]
+        if held.any():
+            self._held.add(
+                instances[held],
+                kernel[held],
+                devices[rows][held],
+                durations[held],
+                beside["alone"][held],
+                beside["repeated"][held],
+            )
+        told = is_kernel & ~beside["start_end"]
+        self._range_kernels.add(instances[told], kernel[told])
+        places = place_keys(nodes, devices[rows], np.zeros(len(rows), np.bool_))
+        self._beside_sums.add(places[told], kernel[told], durations[told])
+
+    # --- what it adds up to
+
+    def take_launched(self) -> Launched:
+        """All operations since the last call, sorted by start."""
+        parts, self._launched = self._launched, []
+        self.pending = 0
+        columns = [
+            join([getattr(part, name) for part in parts], kind)
+            for name, kind in (
+                ("starts_ns", np.int64), ("ends_ns", np.int64), ("devices", np.int64),
+                ("nodes", np.int64), ("instances", np.int64), ("inherited", np.bool_),
+                ("origins", np.int64),
+            )
+        ]  # fmt: skip
+        order = np.argsort(columns[0], kind="stable")
+        return Launched(*(column[order] for column in columns))
+
+    def take_beside(self) -> list[Beside]:
+        """The same of further domains: node, start and end, in no order."""
+        beside, self._beside = self._beside, []
+        return beside
+
+    def kernels(self) -> tuple[KernelDelta, ...]:
+        """Kernels since the last call."""
+        return self._kernel_sums.collect()
+
+    def range_kernels(self) -> tuple[RangeKernels, ...]:
+        """Which instances launched which kernel for the first time; before they are finalised."""
+        self._held.gather()
+        return self._range_kernels.collect()
+
+    def kernels_beside(
+        self, finalised: Finalised
+    ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
+        """The same kernels in the further domains that were open too, and in the Start/End ranges
+        that are complete, with how many of these launched each."""
+        held, instances = self._held.release(finalised)
+        return (*self._beside_sums.collect(), *held), instances
+
+    @property
+    def launched(self) -> int:
+        """How many launches wait to be collected."""
+        return len(self._launches)
+
+    def launches(self) -> tuple[LaunchDelta, ...]:
+        """Launches since the last call."""
+        return self._launches.collect()
+
+    def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
+        """Copies and memsets since the last call."""
+        return self._memory_sums.collect()

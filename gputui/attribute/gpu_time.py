@@ -1,0 +1,72 @@
+"""How long the GPU worked for each range, with all that is inside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputui.attribute.arrays import Bools, Int64s
+from gputui.attribute.range_tree import Nodes
+from gputui.attribute.timeline import NO_NODE
+from gputui.attribute.unions import Unions
+
+Beside = tuple[Int64s, Int64s, Int64s]
+"""Node, start and end of operations in further domains than the one they count in."""
+
+
+@dataclass(slots=True)
+class Launched:
+    """Operations with the range that launched each, sorted by start.
+
+    `nodes` and `instances` are those of the row an operation counts in; `inherited` tells that
+    they are the main thread's. `origins` hold stream and launching thread, for `Streams`.
+    """
+
+    starts_ns: Int64s
+    ends_ns: Int64s
+    devices: Int64s
+    nodes: Int64s
+    instances: Int64s
+    inherited: Bools
+    origins: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts_ns)
+
+
+class GpuTime:
+    """Remembers up to where each range was covered."""
+
+    def __init__(self) -> None:
+        self._ranges = Unions()
+
+    def ranges(
+        self, nodes: Nodes, launched: Launched, beside: list[Beside]
+    ) -> tuple[Int64s, Int64s]:
+        """Busy time and sum of durations for each node, operations of its children included.
+
+        Both are indexed by node. What is inherited does not count, as in nsys.
+        """
+        busy_ns = np.zeros(len(nodes), np.int64)
+        total_ns = np.zeros(len(nodes), np.int64)
+        direct = ~launched.inherited & (launched.nodes != NO_NODE)
+        at_nodes = launched.nodes[direct]
+        starts, ends = launched.starts_ns[direct], launched.ends_ns[direct]
+        if beside:
+            at_nodes = np.concatenate((at_nodes, *(part[0] for part in beside)))
+            starts = np.concatenate((starts, *(part[1] for part in beside)))
+            ends = np.concatenate((ends, *(part[2] for part in beside)))
+            order = np.argsort(starts, kind="stable")
+            at_nodes, starts, ends = at_nodes[order], starts[order], ends[order]
+        levels = nodes.level
+        deepest = int(levels[at_nodes].max()) if len(at_nodes) else 0
+        # From the innermost level outwards, so that all operations of a node come together.
+        for level in range(deepest, 0, -1):
+            here = levels[at_nodes] == level
+            at = slice(None) if here.all() else here
+            covered = self._ranges.add(at_nodes[at], starts[at], ends[at])
+            busy_ns[covered.keys] = covered.busy_ns
+            total_ns[covered.keys] = covered.total_ns
+            at_nodes[at] = nodes.parent[at_nodes[at]]
+        return busy_ns, total_ns

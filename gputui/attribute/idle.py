@@ -1,0 +1,67 @@
+"""Where the program was while a device idled.
+
+A gap in a device's work ends with an operation. What held it back is what the thread that launched
+that operation did meanwhile: each gap is shared out, to the nanosecond, among the innermost ranges
+that were open there. A thread without ranges of its own takes the main thread's, as everywhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s, run_starts
+from gputui.attribute.range_stacks import RangeStack, RangeStacks
+from gputui.attribute.timeline import NO_NODE
+
+_LIBRARY = 2
+
+
+def idle_by_node(
+    lanes: RangeStacks, main_thread: int, threads: Int64s, starts_ns: Int64s, ends_ns: Int64s
+) -> dict[int, int]:
+    """How long gaps lay in each node.
+
+    Gaps of one device, apart from each other and in order of time; `threads` launched what ended
+    each.
+    """
+    shares: dict[int, int] = {}
+    order = np.argsort(threads, kind="stable")
+    firsts = run_starts(threads[order])
+    for rows in np.split(order, firsts[1:]):
+        thread = int(threads[rows[0]])
+        of = _own(lanes.of_thread(thread)) or _own(lanes.of_thread(main_thread))
+        for node, idle_ns in _shared_out(of, starts_ns[rows], ends_ns[rows]):
+            shares[node] = shares.get(node, 0) + idle_ns
+    return shares
+
+
+def _own(lanes: list[RangeStack]) -> list[RangeStack]:
+    return [lane for lane in lanes if lane.priority < _LIBRARY]
+
+
+def _shared_out(
+    lanes: list[RangeStack], starts_ns: Int64s, ends_ns: Int64s
+) -> list[tuple[int, int]]:
+    first_ns, last_ns = int(starts_ns[0]), int(ends_ns[-1])
+    moments = [lane.timeline.moments(first_ns, last_ns) for lane in lanes]
+    times = np.concatenate((np.array([first_ns]), *moments))
+    if len(moments) > 1:
+        times = np.sort(times)
+    nodes = np.zeros(len(times), np.int64)
+    for lane in lanes:  # the default domain comes first
+        outside = nodes == NO_NODE
+        if outside.any():
+            nodes[outside] = lane.timeline.at(times[outside])[1]
+    passed = _idle_before(np.append(times, last_ns), starts_ns, ends_ns)
+    idle = np.bincount(nodes, np.diff(passed)).astype(np.int64)
+    found = np.flatnonzero(idle)
+    return list(zip(found.tolist(), idle[found].tolist(), strict=True))
+
+
+def _idle_before(times: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> Int64s:
+    """How long gaps lay before each moment."""
+    lengths = ends_ns - starts_ns
+    before = np.cumsum(lengths) - lengths
+    gap = np.maximum(np.searchsorted(starts_ns, times, side="right") - 1, 0)
+    inside: Int64s = before[gap] + np.clip(times - starts_ns[gap], 0, lengths[gap])
+    return inside

@@ -1,0 +1,308 @@
+"""Instances: one row for each time a range was entered, until all it launched has arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, join
+from gputui.attribute.nesting import UNDECIDED, Nesting
+from gputui.model.payloads import NO_PAYLOAD
+from gputui.ring.payloads import payload_types
+
+NO_INSTANCE = -1
+
+CLOSED_LIMIT = 1_000_000
+"""Closed instances that wait for their operations; when more wait, none wait any longer."""
+
+HORIZON_NS = 10_000_000_000
+"""How long a closed instance waits for operations that its calls announced."""
+
+UNDECIDED_NS = 2_000_000_000
+"""How long it waits to learn which of several open ranges is around it."""
+
+HOST_SETTLE_NS = 1_000_000_000
+"""How long it waits in a process that shows no sign of CUDA: its first CUDA calls may be on
+their way, no longer than the library's flushes are apart."""
+
+SETTLED_FLUSHES = 2
+"""The first flush after an event may have begun before it; the second cannot have."""
+
+_SLOT_BITS = 24
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
+
+
+@dataclass(slots=True)
+class Finalised:
+    """Instances that are complete: closed, with all operations known. Arrays beside each other.
+
+    `first_ns` is over `last_ns` where nothing ran. `depths` counts the ranges of its stack around
+    each, as far as Nesting does not; `busy_children` the ranges directly inside it, of any
+    stack, that launched something. `start_end` tells style; `elsewhere` that another thread ended
+    the range (`end_threads`, 0 elsewhere), which then has no GPU work, as in nsys; `unended` that
+    the program left it open. `payloads` count where `payload_types` are not 0.
+    """
+
+    ids: Int64s
+    nodes: Int64s
+    starts_ns: Int64s
+    ends_ns: Int64s
+    first_ns: Int64s
+    last_ns: Int64s
+    operations: Int64s
+    depths: Int64s
+    busy_children: Int64s
+    start_end: Bools
+    elsewhere: Bools
+    unended: Bools
+    end_threads: Int64s
+    payloads: npt.NDArray[np.uint64]
+    payload_types: npt.NDArray[np.uint8]
+
+
+class Instances:
+    """A pool of rows that are used again. An id holds a row and how often it had been used
+    before, so that an id kept too long finds nothing rather than another instance.
+    """
+
+    ROW = _SLOT_MASK
+    """The bits of an id that are its row."""
+
+    def __init__(self) -> None:
+        self.nesting = Nesting(self)
+        self.now_ns = 0
+        """The newest moment of any range record."""
+        self._used = 0
+        self._free = np.empty(0, np.int64)
+        self.flushes = 0
+        self._closed: list[Int64s] = []
+        self._closed_count = 0
+        self.generation = np.empty(0, np.int64)
+        self.node = np.empty(0, np.int64)
+        self.level = np.empty(0, np.int64)
+        self.parent = np.empty(0, np.int64)
+        self.root = np.empty(0, np.int64)
+        """The nearest instance around, or itself, whose place Nesting finds."""
+        self.start_ns = np.empty(0, np.int64)
+        self.end_ns = np.empty(0, np.int64)
+        self.first_ns = np.empty(0, np.int64)
+        self.last_ns = np.empty(0, np.int64)
+        self.awaited = np.empty(0, np.int64)
+        self.children = np.empty(0, np.int64)
+        self.operations = np.empty(0, np.int64)
+        self.busy_children = np.empty(0, np.int64)
+        self.touched = np.empty(0, np.int64)
+        self.closed_ns = np.empty(0, np.int64)
+        self.lost = np.empty(0, np.bool_)
+        self.start_end = np.empty(0, np.bool_)
+        self.elsewhere = np.empty(0, np.bool_)
+        self.unended = np.empty(0, np.bool_)
+        self.end_thread = np.empty(0, np.int64)
+        self.payload = np.empty(0, np.uint64)
+        self.payload_type = np.empty(0, np.uint8)
+
+    @staticmethod
+    def rows(ids: Int64s) -> Int64s:
+        """The row of each id."""
+        return ids & _SLOT_MASK
+
+    def open(self, starts_ns: Int64s, levels: Int64s) -> Int64s:
+        """The ids of new instances. Their node and parent are still to be set."""
+        count = len(starts_ns)
+        taken = self._free[len(self._free) - min(count, len(self._free)) :]
+        self._free = self._free[: len(self._free) - len(taken)]
+        fresh = count - len(taken)
+        if self._used + fresh > len(self.node):
+            self._grow(self._used + fresh)
+        rows = np.concatenate((taken, np.arange(self._used, self._used + fresh)))
+        self._used += fresh
+        self.start_ns[rows] = starts_ns
+        self.end_ns[rows] = LATEST_NS
+        self.level[rows] = levels
+        self.first_ns[rows] = LATEST_NS
+        self.last_ns[rows] = -1
+        self.awaited[rows] = 0
+        self.children[rows] = 0
+        self.parent[rows] = NO_INSTANCE
+        self.root[rows] = NO_INSTANCE
+        self.start_end[rows] = False
+        self.elsewhere[rows] = False
+        self.unended[rows] = False
+        self.end_thread[rows] = 0
+        self.payload_type[rows] = NO_PAYLOAD
+        self.lost[rows] = False
+        self.operations[rows] = 0
+        self.busy_children[rows] = 0
+        self.touched[rows] = self.flushes
+        return (self.generation[rows] << _SLOT_BITS) | rows
+
+    def set_payloads(self, ids: Int64s, records: Slots) -> None:
+        """Keep the payloads of those whose record, beside each, has one."""
+        types = payload_types(records)
+        has = np.flatnonzero(types)
+        rows = self.rows(ids[has])
+        self.payload_type[rows] = types[has]
+        self.payload[rows] = records["end"][has]
+
+    def set_parents(self, ids: Int64s, parents: Int64s) -> None:
+        """Say in which instance each new one was opened (NO_INSTANCE for the outermost)."""
+        self.parent[self.rows(ids)] = parents
+        np.add.at(self.children, self.rows(parents[parents >= 0]), 1)
+
+    def inherit_roots(self, ids: Int64s, levels: Int64s) -> None:
+        """What Nesting did not take in lies where its parent lies."""
+        if not len(self.nesting):
+            return
+        for level in np.unique(levels[levels > 1]).tolist():
+            rows = self.rows(ids[levels == level])
+            rows = rows[(self.root[rows] < 0) & (self.parent[rows] >= 0)]
+            self.root[rows] = self.root[self.rows(self.parent[rows])]
+
+    def close(self, ids: Int64s, ends_ns: Int64s, now_ns: int) -> None:
+        """They ended. `now_ns` is when that was read."""
+        rows = self.rows(ids)
+        self.end_ns[rows] = np.minimum(ends_ns, LATEST_NS - 1)  # the latest stands for open
+        self.closed_ns[rows] = now_ns
+        self.touched[rows] = self.flushes
+        self._closed.append(ids)
+        self._closed_count += len(ids)
+
+    def alive(self, ids: Int64s) -> Bools:
+        """Which ids still name an instance."""
+        rows = self.rows(ids)
+        known = (ids >= 0) & (rows < self._used)
+        rows = np.where(known, rows, 0)
+        return known & (self.generation[rows] == ids >> _SLOT_BITS) if self._used else known
+
+    def is_alive(self, number: int) -> bool:
+        """Whether one id still names an instance."""
+        row = number & _SLOT_MASK
+        return number >= 0 and row < self._used and self.generation[row] == number >> _SLOT_BITS
+
+    def await_operations(self, ids: Int64s, change: int) -> None:
+        """`change` is 1 where a call announced operations, −1 where the first of them came."""
+        np.add.at(self.awaited, self.rows(ids[self.alive(ids)]), change)
+
+    def add_operations(self, ids: Int64s, starts_ns: Int64s, ends_ns: Int64s, first: Bools) -> None:
+        """Operations that ran, each launched in the instance beside it.
+
+        Of the operations of one call the first alone is counted, as in nsys.
+        """
+        mask = self.alive(ids)
+        rows = self.rows(ids[mask])
+        np.minimum.at(self.first_ns, rows, starts_ns[mask])
+        np.maximum.at(self.last_ns, rows, ends_ns[mask])
+        np.add.at(self.operations, rows[first[mask]], 1)
+        self.touched[rows] = self.flushes
+
+    def finalise(self, now_ns: int, sees_gpu: bool, everything: bool) -> Finalised:
+        """Take out the instances that are complete, or all closed ones.
+
+        Each gives its GPU work to its parent first: round by round, the innermost go first.
+        """
+        closed = join(self._closed, np.int64)
+        everything = everything or self._closed_count > CLOSED_LIMIT
+        done: list[Int64s] = []
+        self.nesting.outgrown(closed)
+        while len(closed):
+            rows = self.rows(closed)
+            ready = self.children[rows] <= 0
+            waited_ns = now_ns - self.closed_ns[rows]
+            if not everything and sees_gpu:
+                settled = (self.awaited[rows] <= 0) & (
+                    self.flushes - self.touched[rows] >= SETTLED_FLUSHES
+                )
+                ready &= settled | (waited_ns >= HORIZON_NS)
+            elif not everything:
+                ready &= waited_ns >= HOST_SETTLE_NS
+            if not ready.any():
+                # What is inside may never close, where ranges of two domains cross.
+                forced = (waited_ns >= 2 * HORIZON_NS) | everything
+                if not forced.any():
+                    break
+                levels = np.where(forced, self.level[rows], 0)
+                ready = forced & (levels == levels.max())
+            ready &= self._placed(closed, ready, now_ns, everything)
+            if not ready.any():
+                break
+            done.append(closed[ready])
+            self._give_to_parents(rows[ready])
+            closed = closed[~ready]
+        self._closed = [closed] if len(closed) else []
+        self._closed_count = len(closed)
+        return self._release(join(done, np.int64))
+
+    def _placed(self, ids: Int64s, ready: Bools, now_ns: int, everything: bool) -> Bools:
+        """Which of the ready instances have a place in the tree, that of each settled."""
+        placed = np.ones(len(ids), np.bool_)
+        rows = self.rows(ids)
+        for at in np.flatnonzero(ready & (self.root[rows] == ids)).tolist():
+            number = int(ids[at])
+            late = now_ns - self.closed_ns[rows[at]] >= UNDECIDED_NS
+            parent = self.nesting.parent(number, self.now_ns, decide=everything or bool(late))
+            placed[at] = parent != UNDECIDED
+            if placed[at]:
+                self.nesting.settle(number, parent)
+        return placed
+
+    def _give_to_parents(self, rows: Int64s) -> None:
+        parents = self.parent[rows]
+        mask = self.alive(parents)
+        rows = rows[mask]
+        parents = self.rows(parents[mask])
+        roots = self.root[rows]
+        ran = self.last_ns[rows] >= 0
+        # What Nesting placed it has counted.
+        stacked = (roots & _SLOT_MASK != rows) | (roots < 0)
+        np.add.at(self.busy_children, parents[stacked & ran], 1)
+        inside = stacked & ran & (roots >= 0)
+        if inside.any():
+            keys = np.stack((roots[inside], self.node[rows[inside]]))
+            pairs, counts = np.unique(keys, axis=1, return_counts=True)
+            for root, node, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+                self.nesting.wait_for_level(root, node, count)
+        np.minimum.at(self.first_ns, parents, self.first_ns[rows])
+        np.maximum.at(self.last_ns, parents, self.last_ns[rows])
+        np.maximum.at(self.touched, parents, self.touched[rows])
+        np.add.at(self.operations, parents, self.operations[rows])
+        np.subtract.at(self.children, parents, 1)
+
+    def _release(self, ids: Int64s) -> Finalised:
+        rows = self.rows(ids)
+        self.generation[rows] += 1
+        self._free = np.concatenate((self._free, rows))
+        self.last_ns[rows[self.elsewhere[rows]]] = -1
+        roots = self.root[rows]
+        above = np.where(roots < 0, 1, self.level[self.rows(np.maximum(roots, 0))])
+        return Finalised(
+            ids=ids,
+            nodes=self.node[rows],
+            starts_ns=self.start_ns[rows],
+            ends_ns=self.end_ns[rows],
+            first_ns=self.first_ns[rows],
+            last_ns=self.last_ns[rows],
+            operations=self.operations[rows],
+            depths=np.maximum(0, self.level[rows] - above),
+            busy_children=self.busy_children[rows],
+            start_end=self.start_end[rows],
+            elsewhere=self.elsewhere[rows],
+            unended=self.unended[rows],
+            end_threads=np.where(self.elsewhere[rows], self.end_thread[rows], 0),
+            payloads=self.payload[rows],
+            payload_types=self.payload_type[rows],
+        )
+
+    def _grow(self, least: int) -> None:
+        size = max(1024, least, 2 * len(self.node))
+        for name in (
+            "generation", "node", "level", "parent", "root", "start_ns", "end_ns",
+            "first_ns", "last_ns", "awaited", "children", "operations", "busy_children",
+            "touched", "closed_ns", "lost", "start_end", "elsewhere", "unended", "end_thread",
+            "payload", "payload_type",
+        ):  # fmt: skip
+            old = getattr(self, name)
+            new = np.zeros(size, old.dtype)
+            new[: len(old)] = old
+            setattr(self, name, new)

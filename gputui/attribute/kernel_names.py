@@ -1,0 +1,57 @@
+"""What kernels are called, and the number of each in this session."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s, KeyTable, Slots
+from gputui.attribute.numbering import OTHER_KERNELS, Numbering
+from gputui.attribute.range_kernels import KernelsOfRanges
+from gputui.attribute.strings import Strings
+from gputui.model.cuda_names import demangle
+from gputui.model.events import KernelDefined
+from gputui.model.naming import short_name
+from gputui.ring.layout import RecordKind
+
+MAX_KERNEL_NAMES = 20_000
+
+_GRAPH_KEY = 1 << 33
+"""Added to the number of a whole graph, which stands among the kernels, to tell it from names."""
+
+
+class KernelNames:
+    """Kernels of one process by name. `defined` are those that are new to the session."""
+
+    def __init__(
+        self, strings: Strings, numbering: Numbering, range_kernels: KernelsOfRanges
+    ) -> None:
+        self._strings = strings
+        self._numbering = numbering
+        self._range_kernels = range_kernels
+        self._known = KeyTable(MAX_KERNEL_NAMES)
+        self.defined: list[KernelDefined] = []
+
+    def numbers(self, records: Slots, now_ns: int) -> Int64s:
+        """The number of each record's kernel or graph."""
+        keys = np.where(
+            records["kind"] == RecordKind.GRAPH,
+            records["e"].astype(np.int64) | _GRAPH_KEY,
+            records["name"].astype(np.int64),
+        )
+
+        def define(key: int, _first: int) -> int:
+            if key & _GRAPH_KEY:
+                return self._define(f"[CUDA graph {key & 0xFFFFFFFF}]", now_ns)
+            return self._define(self._strings.raw(key), now_ns)
+
+        return self._known.lookup(keys, define, lambda: self._define(OTHER_KERNELS, now_ns))
+
+    def _define(self, mangled: str, now_ns: int) -> int:
+        number, mangled, is_new = self._numbering.kernel(mangled)
+        name = demangle(mangled)
+        self._range_kernels.define(number, short_name(name))
+        if is_new:
+            self.defined.append(
+                KernelDefined(time_ns=now_ns, kernel=number, name=name, mangled=mangled)
+            )
+        return number

@@ -1,0 +1,127 @@
+"""Launches from the call to the kernel's end: time in the call, in the queue, and running."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.api_calls import Calls
+from gputui.attribute.arrays import Int64s, Slots, UInt32s, durations_ns, grouped
+from gputui.model.events import Distribution, LaunchDelta
+from gputui.model.sketch import EXACT_VALUES
+
+_DTYPE = np.dtype(
+    [
+        ("thread", "u4"),
+        ("name", "u4"),
+        ("place", "i8"),
+        ("total", "i8"),
+        ("call", "i8"),
+        ("queue", "i8"),
+        ("kernel", "i8"),
+    ]
+)
+_KERNEL_BITS = 24
+# A launch's key: thread (its place among those that launched) | call | device | kernel.
+_NAME_SHIFT = 32
+_THREAD_SHIFT = 48
+_PLACE_MASK = (1 << _NAME_SHIFT) - 1
+_NAME_MASK = (1 << (_THREAD_SHIFT - _NAME_SHIFT)) - 1
+
+
+EXACT_LAUNCHES = 50_000
+FEW_VALUES = 32
+"""After so many launches, how many different times of one travel as they are: each has four
+distributions, and no two calls take equally long."""
+
+
+class Launches:
+    """The launches of one process since they were last collected."""
+
+    def __init__(self, process: int, calls: Calls) -> None:
+        self._process = process
+        self._calls = calls
+        self._parts: list[Slots] = []
+        self._told = 0
+
+    def add(
+        self,
+        calls: Slots,
+        devices: Int64s,
+        kernels: Int64s,
+        starts_ns: Int64s,
+        durations: Int64s,
+    ) -> None:
+        """Kernels beside the call that launched each; those without a call are left out."""
+        part = np.empty(len(calls), _DTYPE)
+        part["thread"] = calls["thread"]
+        part["name"] = calls["name"]
+        part["place"] = devices << _KERNEL_BITS | kernels
+        part["call"] = durations_ns(calls["start"], calls["end"])
+        part["queue"] = starts_ns - calls["end"]
+        part["kernel"] = durations
+        ends_ns = np.maximum(calls["end"], starts_ns + durations)
+        part["total"] = durations_ns(calls["start"], ends_ns)
+        known = (calls["sequence"] >= 0) & (starts_ns > 0)
+        self._parts.append(part if known.all() else part[known])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def collect(self) -> tuple[LaunchDelta, ...]:
+        """What was launched since the last call."""
+        parts, self._parts = self._parts, []
+        if not any(map(len, parts)):
+            return ()
+        launched = np.concatenate(parts)
+        threads, thread_of = _numbered(launched["thread"])
+        keys = (
+            thread_of << _THREAD_SHIFT
+            | launched["name"].astype(np.int64) << _NAME_SHIFT
+            | launched["place"]
+        )
+        queued = launched["queue"] > 0
+        limit = FEW_VALUES if self._told >= EXACT_LAUNCHES else EXACT_VALUES
+        self._told += len(launched)
+        queue = dict(grouped(keys[queued], launched["queue"][queued], limit))
+        columns = (
+            grouped(keys, launched[name].copy(), limit) for name in ("total", "call", "kernel")
+        )
+        return tuple(
+            self._delta(
+                int(threads[key >> _THREAD_SHIFT]),
+                key >> _NAME_SHIFT & _NAME_MASK,
+                key & _PLACE_MASK,
+                (total, call, running),
+                queue.get(key),
+            )
+            for (key, total), (_, call), (_, running) in zip(*columns, strict=True)
+        )
+
+    def _delta(
+        self,
+        thread: int,
+        name: int,
+        place: int,
+        times: tuple[Distribution, Distribution, Distribution],
+        queue: Distribution | None,
+    ) -> LaunchDelta:
+        total, call, running = times
+        return LaunchDelta(
+            process=self._process,
+            thread=thread,
+            device=place >> _KERNEL_BITS,
+            name=self._calls.name(name),
+            kernel=place & ((1 << _KERNEL_BITS) - 1),
+            total=total,
+            call=call,
+            queue=queue,
+            kernel_time=running,
+        )
+
+
+def _numbered(threads: UInt32s) -> tuple[UInt32s, Int64s]:
+    """The different threads, and which of them each is; most programs launch from one."""
+    if (threads == threads[0]).all():
+        return threads[:1], np.zeros(len(threads), np.int64)
+    different, numbers = np.unique(threads, return_inverse=True)
+    return different, numbers.astype(np.int64)

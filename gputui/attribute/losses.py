@@ -1,0 +1,54 @@
+"""What of a process was lost, by cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+import numpy as np
+
+from gputui.attribute.arrays import Slots
+from gputui.attribute.strings import Strings
+from gputui.model.events import Loss
+from gputui.ring.layout import REFUSED_DEFERRED
+
+MAX_DOMAINS = 64
+"""Domains that are told apart."""
+
+OTHER_DOMAINS = "(other domains)"
+
+MOST_EVENTS = 1 << 32
+"""More deferred events than any one call hands over: what a ring that was scribbled on may say."""
+
+
+class Losses:
+    """Counts what the library refused, by domain, and joins the other causes to it."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._domains: set[str] = set()
+        self._refused: Counter[tuple[Literal["domains", "deferred"], str]] = Counter()
+        self._places = 0
+
+    def refuse(self, records: Slots) -> None:
+        """Take in REFUSED records."""
+        deferred = records["sub"] == REFUSED_DEFERRED
+        counts = np.where(deferred, np.clip(records["value"], 1, MOST_EVENTS), 1)
+        keys, rows = np.unique(records["a"].astype(np.int64) << 1 | deferred, return_inverse=True)
+        sums = np.bincount(rows, counts, len(keys)).astype(np.int64)
+        for key, count in zip(keys.tolist(), sums.tolist(), strict=True):
+            domain = self._strings.domain(key >> 1)
+            if domain not in self._domains and len(self._domains) >= MAX_DOMAINS:
+                domain = OTHER_DOMAINS
+            self._domains.add(domain)
+            self._refused["deferred" if key & 1 else "domains", domain] += count
+
+    def collect(self, ring: int, unread: int, cupti: int, places: int) -> tuple[Loss, ...]:
+        """What was lost since the last call. `places` is how many records found no place in the
+        reader so far."""
+        found = [Loss("ring", "", ring), Loss("unread", "", unread), Loss("cupti", "", cupti)]
+        found.append(Loss("places", "", places - self._places))
+        found += [Loss(cause, domain, count) for (cause, domain), count in self._refused.items()]
+        self._refused.clear()
+        self._places = places
+        return tuple(loss for loss in found if loss.records)

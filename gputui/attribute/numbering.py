@@ -1,0 +1,70 @@
+"""Numbers of processes, ranges, marks, kernels and launch shapes: one set a session, for all its
+runs."""
+
+from __future__ import annotations
+
+import threading
+
+from gputui.model.events.definitions import MAX_SHAPES
+
+MAX_KERNELS = 100_000
+"""Different kernel names a session; what comes after shares the name "(other kernels)"."""
+
+OTHER_KERNELS = "(other kernels)"
+
+Geometry = tuple[int, int, int, int, int, int, int, int, int]
+"""Grid x y z, block x y z, registers a thread, static and dynamic shared bytes of a block."""
+
+
+class Numbering:
+    """Hands out numbers from 1. Shared by the readers of a session, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes = 0
+        self._ranges = 0
+        self._marks = 0
+        self._kernels: dict[str, int] = {}
+        self._shapes: dict[tuple[int, Geometry], int] = {}
+
+    def process(self) -> int:
+        """A number that no process had."""
+        with self._lock:
+            self._processes += 1
+            return self._processes
+
+    def range(self) -> int:
+        """A number that no range had."""
+        with self._lock:
+            self._ranges += 1
+            return self._ranges
+
+    def mark(self) -> int:
+        """A number that no name of marks had."""
+        with self._lock:
+            self._marks += 1
+            return self._marks
+
+    def kernel(self, mangled: str) -> tuple[int, str, bool]:
+        """The number of a kernel name, the name it is kept under, and whether that is new."""
+        with self._lock:
+            if mangled not in self._kernels and len(self._kernels) >= MAX_KERNELS:
+                mangled = OTHER_KERNELS
+            known = self._kernels.get(mangled)
+            if known is not None:
+                return known, mangled, False
+            number = len(self._kernels) + 1
+            self._kernels[mangled] = number
+            return number, mangled, True
+
+    def shape(self, kernel: int, geometry: Geometry) -> tuple[int, bool]:
+        """The number of a kernel's launch shape and whether that is new; 0 where they are full."""
+        with self._lock:
+            known = self._shapes.get((kernel, geometry))
+            if known is not None:
+                return known, False
+            if len(self._shapes) >= MAX_SHAPES:
+                return 0, False
+            number = len(self._shapes) + 1
+            self._shapes[kernel, geometry] = number
+            return number, True

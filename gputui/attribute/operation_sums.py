@@ -1,0 +1,139 @@
+"""What kernels, copies and memsets add up to, by range, device and whether it was inherited."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.arrays import (
+    Bools,
+    Int64s,
+    KeyTable,
+    Slots,
+    UInt32s,
+    grouped,
+    join,
+)
+from gputui.attribute.range_tree import Nodes
+from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
+from gputui.model.events import Distribution, KernelDelta, MemoryOperationDelta
+from gputui.ring.layout import RecordKind
+
+MAX_THREADS = 4095
+"""Launching threads that are told apart."""
+
+_MEMSET_CODE = 255
+_MOST_BYTES = np.uint64(1 << 50)
+
+# A row's key: node | thread | inherited | device | kernel or memory code.
+_DEVICE_SHIFT = 24
+_INHERITED_SHIFT = 32
+_THREAD_SHIFT = 33
+_NODE_SHIFT = 45
+_THREAD_MASK = (1 << (_NODE_SHIFT - _THREAD_SHIFT)) - 1
+
+
+def place_keys(nodes: Int64s, devices: Int64s, inherited: Bools) -> Int64s:
+    """Where each operation belongs, as both sums want it; `devices` are under 256."""
+    return (
+        nodes << _NODE_SHIFT
+        | inherited.astype(np.int64) << _INHERITED_SHIFT
+        | devices << _DEVICE_SHIFT
+    )
+
+
+class KernelSums:
+    """Kernels of one process, and the times they took."""
+
+    def __init__(self, process: int, nodes: Nodes) -> None:
+        self._process = process
+        self._nodes = nodes
+        self._rows: list[tuple[Int64s, Int64s]] = []
+        self._threads = KeyTable(MAX_THREADS)
+        self._thread_ids = [0]
+
+    def add(self, places: Int64s, kernels: Int64s, durations: Int64s) -> None:
+        """Kernels of any thread."""
+        self._rows.append((places | kernels, durations))
+
+    def add_launched(
+        self, places: Int64s, kernels: Int64s, durations: Int64s, calls: Slots
+    ) -> None:
+        """Kernels with the calls that launched them: outside of ranges threads are told apart."""
+        outside = calls["outside"]
+        if outside.any():
+            places = places.copy()
+            places[outside] |= self._thread_numbers(calls["thread"][outside]) << _THREAD_SHIFT
+        self.add(places, kernels, durations)
+
+    def _thread_numbers(self, threads: UInt32s) -> Int64s:
+        def define(thread: int, _first: int) -> int:
+            self._thread_ids.append(thread)
+            return len(self._thread_ids) - 1
+
+        return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
+
+    def collect(self) -> tuple[KernelDelta, ...]:
+        """Kernels since the last call."""
+        rows, self._rows = self._rows, []
+        keys = join([keys for keys, _ in rows], np.int64)
+        durations = join([durations for _, durations in rows], np.int64)
+        return tuple(
+            KernelDelta(
+                process=self._process,
+                range=int(self._nodes.number[key >> _NODE_SHIFT]),
+                kernel=key & 0xFFFFFF,
+                device=key >> _DEVICE_SHIFT & 0xFF,
+                inherited=bool(key >> _INHERITED_SHIFT & 1),
+                thread=self._thread_ids[key >> _THREAD_SHIFT & _THREAD_MASK],
+                time=time,
+            )
+            for key, time in grouped(keys, durations)
+        )
+
+
+class MemorySums:
+    """Copies and memsets of one process, the times they took and the bytes they moved."""
+
+    def __init__(self, process: int, nodes: Nodes) -> None:
+        self._process = process
+        self._nodes = nodes
+        self._rows: list[tuple[Int64s, Int64s, Int64s]] = []
+
+    def add(self, places: Int64s, records: Slots, durations: Int64s) -> None:
+        """Records of copies and memsets."""
+        sizes = np.minimum(records["value"], _MOST_BYTES).astype(np.int64)
+        self._rows.append((places | _memory_code(records), durations, sizes))
+
+    def collect(self) -> tuple[MemoryOperationDelta, ...]:
+        """Copies and memsets since the last call."""
+        rows, self._rows = self._rows, []
+        keys = join([row[0] for row in rows], np.int64)
+        times = grouped(keys, join([row[1] for row in rows], np.int64))
+        sizes = grouped(keys, join([row[2] for row in rows], np.int64))
+        return tuple(
+            self._delta(key, time, size)
+            for (key, time), (_, size) in zip(times, sizes, strict=True)
+        )
+
+    def _delta(self, key: int, time: Distribution, size: Distribution) -> MemoryOperationDelta:
+        code = key >> 16 & 0xFF
+        return MemoryOperationDelta(
+            process=self._process,
+            range=int(self._nodes.number[key >> _NODE_SHIFT]),
+            operation=MEMSET if code == _MEMSET_CODE else copy_name(code),
+            device=key >> _DEVICE_SHIFT & 0xFF,
+            source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
+            destination_kind=MEMORY_KINDS.get(key & 0xFF),
+            inherited=bool(key >> _INHERITED_SHIFT & 1),
+            time=time,
+            size=size,
+        )
+
+
+def _memory_code(records: Slots) -> Int64s:
+    is_copy = records["kind"] == RecordKind.MEMCPY
+    kind = np.where(records["sub"] <= 10, records["sub"], 0)
+    source = np.where(is_copy & (records["source_kind"] <= 7), records["source_kind"], 0)
+    destination = np.where(records["destination_kind"] <= 7, records["destination_kind"], 0)
+    code = np.where(is_copy, kind, _MEMSET_CODE).astype(np.int64)
+    return code << 16 | source.astype(np.int64) << 8 | destination

@@ -1,0 +1,74 @@
+"""What ranges did since the last tick, by range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s, durations_ns, grouped
+from gputui.attribute.instances import Finalised
+from gputui.model.events import Distribution, Payload, RangeDelta
+from gputui.model.payloads import payload_of
+
+
+def range_deltas(
+    numbers: Int64s,
+    count: int,
+    finalised: Finalised,
+    host: Mapping[int, Distribution],
+    levels: Mapping[int, int],
+    busy_ns: Int64s,
+    total_ns: Int64s,
+) -> tuple[RangeDelta, ...]:
+    """One for each of `count` nodes where something happened, called by its number.
+
+    `host` are the times of the ranges that closed; `finalised` those whose GPU work is known now.
+    `levels` are what nesting found of depths beside theirs, `busy_ns` and `total_ns` GPU time,
+    by node.
+    """
+    ran = finalised.last_ns >= finalised.first_ns
+    projected = dict(grouped(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran]))
+    inside = [
+        np.bincount(finalised.nodes[ran], column[ran], count).astype(np.int64)
+        for column in (
+            durations_ns(finalised.starts_ns, finalised.ends_ns),
+            finalised.operations,
+            finalised.depths,
+            finalised.busy_children,
+        )
+    ]
+    for node, depth in levels.items():
+        inside[2][node] += depth
+    nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns | inside[2]).tolist()}
+    payloads = _newest_payloads(finalised)
+    nodes |= payloads.keys()
+    return tuple(
+        RangeDelta(
+            range=int(numbers[node]),
+            cpu=host.get(node),
+            gpu_busy_ns=int(busy_ns[node]),
+            gpu_total_ns=int(total_ns[node]),
+            projected=projected.get(node),
+            projected_range_ns=int(inside[0][node]),
+            gpu_operations=int(inside[1][node]),
+            levels=int(inside[2][node]),
+            children=int(inside[3][node]),
+            payload=payloads.get(node),
+        )
+        for node in sorted(nodes)
+    )
+
+
+def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
+    """By node, that of the instance that began last."""
+    has = np.flatnonzero(finalised.payload_types)
+    has = has[np.lexsort((finalised.starts_ns[has], finalised.nodes[has]))]
+    nodes = finalised.nodes[has]
+    last = has[np.flatnonzero(np.append(nodes[1:] != nodes[:-1], True))] if len(has) else has
+    return {
+        int(finalised.nodes[at]): payload_of(
+            int(finalised.payload_types[at]), int(finalised.payloads[at])
+        )
+        for at in last
+    }

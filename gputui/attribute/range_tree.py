@@ -1,0 +1,131 @@
+"""The range tree of one process: a node for each name at each place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s, KeyTable
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.strings import Attributes
+from gputui.attribute.timeline import NO_NODE
+from gputui.model.cuda_names import NOT_A_STEP, step_rank
+from gputui.model.events import RangeDefined
+
+MAX_NODES = 20_000
+"""Nodes a process; what comes after shares one node."""
+
+TOO_MANY = "(too many ranges)"
+
+Style = Literal["PushPop", "StartEnd"]
+Describe = Callable[[int], Attributes]
+"""Index of a record → what it says of its range."""
+
+
+class Nodes:
+    """Numbers nodes 1, 2, … within the process; 0 is outside every range.
+
+    Arrays are indexed by that number. `number` holds what the session knows a node by.
+    """
+
+    def __init__(self, process: int, pid: int, numbering: Numbering, step: str | None) -> None:
+        self._process = process
+        self._pid = pid
+        self._numbering = numbering
+        self._step = step
+        self._table = KeyTable(2 * MAX_NODES)
+        self._by_name: dict[tuple[int, str], int] = {}
+        self._too_many: int | None = None
+        self._count = 1
+        self.number = np.zeros(256, np.int64)
+        self.parent = np.zeros(256, np.int64)
+        self.level = np.zeros(256, np.int64)
+        self.thread: list[int] = [0]
+        self.step_rank = np.full(256, NOT_A_STEP)
+        self.likeliest_step = NOT_A_STEP
+        self.defined: list[RangeDefined] = []
+        """Definitions not yet taken."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def resolve(
+        self,
+        parents: Int64s,
+        names: Int64s,
+        indices: Int64s,
+        place: Callable[[int], tuple[int, str]],
+        describe: Describe,
+        now_ns: int,
+        style: Style = "PushPop",
+    ) -> Int64s:
+        """The node of each (parent, name id); what is new is defined.
+
+        A top-level range has a negative number of its place (thread and domain) as parent.
+        `indices` are handed to `describe` and to `place`, which gives thread and domain.
+        """
+
+        def define(key: int, first: int) -> int:
+            told = describe(int(indices[first]))
+            parent = key >> 32
+            known = self._by_name.get((parent, told.name))
+            if known is not None:
+                return known
+            if self._count > MAX_NODES or parent == self._too_many:
+                return self._overflow(now_ns)
+            thread, domain = place(int(indices[first]))
+            node = self._add(max(parent, NO_NODE), thread, domain, told, style, now_ns)
+            self._by_name[parent, told.name] = node
+            return node
+
+        keys = (parents << 32) | names
+        return self._table.lookup(keys, define, lambda: self._overflow(now_ns))
+
+    def _overflow(self, now_ns: int) -> int:
+        if self._too_many is None:
+            self._too_many = self._add(
+                NO_NODE, self._pid, "", Attributes(TOO_MANY), "PushPop", now_ns
+            )
+        return self._too_many
+
+    def _add(
+        self,
+        parent: int,
+        thread: int,
+        domain: str,
+        told: Attributes,
+        style: Style,
+        now_ns: int,
+    ) -> int:
+        node = self._count
+        self._count += 1
+        if node == len(self.number):
+            for column in ("number", "parent", "level", "step_rank"):
+                old = getattr(self, column)
+                setattr(self, column, np.concatenate((old, np.zeros_like(old))))
+        self.thread.append(thread)
+        self.number[node] = self._numbering.range()
+        self.parent[node] = parent
+        self.level[node] = self.level[parent] + 1
+        # Start/End ranges overlap: one that is called a step is none that others are inside of.
+        is_stacked = style == "PushPop"
+        self.step_rank[node] = step_rank(told.name, self._step) if is_stacked else NOT_A_STEP
+        self.likeliest_step = min(self.likeliest_step, int(self.step_rank[node]))
+        self.defined.append(
+            RangeDefined(
+                time_ns=now_ns,
+                range=int(self.number[node]),
+                process=self._process,
+                thread=thread,
+                parent=int(self.number[parent]),
+                domain=domain,
+                name=told.name,
+                style=style,
+                color=told.color,
+                category=told.category,
+                category_id=told.category_id,
+            )
+        )
+        return node

@@ -1,0 +1,244 @@
+"""Pushes and pops → instances, nodes and timelines, a whole batch at a time.
+
+A stack machine without a loop over records. A push at level L opens inside the newest push at
+level L − 1 before it, a pop closes the newest push at its level: both are one binary search in
+the pushes sorted by (stack, level, position). What was open before the batch stands in front.
+
+Records say at which level they are. Where that does not follow from the record before, records
+were dropped between: pops or pushes are put in so that all that comes after is right again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.arrays import (
+    Bools,
+    Int64s,
+    Slots,
+    durations_ns,
+    join,
+    pick,
+    run_starts,
+)
+from gputui.attribute.instances import NO_INSTANCE, Instances
+from gputui.attribute.range_stacks import NO_LANE, RangeStack, RangeStacks
+from gputui.attribute.range_tree import Nodes
+from gputui.attribute.startend import StartEndRanges
+from gputui.attribute.strings import Attributes, Strings
+from gputui.attribute.timeline import NO_NODE
+from gputui.attribute.transitions import MAX_LEVEL, Transitions
+
+LOST = "(dropped)"
+"""Name of a range whose push was dropped."""
+
+_LOST_NAME = 0xFFFF_FFFF
+_POSITION_BITS = 32
+_LEVEL_BITS = 8
+
+
+class Ranges:
+    """All push/pop ranges of one process."""
+
+    def __init__(self, nodes: Nodes, instances: Instances, strings: Strings) -> None:
+        self._nodes = nodes
+        self._instances = instances
+        self._strings = strings
+        self.lanes = RangeStacks(strings)
+        self.start_end = StartEndRanges(nodes, instances, self.lanes, strings)
+        self.ignored = 0
+        """Pops without a push, records that were dropped, and those of stacks over the limit."""
+        self.refused = 0
+        """Records without a place: of stacks over the limit, and of levels over theirs."""
+        self.closed_nodes: list[Int64s] = []
+        self.closed_ns: list[Int64s] = []
+        """Node and duration of the instances that closed, until taken."""
+
+    def open(self) -> Int64s:
+        """The instances that are open now."""
+        return join([lane.stack for lane in self.lanes.all() if len(lane.stack)], np.int64)
+
+    def feed(self, records: Slots, now_ns: int) -> None:
+        """Take in the RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
+        while len(records):
+            lanes = self.lanes.indices(records)
+            known = lanes != NO_LANE
+            # Up to the first record without a stack; asked again, idle ones have made room.
+            end = len(records) if known.all() else int(np.argmin(known))
+            if end == 0:
+                refused = int(np.count_nonzero(~known))
+                self.ignored += refused
+                self.refused += refused
+                records, lanes = pick(records, known), lanes[known]
+                end = len(records)
+            order = np.argsort(lanes[:end].astype(np.uint16), kind="stable")
+            if end:
+                self._replay(pick(records[:end], order), lanes[:end][order], now_ns)
+            records = records[end:]
+
+    def _replay(self, records: Slots, lane_of: Int64s, now_ns: int) -> None:
+        firsts = run_starts(lane_of)
+        lanes = [self.lanes[int(index)] for index in lane_of[firsts]]
+        sizes = np.diff(np.append(firsts, len(records)))
+        moves = Transitions.of(records, np.repeat(np.arange(len(lanes)), sizes))
+        before = np.array([lane.depth for lane in lanes])
+        depths = moves.depths()
+        ends = np.append(firsts[1:], len(records)) - 1
+        for lane, end in zip(lanes, ends.tolist(), strict=True):
+            lane.depth = int(depths[end])
+        moves, mended = moves.mended(np.concatenate(([0], depths[:-1])), before, firsts)
+        self.ignored += mended
+        if not len(moves.level):
+            return
+        tracked = moves.level <= MAX_LEVEL
+        self.refused += int(np.count_nonzero(~tracked & ~moves.lost))
+
+        pushes = np.flatnonzero(moves.is_push & tracked)
+        new = self._instances.open(moves.times_ns[pushes], moves.level[pushes])
+        seen = ~moves.lost[pushes]
+        self._instances.set_payloads(new[seen], pick(records, moves.source[pushes][seen]))
+        keys, holders = self._pushes(lanes, moves, pushes, new)
+        # A push looks for its parent a level up, a pop for the push that it closes; where the
+        # level is over the limit both look for the instance at the limit.
+        wanted = np.where(moves.is_push, moves.level - 1, moves.level)
+        wanted = np.where(tracked, wanted, MAX_LEVEL)
+        position = np.arange(1, len(wanted) + 1)
+        found = _latest(keys, holders, moves.group, wanted, position)
+        found[wanted == 0] = NO_INSTANCE
+
+        self._instances.set_parents(new, found[pushes])
+        self._set_nodes(records, lanes, moves, pushes, new, found[pushes], now_ns)
+
+        pops = np.flatnonzero(~moves.is_push & tracked)
+        innermost = found.copy()
+        innermost[pushes] = new
+        innermost[pops] = self._instances.parent[self._instances.rows(found[pops])]
+        nodes = np.full(len(innermost), NO_NODE)
+        inside = innermost >= 0
+        nodes[inside] = self._instances.node[self._instances.rows(innermost[inside])]
+        self._close(found[pops], moves.times_ns[pops], moves.lost[pops], now_ns)
+
+        firsts = np.searchsorted(moves.group, np.arange(len(lanes) + 1))
+        for index, lane in enumerate(lanes):
+            part = slice(firsts[index], firsts[index + 1])
+            lane.timeline.append(moves.times_ns[part], innermost[part], nodes[part])
+        begun_ns = moves.times_ns[pushes]
+        first_new = np.searchsorted(moves.group[pushes], np.arange(len(lanes) + 1))
+        for index, lane in enumerate(lanes):
+            if len(self.lanes.of_thread(lane.thread)) > 1 or self.start_end.any:
+                part = slice(first_new[index], first_new[index + 1])
+                self._look_around(lane, new[part], begun_ns[part])
+        self._instances.inherit_roots(new, moves.level[pushes])
+        self._keep_stacks(lanes, keys, holders)
+
+    def _close(self, ids: Int64s, times_ns: Int64s, lost: Bools, now_ns: int) -> None:
+        rows = self._instances.rows(ids)
+        self._instances.close(ids, times_ns, now_ns)
+        nodes = self._instances.node[rows]
+        # When a range ended, or began, is not known where that record was dropped.
+        whole = ~lost & ~self._instances.lost[rows]
+        self.closed_nodes.append(nodes[whole])
+        self.closed_ns.append(durations_ns(self._instances.start_ns[rows][whole], times_ns[whole]))
+
+    def _look_around(self, lane: RangeStack, ids: Int64s, times_ns: Int64s) -> None:
+        """What the thread's other stacks had open where each new instance began."""
+        inside: list[Int64s] = []
+        around: list[Int64s] = []
+        for other in self.lanes.of_thread(lane.thread):
+            if other is lane:
+                continue
+            # Of two that began in the same nanosecond the older stack's is outside.
+            found, _ = other.timeline.at(times_ns - (other.place > lane.place))
+            alive = self._instances.alive(found)
+            inside.append(ids[alive])
+            around.append(found[alive])
+        rows, found, _ = self.start_end.around(np.full(len(ids), lane.thread), times_ns)
+        inside.append(ids[rows])
+        around.append(found)
+        self._instances.nesting.cross(np.concatenate(inside), np.concatenate(around))
+
+    def close_open(self, end_ns: int, now_ns: int) -> None:
+        """The program is gone: what it left open lasts until `end_ns`."""
+        ids = self.open()
+        rows = self._instances.rows(ids)
+        self._instances.unended[rows] = True
+        ends_ns = np.maximum(end_ns, self._instances.start_ns[rows])
+        self._close(ids, ends_ns, np.zeros(len(ids), np.bool_), now_ns)
+        for lane in self.lanes.all():
+            lane.stack, lane.depth = np.empty(0, np.int64), 0
+
+    def _pushes(
+        self, lanes: list[RangeStack], moves: Transitions, pushes: Int64s, new: Int64s
+    ) -> tuple[Int64s, Int64s]:
+        heights = np.array([len(lane.stack) for lane in lanes])
+        carried = join([lane.stack for lane in lanes], np.int64)
+        carried_group = np.repeat(np.arange(len(lanes)), heights)
+        carried_level = np.arange(len(carried)) - np.repeat(np.cumsum(heights) - heights, heights)
+        keys = np.concatenate(
+            (
+                _key(carried_group, carried_level + 1, np.zeros(len(carried), np.int64)),
+                _key(moves.group[pushes], moves.level[pushes], pushes + 1),
+            )
+        )
+        order = np.argsort(keys)
+        return keys[order], np.concatenate((carried, new))[order]
+
+    def _keep_stacks(self, lanes: list[RangeStack], keys: Int64s, holders: Int64s) -> None:
+        heights = np.array([min(lane.depth, MAX_LEVEL) for lane in lanes])
+        group = np.repeat(np.arange(len(lanes)), heights)
+        level = np.arange(len(group)) - np.repeat(np.cumsum(heights) - heights, heights) + 1
+        end = np.full(len(group), (1 << _POSITION_BITS) - 1)
+        stacks = _latest(keys, holders, group, level, end)
+        for lane, stack in zip(lanes, np.split(stacks, np.cumsum(heights)[:-1]), strict=True):
+            lane.stack = stack.copy()
+
+    def _set_nodes(
+        self,
+        records: Slots,
+        lanes: list[RangeStack],
+        moves: Transitions,
+        pushes: Int64s,
+        new: Int64s,
+        parents: Int64s,
+        now_ns: int,
+    ) -> None:
+        instances = self._instances
+        source = moves.source[pushes]
+        lost = moves.lost[pushes]
+        group = moves.group[pushes]
+        names = np.where(lost, _LOST_NAME, records["name"][source].astype(np.int64))
+        levels = moves.level[pushes]
+        rows = instances.rows(new)
+        instances.lost[rows] = lost
+        parent_rows = instances.rows(parents)
+        places = np.array([-lane.branch for lane in lanes])
+
+        def place(index: int) -> tuple[int, str]:
+            lane = lanes[int(group[index])]
+            return lane.thread, lane.domain
+
+        def describe(index: int) -> Attributes:
+            if lost[index]:
+                return Attributes(LOST)
+            return self._strings.range_attributes(records[source[index]])
+
+        for value in np.unique(levels):
+            at = np.flatnonzero(levels == value)
+            above = places[group[at]] if value == 1 else instances.node[parent_rows[at]]
+            instances.node[rows[at]] = self._nodes.resolve(
+                above, names[at], at, place, describe, now_ns
+            )
+
+
+def _key(group: Int64s, level: Int64s, position: Int64s) -> Int64s:
+    return (((group << _LEVEL_BITS) | level) << _POSITION_BITS) | position
+
+
+def _latest(
+    keys: Int64s, holders: Int64s, group: Int64s, level: Int64s, position: Int64s
+) -> Int64s:
+    """The newest instance pushed at `level` of `group` before `position`."""
+    if not len(keys):
+        return np.full(len(group), NO_INSTANCE)
+    places = np.searchsorted(keys, _key(group, level, position)) - 1
+    return holders[np.maximum(places, 0)]

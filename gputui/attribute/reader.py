@@ -1,0 +1,188 @@
+"""The source over all rings of one run: finds them, drains them, and emits what was seen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gputui.attribute.attached_process import Attached
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.traced_process import TracedProcess
+from gputui.model.events import AnyEvent, RunOutput
+from gputui.ring.folder import RingFolder
+from gputui.ring.native import RingError
+from gputui.ring.reader import RingReader
+from gputui.ring.watch import RingWatch
+from gputui.store.trace import TraceWriter
+
+POLL_S = 0.05
+IDLE_POLL_S = 0.25
+"""How often rings are read; RingWatch empties those that fill in the meantime."""
+
+UNCOLLECTED_RECORDS = 500_000
+"""Records after which a collection comes before its time, so that memory stays bounded."""
+
+HURRY_S = 2.0
+"""How long what still waits at the end is worked on where somebody waits for the end."""
+
+Emit = Callable[[list[AnyEvent]], None]
+
+
+class CaptureReader:
+    """Reads the rings in `folder`, where the processes of `run` make them.
+
+    `poll` and `collect` can be called by hand; `start` has a thread do so. `problems` are lines
+    about files that could not be read. `numbering` is shared by the runs of a session.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run: int,
+        step_range: str | None = None,
+        numbering: Numbering | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+        trace: TraceWriter | None = None,
+    ) -> None:
+        self._folder = RingFolder(folder)
+        self._run = run
+        self._step_range = step_range
+        self._numbering = numbering or Numbering()
+        self._clock_ns = clock_ns
+        self._trace = trace
+        self._attached: list[Attached] = []
+        self._finding = threading.Lock()
+        self._found: list[RingReader] = []
+        self._watch: RingWatch | None = None
+        self._hurried = False
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.problems: list[str] = []
+        self._told = 0
+
+    def poll(self, now_ns: int) -> int:
+        """Read all rings, new ones too. Gives the number of slots read."""
+        self._find()
+        with self._finding:
+            found, self._found = self._found, []
+        for ring in found:
+            process = TracedProcess(
+                self._numbering.process(),
+                ring.facts.pid,
+                self._numbering,
+                self._step_range,
+                self._trace,
+                ring.thread_name,
+            )
+            self._attached.append(Attached(ring, process, now_ns))
+        return sum(attached.poll(now_ns) for attached in self._attached)
+
+    def _find(self) -> None:
+        with self._finding:
+            rings, problems = self._folder.discover()
+            self.problems += problems
+            self._found += rings
+            if self._watch is not None:
+                for ring in rings:
+                    self._watch.add(ring)
+
+    def _close(self, ring: RingReader) -> None:
+        if self._watch is not None:
+            self._watch.remove(ring)
+        ring.close()
+
+    def collect(self, now_ns: int) -> list[AnyEvent]:
+        """The events since the last call. Processes that ended are detached."""
+        events = self._tell_problems(now_ns)
+        for attached in list(self._attached):
+            events += attached.collect(self._run, now_ns, attached.drained)
+            if attached.drained:
+                self._attached.remove(attached)
+                self._close(attached.ring)
+        return events
+
+    def _tell_problems(self, now_ns: int) -> list[AnyEvent]:
+        """Lines for the run's log about rings that cannot be read."""
+        new = tuple(self.problems[self._told :])
+        self._told = len(self.problems)
+        if not new:
+            return []
+        return [RunOutput(time_ns=now_ns, run=self._run, stream="stderr", lines=new)]
+
+    def finish(self, now_ns: int) -> list[AnyEvent]:
+        """Read what is there, wait for nothing more, detach all."""
+        self.poll(now_ns)
+        while self._behind:
+            self.poll(now_ns)
+        return self._detach(now_ns)
+
+    @property
+    def _behind(self) -> bool:
+        return any(attached.behind for attached in self._attached)
+
+    @property
+    def _full(self) -> bool:
+        return any(a.process.uncollected > UNCOLLECTED_RECORDS for a in self._attached)
+
+    def _detach(self, now_ns: int) -> list[AnyEvent]:
+        events = self._tell_problems(now_ns)
+        for attached in self._attached:
+            events += attached.collect(self._run, now_ns, True)
+            self._close(attached.ring)
+        self._attached = []
+        return events
+
+    def watch(self) -> None:
+        """Find rings, and keep them from overflowing, from now on until `stop`: best before the
+        first process starts."""
+        try:
+            self._watch = RingWatch(self._folder, self._find)
+            self._watch.start()
+        except RingError:
+            pass  # then no process makes a ring either
+
+    def start(self, emit: Emit, interval_s: float) -> None:
+        """Read in a thread of its own, handing events to `emit` each interval until `stop`."""
+        self._thread = threading.Thread(
+            target=self._read, args=(emit, interval_s), name="capture reader", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; it works on what is left first, and emits it."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._watch is not None:
+            self._watch.stop()
+
+    def hurry(self) -> None:
+        """Somebody waits for the end: what is left then after a short while is counted as
+        dropped."""
+        self._hurried = True
+
+    def _read(self, emit: Emit, interval_s: float) -> None:
+        due = time.monotonic() + interval_s
+        wait = POLL_S
+        while not self._stopping.wait(min(wait, max(0.0, due - time.monotonic()))):
+            now_ns = self._clock_ns()
+            wait = POLL_S if self.poll(now_ns) else min(IDLE_POLL_S, wait * 1.5)
+            if self._behind:
+                wait = 0.0
+            if self._full or time.monotonic() >= due:
+                if events := self.collect(now_ns):
+                    emit(events)
+                due = time.monotonic() + interval_s
+        self._catch_up(emit)
+
+    def _catch_up(self, emit: Emit) -> None:
+        began = time.monotonic()
+        self.poll(self._clock_ns())
+        while self._behind and not (self._hurried and time.monotonic() - began > HURRY_S):
+            if self._full and (events := self.collect(self._clock_ns())):
+                emit(events)
+            self.poll(self._clock_ns())
+        if events := self._detach(self._clock_ns()):
+            emit(events)

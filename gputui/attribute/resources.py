@@ -1,0 +1,52 @@
+"""What a program calls its CUDA devices, contexts and streams."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gputui.attribute.arrays import Slots
+from gputui.attribute.strings import Strings
+from gputui.model.events import ResourceNamed
+from gputui.ring.layout import UNKNOWN_DEVICE, Resource
+
+MAX_RESOURCES = 4096
+"""Names that are kept, a process."""
+
+_KINDS: dict[int, Literal["device", "context", "stream"]] = {
+    Resource.DEVICE: "device",
+    Resource.CONTEXT: "context",
+    Resource.STREAM: "stream",
+}
+
+
+class Resources:
+    """The names of one process's resources."""
+
+    def __init__(self, process: int, strings: Strings) -> None:
+        self._process = process
+        self._strings = strings
+        self._known: dict[tuple[int, int, int], str] = {}
+        self._changed: dict[tuple[int, int, int], None] = {}
+
+    def define(self, records: Slots) -> None:
+        """Take in RESOURCE_NAME records; the newest name of a resource holds."""
+        for record in records:
+            key = int(record["sub"]), int(record["a"]), int(record["b"])
+            if key[0] in _KINDS and (key in self._known or len(self._known) < MAX_RESOURCES):
+                self._known[key] = self._strings.label(int(record["name"]))
+                self._changed[key] = None
+
+    def collect(self, now_ns: int) -> list[ResourceNamed]:
+        """Names that are new or changed."""
+        changed, self._changed = self._changed, {}
+        return [
+            ResourceNamed(
+                time_ns=now_ns,
+                process=self._process,
+                kind=_KINDS[kind],
+                number=number,
+                device=None if device == UNKNOWN_DEVICE else device,
+                name=self._known[kind, number, device],
+            )
+            for kind, number, device in changed
+        ]

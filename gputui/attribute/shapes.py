@@ -1,0 +1,88 @@
+"""Launch shapes of one process: grids, blocks, registers and shared memory, and their launches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s, Slots
+from gputui.attribute.numbering import Geometry, Numbering
+from gputui.model.events import LaunchShape, ShapeLaunches
+
+MOST = 1 << 16
+"""Shapes of a process: the library numbers fewer, from 1."""
+
+_UNKNOWN, _UNNUMBERED = 0, -1
+_LOW = 0xFFFF_FFFF
+
+
+class Shapes:
+    """What the ring's numbers of shapes stand for, counted.
+
+    A shape is numbered when a kernel of it is first seen: only then is the kernel's own number
+    known for sure.
+    """
+
+    def __init__(self, numbering: Numbering) -> None:
+        self._numbering = numbering
+        self._geometries: dict[int, Geometry] = {}
+        self._numbers = np.zeros(1, np.int64)
+        self._launches = np.zeros(1, np.int64)
+        self.defined: list[LaunchShape] = []
+
+    def define(self, records: Slots) -> None:
+        """Take in LAUNCH_SHAPE records."""
+        for record in records:
+            number = int(record["d"])
+            if not 0 < number < MOST:
+                continue
+            start, end, value = int(record["start"]), int(record["end"]), int(record["value"])
+            self._geometries[number] = (
+                start & _LOW, start >> 32, end & _LOW, end >> 32, value & _LOW, value >> 32,
+                int(record["a"]), int(record["b"]), int(record["c"]),
+            )  # fmt: skip
+            if number >= len(self._numbers):
+                more = np.zeros(number + 1 - len(self._numbers), np.int64)
+                self._numbers = np.append(self._numbers, more)
+                self._launches = np.append(self._launches, more)
+            self._numbers[number] = _UNNUMBERED
+
+    def count(self, records: Slots, kernels: Int64s, now_ns: int) -> Int64s:
+        """The session's number of each kernel's shape, 0 where it is not known."""
+        ids = np.where(records["d"] < len(self._numbers), records["d"], 0).astype(np.int64)
+        numbers = self._numbers[ids]
+        if (numbers == _UNNUMBERED).any():
+            for first in np.unique(ids[numbers == _UNNUMBERED]).tolist():
+                kernel = int(kernels[np.argmax(ids == first)])
+                self._numbers[first] = self._number(kernel, self._geometries[first], now_ns)
+            numbers = self._numbers[ids]
+        self._launches += np.bincount(ids, minlength=len(self._launches))
+        return numbers
+
+    def collect(self) -> tuple[ShapeLaunches, ...]:
+        """Launches since the last call."""
+        seen = np.flatnonzero((self._launches > 0) & (self._numbers > _UNKNOWN))
+        launches = tuple(
+            ShapeLaunches(number, count)
+            for number, count in zip(
+                self._numbers[seen].tolist(), self._launches[seen].tolist(), strict=True
+            )
+        )
+        self._launches[:] = 0
+        return launches
+
+    def _number(self, kernel: int, geometry: Geometry, now_ns: int) -> int:
+        number, is_new = self._numbering.shape(kernel, geometry)
+        if is_new:
+            self.defined.append(
+                LaunchShape(
+                    time_ns=now_ns,
+                    shape=number,
+                    kernel=kernel,
+                    grid=geometry[:3],
+                    block=geometry[3:6],
+                    registers_per_thread=geometry[6],
+                    static_shared_bytes=geometry[7],
+                    dynamic_shared_bytes=geometry[8],
+                )
+            )
+        return number

@@ -1,0 +1,135 @@
+"""Kernels of Start/End ranges, kept with the instance until it is known that they count."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gputui.attribute.arrays import Bools, Int64s, grouped, join
+from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.range_kernels import KernelsOfRanges
+from gputui.attribute.range_tree import Nodes
+from gputui.model.events import KernelDelta, RangeKernels
+from gputui.model.sketch import Accumulator
+
+MAX_HELD = 200_000
+"""Sums kept a process: instances times the kernels of each."""
+
+_KERNEL_BITS = 24
+_DEVICE_SHIFT, _ALONE_SHIFT, _REPEATED_SHIFT, _ROW_SHIFT = 24, 32, 33, 34
+
+
+@dataclass(slots=True)
+class _Sum:
+    time: Accumulator = field(default_factory=Accumulator)
+    repeats: int = 0
+
+
+class HeldKernels:
+    """What the open Start/End ranges of one process launched."""
+
+    def __init__(
+        self, process: int, nodes: Nodes, instances: Instances, kernels: KernelsOfRanges
+    ) -> None:
+        self._kernels = kernels
+        self._process = process
+        self._nodes = nodes
+        self._instances = instances
+        self._parts: list[tuple[Int64s, Int64s]] = []
+        self._held: dict[int, dict[tuple[int, int, bool], _Sum]] = {}
+        self._count = 0
+        self.lost = 0
+        """Kernels that found no room."""
+
+    def add(
+        self,
+        ids: Int64s,
+        kernels: Int64s,
+        devices: Int64s,
+        durations: Int64s,
+        alone: Bools,
+        repeated: Bools,
+    ) -> None:
+        """Kernels, each launched inside the instance beside it. `alone`: inside no other kind of
+        range, and this is the first; `repeated`: inside an earlier instance of the same node."""
+        alive = self._instances.alive(ids)
+        keys = (
+            self._instances.rows(ids) << _ROW_SHIFT
+            | repeated.astype(np.int64) << _REPEATED_SHIFT
+            | alone.astype(np.int64) << _ALONE_SHIFT
+            | devices << _DEVICE_SHIFT
+            | kernels
+        )
+        self._parts.append((keys[alive], durations[alive]))
+
+    def gather(self) -> None:
+        """Add up what came; before instances are finalised."""
+        parts, self._parts = self._parts, []
+        keys = join([part[0] for part in parts], np.int64)
+        durations = join([part[1] for part in parts], np.int64)
+        for key, time in grouped(keys, durations):
+            held = self._held.setdefault(key >> _ROW_SHIFT, {})
+            name = (
+                key & ((1 << _KERNEL_BITS) - 1),
+                key >> _DEVICE_SHIFT & 0xFF,
+                bool(key >> _ALONE_SHIFT & 1),
+            )
+            if name not in held:
+                if self._count >= MAX_HELD:
+                    self.lost += time.count
+                    continue
+                self._count += 1
+                held[name] = _Sum()
+            held[name].time.add(time)
+            if key >> _REPEATED_SHIFT & 1:
+                held[name].repeats += time.count
+
+    def release(
+        self, finalised: Finalised
+    ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
+        """The kernels of the instances that are complete, and how many of these launched each.
+
+        What was launched inside a range alone that another thread ended is outside every range;
+        where it was launched inside several such, the first decides.
+        """
+        sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
+        instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+        for at in np.flatnonzero(finalised.start_end).tolist():
+            held = self._held.pop(int(finalised.ids[at]) & Instances.ROW, {})
+            self._count -= len(held)
+            node = int(finalised.nodes[at])
+            elsewhere = bool(finalised.elsewhere[at])
+            launched = set()
+            for (kernel, device, alone), part in held.items():
+                if elsewhere and not alone:
+                    continue
+                place = (0, self._nodes.thread[node]) if elsewhere else (node, 0)
+                into = sums[*place, kernel, device]
+                into.time.add(part.time.freeze())
+                into.repeats += part.repeats
+                if not elsewhere:
+                    launched.add(kernel)
+            bases: set[int] = set()
+            for kernel in sorted(launched):
+                base = self._kernels.base(kernel)
+                entry = instances[node, kernel]
+                entry[0] += 1
+                entry[1] += base in bases
+                bases.add(base)
+        return tuple(
+            KernelDelta(
+                process=self._process,
+                range=int(self._nodes.number[node]),
+                kernel=kernel,
+                device=device,
+                thread=thread,
+                time=part.time.freeze(),
+                repeats=part.repeats,
+            )
+            for (node, thread, kernel, device), part in sums.items()
+        ), tuple(
+            RangeKernels(int(self._nodes.number[node]), kernel, *counts)
+            for (node, kernel), counts in instances.items()
+        )

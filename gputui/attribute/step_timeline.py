@@ -1,0 +1,138 @@
+"""The last whole step of a process, as a timeline small enough to draw."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputui.attribute.arrays import Bools, Int64s, run_starts
+from gputui.attribute.gpu_time import Launched
+from gputui.attribute.instances import Finalised
+from gputui.attribute.range_tree import Nodes
+from gputui.model.cuda_names import NOT_A_STEP
+from gputui.model.events import StepSpan, StepTimeline
+
+MAX_SPANS = 300
+MAX_ENTRIES = 400_000
+"""Instances and operations remembered for a step that is not over, and those of one tick."""
+
+
+class Steps:
+    """Remembers what was inside the steps that are not over yet."""
+
+    def __init__(self, process: int, nodes: Nodes) -> None:
+        self._process = process
+        self._nodes = nodes
+        self._instances: list[Finalised] = []
+        self._launched: list[Launched] = []
+
+    def remember(self, finalised: Finalised, launched: Launched) -> None:
+        """What a tick brought. Kept only in a process that has a range that looks like a step."""
+        if self._nodes.likeliest_step == NOT_A_STEP:
+            return
+        if len(finalised.ids):
+            self._instances.append(finalised)
+        if len(launched):
+            self._launched.append(launched)
+        # The newest part stays, however large: a step that ended in it is drawn from it.
+        while len(self._instances) > 1 and sum(len(p.ids) for p in self._instances) > MAX_ENTRIES:
+            del self._instances[0]
+        while len(self._launched) > 1 and sum(map(len, self._launched)) > MAX_ENTRIES:
+            del self._launched[0]
+
+    def timeline(self, finalised: Finalised, now_ns: int) -> StepTimeline | None:
+        """The newest step among the instances that just became complete, if there is one."""
+        likeliest = self._nodes.likeliest_step
+        if likeliest == NOT_A_STEP:
+            return None
+        steps = np.flatnonzero(self._nodes.step_rank[finalised.nodes] == likeliest)
+        if not len(steps):
+            return None
+        step = steps[np.argmax(finalised.ends_ns[steps])]
+        node = int(finalised.nodes[step])
+        start_ns, end_ns = int(finalised.starts_ns[step]), int(finalised.ends_ns[step])
+        inside = self._descendants(node)
+        nodes, starts, ends, ids = self._host_spans(inside, node, start_ns, end_ns)
+        gpu = self._gpu_spans(
+            inside, np.append(ids, finalised.ids[step]), start_ns, max(1, end_ns - start_ns)
+        )
+        half = MAX_SPANS // 2
+        host_room = max(half, MAX_SPANS - len(gpu[0]))
+        gpu_room = max(half, MAX_SPANS - len(nodes))
+        self._forget(start_ns)
+        number = self._nodes.number
+        spans = [
+            StepSpan("cpu", *span)
+            for span in zip(
+                number[nodes[:host_room]].tolist(),
+                (starts[:host_room] - start_ns).tolist(),
+                (ends - starts)[:host_room].tolist(),
+                strict=True,
+            )
+        ] + [
+            StepSpan("gpu", *span)
+            for span in zip(
+                number[gpu[0][:gpu_room]].tolist(),
+                (gpu[1][:gpu_room] - start_ns).tolist(),
+                (gpu[2] - gpu[1])[:gpu_room].tolist(),
+                strict=True,
+            )
+        ]
+        return StepTimeline(
+            time_ns=now_ns,
+            process=self._process,
+            range=int(number[node]),
+            start_ns=start_ns,
+            duration_ns=max(0, end_ns - start_ns),
+            spans=tuple(spans),
+            spans_left_out=len(nodes) + len(gpu[0]) - len(spans),
+        )
+
+    def _descendants(self, node: int) -> Bools:
+        count = len(self._nodes)
+        parent = self._nodes.parent[:count]
+        inside = np.zeros(count, np.bool_)
+        inside[node] = True
+        size = 0
+        while size != (size := int(np.count_nonzero(inside))):
+            inside |= inside[parent]
+        return inside
+
+    def _host_spans(
+        self, inside: Bools, node: int, start_ns: int, end_ns: int
+    ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        parts = []
+        for part in self._instances:
+            mask = (part.starts_ns >= start_ns) & (part.ends_ns <= end_ns) & inside[part.nodes]
+            parts.append(
+                (part.nodes[mask], part.starts_ns[mask], part.ends_ns[mask], part.ids[mask])
+            )
+        nodes, starts, ends, ids = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        # The step itself is the timeline's frame.
+        frame = nodes == node
+        order = np.lexsort((starts, self._nodes.level[nodes]))
+        order = order[~frame[order]]
+        return nodes[order], starts[order], ends[order], ids[order]
+
+    def _gpu_spans(
+        self, inside: Bools, ids: Int64s, start_ns: int, duration_ns: int
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        parts = [(np.empty(0, np.int64),) * 3]
+        for part in self._launched:
+            mask = (part.starts_ns >= start_ns) & inside[part.nodes]
+            mask[mask] = np.isin(part.instances[mask], ids)
+            parts.append((part.nodes[mask], part.starts_ns[mask], part.ends_ns[mask]))
+        nodes, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        if not len(nodes):
+            return nodes, starts, ends
+        order = np.argsort(starts, kind="stable")
+        nodes, starts, ends = nodes[order], starts[order], ends[order]
+        reach = np.maximum.accumulate(ends)
+        # Gaps too small to be drawn join: a strip has fewer columns than spans.
+        gap = np.zeros(len(nodes), np.bool_)
+        gap[1:] = starts[1:] > reach[:-1] + duration_ns // MAX_SPANS
+        firsts = run_starts(np.cumsum(gap) * len(self._nodes) + nodes)
+        return nodes[firsts], starts[firsts], np.maximum.reduceat(ends, firsts)
+
+    def _forget(self, before_ns: int) -> None:
+        self._instances = [p for p in self._instances if int(p.ends_ns.max()) >= before_ns]
+        self._launched = [p for p in self._launched if int(p.ends_ns.max()) >= before_ns]

@@ -1,0 +1,225 @@
+"""Launch latency, queues and gaps: how operations follow their calls, and each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputui.attribute.arrays import (
+    LONGEST_NS,
+    Int64s,
+    KeyTable,
+    Slots,
+    UInt32s,
+    join,
+)
+from gputui.attribute.coarse_sums import coarse_distributions
+from gputui.attribute.gpu_time import Launched
+from gputui.attribute.idle import idle_by_node
+from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.range_tree import Nodes
+from gputui.attribute.unions import Covered, Unions
+from gputui.model.events import (
+    OTHER_STREAMS,
+    DeviceDelta,
+    Distribution,
+    IdleRange,
+    StreamDelta,
+)
+
+MAX_STREAMS = 500
+"""Streams a process that are told apart; the rest of each device's count together."""
+
+_ORIGIN_BITS = 16
+
+
+@dataclass(slots=True)
+class Work:
+    """What one collection came to."""
+
+    devices: tuple[DeviceDelta, ...] = ()
+    streams: tuple[StreamDelta, ...] = ()
+    idle_ranges: tuple[IdleRange, ...] = ()
+
+
+class Streams:
+    """Remembers which streams a process has, and up to where each and its device were covered."""
+
+    def __init__(self, process: int, main_thread: int, nodes: Nodes, lanes: RangeStacks) -> None:
+        self._process = process
+        self._main_thread = main_thread
+        self._nodes = nodes
+        self._lanes = lanes
+        self._table = KeyTable(MAX_STREAMS)
+        self._streams: list[tuple[int, int]] = []
+        self._others: dict[int, int] = {}
+        self._devices = Unions()
+        self._covered = Unions()
+        self._latencies: list[tuple[Int64s, Int64s, Int64s]] = []
+
+    def origins(self, devices: Int64s, streams: UInt32s, threads: UInt32s) -> Int64s:
+        """What `Launched` carries: the number of each operation's stream, and who launched it."""
+        keys = devices << 32 | streams
+
+        def define(key: int, _first: int) -> int:
+            self._streams.append((key >> 32, key & 0xFFFF_FFFF))
+            return len(self._streams) - 1
+
+        numbers = self._table.lookup(keys, define, lambda: -1)
+        missing = numbers < 0
+        if missing.any():
+            for device in np.unique(devices[missing]).tolist():
+                numbers[missing & (devices == device)] = self._other(device)
+        return threads.astype(np.int64) << _ORIGIN_BITS | numbers
+
+    def _other(self, device: int) -> int:
+        if device not in self._others:
+            self._others[device] = len(self._streams)
+            self._streams.append((device, OTHER_STREAMS))
+        return self._others[device]
+
+    def add(self, origins: Int64s, starts_ns: Int64s, calls: Slots) -> None:
+        """The first kernel of each launch, with its call."""
+        self._latencies.append(
+            (
+                origins & ((1 << _ORIGIN_BITS) - 1),
+                np.clip(starts_ns - calls["start"], 0, LONGEST_NS),
+                np.clip(starts_ns - calls["end"], 0, LONGEST_NS),
+            )
+        )
+
+    def collect(self, launched: Launched) -> Work:
+        """What ran since the last call."""
+        latencies, self._latencies = self._latencies, []
+        if not len(launched):
+            return Work()
+        starts, ends, devices = launched.starts_ns, launched.ends_ns, launched.devices
+        streams = launched.origins & ((1 << _ORIGIN_BITS) - 1)
+        by_device = self._devices.add(devices, starts, ends)
+        by_stream = self._covered.add(streams, starts, ends)
+        keys = join([part[0] for part in latencies], np.int64)
+        latency = coarse_distributions(keys, join([part[1] for part in latencies], np.int64))
+        queue = coarse_distributions(keys, join([part[2] for part in latencies], np.int64))
+        idle = coarse_distributions(streams[by_stream.gap_rows], by_stream.gaps_ns)
+        found = zip(by_stream.keys.tolist(), by_stream.counts.tolist(),
+                    by_stream.busy_ns.tolist(), strict=True)  # fmt: skip
+        names = self._streams
+        return Work(
+            devices=self._device_deltas(by_device, by_stream, devices),
+            streams=tuple(
+                StreamDelta(
+                    device=names[stream][0],
+                    stream=names[stream][1],
+                    operations=count,
+                    busy_ns=busy_ns,
+                    latency=latency.get(stream),
+                    queue=queue.get(stream),
+                    idle=idle.get(stream),
+                )
+                for stream, count, busy_ns in found
+            ),
+            idle_ranges=self._idle_ranges(launched, by_device),
+        )
+
+    def _device_deltas(
+        self, by_device: Covered, by_stream: Covered, devices: Int64s
+    ) -> tuple[DeviceDelta, ...]:
+        idle = coarse_distributions(devices[by_device.gap_rows], by_device.gaps_ns)
+        device_of = np.array([self._streams[stream][0] for stream in by_stream.keys.tolist()])
+        on_streams = np.bincount(device_of, by_stream.busy_ns, int(by_device.keys.max()) + 1)
+        return tuple(
+            DeviceDelta(
+                process=self._process,
+                device=device,
+                busy_ns=busy_ns,
+                operations=count,
+                first_start_ns=first_ns,
+                last_end_ns=last_ns,
+                idle=idle.get(device),
+                overlap_ns=max(0, int(on_streams[device]) - busy_ns),
+            )
+            for device, busy_ns, count, first_ns, last_ns in zip(
+                by_device.keys.tolist(),
+                by_device.busy_ns.tolist(),
+                by_device.counts.tolist(),
+                by_device.first_ns.tolist(),
+                by_device.last_ns.tolist(),
+                strict=True,
+            )
+        )
+
+    def _idle_ranges(self, launched: Launched, by_device: Covered) -> tuple[IdleRange, ...]:
+        rows = by_device.gap_rows
+        devices, ends = launched.devices[rows], launched.starts_ns[rows]
+        found: list[IdleRange] = []
+        for device in np.unique(devices).tolist():
+            at = np.flatnonzero(devices == device)
+            shares = idle_by_node(
+                self._lanes,
+                self._main_thread,
+                launched.origins[rows[at]] >> _ORIGIN_BITS,
+                ends[at] - by_device.gaps_ns[at],
+                ends[at],
+            )
+            found += (
+                IdleRange(device, int(self._nodes.number[node]), idle_ns)
+                for node, idle_ns in sorted(shares.items())
+            )
+        return tuple(found)
+
+
+class LaunchIntervals:
+    """The time between launch calls, a thread at a time."""
+
+    MAX_THREADS = 1024
+    """Threads that are told apart; the rest are left out."""
+
+    def __init__(self) -> None:
+        self._numbers = KeyTable(self.MAX_THREADS)
+        self._threads: list[int] = []
+        self._last_ns: list[int] = []
+        self._parts: list[tuple[Int64s, Int64s]] = []
+        self._counts = np.zeros(self.MAX_THREADS, np.int64)
+
+    def add(self, threads: UInt32s, starts_ns: Int64s) -> None:
+        """Launch calls."""
+        if not len(threads):
+            return
+
+        def define(thread: int, _first: int) -> int:
+            self._threads.append(thread)
+            self._last_ns.append(0)
+            return len(self._threads) - 1
+
+        numbers = self._numbers.lookup(threads.astype(np.int64), define, lambda: -1)
+        if len(self._threads) > 1 or (starts_ns[1:] < starts_ns[:-1]).any():
+            order = np.lexsort((starts_ns, numbers))
+            numbers, starts_ns = numbers[order], starts_ns[order]
+        known = int(np.searchsorted(numbers, 0))
+        numbers, starts_ns = numbers[known:], starts_ns[known:]
+        if not len(numbers):
+            return
+        firsts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
+        lasts = np.append(firsts[1:], len(numbers)) - 1
+        before = np.concatenate(([0], starts_ns[:-1]))
+        before[firsts] = [self._last_ns[number] for number in numbers[firsts].tolist()]
+        # Calls of one thread can be delivered late: such a one has no interval of its own.
+        follows = (before > 0) & (starts_ns >= before)
+        self._parts.append((numbers[follows], (starts_ns - before)[follows]))
+        self._counts += np.bincount(numbers, minlength=self.MAX_THREADS)
+        for number, last_ns in zip(numbers[lasts].tolist(), starts_ns[lasts].tolist(), strict=True):
+            self._last_ns[number] = max(self._last_ns[number], last_ns)
+
+    def collect(self) -> tuple[tuple[int, int, Distribution | None], ...]:
+        """Thread, launches and intervals since the last call."""
+        parts, self._parts = self._parts, []
+        counts, self._counts = self._counts, np.zeros(self.MAX_THREADS, np.int64)
+        intervals = coarse_distributions(
+            join([part[0] for part in parts], np.int64),
+            np.minimum(join([part[1] for part in parts], np.int64), LONGEST_NS),
+        )
+        return tuple(
+            (self._threads[number], int(counts[number]), intervals.get(number))
+            for number in np.flatnonzero(counts).tolist()
+        )

@@ -1,0 +1,126 @@
+"""What the reader of one process hands over to be traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.ring.layout import RecordKind
+from gputui.ring.payloads import payload_types
+from gputui.store.trace.layout import TRACE, Bools, Int64s, Slots, TraceKind
+from gputui.store.trace.writer import TraceWriter
+
+_OPERATIONS = np.zeros(256, np.uint8)
+_OPERATIONS[RecordKind.KERNEL] = TraceKind.KERNEL
+_OPERATIONS[RecordKind.MEMCPY] = TraceKind.COPY
+_OPERATIONS[RecordKind.MEMSET] = TraceKind.SET
+_OPERATIONS[RecordKind.GRAPH] = TraceKind.GRAPH
+
+
+class TraceSink:
+    """Turns what was attributed in one process into trace records.
+
+    `nodes` are the process's own numbers of range nodes; `number_of` gives what the session knows
+    them by, as an array indexed by them.
+    """
+
+    def __init__(self, writer: TraceWriter, process: int, number_of: Callable[[], Int64s]) -> None:
+        self._writer = writer
+        self._process = process
+        self._number_of = number_of
+        self._names = np.zeros(1, np.int64)
+
+    def ranges(
+        self,
+        nodes: Int64s,
+        starts_ns: Int64s,
+        ends_ns: Int64s,
+        end_threads: Int64s,
+        unended: Bools,
+        payloads: npt.NDArray[np.uint64],
+        types: npt.NDArray[np.uint8],
+    ) -> None:
+        """Instances that are complete. `end_threads` are 0 where the thread is the first one's,
+        `types` of `payloads` where there is none."""
+        records = self._records(nodes, starts_ns, ends_ns)
+        records["kind"] = TraceKind.RANGE
+        records["thread"] = end_threads
+        records["sub"] = unended
+        records["bytes"] = payloads
+        records["source_kind"] = types
+        self._writer.append(records)
+
+    def marks(self, slots: Slots, times_ns: Int64s, numbers: Int64s) -> None:
+        """Marks as the ring had them, with the number of each one's definition."""
+        records = self._records(np.zeros(len(slots), np.int64), times_ns, times_ns)
+        records["kind"] = TraceKind.MARK
+        records["name"] = numbers
+        records["thread"] = slots["thread"]
+        records["source_kind"] = payload_types(slots)
+        records["bytes"] = slots["end"]
+        self._writer.append(records)
+
+    def projections(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
+        """Instances projected on the GPU."""
+        records = self._records(nodes, starts_ns, ends_ns)
+        records["kind"] = TraceKind.PROJECTION
+        self._writer.append(records)
+
+    def calls(self, calls: Slots, names: list[str]) -> None:
+        """Calls as the window keeps them; their `name` is an index of `names`."""
+        records = self._records(calls["node"].astype(np.int64), calls["start"], calls["end"])
+        while len(self._names) < len(names):
+            number = self._writer.name(names[len(self._names)])
+            self._names = np.append(self._names, number)
+        records["kind"] = TraceKind.CALL
+        records["name"] = self._names[calls["name"]]
+        records["inherited"] = calls["inherited"]
+        records["correlation"] = calls["correlation"]
+        records["thread"] = calls["thread"]
+        self._writer.append(records)
+
+    def operations(
+        self,
+        slots: Slots,
+        nodes: Int64s,
+        inherited: Bools,
+        is_kernel: Bools,
+        kernels: Int64s,
+        shapes: Int64s,
+    ) -> None:
+        """GPU operations as the ring had them, with the range that launched each.
+
+        `kernels` and `shapes` are the numbers of kernels and of their launch shapes; those of
+        other operations are passed over.
+        """
+        records = self._records(nodes, _times(slots["start"]), _times(slots["end"]))
+        records["kind"] = _OPERATIONS[slots["kind"]]
+        records["inherited"] = inherited
+        records["name"][is_kernel] = kernels[is_kernel]
+        records["bytes"][is_kernel] = shapes[is_kernel]
+        for ours, theirs in (
+            ("correlation", "correlation"), ("device", "a"), ("stream", "b"), ("context", "c"),
+            ("graph", "e"),
+        ):  # fmt: skip
+            records[ours] = slots[theirs]
+        memory = ~is_kernel
+        for ours, theirs in (
+            ("bytes", "value"), ("sub", "sub"), ("source_kind", "source_kind"),
+            ("destination_kind", "destination_kind"),
+        ):  # fmt: skip
+            records[ours][memory] = slots[theirs][memory]
+        self._writer.append(records)
+
+    def _records(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> Slots:
+        records = np.zeros(len(nodes), TRACE)
+        records["start"] = starts_ns
+        records["end"] = ends_ns
+        records["process"] = self._process
+        records["range"] = self._number_of()[nodes]
+        return records
+
+
+def _times(clock: npt.NDArray[np.uint64]) -> Int64s:
+    return np.minimum(clock, np.uint64(1 << 62)).astype(np.int64)

@@ -1,0 +1,292 @@
+"""One traced process: batches of ring records in, events out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gputui.attribute.api_calls import NESTED_NS, Calls
+from gputui.attribute.arrays import Slots, grouped, join, times_ns
+from gputui.attribute.gpu_activity import Operations
+from gputui.attribute.gpu_time import GpuTime, Launched
+from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.losses import Losses
+from gputui.attribute.marks import Marks
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.range_deltas import range_deltas
+from gputui.attribute.range_tree import Nodes
+from gputui.attribute.ranges import Ranges
+from gputui.attribute.record_parts import by_use
+from gputui.attribute.resources import Resources
+from gputui.attribute.step_timeline import Steps
+from gputui.attribute.streams import Streams
+from gputui.attribute.strings import Strings
+from gputui.attribute.threads import Threads
+from gputui.attribute.trace_sink import TraceSink
+from gputui.model.events import AnyEvent, CaptureDelta, LaunchDelta, OpenRange, RangeDelta
+from gputui.ring.layout import SLOT
+from gputui.store.trace import TraceWriter
+
+BATCH_RECORDS = 1 << 15
+"""Records worked on at once: 2 MiB, what a core's own cache holds."""
+
+LAUNCHES_NS = 10_000_000_000
+LAUNCHES_KEPT = 200_000
+"""Launches, which the summary alone shows, are told this often, or when there are so many."""
+
+
+class TracedProcess:
+    """Attribution and statistics of one process.
+
+    Batches come in ring order. Times in records are CLOCK_REALTIME; `now_ns` is when the batch
+    was read, on the same clock.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        pid: int,
+        numbering: Numbering,
+        step_range: str | None = None,
+        trace: TraceWriter | None = None,
+        thread_name: Callable[[int], str | None] | None = None,
+        nested_ns: int = NESTED_NS,
+    ) -> None:
+        """`trace` is given every range, call and operation too; `thread_name` gives the operating
+        system's name of a thread; a driver call waits `nested_ns` at most for the runtime call
+        around it, which is 0 where calls come in the order of their starts."""
+        self.number = number
+        self._trace: TraceSink | None = None
+        self._strings = Strings()
+        self._nodes = Nodes(number, pid, numbering, step_range)
+        self._instances = Instances()
+        self._ranges = Ranges(self._nodes, self._instances, self._strings)
+        self._start_end = self._ranges.start_end
+        self._calls = Calls(
+            pid, self._ranges.lanes, self._start_end, self._instances, self._strings, nested_ns
+        )
+        self._streams = Streams(number, pid, self._nodes, self._ranges.lanes)
+        self._operations = Operations(
+            number,
+            self._nodes,
+            self._instances,
+            self._calls,
+            self._strings,
+            numbering,
+            self._streams,
+        )
+        if trace is not None:
+            self._trace = TraceSink(trace, number, lambda: self._nodes.number)
+            self._operations.trace = self._trace
+        self._threads = Threads(number, self._strings, thread_name)
+        self._resources = Resources(number, self._strings)
+        self._losses = Losses(self._strings)
+        self._gpu_time = GpuTime()
+        self._steps = Steps(number, self._nodes)
+        self._marks = Marks(number, self._strings, numbering, self._trace)
+        self._records = 0
+        self._unattributed = 0
+        self._sees_gpu = False
+        self._open: tuple[OpenRange, ...] = ()
+        self._open_changed = False
+        self._launches_ns = 0
+
+    @property
+    def ignored(self) -> int:
+        """Range records that made no sense: pops and ends of ranges that were never opened."""
+        return self._ranges.ignored + self._start_end.ignored
+
+    @property
+    def uncollected(self) -> int:
+        """Records taken in since the last `collect`."""
+        return self._records
+
+    def feed(self, records: Slots, strings: dict[int, str], now_ns: int) -> None:
+        """Take in a batch, without its STRING slots, and the strings they defined."""
+        self._strings.add(strings)
+        for start in range(0, len(records), BATCH_RECORDS):
+            self._feed(records[start : start + BATCH_RECORDS], now_ns)
+
+    def _feed(self, records: Slots, now_ns: int) -> None:
+        self._records += len(records)
+        parts = by_use(records)
+        flushes = len(parts.flushes)
+        if flushes or len(parts.calls) or len(parts.operations):
+            self._sees_gpu = True
+        self._instances.flushes += flushes
+        for moments in (parts.ranges, parts.start_ends, parts.marks):
+            if len(moments):
+                newest_ns = int(times_ns(moments["start"].max(keepdims=True))[0])
+                self._instances.now_ns = max(self._instances.now_ns, newest_ns)
+        self._open_changed |= bool(len(parts.ranges) or len(parts.start_ends))
+        self._start_end.feed(parts.start_ends, now_ns)
+        self._ranges.feed(parts.ranges, now_ns)
+        self._start_end.link()
+        new_calls = self._calls.feed(parts.calls, now_ns)
+        if self._trace is not None:
+            self._trace.calls(new_calls, self._calls.names)
+        self._operations.shapes.define(parts.shapes)
+        self._threads.define(parts.threads)
+        self._resources.define(parts.resources)
+        self._losses.refuse(parts.refused)
+        self._operations.feed(parts.operations, new_calls, now_ns)
+        self._marks.feed(parts.marks, now_ns)
+
+    def collect(
+        self,
+        now_ns: int,
+        *,
+        dropped: int = 0,
+        unread: int = 0,
+        cupti_dropped: int = 0,
+        callback_ns: int = 0,
+        reader_cpu_ns: int = 0,
+        traced_ns: int = 0,
+        paused_ns: int = 0,
+        ended: bool = False,
+        open_until_ns: int = 0,
+    ) -> list[AnyEvent]:
+        """The events since the last call: definitions first, then what happened.
+
+        `ended` says that nothing will come any more, so that nothing is waited for: as in nsys,
+        what is open then lasts until the last word of the program, or until `open_until_ns` if
+        that is later. The other arguments are handed on in the CaptureDelta; `dropped` records,
+        which found the ring full, those `unread` in it and those of CUPTI are among its losses.
+        """
+        self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
+        if ended:
+            self._operations.give_up_orphans(now_ns)
+            end_ns = max(open_until_ns, self._instances.now_ns)
+            self._ranges.close_open(end_ns, now_ns)
+            self._start_end.close_open(end_ns, now_ns)
+            self._open_changed = True
+        range_kernels = self._operations.range_kernels()
+        launched = self._operations.take_launched()
+        finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
+        if self._trace is not None:
+            self._trace_ranges(finalised, self._trace)
+        self._steps.remember(finalised, launched)
+        step = self._steps.timeline(finalised, now_ns)
+        work = self._streams.collect(launched)
+        places = self._ranges.refused + self._start_end.refused
+        losses = self._losses.collect(dropped, unread, cupti_dropped, places)
+        kernels_beside, held_instances = self._operations.kernels_beside(finalised)
+        delta = CaptureDelta(
+            time_ns=now_ns,
+            process=self.number,
+            ranges=self._range_deltas(finalised, launched),
+            kernels=self._operations.kernels(),
+            kernels_beside=kernels_beside,
+            range_kernels=(*range_kernels, *held_instances),
+            launches=self._launches(now_ns, ended),
+            shapes=self._operations.shapes.collect(),
+            memory_operations=self._operations.memory_operations(),
+            api=self._calls.collect(self.number, self._nodes, ended),
+            devices=work.devices,
+            streams=work.streams,
+            launching_threads=self._calls.launching_threads(),
+            idle_ranges=work.idle_ranges,
+            marks=self._marks.collect(),
+            open_ranges=self._open_ranges() if self._open_changed else self._open,
+            records=self._records,
+            losses=losses,
+            dropped=sum(loss.records for loss in losses),
+            unattributed=self._operations.unattributed - self._unattributed,
+            callback_ns=callback_ns,
+            reader_cpu_ns=reader_cpu_ns,
+            traced_ns=traced_ns,
+            paused_ns=paused_ns,
+        )
+        self._ranges.lanes.forget()
+        if len(finalised.ids):
+            self._start_end.forget()
+        self._records = 0
+        self._unattributed = self._operations.unattributed
+        self._threads.see(node.thread for node in self._nodes.defined)
+        self._threads.see(part.thread for part in delta.launching_threads)
+        events: list[AnyEvent] = [*self._threads.collect(now_ns)]
+        events += self._resources.collect(now_ns)
+        for found in (
+            self._nodes.defined,
+            self._operations.defined,
+            self._operations.shapes.defined,
+            self._marks.defined,
+            self._marks.newest,
+        ):
+            events += found
+            found.clear()
+        if _says_something(delta) or delta.open_ranges != self._open:
+            events.append(delta)
+        self._open, self._open_changed = delta.open_ranges, False
+        if step is not None:
+            events.append(step)
+        return events
+
+    def _launches(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
+        if self._launches_ns == 0:
+            self._launches_ns = now_ns
+        is_due = now_ns - self._launches_ns >= LAUNCHES_NS
+        if not (ended or is_due or self._operations.launched > LAUNCHES_KEPT):
+            return ()
+        self._launches_ns = now_ns
+        return self._operations.launches()
+
+    @staticmethod
+    def _trace_ranges(finalised: Finalised, trace: TraceSink) -> None:
+        trace.ranges(
+            finalised.nodes,
+            finalised.starts_ns,
+            finalised.ends_ns,
+            finalised.end_threads,
+            finalised.unended,
+            finalised.payloads,
+            finalised.payload_types,
+        )
+        ran = finalised.last_ns >= finalised.first_ns
+        trace.projections(finalised.nodes[ran], finalised.first_ns[ran], finalised.last_ns[ran])
+
+    def _range_deltas(self, finalised: Finalised, launched: Launched) -> tuple[RangeDelta, ...]:
+        closed_nodes = join(self._ranges.closed_nodes + self._start_end.closed_nodes, np.int64)
+        closed_ns = join(self._ranges.closed_ns + self._start_end.closed_ns, np.int64)
+        for part in (self._ranges, self._start_end):
+            part.closed_nodes.clear()
+            part.closed_ns.clear()
+        busy_ns, total_ns = self._gpu_time.ranges(
+            self._nodes, launched, self._operations.take_beside()
+        )
+        return range_deltas(
+            self._nodes.number,
+            len(self._nodes),
+            finalised,
+            dict(grouped(closed_nodes, closed_ns)),
+            self._instances.nesting.take_levels(),
+            busy_ns,
+            total_ns,
+        )
+
+    def _open_ranges(self) -> tuple[OpenRange, ...]:
+        opened = np.concatenate((self._ranges.open(), self._start_end.open()))
+        rows = self._instances.rows(opened)
+        nodes, since_ns = self._instances.node[rows], self._instances.start_ns[rows]
+        order = np.lexsort((since_ns, nodes))
+        nodes, first = np.unique(nodes[order], return_index=True)
+        return tuple(
+            OpenRange(number, since)
+            for number, since in zip(
+                self._nodes.number[nodes].tolist(), since_ns[order][first].tolist(), strict=True
+            )
+        )
+
+
+def _says_something(delta: CaptureDelta) -> bool:
+    return bool(
+        delta.records
+        or delta.ranges
+        or delta.kernels
+        or delta.launches
+        or delta.memory_operations
+        or delta.api
+        or delta.dropped
+        or delta.unattributed
+    )

@@ -1,0 +1,1 @@
+"""What is typed: one module a command; dispatch picks one of them."""

@@ -1,0 +1,238 @@
+"""What works on this machine, what does not, why, and the mend."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gputui.attribute import CaptureReader, Numbering
+from gputui.base.sanitize import sanitize
+from gputui.collect.catalogue import CatalogueError, load_catalogue
+from gputui.collect.sampler import read_once
+from gputui.inject.environment import (
+    capture_environment,
+    create_capture_folder,
+    library_path,
+    missing_library_reason,
+)
+from gputui.model.events import SCHEMA_VERSION, RangeDefined
+from gputui.state import Session
+from gputui.store.places import default_folder
+
+_SELF_TEST = "import nvtx\nwith nvtx.annotate('gputui self-test'): pass"
+
+Status = Literal["ok", "warning", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. `mend` is what to do, empty where there is nothing to do."""
+
+    name: str
+    status: Status
+    detail: str
+    mend: str = ""
+
+
+def examine() -> list[Check]:
+    """Every check, in the order a user needs things. Takes about a second."""
+    return [_cleaned(check) for look in _LOOKS for check in look()]
+
+
+def _cleaned(check: Check) -> Check:
+    """What the environment and other packages say, safe to print."""
+    return Check(sanitize(check.name), check.status, sanitize(check.detail), sanitize(check.mend))
+
+
+def document(checks: list[Check]) -> dict[str, Any]:
+    """The checks for programs."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "checks": [
+            {
+                "name": check.name,
+                "status": check.status,
+                "detail": check.detail,
+                "mend": check.mend or None,
+            }
+            for check in checks
+        ],
+    }
+
+
+def text(checks: list[Check]) -> str:
+    """The checks for people."""
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{check.status:<8} {check.name:<{width}}  {check.detail}")
+        if check.mend:
+            lines.append(f"{'':8} {'':{width}}  → {check.mend}")
+    return "\n".join(lines) + "\n"
+
+
+def _python() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Check("python", "ok", f"{version} ({sys.executable})")
+
+
+def _machine() -> Iterator[Check]:
+    session = Session()
+    session.apply(read_once())
+    header = session.header
+    if header is None or header.gpu_unavailable_reason:
+        reason = header.gpu_unavailable_reason if header else "the machine could not be read"
+        yield Check(
+            "driver",
+            "missing",
+            str(reason),
+            "install the NVIDIA driver to see GPUs; without it host figures, workloads on the "
+            "CPU and recordings work",
+        )
+        return
+    yield Check("driver", "ok", f"{header.driver_version}, CUDA {header.cuda_driver_version}")
+    for index, gpu in sorted(session.gpus.items()):
+        name = f"GPU {index}"
+        if gpu.facts.gpm_supported:
+            yield Check(name, "ok", f"{gpu.facts.name}: counters through GPM")
+        else:
+            reason = gpu.unavailable.get("sm_active_percent", "no GPM")
+            yield Check(
+                name, "warning", f"{gpu.facts.name}: no SM, tensor and DRAM counters ({reason})"
+            )
+
+
+def _library() -> Iterator[Check]:
+    path = library_path()
+    if path is None:
+        compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+        found = f"a compiler is at {compiler}" if compiler else "no C compiler was found"
+        yield Check("capture library", "missing", found, missing_library_reason())
+        return
+    yield Check("capture library", "ok", str(path))
+    yield self_test()
+
+
+def self_test(timeout_s: float = 20.0) -> Check:
+    """A child pushes one range; it must arrive. A child that takes longer is killed."""
+    name = "capture self-test"
+    try:
+        return _captured(name, timeout_s)
+    except subprocess.TimeoutExpired:
+        return Check(name, "missing", f"a child that makes one NVTX range hung for {timeout_s:g} s",
+                     f"if {sys.executable} -c 'import nvtx' hangs too, reinstall nvtx")  # fmt: skip
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        return Check(name, "missing", f"no place for records: {error.filename}: {why}",
+                     "make room in /dev/shm, or set TMPDIR")  # fmt: skip
+
+
+def _captured(name: str, timeout_s: float) -> Check:
+    with create_capture_folder() as folder:
+        environment, taken = capture_environment(folder, False, os.environ)
+        if taken is not None:
+            return Check(name, "warning", taken, "unset the variable to capture here")
+        started = time.monotonic()
+        child = subprocess.run(
+            [sys.executable, "-P", "-c", _SELF_TEST],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        if child.returncode != 0:
+            return Check(name, "missing", "the nvtx package does not work here",
+                         f"{sys.executable} -m pip install nvtx")  # fmt: skip
+        events = CaptureReader(folder, 1, None, Numbering()).finish(time.time_ns())
+        arrived = any(isinstance(event, RangeDefined) for event in events)
+        took_ms = 1e3 * (time.monotonic() - started)
+    if not arrived:
+        return Check(name, "missing", "a child's NVTX range did not arrive")
+    return Check(name, "ok", f"a child's NVTX range arrived ({took_ms:.0f} ms)")
+
+
+def _cupti() -> Iterator[Check]:
+    for distribution in ("nvidia-cuda-cupti", "nvidia-cuda-cupti-cu12", "nvidia-cuda-cupti-cu13"):
+        try:
+            version = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        yield Check("cupti", "ok", f"{distribution} {version}")
+        return
+    if os.path.isdir("/usr/local/cuda/extras/CUPTI"):
+        yield Check("cupti", "ok", "in the CUDA toolkit at /usr/local/cuda")
+        return
+    yield Check(
+        "cupti",
+        "warning",
+        "not found beside this Python; kernels are seen only if the traced program brings it",
+        "it comes with torch's CUDA wheels and with the CUDA toolkit",
+    )
+
+
+def _workloads() -> Iterator[Check]:
+    try:
+        catalogue = load_catalogue()
+    except CatalogueError as error:
+        yield Check("workloads", "missing", str(error))
+        return
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        yield Check(
+            "workloads",
+            "missing",
+            "torch is not installed",
+            "pip install 'gputui[workloads]'",
+        )
+        return
+    names = ", ".join(workload.name for workload in catalogue.workloads)
+    yield Check("workloads", "ok", f"{names} (torch {torch})")
+    for broken in catalogue.broken:
+        yield Check(f"workload {broken.name}", "warning", broken.error)
+
+
+def _recordings() -> Iterator[Check]:
+    folder = default_folder()
+    existing = folder
+    # Not Path.exists: in a home that is somebody else's it raises.
+    while not os.path.exists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):
+        free = shutil.disk_usage(existing).free
+        yield Check("recordings", "ok", f"{folder} ({free / 2**30:.1f} GiB free)")
+    else:
+        yield Check(
+            "recordings", "warning", f"{existing} cannot be written", "set XDG_DATA_HOME or use -o"
+        )
+
+
+def _terminal() -> Iterator[Check]:
+    encoding = sys.stdout.encoding or "unknown"
+    kind = os.environ.get("TERM", "")
+    if "utf" not in encoding.lower():
+        yield Check("terminal", "warning", f"encoding {encoding}", "set LANG=C.UTF-8 or --ascii")
+    elif kind in ("", "dumb"):
+        yield Check("terminal", "warning", f"TERM={kind or 'unset'}", "set TERM to your terminal's")
+    else:
+        colors = os.environ.get("COLORTERM") or "256 or fewer colours"
+        yield Check("terminal", "ok", f"{kind}, {colors}, {encoding}")
+
+
+_LOOKS: tuple[Callable[[], Iterator[Check]], ...] = (
+    _python,
+    _machine,
+    _library,
+    _cupti,
+    _workloads,
+    _recordings,
+    _terminal,
+)

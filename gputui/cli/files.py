@@ -1,0 +1,159 @@
+"""The subcommands that say what recordings hold: summary, compare."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gputui.base.standard_streams import columns, say
+from gputui.cli.parsing import Parser, UsageError
+from gputui.cli.reading import FILE_HELP, add_run, load_run, one_recording, recordings
+
+if TYPE_CHECKING:
+    from gputui.playback.loading import Loaded
+
+
+def summary(arguments: list[str]) -> int:
+    """`gputui summary`; the exit status."""
+    parser = Parser(prog="gputui summary", description="What a recorded run did.")
+    parser.add_argument("file", nargs="+", help=FILE_HELP)
+    parser.add_argument("--table", metavar="NAME", help="one table alone")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
+    )
+    parser.add_argument(
+        "--domain", dest="domains", metavar="NAME", action="append", default=[],
+        help="the ranges of this NVTX domain alone ('default': the one without a name); "
+        "may be repeated",
+    )  # fmt: skip
+    add_run(parser)
+    options = parser.parse_args(arguments)
+    from gputui.render.errors import ExportError, NoRunError
+    from gputui.render.trace_tables import EVENT_TABLES
+    from gputui.render.write import TABLE_FORMATS, export_text, one_table, summary_text
+    from gputui.report.domains import domains_of, of_domains
+
+    if options.table in EVENT_TABLES:
+        if options.domains:
+            raise UsageError(f"--domain: {options.table} has no ranges")
+        _write_events(one_recording(options.file), options)
+        return 0
+    loaded = load_run(one_recording(options.file), options.run)
+    session, run = loaded.session, loaded.run
+    known = domains_of(run) if run else ()
+    for name in options.domains:
+        if name.lower() not in map(str.lower, known):
+            there = ", ".join(known) or "none"
+            raise UsageError(f"--domain: no ranges of {name!r} here; there are: {there}")
+    if run and options.domains:
+        run = of_domains(run, options.domains)
+    try:
+        if options.table:
+            table = one_table(session, run, options.table)
+            text = TABLE_FORMATS[options.format](table, columns(sys.stdout))
+            if table.note and options.format == "csv":
+                say(f"{table.name}: {table.note}")  # CSV has no place for it
+        elif options.format == "table":
+            text = summary_text(session, run, columns(sys.stdout))
+        else:
+            text = export_text(session, run, options.format)
+    except NoRunError:
+        raise
+    except ExportError as error:
+        raise UsageError(str(error)) from None
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def _write_events(file: str, options: argparse.Namespace) -> None:
+    from gputui.render.trace_tables import event_table, write_event_csv
+    from gputui.render.traces import open_traced
+    from gputui.render.write import TABLE_FORMATS
+
+    with open_traced(file, options.run) as traced:
+        for remark in traced.remarks:
+            say(remark)
+        if options.format == "csv":
+            write_event_csv(traced, options.table, sys.stdout)
+        else:
+            table = event_table(traced, options.table)
+            sys.stdout.write(TABLE_FORMATS[options.format](table, columns(sys.stdout)))
+        sys.stdout.flush()
+
+
+_CONDITIONS = """\
+conditions: WHAT.FIGURE, or a metric's name; > or <; a limit
+  'decode.gpu_busy_ns>+5%'       grew by more than 5 % over the first run
+  'tokens_per_s<-3%'             shrank by more than 3 %
+  'decode.cpu_avg_ns>+200000'    grew by more than 200 µs: + or - without %
+  'gpu0.temperature_celsius>80'  is over 80, whatever it was: no sign
+WHAT is a phase's path (warmup/step) or its last part where that is the only one,
+a kernel's name or short name, or gpu0, gpu1, ...; `--format json` lists every
+figure. What the baseline has and a run has not fails its condition. Exit status:
+0 nothing failed, 1 a condition holds, 2 a condition cannot be understood."""
+
+
+def compare(arguments: list[str]) -> int:
+    """`gputui compare`; the exit status."""
+    parser = Parser(
+        prog="gputui compare",
+        description="What differs between runs, and whether it exceeds the spread between steps.",
+        epilog=_CONDITIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("baseline", metavar="FILE", help=FILE_HELP)
+    parser.add_argument("others", metavar="FILE", nargs="+", help="compared with the first")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
+    )
+    parser.add_argument(
+        "--fail-if", dest="conditions", metavar="CONDITION", action="append", default=[],
+        help="exit 1 where this holds of any run after the first; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--run", dest="runs", type=int, metavar="N", action="append", default=[],
+        help="this run of the files (default: the newest); given once a file: of each in turn",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    files = [options.baseline, *options.others]
+    names = recordings(files)
+    if len(names) == 1:
+        told = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
+        raise UsageError(f"{told} are the files of one recording: name another to compare it with")
+    if names.count("-") > 1:
+        raise UsageError("- is standard input, which can be read once: give one FILE as - at most")
+    runs = options.runs * len(names) if len(options.runs) == 1 else options.runs
+    if runs and len(runs) != len(names):
+        raise UsageError(f"--run: give one, or one a recording: {len(names)}")
+    from gputui.render.comparison import comparison_text
+    from gputui.report.compare import Subject
+    from gputui.report.compare import compare as compared
+    from gputui.report.gate import Condition, GateError
+
+    try:
+        conditions = [Condition.parse(text) for text in options.conditions]
+        comparison = compared(
+            [
+                Subject(label, loaded.session, loaded.run)
+                for label, loaded in _loaded(names, runs or [None] * len(names))
+            ]
+        )
+        tripped = [line for condition in conditions for line in condition.tripped(comparison)]
+    except GateError as error:
+        raise UsageError(f"--fail-if {error}") from None
+    sys.stdout.write(comparison_text(comparison, options.format, columns(sys.stdout)))
+    sys.stdout.flush()
+    for line in tripped:
+        say(f"{line}")
+    return 1 if tripped else 0
+
+
+def _loaded(names: list[str], runs: list[int | None]) -> Iterator[tuple[str, Loaded]]:
+    """Each file's run, and what to call it: with its number where a file is named twice."""
+    for name, number in zip(names, runs, strict=True):
+        loaded = load_run(name, number)
+        run = loaded.run
+        yield f"{name} #{run.started.run}" if run and names.count(name) > 1 else name, loaded

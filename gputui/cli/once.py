@@ -1,0 +1,135 @@
+"""Readings of the machine on standard output: one for `--once`, one an interval with `--watch`."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from gputui.base.standard_streams import columns, say
+from gputui.collect.sampler import Sampler, begin_reading
+from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
+from gputui.state import Session
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class OnlyError(Exception):
+    """`--only` names a GPU that is not there. One line."""
+
+
+class _Ended(BaseException):
+    """A signal says that it is enough; raised wherever the main thread is."""
+
+
+def print_once(only: Sequence[int] | None, *, as_json: bool) -> None:
+    """Prints one reading of the GPUs `only` names (None: as CUDA_VISIBLE_DEVICES says).
+
+    Raises OnlyError.
+    """
+    reading = begin_reading(only)
+    # Most of a reading is waiting: the rest is imported meanwhile.
+
+    session = Session()
+    session.apply(reading())
+    _check_only(session)
+    sys.stdout.write(_json(session, indent=2) if as_json else _text(session))
+    sys.stdout.flush()
+
+
+def watch(only: Sequence[int] | None, interval_s: float, *, as_json: bool) -> int:
+    """Prints a reading each interval until a signal; the exit status.
+
+    As JSON each is a document on a line of its own; tables have an empty line between them. A
+    reader that is slow misses readings and never holds up old ones. Raises OnlyError, and
+    BrokenPipeError once the reader is gone.
+    """
+    # One emission waits at most: a reader that stands still must not fill the memory.
+    emitted: queue.Queue[Sequence[AnyEvent]] = queue.Queue(maxsize=1)
+    sampler = Sampler(interval_s, only)
+    session = Session()
+    try:
+        _hear_signals()
+        sampler.start(emitted.put)
+        separator = ""
+        while True:
+            events = emitted.get()
+            session.apply(events)
+            _check_only(session)
+            if any(isinstance(event, MachineSample) for event in events):
+                text = _json(session) if as_json else separator + _text(session)
+                _write(text)
+                separator = "\n"
+            elif reason := _end_of_sampling(events):
+                say(reason)
+                return 1
+    except _Ended:
+        return 0
+    finally:
+        # The sampler may be waiting to hand over what nobody takes any more.
+        while not emitted.empty():
+            emitted.get_nowait()
+        sampler.stop()
+
+
+def _hear_signals() -> None:
+    """Signals end the program, but for those that nohup or a shell's & has it ignore."""
+    heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for number in heard:
+            signal.signal(number, signal.SIG_IGN)
+        raise _Ended
+
+    for number in heard:
+        signal.signal(number, end)
+
+
+def _write(text: str) -> None:
+    """Past the stream's buffer: a signal must find nothing there that a full pipe holds up."""
+    data = text.encode(sys.stdout.encoding, "replace")
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+def _check_only(session: Session) -> None:
+    reason = session.header.gpu_unavailable_reason if session.header else None
+    if reason and reason.startswith("--only"):
+        raise OnlyError(reason)
+
+
+def _end_of_sampling(events: Sequence[AnyEvent]) -> str | None:
+    """Why no sample will follow, None while some will."""
+    for event in events:
+        if isinstance(event, HostUnavailable) and "sampler" in event.reasons:
+            return event.reasons["sampler"]
+        if isinstance(event, Header) and event.gpu_unavailable_reason:
+            reason = event.gpu_unavailable_reason
+            return reason if reason.startswith("sampling stopped") else None
+    return None
+
+
+def _json(session: Session, indent: int = 0) -> str:
+    import msgspec
+
+    from gputui.report.machine_document import machine_document
+
+    encoded = msgspec.json.encode(machine_document(session))
+    return (msgspec.json.format(encoded, indent=indent) if indent else encoded).decode() + "\n"
+
+
+def _text(session: Session) -> str:
+    from gputui.render.text_tables import to_text
+    from gputui.report.machine_document import machine_lines, reason_lines
+    from gputui.report.machine_tables import machine_tables
+
+    width = columns(sys.stdout)
+    parts = ["\n".join([*machine_lines(session), ""])]
+    parts += [f"\n{to_text(table, width)}" for table in machine_tables(session, width)]
+    reasons = reason_lines(session, width)
+    if reasons:
+        parts.append("\n".join(["", *reasons, ""]))
+    return "".join(parts)

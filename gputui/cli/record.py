@@ -1,0 +1,249 @@
+"""Recording with no screen: the same sources, the same fold, one line of progress."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from gputui.base.standard_streams import begin_line, columns, release, say
+from gputui.cli.progress import ProgressLine
+from gputui.collect.child.process import GRACE_S
+from gputui.collect.live import Live, LiveOptions
+from gputui.collect.traced_run import RunRequest
+from gputui.model import units
+from gputui.model.events import RunEnded
+from gputui.render.write import summary_text
+from gputui.state import Run, Session, remarks
+from gputui.store.journal import JournalError, JournalWriter, Limits
+from gputui.store.places import snapshot_path
+
+if TYPE_CHECKING:
+    from gputui.render.prometheus_server import Exporter
+
+_LAST_LINES = 5
+_CLOSING_S = GRACE_S + 10.0
+"""Longer than everything takes that ends by itself."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What `--record` was asked for. `path` None writes the journal to standard output."""
+
+    path: Path | None
+    live: LiveOptions
+    request: RunRequest | None = None
+    duration_s: float | None = None
+    limits: Limits = field(default_factory=Limits)
+    prometheus: tuple[str, int] | None = None
+    """Host and port to serve the newest figures on."""
+
+
+class _Recorder:
+    """One headless recording, driven from the main thread."""
+
+    def __init__(self, options: RecordOptions) -> None:
+        self._options = options
+        self._wake = threading.Event()
+        self._session = Session()
+        self._exporter = _exporter(self._session, options.prometheus)
+        try:
+            self._journal = JournalWriter(options.path, options.limits)
+        except JournalError:
+            if self._exporter is not None:
+                self._exporter.close()
+            raise
+        self._live = Live(self._wake.set, self._journal, options.live)
+        self._signals: list[int] = []
+        self._time_is_up = False
+        self._told: set[str] = set()
+        # Whoever reads the journal from a pipe shows it, often on this very terminal.
+        self._is_shown = options.path is None and stat.S_ISFIFO(os.fstat(1).st_mode)
+        self._progress = ProgressLine(hidden=self._is_shown)
+
+    def run(self) -> int:
+        """Record until the run, the duration or the user ends it; the exit status."""
+        previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            self._live.start()
+            if self._options.request is not None:
+                self._live.start_run(self._options.request)
+            self._loop()
+        finally:
+            gone = self._close()
+            self._progress.clear()
+            if self._exporter is not None:
+                self._exporter.close()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        self._take()
+        return self._finish(gone)
+
+    def _close(self) -> bool:
+        """End the run and finish the recording; whether the run's processes are gone.
+
+        Who reads the journal from a pipe may have stopped reading without going: then nothing
+        can be finished, and the program ends here.
+        """
+        gone: list[bool] = []
+        closing = threading.Thread(target=lambda: gone.append(self._live.close()), daemon=True)
+        closing.start()
+        closing.join(_CLOSING_S)
+        if closing.is_alive():
+            say("the recording is unfinished: whoever reads it has stopped reading")
+            release()
+            os._exit(1)
+        return gone == [True]
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._signals.append(number)
+        self._wake.set()
+
+    def _loop(self) -> None:
+        duration = self._options.duration_s
+        deadline = None if duration is None else time.monotonic() + duration
+        handled = 0
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                self._time_is_up = True
+                return
+            self._wake.wait(left)
+            self._wake.clear()
+            self._take()
+            self._remark()
+            self._progress.show(self._session)
+            while handled < len(self._signals):
+                handled += 1
+                if not self._handle(self._signals[handled - 1], handled):
+                    return
+            run = self._session.run
+            if self._options.request is not None and run is not None and run.ended:
+                return
+            if self._journal.failure and self._options.path is None:
+                return
+
+    def _handle(self, number: int, times: int) -> bool:
+        """Act on a signal; whether to go on. The first Ctrl-C goes to the command alone."""
+        is_first_interrupt = number == signal.SIGINT and times == 1
+        if is_first_interrupt and self._options.request is not None:
+            self._live.interrupt_run()
+            return True
+        return False
+
+    def _take(self) -> None:
+        with self._exporter.lock if self._exporter else nullcontext():
+            self._session.apply(self._live.hub.take())
+
+    def _remark(self) -> None:
+        """What must be known of the run, as soon as it is."""
+        run = None if self._is_shown else self._session.run
+        for remark in remarks(run) if run is not None else ():
+            if remark.about not in self._told:
+                self._told.add(remark.about)
+                self._progress.clear()
+                say(remark.line)
+
+    def _finish(self, gone: bool) -> int:
+        run = self._session.run
+        self._remark()
+        ok = True
+        for notice in self._journal.notices:
+            say(notice)
+        trace = self._options.live.trace
+        if trace is not None:
+            say(trace.failure or f"traced {trace.path}")
+            if trace.dropped:
+                say(f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped")
+        if self._journal.failure:
+            say(self._journal.failure)
+            ok = False
+        elif self._options.path is not None:
+            say(f"recorded {self._options.path} ({units.size(self._journal.bytes_written)})")
+        if run is not None and self._options.path is not None:
+            taken = snapshot_path(self._options.path, run.started.run)
+            if taken.exists():
+                say(f"memory snapshot {taken}")
+        if not gone:
+            say("some processes of the run did not end and were left behind")
+            ok = False
+        if run is None:
+            if self._session.samples:
+                self._summarize(None)
+            return 0 if ok else 1
+        status = exit_status(run.started.kind, run.ended)
+        if self._time_is_up and run.ended and run.ended.stopped:
+            # What --duration ended has done what it was asked to, whatever status that gave.
+            status = 0
+            if not self._is_shown:
+                duration_s = self._options.duration_s
+                say(f"{run.started.name} was stopped: --duration {duration_s:g} s is over")
+        if not self._is_shown:
+            self._report(run, failed=status != 0)
+        return status if status or ok else 1
+
+    def _report(self, run: Run, *, failed: bool) -> None:
+        """How it ended, and the summary."""
+        is_workload = run.started.kind == "workload"
+        if is_workload and failed:
+            complaints = [entry.text for entry in run.log if entry.stream == "stderr"]
+            for line in complaints[-_LAST_LINES:]:
+                say(line)
+        if run.ended and (is_workload or run.started.pid is None) and failed:
+            say(run.ended.reason)
+        if run.ranges or run.kernels or run.metrics:
+            self._summarize(run)
+
+    def _summarize(self, run: Run | None) -> None:
+        """On stdout, unless that carries the command's output or the journal."""
+        is_data = self._options.path is None or self._options.live.pass_through
+        out = sys.stderr if is_data else sys.stdout
+        try:
+            begin_line()
+            print(summary_text(self._session, run, columns(out)), file=out, end="", flush=True)
+        except OSError:
+            # Whoever read the summary is gone; the recording has it.
+            release()
+
+
+def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | None:
+    if address is None:
+        return None
+    from gputui.render.prometheus_server import Exporter
+
+    exporter = Exporter(session, address)
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    say(f"serving http://{host}:{address[1]}/metrics")
+    return exporter
+
+
+def exit_status(kind: str, ended: RunEnded | None) -> int:
+    """What the program's own exit status says of a run of this kind.
+
+    Around a user's command it is that command's own, 128 + n where signal n ended it, as in a
+    shell; a workload gives 0, 2 where its parameters were refused, otherwise 1.
+    """
+    if ended is None:
+        return 1
+    if kind == "command":
+        number = ended.signal
+        return 128 + number if number is not None else ended.exit_code or 0
+    if ended.exit_code in (0, 2):
+        return ended.exit_code
+    return 1
+
+
+def record(options: RecordOptions) -> int:
+    """Record as `options` say; the exit status. Raises JournalError where it cannot write,
+    PrometheusError where it cannot serve."""
+    return _Recorder(options).run()

@@ -1,0 +1,116 @@
+"""What is to be run, and how it is to be traced."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from gputui.cli.parsing import UsageError, seconds
+
+if TYPE_CHECKING:
+    from gputui.collect.traced_run import RunRequest
+    from gputui.inject.options import CaptureOptions, DutyCycle
+
+
+def request_of(options: argparse.Namespace, command: list[str] | None) -> RunRequest | None:
+    """The workload or command that was typed, None without one. Raises UsageError and
+    CatalogueError."""
+    if command:
+        from gputui.collect.traced_run import RunRequest
+
+        return RunRequest.of_command(command)
+    if not options.workload:
+        return None
+    from gputui.collect.catalogue import load_catalogue, parse_parameters
+    from gputui.collect.traced_run import RunRequest
+
+    words: dict[str, str] = {}
+    for word in options.parameters:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"-p {word}: give KEY=VALUE")
+        words[name] = value
+    workload = load_catalogue().find(options.workload)
+    values = parse_parameters(workload, words)
+    return RunRequest.of_workload(workload.name, values, workload.step_range)
+
+
+def capture_options(options: argparse.Namespace, request: RunRequest | None) -> CaptureOptions:
+    """What is traced, and when. Raises UsageError."""
+    from gputui.inject.options import CaptureOptions
+
+    if options.trace_steps and options.no_kernels:
+        raise UsageError("--trace-steps is of the kernels that --no-kernels does not trace")
+    step_range = request.step_range if request else None
+    return CaptureOptions(
+        kernels=not options.no_kernels,
+        graph_trace=options.graph_trace,
+        annotate=options.annotate,
+        duty=_duty(options.trace_steps, step_range) if options.trace_steps else None,
+    )
+
+
+_SHARE_PERIOD_S = 5.0
+"""A share in percent is of every stretch this long."""
+
+_SHARES = "1/10, 1/10:RANGE, 10% or 1s/10s"
+
+
+def _duty(text: str, step_range: str | None) -> DutyCycle:
+    """The numbers are judged before the range is asked for. Raises UsageError."""
+    from gputui.inject.options import DutyCycle
+
+    share, colon, name = text.partition(":")
+    on, slash, period = share.partition("/")
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)%", text, re.ASCII)
+    by_steps = all(re.fullmatch(r"\d+", part, re.ASCII) for part in (on, period))
+    if percent:
+        on_ns = float(percent[1]) / 100 * _SHARE_PERIOD_S * 1e9
+        duty = DutyCycle(int(min(on_ns, 1e18)), int(_SHARE_PERIOD_S * 1e9))
+    elif not slash:
+        raise UsageError(f"--trace-steps {text}: give {_SHARES}")
+    elif by_steps:
+        if max(len(on), len(period)) > 9:
+            raise UsageError(f"--trace-steps {text}: give numbers of steps below a billion")
+        duty = DutyCycle(int(on), int(period), name or step_range)
+    else:
+        duty = DutyCycle(_part_ns(text, on), _part_ns(text, period))
+    if fault := _fault(duty):
+        raise UsageError(f"--trace-steps {text}: {fault}")
+    if by_steps and not name and (colon or step_range is None):
+        raise UsageError(
+            f"--trace-steps {text}: say which range is a step, as in {share}:train_step"
+        )
+    if colon and not by_steps:
+        raise UsageError(
+            f"--trace-steps {text}: a share of the time takes no range: give {share}, or count "
+            f"steps, as in 1/10:{name or 'RANGE'}"
+        )
+    return duty
+
+
+def _part_ns(text: str, part: str) -> int:
+    """A part of a share of the time. Raises UsageError."""
+    if re.fullmatch(r"0+(?:\.0+)?(?:ms|s|m|h)?", part, re.ASCII):
+        return 0
+    try:
+        return int(seconds(part, "--trace-steps") * 1e9)
+    except UsageError:
+        raise UsageError(
+            f"--trace-steps {text}: {part!r} is neither a number of steps nor a time: "
+            f"give {_SHARES}"
+        ) from None
+
+
+def _fault(duty: DutyCycle) -> str | None:
+    """Why these numbers are no share, and what to type instead."""
+    if duty.period == 0:
+        return f"nothing can be a share of 0: give {_SHARES}"
+    if duty.on == 0:
+        return f"that traces nothing: give {_SHARES}, or --no-kernels to trace none at all"
+    if duty.on == duty.period:
+        return "that is all, which is traced without --trace-steps"
+    if duty.on > duty.period:
+        return f"that is more than all: give the part first and the whole second, as in {_SHARES}"
+    return None

@@ -1,0 +1,74 @@
+"""The screen, whatever its source is, and the replay of a recording on it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gputui
+from gputui.base.standard_streams import read_keys_from_terminal
+from gputui.cli.parsing import UsageError, seconds
+
+if TYPE_CHECKING:
+    from gputui.cli.settings import Settings
+    from gputui.tui import Connect, Source
+
+
+DEMO_START_S = 4.0
+"""Where the demo begins unless --start tells: before that its program loads libraries."""
+
+
+def replay(options: argparse.Namespace, settings: Settings) -> int:
+    """Show a recording; the exit status."""
+    start_s = DEMO_START_S if options.demo else 0.0
+    if options.start:
+        start_s = seconds(options.start, "--start", may_be_none=True)
+    path = str(Path(gputui.__file__).with_name("demo.gputui")) if options.demo else options.replay
+    from gputui.playback import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
+
+    speed = options.speed if options.speed is not None else 1.0
+    if not MINIMUM_SPEED <= speed <= MAXIMUM_SPEED:
+        raise UsageError(f"--speed {speed:g}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
+    need_terminal()
+    if path == "-":
+        if sys.stdin.isatty():
+            raise UsageError("--replay - shows a recording that is piped in, and nothing is")
+        try:
+            read_keys_from_terminal()
+        except OSError:
+            raise UsageError("the screen needs a terminal to read keys from") from None
+
+    def connect(notify: Callable[[], None]) -> Source:
+        return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)
+
+    return run_screen(connect, settings, shows_run=True)
+
+
+def need_terminal() -> None:
+    """Raises UsageError where standard output is none, or one that cannot place characters."""
+    if not sys.stdout.isatty():
+        raise UsageError("the screen needs a terminal; use --record or --once without one")
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError(
+            "TERM=dumb draws no screen: set TERM to your terminal's, or use --record or --once"
+        )
+
+
+def run_screen(connect: Connect, settings: Settings, *, shows_run: bool) -> int:
+    """Run the screen on what `connect` opens behind its first frame; the exit status."""
+    if settings.no_color:
+        os.environ["NO_COLOR"] = "1"
+    from gputui.state import Session
+    from gputui.tui import Options, run_app
+
+    look = Options(
+        theme=settings.theme,
+        ascii=settings.ascii,
+        shows_run=shows_run,
+        readonly=settings.readonly,
+    )
+    return run_app(connect, Session(), look)

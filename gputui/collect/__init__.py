@@ -1,0 +1,1 @@
+"""Live sources: each turns something outside the program into events."""

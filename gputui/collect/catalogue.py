@@ -1,0 +1,209 @@
+"""The workloads there are, asked of `python -m workloads --catalogue` in a process of its own.
+
+The catalogue is data here: gputui never imports a workload, nor what a workload imports.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from gputui.base.sanitize import sanitize, sanitize_document
+
+TIMEOUT_S = 30.0
+
+_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True} | {
+    "false": False, "no": False, "off": False, "0": False
+}  # fmt: skip
+
+Value = str | int | float | bool
+
+
+class CatalogueError(Exception):
+    """The catalogue, a workload or a parameter is not what was asked for. One line for people."""
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """One parameter of a workload, as it declared it.
+
+    `cpu_default` replaces `default` on a machine without CUDA; `allowed` says in words what a
+    value may be; a text must match `pattern` where there is one.
+    """
+
+    name: str
+    kind: Literal["int", "float", "choice", "text", "bool"]
+    default: Value | None = None
+    cpu_default: Value | None = None
+    help: str = ""
+    unit: str | None = None
+    minimum: float | None = msgspec.field(default=None, name="min")
+    maximum: float | None = msgspec.field(default=None, name="max")
+    choices: tuple[Value, ...] = ()
+    pattern: str | None = None
+    allowed: str = ""
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """A named set of parameter values."""
+
+    name: str
+    help: str = ""
+    values: dict[str, Value] = {}
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload, as it declared itself."""
+
+    name: str
+    summary: str = ""
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    presets: tuple[Preset, ...] = ()
+    phases: tuple[str, ...] = ()
+    step_range: str | None = None
+
+
+class Broken(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload that somebody installed but that does not load, and why."""
+
+    name: str
+    error: str
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """Every workload found."""
+
+    schema: int
+    workloads: tuple[Workload, ...]
+    broken: tuple[Broken, ...] = ()
+
+    def find(self, name: str) -> Workload:
+        """The workload called `name`. Raises CatalogueError, naming the nearest, if none is."""
+        for workload in self.workloads:
+            if workload.name == name:
+                return workload
+        for broken in self.broken:
+            if broken.name == name:
+                raise CatalogueError(
+                    f"workload {name} cannot be run: {sanitize(broken.error, 200)}"
+                )
+        names = [workload.name for workload in self.workloads]
+        raise CatalogueError(
+            f"there is no workload {sanitize(name, 60)!r}{_nearest(name, names)}; "
+            f"known: {', '.join(names) or 'none'}"
+        )
+
+
+def load_catalogue() -> Catalogue:
+    """Ask for the catalogue. Takes a tenth of a second. Raises CatalogueError."""
+    # -P: a folder called workloads where gputui was started is not ours.
+    command = [sys.executable, "-P", "-m", "workloads", "--catalogue"]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = (
+            f"not within {TIMEOUT_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else error
+        )
+        raise CatalogueError(f"the workload catalogue did not answer: {why}") from None
+    if answer.returncode != 0:
+        last = answer.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise CatalogueError(f"the workload catalogue failed: {sanitize(' '.join(last), 200)}")
+    try:
+        return msgspec.convert(sanitize_document(msgspec.json.decode(answer.stdout)), Catalogue)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise CatalogueError(f"the workload catalogue is not readable: {error}") from None
+
+
+def parse_parameters(workload: Workload, words: Mapping[str, str]) -> dict[str, Value]:
+    """The typed values of `words` (name → text as typed), without defaults.
+
+    `preset=NAME` stands for the values of that preset, which the other words overrule. Raises
+    CatalogueError with one line that names the parameter, the value and what is allowed.
+    """
+    known = {parameter.name: parameter for parameter in workload.parameters}
+    values: dict[str, Value] = {}
+    if "preset" in words and "preset" not in known:
+        values |= _preset(workload, words["preset"]).values
+        words = {name: text for name, text in words.items() if name != "preset"}
+    for name, text in words.items():
+        if name not in known:
+            raise CatalogueError(
+                f"{workload.name} has no parameter {sanitize(name, 60)!r}"
+                f"{_nearest(name, list(known))}; known: {', '.join(known)}"
+            )
+        values[name] = parse_value(known[name], text)
+    return values
+
+
+def _preset(workload: Workload, name: str) -> Preset:
+    for preset in workload.presets:
+        if preset.name == name:
+            return preset
+    names = [preset.name for preset in workload.presets]
+    raise CatalogueError(
+        f"{workload.name} has no preset {sanitize(name, 60)!r}{_nearest(name, names)}; "
+        f"known: {', '.join(names) or 'none'}"
+    )
+
+
+def parse_value(parameter: Parameter, text: str) -> Value:
+    """`text` as a value of `parameter`. Raises CatalogueError with one line."""
+    value = _parsed(parameter, text)
+    low, high = parameter.minimum, parameter.maximum
+    outside = not isinstance(value, str | None) and (
+        (low is not None and not value >= low) or (high is not None and not value <= high)
+    )
+    if value is None or outside:
+        raise CatalogueError(
+            f"{parameter.name}={sanitize(text, 60)}: expected {parameter.allowed or parameter.kind}"
+        )
+    return value
+
+
+def _parsed(parameter: Parameter, text: str) -> Value | None:
+    """`text` as a value of the parameter's kind; None when it is none."""
+    match parameter.kind:
+        case "bool":
+            return _BOOLEANS.get(text.lower())
+        case "int" | "float":
+            try:
+                return int(text) if parameter.kind == "int" else float(text)
+            except ValueError:
+                return None
+        case "choice":
+            return text if text in map(str, parameter.choices) else None
+        case "text":
+            matches = parameter.pattern is None or re.fullmatch(parameter.pattern, text)
+            return text if matches else None
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def workload_text(workload: Workload) -> str:
+    """One workload for people: what it does, its parameters and presets."""
+    lines = [f"{workload.name}: {workload.summary}", ""]
+    if workload.description:
+        lines += [workload.description, ""]
+    names = max((len(parameter.name) for parameter in workload.parameters), default=0)
+    for parameter in workload.parameters:
+        default = "" if parameter.default is None else f"default {parameter.default}"
+        if parameter.cpu_default is not None:
+            default += f", on the CPU {parameter.cpu_default}"
+        lines.append(f"  {parameter.name:<{names}}  {parameter.help}")
+        facts = "; ".join(filter(None, (parameter.allowed, default)))
+        lines.append(f"  {'':<{names}}  ({facts})")
+    for preset in workload.presets:
+        values = " ".join(f"{name}={value}" for name, value in preset.values.items())
+        lines.append(f"  preset {preset.name}: {preset.help} ({values})")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""A child process: started, read, ended; what it prints and reports."""

@@ -1,0 +1,274 @@
+"""One child process: started under a supervisor, read in batches, ended with all its children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gputui.base.sanitize import sanitize
+from gputui.base.standard_streams import let_through
+from gputui.collect.child.orphans import (
+    end_orphans,
+    expect_orphans,
+    supervisor_gone,
+    supervisor_started,
+)
+from gputui.collect.child.output import LineBuffer, Lines
+
+GRACE_S = 5.0
+"""How long a child may take to end after SIGTERM before it is killed."""
+
+_BATCH_S = 0.1
+_READ_BYTES = 1 << 16
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the child ended. Exactly one of `exit_code` and `signal` is set."""
+
+    exit_code: int | None
+    signal: int | None
+    reason: str
+
+
+class Child:
+    """A command running under the supervisor. One thread calls `run`; any may call `stop`."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        name: str,
+        pass_through: bool = False,
+    ) -> None:
+        """`command` is argv; nothing is given to a shell. `name` is what people call it.
+
+        With `pass_through` the child's standard input, output and errors are also gputui's own,
+        byte for byte.
+        """
+        self._command = list(command)
+        self._name = sanitize(name, 200)
+        self._environment = dict(environment)
+        self._pass_through = pass_through
+        self._control_read, self._control_write = os.pipe()
+        self._control_lock = threading.Lock()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ask for the end of the child and all its children. Returns at once."""
+        if not self._stopping:
+            self._stopping = True
+            self._tell(b"x")
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the child and its children, as Ctrl-C in a terminal does."""
+        self._tell(b"i")
+
+    def _tell(self, word: bytes) -> None:
+        # The lock keeps the descriptor's number from meaning another file by now.
+        with self._control_lock:
+            if self._control_write >= 0:
+                with contextlib.suppress(BrokenPipeError):
+                    os.write(self._control_write, word)
+
+    def run(
+        self,
+        started: Callable[[int], None],
+        output: Callable[[list[Lines]], None],
+    ) -> Ending:
+        """Start the child, hand its lines over in batches, and give how it ended.
+
+        `started` gets the pid once; it is not called when the command cannot be started.
+        """
+        executable = shutil.which(self._command[0], path=self._environment.get("PATH"))
+        if executable is None:
+            os.close(self._control_read)
+            self._close_control()
+            typed = self._command[0]
+            if os.sep in typed and os.path.isfile(typed):
+                return Ending(126, None, f"cannot start {self._name}: permission denied")
+            if os.sep in typed and os.path.isdir(typed):
+                return Ending(126, None, f"cannot start {sanitize(typed, 200)}: it is a folder")
+            return Ending(127, None, f"cannot start {sanitize(typed, 200)}: command not found")
+        oom_kills = _oom_kills()
+        expect_orphans()
+        report_read, report_write = os.pipe()
+        status_read, status_write = os.pipe()
+        inherited = (self._control_read, status_write, report_write)
+        try:
+            supervisor = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(_SUPERVISOR),
+                    str(self._control_read),
+                    str(status_write),
+                    str(GRACE_S),
+                    *self._command,
+                ],
+                env=self._environment | {"GPUTUI_REPORT_FD": str(report_write)},
+                stdin=None if self._pass_through else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=inherited,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(report_read)
+            os.close(status_read)
+            os.close(self._control_read)
+            self._close_control()
+            why = (error.strerror or str(error)).lower()
+            return Ending(126, None, f"cannot start {self._name}: {why}")
+        finally:
+            for descriptor in inherited[1:]:
+                os.close(descriptor)
+        os.close(self._control_read)
+        supervisor_started(supervisor.pid)
+        try:
+            words = self._read_all(supervisor, report_read, status_read, started, output)
+        finally:
+            # Where reading failed, the closed pipe tells the supervisor to end them all.
+            self._close_control()
+            supervisor.wait()
+            supervisor_gone(supervisor.pid)
+        return self._ending(words, _oom_kills() > oom_kills)
+
+    def _close_control(self) -> None:
+        with self._control_lock:
+            os.close(self._control_write)
+            self._control_write = -1
+
+    def _read_all(
+        self,
+        supervisor: subprocess.Popen[bytes],
+        report: int,
+        status: int,
+        started: Callable[[int], None],
+        output: Callable[[list[Lines]], None],
+    ) -> dict[str, int]:
+        """Pump every stream until the supervisor has said its last word and gone."""
+        assert supervisor.stdout is not None
+        assert supervisor.stderr is not None
+        words: dict[str, int] = {}
+        buffers = {
+            supervisor.stdout.fileno(): LineBuffer("stdout"),
+            supervisor.stderr.fileno(): LineBuffer("stderr"),
+            report: LineBuffer("report"),
+        }
+        through: dict[int, Literal["stdout", "stderr"]] = {}
+        if self._pass_through:
+            through = {
+                supervisor.stdout.fileno(): "stdout",
+                supervisor.stderr.fileno(): "stderr",
+            }
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (*buffers, status):
+                os.set_blocking(descriptor, False)
+                selector.register(descriptor, selectors.EVENT_READ)
+            due: float | None = None
+            while selector.get_map():
+                timeout = None if due is None else max(0.0, due - time.monotonic())
+                for key, _ in selector.select(timeout):
+                    data = _read(key.fd)
+                    if data is None:
+                        continue
+                    if not data:
+                        selector.unregister(key.fd)
+                        if key.fd == status and not words.keys() & {"ended", "failed"}:
+                            # Those left hold the other pipes open, maybe for ever.
+                            supervisor.wait()
+                            end_orphans()
+                    elif key.fd == status:
+                        _hear(data, words, started)
+                    else:
+                        buffers[key.fd].feed(data)
+                        due = due or time.monotonic() + _BATCH_S
+                        if key.fd == report and buffers[report].is_full:
+                            due = time.monotonic()
+                        if key.fd in through:
+                            _write_through(through, key.fd, data)
+                if due is not None and time.monotonic() >= due:
+                    due = None
+                    output([lines for buffer in buffers.values() if (lines := buffer.take())])
+        output([lines for buffer in buffers.values() if (lines := buffer.take(final=True))])
+        supervisor.stdout.close()
+        supervisor.stderr.close()
+        os.close(report)
+        os.close(status)
+        return words
+
+    def _ending(self, words: Mapping[str, int], oom_killed: bool) -> Ending:
+        name = self._name
+        if "failed" in words:
+            return Ending(126, None, f"cannot start {name}: {os.strerror(words['failed']).lower()}")
+        if "ended" not in words:
+            return Ending(None, signal.SIGKILL, f"{name}: its supervisor was killed")
+        code = os.waitstatus_to_exitcode(words["ended"])
+        left = words.get("leftover", 0)
+        more = f"; {left} of its processes were still there and were ended" if left else ""
+        if code >= 0:
+            return Ending(code, None, f"{name} ended with status {code}{more}")
+        number = -code
+        try:
+            text = f"{name} was killed by {signal.Signals(number).name}"
+        except ValueError:
+            text = f"{name} was killed by signal {number}"
+        if number == signal.SIGKILL and oom_killed and not self._stopping:
+            text += ": the machine ran out of memory"
+        return Ending(None, number, text + more)
+
+
+def _read(descriptor: int) -> bytes | None:
+    """What is there now; b"" at the end, None when there is nothing yet."""
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _write_through(
+    through: dict[int, Literal["stdout", "stderr"]], descriptor: int, data: bytes
+) -> None:
+    try:
+        let_through(through[descriptor], data)
+    except (OSError, ValueError):
+        # Whoever read our output is gone; the child runs on and is still recorded.
+        del through[descriptor]
+
+
+def _hear(data: bytes, words: dict[str, int], started: Callable[[int], None]) -> None:
+    for line in data.decode("ascii", "replace").splitlines():
+        word, _, number = line.partition(" ")
+        if number.lstrip("-").isdigit():
+            words[word] = int(number)
+            if word == "started":
+                started(words[word])
+
+
+def _oom_kills() -> int:
+    """How often the kernel's out-of-memory killer struck on this host; 0 where it does not say."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return 0

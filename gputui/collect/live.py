@@ -1,0 +1,163 @@
+"""The live source: this machine's sampler and the runs of one session, behind one hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gputui.attribute import Numbering
+from gputui.base.sanitize import sanitize
+from gputui.collect.catalogue import Catalogue, Value, load_catalogue
+from gputui.collect.child.process import GRACE_S
+from gputui.collect.machine_reader import bare_header
+from gputui.collect.sampler import Sampler
+from gputui.collect.traced_run import Run, RunRequest
+from gputui.collect.written import Written
+from gputui.inject.options import CaptureOptions
+from gputui.model.events import AnyEvent
+from gputui.model.hub import Hub
+from gputui.store.trace import TraceWriter
+
+
+class Recording(Protocol):
+    """A journal as the live source and its users see it."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None where there is none."""
+
+    @property
+    def bytes_written(self) -> int | None:
+        """What it has taken of the disk so far, None before it begins."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing more is recorded, None while all is well."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was left out of it or removed to make room, a line each."""
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append events."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """What the command line says about watching and tracing."""
+
+    interval_s: float = 1.0
+    only: tuple[int, ...] | None = None
+    arguments: tuple[str, ...] = ()
+    capture: CaptureOptions = field(default_factory=CaptureOptions)
+    pass_through: bool = False
+    trace: TraceWriter | None = None
+
+
+class Live:
+    """Watches the machine and runs children, one at a time. `notify` as in Hub."""
+
+    def __init__(
+        self, notify: Callable[[], None], recording: Recording, options: LiveOptions
+    ) -> None:
+        self.recording = recording
+        self.hub = Hub(notify, recording)
+        self._options = options
+        self._interval_s = options.interval_s
+        # An argument may be any bytes, and a journal that starts with them could not be read.
+        self._arguments = tuple(map(sanitize, options.arguments))
+        self._sampler = Sampler(options.interval_s, options.only, self._arguments, self._written)
+        self._numbering = Numbering()
+        self._runs = 0
+        self._run: Run | None = None
+
+    def start(self) -> None:
+        """Start sampling."""
+        self._sampler.start(self.hub.emit)
+
+    def close(self) -> bool:
+        """End the run and its children, stop sampling, finish the recording.
+
+        Waits for the children, at most a little longer than they are given to end; whether
+        they are all gone.
+        """
+        self.stop_run()
+        gone = self._run is None or self._run.join(GRACE_S + 5.0)
+        self._sampler.stop()
+        if self.hub.awaits_header:
+            # The driver hangs. What the run did is recorded all the same.
+            reason = "the NVIDIA driver did not answer before the end"
+            self.hub.emit([bare_header(self._arguments, self._options.interval_s, reason)])
+        self.recording.close()
+        if self._options.trace is not None:
+            self._options.trace.close()
+        return gone
+
+    def _written(self) -> Written:
+        trace = self._options.trace
+        return self.recording.bytes_written, trace.bytes_written if trace else None
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between samples. Setting it raises ValueError for an impossible one."""
+        return self._interval_s
+
+    @interval_s.setter
+    def interval_s(self, seconds: float) -> None:
+        self._sampler.set_interval(seconds)
+        self._interval_s = seconds
+
+    @property
+    def has_active_run(self) -> bool:
+        """Whether a child is there or being ended."""
+        return self._run is not None and self._run.is_active
+
+    def catalogue(self) -> Catalogue:
+        """The workloads there are. Takes a tenth of a second; raises CatalogueError."""
+        return load_catalogue()
+
+    def start_workload(
+        self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
+    ) -> None:
+        """Start a workload of the catalogue; a run that is active is ended first."""
+        self.start_run(RunRequest.of_workload(name, parameters, step_range))
+
+    def start_command(self, command: Sequence[str]) -> None:
+        """Start the user's own command; a run that is active is ended first."""
+        self.start_run(RunRequest.of_command(command))
+
+    def start_run(self, request: RunRequest) -> Run:
+        """Start what `request` says. Returns at once; the run's events tell how it goes."""
+        previous = self._run
+        if previous is not None:
+            previous.stop()
+        self._runs += 1
+        self._run = Run(
+            self._runs,
+            request,
+            self.hub.emit,
+            interval_s=self._interval_s,
+            numbering=self._numbering,
+            capture=self._options.capture,
+            pass_through=self._options.pass_through,
+            after=previous,
+            trace=self._options.trace,
+            recording=lambda: self.recording.path,
+        )
+        self._run.start()
+        return self._run
+
+    def stop_run(self) -> None:
+        """Ask the run to end. Returns at once."""
+        if self._run is not None:
+            self._run.stop()
+
+    def interrupt_run(self) -> None:
+        """Hand a Ctrl-C on to the run's processes."""
+        if self._run is not None:
+            self._run.interrupt()

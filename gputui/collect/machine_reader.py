@@ -1,0 +1,143 @@
+"""The whole machine as events: what the sampler's thread does at its start and at each tick."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+import gputui
+from gputui.collect.host import Host, host_facts
+from gputui.collect.nvml.gpus import Nvml
+from gputui.collect.nvml.turns import Turns
+from gputui.collect.processes import ProcessTable
+from gputui.collect.written import NOTHING_WRITTEN, Written
+from gputui.model.events import (
+    JOURNAL_SCHEMA,
+    AnyEvent,
+    GpuUnavailable,
+    Header,
+    HostUnavailable,
+    MachineSample,
+)
+
+PROCESSES_EVERY_NS = 1_900_000_000
+"""Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
+
+FIRST_STATUS_S = 0.5
+"""How long the first tick waits for what is slow to read, so that `--once` has it."""
+
+
+def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None) -> Header:
+    """The header of a session on this host, without GPUs for the `reason`."""
+    return Header(
+        time_ns=time.time_ns(),
+        schema=JOURNAL_SCHEMA,
+        gputui_version=gputui.__version__,
+        python_version=platform.python_version(),
+        monotonic_ns=time.monotonic_ns(),
+        arguments=tuple(arguments),
+        interval_s=interval_s,
+        host=host_facts(),
+        gpu_unavailable_reason=reason,
+    )
+
+
+class Machine:
+    """GPUs, host and processes of this machine. Used from one thread. Close it.
+
+    Opening takes a first reading that only starts the counters; figures that are rates are
+    right from 100 ms later on.
+    """
+
+    def __init__(
+        self, only: Sequence[int] | None, arguments: Sequence[str], interval_s: float
+    ) -> None:
+        self._host = Host()
+        self._processes = ProcessTable()
+        self._nvml = Nvml(only, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self.header = msgspec.structs.replace(
+            bare_header(arguments, interval_s, self._nvml.unavailable_reason),
+            driver_version=self._nvml.driver_version,
+            cuda_driver_version=self._nvml.cuda_driver_version,
+            gpus=self._nvml.facts,
+        )
+        self._said_gpu: dict[int, dict[str, str]] = {}
+        self._said_host: dict[str, str] = {}
+        self._process_reasons: dict[str, str] = {}
+        self._status_told = False
+        self._processes_ns: int | None = None
+        self._use_turns = Turns([gpu.index for gpu in self._nvml.facts])
+        self._cpu_ns = time.process_time_ns()
+        self._cpu_since_ns = time.monotonic_ns()
+        self._start_counters()
+        self.opened_ns = time.monotonic_ns()
+        """When the first reading ended, by the monotonic clock."""
+
+    def tick(self, written: Written = NOTHING_WRITTEN) -> list[AnyEvent]:
+        """The reasons that changed, then the sample, with what was `written`."""
+        statuses = self._nvml.statuses(0.0 if self._status_told else FIRST_STATUS_S)
+        self._status_told = True
+        processes_due = self._processes_due()
+        readings = self._nvml.poll(processes_due, self._use_turns.take(time.monotonic_ns()))
+        processes = None
+        if processes_due:
+            processes, self._process_reasons = self._processes.update(
+                (reading.sample.index, reading) for reading in readings
+            )
+        host, host_reasons = self._host.sample()
+        now_ns = time.time_ns()
+        events: list[AnyEvent] = []
+        for reading in readings:
+            index = reading.sample.index
+            if reading.reasons != self._said_gpu.get(index, {}):
+                self._said_gpu[index] = reading.reasons
+                events.append(GpuUnavailable(time_ns=now_ns, gpu=index, reasons=reading.reasons))
+        reasons = host_reasons | self._process_reasons
+        if not self._nvml.facts:
+            reasons["processes"] = self._nvml.unavailable_reason or "there is no GPU to ask"
+        if reasons != self._said_host:
+            self._said_host = reasons
+            events.append(HostUnavailable(time_ns=now_ns, reasons=reasons))
+        events.append(
+            MachineSample(
+                time_ns=now_ns,
+                host=host,
+                gpus=tuple(reading.sample for reading in readings),
+                processes=processes,
+                launchers=() if processes is None else self._processes.launchers,
+                own_cpu_percent=self._own_cpu_percent(),
+                recorded_bytes=written[0],
+                traced_bytes=written[1],
+            )
+        )
+        events.extend(statuses)
+        return events
+
+    def close(self) -> None:
+        """Gives the driver back. Takes at most about a second."""
+        self._nvml.close()
+
+    def _start_counters(self) -> None:
+        self._nvml.statuses()
+        readings = self._nvml.poll(True, self._use_turns.take(time.monotonic_ns()))
+        self._processes.update((reading.sample.index, reading) for reading in readings)
+        self._host.sample()
+
+    def _processes_due(self) -> bool:
+        if not self._nvml.facts:
+            return False
+        now_ns = time.monotonic_ns()
+        if self._processes_ns is not None and now_ns - self._processes_ns < PROCESSES_EVERY_NS:
+            return False
+        self._processes_ns = now_ns
+        return True
+
+    def _own_cpu_percent(self) -> float:
+        cpu_ns, now_ns = time.process_time_ns(), time.monotonic_ns()
+        spent, passed = cpu_ns - self._cpu_ns, max(1, now_ns - self._cpu_since_ns)
+        self._cpu_ns, self._cpu_since_ns = cpu_ns, now_ns
+        return 100 * spent / passed

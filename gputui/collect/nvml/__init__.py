@@ -1,0 +1,1 @@
+"""The GPUs of this machine through NVML and GPM."""

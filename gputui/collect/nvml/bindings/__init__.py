@@ -1,0 +1,45 @@
+"""The driver's management library (NVML) with types: the one place that touches `pynvml`.
+
+Each method is one call. It returns plain numbers and strings in this program's units, or raises
+`DriverError` with a reason for people. Handles, samples and requests are opaque objects.
+"""
+
+from gputui.collect.nvml.bindings.calls import (
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    DriverError,
+    Handle,
+)
+from gputui.collect.nvml.bindings.counters import CounterCalls, GpmRequest, GpmSample
+from gputui.collect.nvml.bindings.facts import FactCalls
+from gputui.collect.nvml.bindings.health import HealthCalls, XidWatch
+from gputui.collect.nvml.bindings.links import LinkCalls
+from gputui.collect.nvml.bindings.mig import MigCalls
+from gputui.collect.nvml.bindings.processes import GpuProcess, ProcessCalls, ProcessUse
+from gputui.collect.nvml.bindings.readings import Memory, ReadingCalls
+
+__all__ = [
+    "FUNCTION_NOT_FOUND",
+    "GPU_IS_LOST",
+    "INVALID_ARGUMENT",
+    "NOT_SUPPORTED",
+    "NO_PERMISSION",
+    "DriverError",
+    "GpmRequest",
+    "GpmSample",
+    "GpuProcess",
+    "Handle",
+    "Library",
+    "Memory",
+    "ProcessUse",
+    "XidWatch",
+]
+
+
+class Library(
+    FactCalls, ReadingCalls, HealthCalls, LinkCalls, MigCalls, ProcessCalls, CounterCalls
+):
+    """NVML, loaded and initialized by the constructor. Raises `DriverError`."""

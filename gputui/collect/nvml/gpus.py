@@ -1,0 +1,292 @@
+"""The GPUs of this machine through NVML, each read in a thread of its own.
+
+No driver is a normal case: `unavailable_reason` says so and there are no devices. A GPU that is
+lost, or whose driver call hangs, says so on its own card and stops nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from gputui.collect.nvml.bindings import DriverError, Library
+from gputui.collect.nvml.device import Device
+from gputui.collect.nvml.reading import DeviceReading
+from gputui.collect.nvml.selection import Chosen, choose_devices
+from gputui.collect.nvml.status import SlowReading
+from gputui.collect.nvml.topology import read_topology
+from gputui.collect.worker import Worker
+from gputui.model.events import GpuFacts, GpuStatus
+
+OPEN_TIMEOUT_S = 5.0
+"""How long the driver may take to start, and again to tell the facts of its GPUs."""
+POLL_TIMEOUT_S = 0.5
+"""How long one tick waits for a GPU; the slowest call measured took 0.034 s."""
+
+SETTLE_TIMEOUT_S = 2.0
+"""How long preparing counters and telling the ways between GPUs may take; a driver that hangs
+there goes without the ways."""
+STATUS_EVERY_S = 5.0
+"""How often what is slow to read, or seldom changes, is read."""
+
+_NO_GPU = "the NVIDIA driver works but sees no GPU (in a container: start it with --gpus)"
+
+_Answer = GpuFacts | DeviceReading | None
+"""What a GPU's worker answers to open, to poll and to close."""
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """A GPU with its two threads: one for ticks, one for what is slow."""
+
+    device: Device
+    worker: Worker[_Answer]
+    slow: Worker[SlowReading]
+    asked_s: float | None = None
+    """When the status was last asked for, by the monotonic clock."""
+    told_xids: int = 0
+
+    @property
+    def index(self) -> int:
+        return self.device.index
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    library: Library
+    driver_version: str | None
+    cuda_driver_version: str | None
+    chosen: Chosen
+
+
+def _open_library(only: Sequence[int] | None, visible: str | None) -> _Opened:
+    library = Library()
+    driver = cuda = None
+    with contextlib.suppress(DriverError):
+        driver = library.driver_version()
+    with contextlib.suppress(DriverError):
+        cuda = library.cuda_driver_version()
+    count = library.device_count()
+    if count == 0:
+        return _Opened(library, driver, cuda, Chosen((), None, _NO_GPU))
+
+    def uuids() -> list[str]:
+        found = []
+        for index in range(count):
+            try:
+                found.append(library.uuid(library.handle(index)))
+            except DriverError:
+                found.append("")
+        return found
+
+    chosen = choose_devices(count, only, visible, uuids, library.index_of_uuid)
+    return _Opened(library, driver, cuda, chosen)
+
+
+def missing_gpus(only: Sequence[int]) -> str | None:
+    """One line where `only` names GPUs that are not there; None too where no driver tells.
+
+    Leaves the driver started, so that what follows need not wait for it again.
+    """
+    opener: Worker[_Opened] = Worker("nvml-only")
+    opener.ask(lambda: _open_library(only, None))
+    try:
+        opened = opener.answer(time.monotonic() + OPEN_TIMEOUT_S)
+    except (TimeoutError, DriverError):
+        return None
+    finally:
+        opener.stop()
+    reason = opened.chosen.reason
+    return reason if reason != _NO_GPU else None
+
+
+class Nvml:
+    """The chosen GPUs. Opening never raises; `unavailable_reason` says what is not there.
+
+    Used from one thread. Close it.
+    """
+
+    def __init__(
+        self,
+        only: Sequence[int] | None = None,
+        visible: str | None = None,
+        *,
+        open_timeout_s: float = OPEN_TIMEOUT_S,
+        poll_timeout_s: float = POLL_TIMEOUT_S,
+    ) -> None:
+        """`only` and `visible` (CUDA_VISIBLE_DEVICES) choose, as `choose_devices` says."""
+        self.driver_version: str | None = None
+        self.cuda_driver_version: str | None = None
+        self.unavailable_reason: str | None = None
+        self.facts: tuple[GpuFacts, ...] = ()
+        self._poll_timeout_s = poll_timeout_s
+        self._library: Library | None = None
+        self._gpus: list[_Gpu] = []
+        opener: Worker[_Opened] = Worker("nvml-open")
+        opener.ask(lambda: _open_library(only, visible))
+        try:
+            opened = opener.answer(time.monotonic() + open_timeout_s)
+        except TimeoutError:
+            self.unavailable_reason = (
+                f"the NVIDIA driver did not answer within {open_timeout_s:g} s: try `nvidia-smi`, "
+                "see dmesg; GPUs are left out until gputui is started again"
+            )
+            return
+        except DriverError as error:
+            self.unavailable_reason = error.reason
+            return
+        finally:
+            opener.stop()
+        self._library = opened.library
+        self.driver_version = opened.driver_version
+        self.cuda_driver_version = opened.cuda_driver_version
+        self.unavailable_reason = opened.chosen.reason
+        self._open_devices(opened.chosen, open_timeout_s)
+
+    def poll(self, processes: bool, process_use: Collection[int]) -> list[DeviceReading]:
+        """One reading of each GPU, side by side; with `processes`, also who is on it. What they
+        use is measured anew on the GPUs whose indexes are in `process_use`.
+
+        A GPU that does not answer in time is waited for once, then left to itself until it
+        does: its reading has nothing but the reason.
+        """
+        asked = {
+            gpu.index
+            for gpu in self._gpus
+            if gpu.worker.ask(
+                functools.partial(gpu.device.poll, processes, gpu.index in process_use)
+            )
+        }
+        until = time.monotonic() + self._poll_timeout_s
+        readings = []
+        for gpu in self._gpus:
+            try:
+                if gpu.index not in asked:
+                    raise TimeoutError
+                answer = gpu.worker.answer(until)
+                assert isinstance(answer, DeviceReading)
+                readings.append(answer)
+            except TimeoutError:
+                reason = f"no answer for {_coarse(gpu.worker.waiting_s)}"
+                readings.append(DeviceReading.without(gpu.index, reason))
+        return readings
+
+    def statuses(self, wait_s: float = 0.0) -> list[GpuStatus]:
+        """Those that were read since the last call, each GPU's every few seconds and after an
+        Xid. Asks for the next; waits at most `wait_s` for those under way."""
+        until = time.monotonic() + wait_s
+        told = []
+        for gpu in self._gpus:
+            self._ask_slowly(gpu)
+        for gpu in self._gpus:
+            if not gpu.slow.is_busy:
+                continue
+            try:
+                reading = gpu.slow.answer(until)
+            except TimeoutError:
+                continue
+            gpu.device.slow = reading
+            if reading.status is not None:
+                told.append(reading.status)
+        return told
+
+    @staticmethod
+    def _ask_slowly(gpu: _Gpu) -> None:
+        if gpu.device.handle is None or gpu.slow.is_busy:
+            return
+        now, xids = time.monotonic(), gpu.device.xid_count
+        due = gpu.asked_s is None or now - gpu.asked_s >= STATUS_EVERY_S or xids != gpu.told_xids
+        if due:
+            gpu.asked_s, gpu.told_xids = now, xids
+        if due or gpu.device.needs_pcie:
+            gpu.slow.ask(functools.partial(gpu.device.read_slowly, due))
+
+    def close(self) -> None:
+        """Frees what the driver holds for us. Waits at most a second, also for a hung driver."""
+        until = time.monotonic() + 0.5
+        idle = True
+        closing = []
+        for gpu in self._gpus:
+            # While a slow call is under way, what it uses must stay.
+            if not gpu.slow.rest(until) or not gpu.worker.ask(gpu.device.close):
+                idle = False
+            else:
+                closing.append(gpu.worker)
+        for worker in closing:
+            try:
+                worker.answer(until)
+            except TimeoutError:
+                idle = False
+            except DriverError:
+                pass  # a lost GPU frees nothing; the driver goes on without it
+        for gpu in self._gpus:
+            gpu.worker.stop()
+            gpu.slow.stop()
+        self._gpus = []
+        library, self._library = self._library, None
+        if library is None or not idle:
+            return
+        closer: Worker[None] = Worker("nvml-close")
+        closer.ask(library.shutdown)
+        with contextlib.suppress(TimeoutError, DriverError):
+            closer.answer(time.monotonic() + 0.5)
+        closer.stop()
+
+    def _open_devices(self, chosen: Chosen, timeout_s: float) -> None:
+        library = self._library
+        assert library is not None
+        for index in chosen.indexes:
+            device = Device(library, index, chosen.instance)
+            gpu = _Gpu(device, Worker(f"nvml-{index}"), Worker(f"nvml-slow-{index}"))
+            gpu.worker.ask(device.open)
+            self._gpus.append(gpu)
+        until = time.monotonic() + timeout_s
+        facts: dict[int, GpuFacts] = {}
+        for gpu in self._gpus:
+            try:
+                answer = gpu.worker.answer(until)
+                assert isinstance(answer, GpuFacts)
+                facts[gpu.index] = answer
+            except (TimeoutError, DriverError):
+                facts[gpu.index] = GpuFacts(index=gpu.index, uuid="", name=f"GPU {gpu.index}")
+        ways = self._settle(library)
+        self.facts = tuple(
+            msgspec.structs.replace(one, topology=ways.get(index, {}))
+            for index, one in facts.items()
+        )
+
+    def _settle(self, library: Library) -> dict[int, dict[int, str]]:
+        """Has the counters prepared, one GPU at a time; gives the ways between GPUs.
+
+        Nothing else calls the driver meanwhile.
+        """
+        opened = [gpu.device for gpu in self._gpus if gpu.device.handle is not None]
+
+        def settle() -> dict[int, dict[int, str]]:
+            for device in opened:
+                device.warm()
+            handles = {device.index: device.handle for device in opened if device.handle}
+            return read_topology(library, handles) if len(handles) > 1 else {}
+
+        settler: Worker[dict[int, dict[int, str]]] = Worker("nvml-settle")
+        settler.ask(settle)
+        try:
+            return settler.answer(time.monotonic() + SETTLE_TIMEOUT_S)
+        except (TimeoutError, DriverError):
+            return {}
+        finally:
+            settler.stop()
+
+
+def _coarse(seconds: float) -> str:
+    """A time that changes seldom, so that a reason is not said anew each tick."""
+    if seconds < 1:
+        return "a moment"
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min"
+    return f"{max(step for step in (1, 2, 5, 10, 20, 30) if step <= seconds)} s"

@@ -1,0 +1,98 @@
+"""Who is on one GPU, by the driver's word."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gputui.collect.nvml.bindings import (
+    GPU_IS_LOST,
+    DriverError,
+    GpuProcess,
+    Handle,
+    Library,
+    ProcessUse,
+)
+from gputui.collect.nvml.reading import Fields
+from gputui.collect.nvml.turns import MOST_AGE_NS
+
+_IDLE = ProcessUse(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Occupants:
+    """`processes` is None when the driver will not list, `use` when it will not measure.
+
+    `use` has who was there when it was measured; those that did nothing then with zeros.
+    Reason keys are `processes` and `processes.FIELD`.
+    """
+
+    processes: tuple[GpuProcess, ...] | None
+    use: dict[int, ProcessUse] | None
+    reasons: dict[str, str]
+
+
+class OccupantReader:
+    """Lists who is on one GPU, and keeps what was last measured of them: that is asked seldom."""
+
+    def __init__(self) -> None:
+        self._use: dict[int, ProcessUse] | None = None
+        self._use_reason: str | None = None
+        self._use_ns = 0
+        self._listed: frozenset[int] = frozenset()
+
+    def measure(self, library: Library, handle: Handle, *, mig: bool) -> None:
+        """Measures what those listed so far use (1.4 to 2.3 ms on an H200). Raises
+        `DriverError` only when the GPU is lost."""
+        fields = Fields(mig)
+        use = fields.read("use", library.process_use, handle)
+        self._use_reason = fields.reasons.get("use")
+        # Who is not told of did nothing.
+        self._use = None if use is None else dict.fromkeys(self._listed, _IDLE) | use
+        self._use_ns = time.monotonic_ns()
+
+    def list(
+        self, library: Library, handle: Handle, instances: Mapping[int, Handle], *, measure: bool
+    ) -> Occupants:
+        """Asks the GPU; where that is refused, each of its MIG `instances`, by GPU instance id.
+
+        With the newest figures of use, which `measure` brings up to date.
+        """
+        fields = Fields(bool(instances))
+        listed = fields.read("processes", library.processes, handle)
+        if listed is None and instances:
+            listed = _of_instances(library, instances)
+            if listed is not None:
+                del fields.reasons["processes"]
+        self._listed = frozenset(process.pid for process in listed or ())
+        if measure:
+            self.measure(library, handle, mig=bool(instances))
+        is_old = time.monotonic_ns() - self._use_ns > MOST_AGE_NS
+        use = {} if is_old and self._use_reason is None else self._use
+        if self._use_reason is not None:
+            for name in ("sm_percent", "memory_bandwidth_percent"):
+                fields.reasons[f"processes.{name}"] = self._use_reason
+        return Occupants(None if listed is None else tuple(listed), use, fields.reasons)
+
+
+def _of_instances(library: Library, instances: Mapping[int, Handle]) -> list[GpuProcess] | None:
+    found: list[GpuProcess] = []
+    asked = False
+    for number, handle in instances.items():
+        try:
+            for process in library.processes(handle):
+                found.append(
+                    GpuProcess(
+                        process.pid,
+                        process.memory_bytes,
+                        process.kind,
+                        number,
+                        process.compute_instance_id,
+                    )
+                )
+            asked = True
+        except DriverError as error:
+            if error.code == GPU_IS_LOST:
+                raise
+    return found if asked else None

@@ -1,0 +1,91 @@
+"""What one GPU said: figures, and the reason for each that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from gputui.collect.nvml.bindings import (
+    GPU_IS_LOST,
+    NOT_SUPPORTED,
+    DriverError,
+    GpuProcess,
+    Handle,
+    ProcessUse,
+)
+from gputui.model.events import GpuSample, GpuStatus
+
+T = TypeVar("T")
+
+DEVICE = "device"
+"""The key of a reason that holds for the whole card."""
+
+SAMPLE_FIELDS = tuple(
+    name for name in GpuSample.__struct_fields__ if name not in ("index", "mig_instances")
+)
+STATUS_FIELDS = tuple(
+    name for name in GpuStatus.__struct_fields__ if name not in ("time_ns", "gpu")
+)
+
+
+_TOO_MUCH = 1 << 63
+"""All ones in 64 bits is how some drivers say that they do not know, and no event can hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """What one GPU said at one tick. `processes` is None when it could not tell, or not asked.
+    `process_use` has every process that was there when it was measured.
+
+    `reasons` says why fields are None, `process_reasons` the same of the processes' fields.
+    """
+
+    sample: GpuSample
+    reasons: dict[str, str]
+    processes: tuple[GpuProcess, ...] | None = None
+    process_use: dict[int, ProcessUse] | None = None
+    process_reasons: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def without(cls, index: int, reason: str, more: dict[str, str] | None = None) -> DeviceReading:
+        """A card that tells nothing, for one reason."""
+        reasons = (more or {}) | dict.fromkeys((DEVICE, *SAMPLE_FIELDS), reason)
+        return cls(GpuSample(index=index), reasons, process_reasons={"processes": reason})
+
+
+class Fields:
+    """Reads fields one by one and keeps the reason of each that failed."""
+
+    def __init__(self, mig: bool | None = None) -> None:
+        self.reasons: dict[str, str] = {}
+        self._mig = mig
+
+    def read(
+        self, name: str, call: Callable[[Handle], T | DriverError], handle: Handle
+    ) -> T | None:
+        """The field's value or None. Raises `DriverError` only when the GPU is lost."""
+        try:
+            value = call(handle)
+        except DriverError as error:
+            value = error
+        return self.take(name, value)
+
+    def take(self, name: str, value: T | DriverError) -> T | None:
+        """The value, or None when it is an error, whose reason is kept.
+
+        Raises the error when the GPU is lost.
+        """
+        if isinstance(value, int) and value >= _TOO_MUCH:
+            value = DriverError(999, "the driver's answer makes no sense")
+        if not isinstance(value, DriverError):
+            return value
+        if value.code == GPU_IS_LOST:
+            raise value
+        self.reasons[name] = self.reason(value)
+        return None
+
+    def reason(self, error: DriverError) -> str:
+        """The error in words, with MIG named where it is what stands in the way."""
+        on_mig = self._mig and error.code == NOT_SUPPORTED
+        return "not supported while MIG is on" if on_mig else error.reason

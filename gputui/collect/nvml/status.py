@@ -1,0 +1,141 @@
+"""What is read of a GPU every few seconds, in a thread of its own, because it may take long."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library, XidWatch
+from gputui.collect.nvml.reading import Fields
+from gputui.model.events import GpuFacts, GpuStatus
+
+_XIDS_AT_ONCE = 64
+"""A GPU in trouble may report faster than it is asked: the rest is read the next time."""
+
+
+class Xids:
+    """Counts the Xid errors of one GPU from when it is made. Used from one thread; free it."""
+
+    def __init__(self, library: Library, handle: Handle) -> None:
+        self._library = library
+        self._watch: XidWatch | None = None
+        self.reason: str | None = None
+        self.count = 0
+        self.last: int | None = None
+        self.last_ns: int | None = None
+        try:
+            self._watch = library.xid_watch(handle)
+        except DriverError as error:
+            if error.code == GPU_IS_LOST:
+                raise
+            self.reason = error.reason
+
+    def poll(self) -> None:
+        """Counts those that came. Never waits."""
+        if self._watch is None:
+            return
+        try:
+            for _ in range(_XIDS_AT_ONCE):
+                xid = self._library.next_xid(self._watch)
+                if xid is None:
+                    return
+                self.last_ns, self.last = time.time_ns(), xid
+                self.count += 1
+        except DriverError as error:
+            # The rest of the card says what is wrong; to listen on could only repeat it.
+            self.reason = error.reason
+            self.close()
+
+    def close(self) -> None:
+        """Stops listening."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            self._library.xid_free(watch)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowReading:
+    """What the slow calls said. `status` is None when only PCIe was asked, or the GPU is lost."""
+
+    status: GpuStatus | None
+    reasons: dict[str, str] = field(default_factory=dict)
+    pcie: dict[str, float] = field(default_factory=dict)
+    pcie_reasons: dict[str, str] = field(default_factory=dict)
+
+
+def read_pcie(library: Library, handle: Handle) -> tuple[dict[str, float], dict[str, str]]:
+    """PCIe rates by field, or why not. Each way takes 20 ms; GPM gives it at no cost."""
+    values, fields = {}, Fields()
+    for name, call in (
+        ("pcie_rx_bytes_per_s", library.pcie_rx_bytes_per_s),
+        ("pcie_tx_bytes_per_s", library.pcie_tx_bytes_per_s),
+    ):
+        value = fields.read(name, call, handle)
+        if value is not None:
+            values[name] = value
+    return values, fields.reasons
+
+
+def read_status(
+    library: Library, handle: Handle, facts: GpuFacts, xids: Xids
+) -> tuple[GpuStatus, dict[str, str]]:
+    """The status, and why fields are missing. Raises `DriverError` for a lost GPU."""
+    fields = Fields(facts.mig_enabled)
+    read = fields.read
+    rows = read("remapped_rows_corrected", library.remapped_rows, handle)
+    if rows is None:
+        reason = fields.reasons["remapped_rows_corrected"]
+        for name in ("remapped_rows_uncorrected", "row_remapping_pending", "row_remapping_failed"):
+            fields.reasons[name] = reason
+    if xids.reason is not None:
+        fields.reasons["xid_count"] = xids.reason
+    status = GpuStatus(
+        time_ns=time.time_ns(),
+        gpu=facts.index,
+        temperature_margin_celsius=_margin(library, handle, facts, fields),
+        fan_percent=read("fan_percent", library.fan_percent, handle),
+        remapped_rows_corrected=None if rows is None else rows.corrected,
+        remapped_rows_uncorrected=None if rows is None else rows.uncorrected,
+        row_remapping_pending=None if rows is None else rows.pending,
+        row_remapping_failed=None if rows is None else rows.failed,
+        xid_count=None if xids.reason is not None else xids.count,
+        last_xid=xids.last,
+        last_xid_time_ns=xids.last_ns,
+        energy_joules=read("energy_joules", library.energy_joules, handle),
+        throttle_seconds=read("throttle_seconds", library.throttle_seconds, handle),
+        pcie_link_generation=read("pcie_link_generation", library.pcie_link_generation, handle),
+        pcie_link_width=read("pcie_link_width", library.pcie_link_width, handle),
+        pcie_replays=read("pcie_replays", library.pcie_replays, handle),
+        nvlink_active_count=read("nvlink_active_count", library.nvlink_active_count, handle),
+        bar1_used_bytes=read("bar1_used_bytes", library.bar1_used_bytes, handle),
+        compute_mode=read("compute_mode", library.compute_mode, handle),
+        persistence_mode=read("persistence_mode", library.persistence_mode, handle),
+        ecc_enabled=read("ecc_enabled", library.ecc_enabled, handle),
+        ecc_corrected=read("ecc_corrected", library.ecc_corrected, handle),
+        ecc_uncorrected=read("ecc_uncorrected", library.ecc_uncorrected, handle),
+        ecc_corrected_lifetime=read(
+            "ecc_corrected_lifetime", library.ecc_corrected_lifetime, handle
+        ),
+        ecc_uncorrected_lifetime=read(
+            "ecc_uncorrected_lifetime", library.ecc_uncorrected_lifetime, handle
+        ),
+        retired_pages=read("retired_pages", library.retired_pages, handle),
+        page_retirement_pending=read(
+            "page_retirement_pending", library.page_retirement_pending, handle
+        ),
+    )
+    return status, fields.reasons
+
+
+def _margin(library: Library, handle: Handle, facts: GpuFacts, fields: Fields) -> float | None:
+    """The driver's own figure or, where it has none, the way to the slowdown threshold."""
+    name = "temperature_margin_celsius"
+    margin = fields.read(name, library.temperature_margin_celsius, handle)
+    threshold = facts.temperature_slowdown_celsius
+    if margin is not None or threshold is None:
+        return margin
+    celsius = fields.read(name, library.temperature_celsius, handle)
+    if celsius is None:
+        return None
+    del fields.reasons[name]
+    return threshold - celsius

@@ -1,0 +1,273 @@
+"""The processes on the GPUs: what the driver says of them, joined with what the host says."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from gputui.base.sanitize import sanitize
+from gputui.collect.nvml.bindings import GpuProcess, ProcessUse
+from gputui.collect.nvml.reading import DeviceReading
+from gputui.model.events import LauncherSample, ProcessSample
+
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode of the host's own pid namespace (linux/proc_ns.h, PROC_PID_INIT_INO)."""
+
+_START_TICKS = 19
+"""Place of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5), field 22)."""
+
+_FOREIGN = (
+    "some processes are outside this container or hidden from this user; to see them, start the "
+    "container with --pid=host, or run as root"
+)
+_DENIED = "this user may not look into some processes"
+_DEEPEST = 16
+"""Ancestors that are followed: more is no launcher of anything."""
+_NOT_YET = "not measured of some processes yet: it is every few seconds"
+_NO_MEMORY = "the driver does not tell it for some processes (containers, MIG)"
+
+
+def in_container() -> bool:
+    """Whether this process has a pid namespace of its own: the driver may speak of other pids."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def start_time_ns(process: psutil.Process) -> int:
+    """When the process started, the same figure each time it is asked. Raises psutil.Error.
+
+    psutil's own moves with the clock: the kernel tells the boot time by the clock of now, which
+    time synchronization shifts, and the process would be taken for another one.
+    """
+    try:
+        after_name = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2]
+        started_s = int(after_name.split()[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
+    except (FileNotFoundError, ProcessLookupError):
+        if os.path.exists("/proc/self/stat"):
+            raise psutil.NoSuchProcess(process.pid) from None
+        return round(float(process.create_time()) * 1e9)
+    return round((started_s + _boot_time_s()) * 1e9)
+
+
+@functools.cache
+def _boot_time_s() -> float:
+    return float(psutil.boot_time())
+
+
+@dataclass(slots=True)
+class _Known:
+    """A process seen before, and whether its CPU time has a start."""
+
+    process: psutil.Process
+    user: str | None
+    command: str | None
+    start_time_ns: int
+    parent_pid: int | None
+    counted: bool = False
+
+
+class ProcessTable:
+    """Joins driver and host. Remembers processes between calls, so a pid used again is noticed."""
+
+    def __init__(self, *, verify: bool | None = None) -> None:
+        """`verify`: believe that a pid is ours only if that process has an NVIDIA device open.
+
+        The driver of a container's host may list the host's pids, which inside mean other
+        processes. Default: only in a pid namespace of our own.
+        """
+        self._verify = in_container() if verify is None else verify
+        self._known: dict[int, _Known] = {}
+        self._launchers: dict[int, _Known] = {}
+
+    @property
+    def launchers(self) -> tuple[LauncherSample, ...]:
+        """The ancestors of what the last update found, by pid."""
+        return tuple(
+            LauncherSample(
+                pid=pid,
+                parent_pid=known.parent_pid,
+                start_time_ns=known.start_time_ns,
+                user=known.user,
+                command=known.command,
+            )
+            for pid, known in sorted(self._launchers.items())
+        )
+
+    def update(
+        self, readings: Iterable[tuple[int, DeviceReading]]
+    ) -> tuple[tuple[ProcessSample, ...] | None, dict[str, str]]:
+        """The processes of all GPUs by GPU and pid, and why figures are missing.
+
+        None when no GPU could list any. Reason keys are `processes` and `processes.FIELD`.
+        """
+        by_gpu = list(readings)
+        reasons = _merged({gpu: reading.process_reasons for gpu, reading in by_gpu})
+        listed = [
+            (gpu, process, reading.process_use)
+            for gpu, reading in by_gpu
+            for process in sorted(reading.processes or (), key=lambda process: process.pid)
+        ]
+        present = {process.pid for _, process, _ in listed}
+        self._known = {pid: known for pid, known in self._known.items() if pid in present}
+        details = {pid: self._details(pid, reasons) for pid in sorted(present)}
+        self._climb()
+        if all(reading.processes is None for _, reading in by_gpu):
+            return None, reasons or {"processes": "there is no GPU to ask"}
+        return tuple(
+            self._sample(gpu, process, uses, details[process.pid], reasons)
+            for gpu, process, uses in listed
+        ), reasons
+
+    def _sample(
+        self,
+        gpu: int,
+        process: GpuProcess,
+        uses: dict[int, ProcessUse] | None,
+        details: _Details,
+        reasons: dict[str, str],
+    ) -> ProcessSample:
+        if process.memory_bytes is None:
+            reasons["processes.gpu_memory_bytes"] = _NO_MEMORY
+        use = None if uses is None else uses.get(process.pid)
+        if uses is not None and use is None:
+            reasons.setdefault("processes.sm_percent", _NOT_YET)
+            reasons.setdefault("processes.memory_bandwidth_percent", _NOT_YET)
+        return ProcessSample(
+            pid=process.pid,
+            gpu=gpu,
+            user=details.user,
+            command=details.command,
+            gpu_memory_bytes=process.memory_bytes,
+            sm_percent=None if use is None else use.sm,
+            cpu_percent=details.cpu_percent,
+            host_memory_bytes=details.host_memory_bytes,
+            kind=process.kind,
+            memory_bandwidth_percent=None if use is None else use.memory_bandwidth,
+            encoder_percent=None if use is None else use.encoder,
+            decoder_percent=None if use is None else use.decoder,
+            start_time_ns=details.start_time_ns,
+            parent_pid=details.parent_pid,
+            gpu_instance_id=process.gpu_instance_id,
+            compute_instance_id=process.compute_instance_id,
+        )
+
+    def _details(self, pid: int, reasons: dict[str, str]) -> _Details:
+        known = self._known.get(pid)
+        try:
+            if known is not None and not known.process.is_running():
+                known = None
+            if known is None:
+                if self._verify and not _has_nvidia_device(pid):
+                    raise psutil.NoSuchProcess(pid)
+                known = self._known[pid] = _meet(pid)
+            else:
+                known.command = _command(known.process)
+            with known.process.oneshot():
+                cpu: float | None = float(known.process.cpu_percent(interval=None))
+                memory = int(known.process.memory_info().rss)
+        except psutil.AccessDenied:
+            reasons["processes.command"] = _DENIED
+            return _Details()
+        except (psutil.Error, OSError):
+            self._known.pop(pid, None)
+            reasons["processes.command"] = _FOREIGN
+            return _Details()
+        if not known.counted:
+            known.counted = True
+            cpu = None
+        return _Details(
+            known.user, known.command, cpu, memory, known.start_time_ns, known.parent_pid
+        )
+
+    def _climb(self) -> None:
+        """Finds the ancestors of the known processes, up to the first one of all."""
+        found: dict[int, _Known] = {}
+        for known in self._known.values():
+            child = known
+            for _ in range(_DEEPEST):
+                pid = child.parent_pid
+                if pid is None or pid <= 1 or pid in found or pid in self._known:
+                    break
+                launcher = self._launcher(pid, child)
+                if launcher is None:
+                    break
+                found[pid] = child = launcher
+        self._launchers = found
+
+    def _launcher(self, pid: int, child: _Known) -> _Known | None:
+        try:
+            known = self._launchers.get(pid)
+            if known is None or not known.process.is_running():
+                known = _meet(pid)
+        except (psutil.Error, OSError):
+            return None
+        # A parent that is younger than its child is another process with the pid used again.
+        return known if known.start_time_ns <= child.start_time_ns else None
+
+
+def _meet(pid: int) -> _Known:
+    process = psutil.Process(pid)
+    try:
+        user = sanitize(str(process.username()), 64)
+    except (psutil.AccessDenied, KeyError):
+        user = None
+    return _Known(process, user, _command(process), start_time_ns(process), process.ppid() or None)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        command = " ".join(process.cmdline()) or process.name()
+    except psutil.ZombieProcess:
+        command = f"{process.name()} <defunct>"  # as ps has it: it ended, and nobody waited for it
+    except psutil.AccessDenied:
+        command = process.name()
+    # A script given with -c has line ends; they are no more than spaces in one line.
+    return sanitize(" ".join(str(command).splitlines()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    user: str | None = None
+    command: str | None = None
+    cpu_percent: float | None = None
+    host_memory_bytes: int | None = None
+    start_time_ns: int | None = None
+    parent_pid: int | None = None
+
+
+def _has_nvidia_device(pid: int) -> bool:
+    """Whether the process has a device file of the driver open, as every CUDA process has."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return any(
+            os.readlink(f"{folder}/{number}").startswith("/dev/nvidia")
+            for number in os.listdir(folder)
+        )
+    except OSError:
+        return False
+
+
+def _merged(by_gpu: dict[int, dict[str, str]]) -> dict[str, str]:
+    """One reason a key: said plainly when it holds for every GPU, else with the GPUs named."""
+    merged: dict[str, str] = {}
+    for key in sorted({key for reasons in by_gpu.values() for key in reasons}):
+        groups: dict[str, list[int]] = {}
+        for gpu, reasons in by_gpu.items():
+            if key in reasons:
+                groups.setdefault(reasons[key], []).append(gpu)
+        if len(groups) == 1 and len(next(iter(groups.values()))) == len(by_gpu):
+            merged[key] = next(iter(groups))
+        else:
+            merged[key] = "; ".join(f"{_gpus(gpus)}: {reason}" for reason, gpus in groups.items())
+    return merged
+
+
+def _gpus(indexes: Sequence[int]) -> str:
+    return f"GPU {', '.join(str(index) for index in indexes)}"

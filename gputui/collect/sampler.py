@@ -1,0 +1,164 @@
+"""A thread that reads the machine at a rate of its own and hands events over.
+
+This module is light on purpose: what is heavy to import (psutil, pynvml) and what may wait (the
+driver) is met in the thread, after it was started.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from gputui.collect.worker import Worker
+from gputui.collect.written import NOTHING_WRITTEN, Written
+from gputui.model.events import AnyEvent, HostUnavailable
+
+MINIMUM_INTERVAL_S = 0.1
+"""GPM's floor: closer samples are invalid."""
+MAXIMUM_INTERVAL_S = 86_400.0
+
+_FIRST_WINDOW_NS = 110_000_000
+"""From opening to the first tick: a little more than GPM's 100 ms, so that it has all figures."""
+_STOP_TIMEOUT_S = 2.0
+_ONCE_TIMEOUT_S = 60.0
+"""More than all that a reading itself waits for."""
+
+Emit = Callable[[Sequence[AnyEvent]], None]
+
+
+class Schedule:
+    """Ticks at `start_ns` + k × `interval_ns`: no drift, and no burst after a stall."""
+
+    def __init__(self, start_ns: int, interval_ns: int) -> None:
+        self._start_ns = start_ns
+        self._interval_ns = interval_ns
+
+    def after(self, now_ns: int) -> int:
+        """The first tick later than `now_ns`; those that were missed are skipped."""
+        passed = max(0, now_ns - self._start_ns) // self._interval_ns
+        return self._start_ns + (passed + 1) * self._interval_ns
+
+
+class Sampler:
+    """Emits the header, then one sample an interval, each with the reasons that changed.
+
+    `emit` is called from the sampler's thread; it should return quickly.
+    """
+
+    def __init__(
+        self,
+        interval_s: float = 1.0,
+        only: Sequence[int] | None = None,
+        arguments: Sequence[str] = (),
+        written: Callable[[], Written] = lambda: NOTHING_WRITTEN,
+    ) -> None:
+        """`only` are NVML indexes (None: as CUDA_VISIBLE_DEVICES says); `arguments` those of
+        the command line, for the header; `written` tells what is on the disk. Raises
+        `ValueError` for an impossible interval."""
+        self._only = only
+        self._arguments = tuple(arguments)
+        self._written = written
+        self._interval_ns = _nanoseconds(interval_s)
+        self._changed = threading.Condition()
+        self._interval_changed = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, emit: Emit) -> None:
+        """Starts the thread. Once."""
+        if self._thread is not None:
+            raise RuntimeError("the sampler was started before")
+        self._thread = threading.Thread(target=self._run, args=(emit,), name="sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and waits for it, at most two seconds (a driver may hang)."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_STOP_TIMEOUT_S)
+
+    def set_interval(self, interval_s: float) -> None:
+        """From now on, a sample each `interval_s` seconds. Raises `ValueError`."""
+        interval_ns = _nanoseconds(interval_s)
+        with self._changed:
+            self._interval_ns = interval_ns
+            self._interval_changed = True
+            self._changed.notify_all()
+
+    def _run(self, emit: Emit) -> None:
+        from gputui.collect.machine_reader import Machine, bare_header
+
+        try:
+            machine = Machine(self._only, self._arguments, self._interval_ns / 1e9)
+        except Exception as error:
+            reason = _stopped(error)
+            emit([bare_header(self._arguments, self._interval_ns / 1e9, reason)])
+            return
+        try:
+            # Even when it is time to stop: without a header there is no session.
+            emit([machine.header])
+            first_ns = machine.opened_ns + _FIRST_WINDOW_NS
+            schedule = Schedule(first_ns, self._interval_ns)
+            due_ns = first_ns
+            while waited := self._wait(due_ns, schedule):
+                schedule = waited
+                emit(machine.tick(self._written()))
+                due_ns = schedule.after(time.monotonic_ns())
+        except Exception as error:
+            reasons = {"sampler": _stopped(error)}
+            emit([HostUnavailable(time_ns=time.time_ns(), reasons=reasons)])
+        finally:
+            machine.close()
+
+    def _wait(self, due_ns: int, schedule: Schedule) -> Schedule | None:
+        """Waits for the tick. The schedule that then holds, or None when it is time to stop."""
+        with self._changed:
+            while not self._stopping:
+                now_ns = time.monotonic_ns()
+                if self._interval_changed:
+                    self._interval_changed = False
+                    schedule = Schedule(now_ns, self._interval_ns)
+                    due_ns = min(due_ns, schedule.after(now_ns))
+                if now_ns >= due_ns:
+                    return schedule
+                self._changed.wait((due_ns - now_ns) / 1e9)
+        return None
+
+
+def _stopped(error: Exception) -> str:
+    """A fault of ours must not end the session without a word."""
+    return f"sampling stopped: {type(error).__name__}: {error}"
+
+
+def read_once(only: Sequence[int] | None = None, arguments: Sequence[str] = ()) -> list[AnyEvent]:
+    """The header, the reasons and one sample, over a window of 110 ms; for `--once`."""
+    from gputui.collect.machine_reader import Machine
+
+    machine = Machine(only, arguments, 0.0)
+    try:
+        left_ns = machine.opened_ns + _FIRST_WINDOW_NS - time.monotonic_ns()
+        time.sleep(max(0, left_ns) / 1e9)
+        return [machine.header, *machine.tick()]
+    finally:
+        machine.close()
+
+
+def begin_reading(
+    only: Sequence[int] | None = None, arguments: Sequence[str] = ()
+) -> Callable[[], list[AnyEvent]]:
+    """Starts `read_once` in a thread; what is returned waits for it and gives its events."""
+    worker: Worker[list[AnyEvent]] = Worker("once")
+    worker.ask(lambda: read_once(only, arguments))
+    return lambda: worker.answer(time.monotonic() + _ONCE_TIMEOUT_S)
+
+
+def _nanoseconds(interval_s: float) -> int:
+    if not MINIMUM_INTERVAL_S <= interval_s <= MAXIMUM_INTERVAL_S:
+        raise ValueError(
+            f"interval {interval_s:g} s: give a number of seconds from {MINIMUM_INTERVAL_S:g} "
+            f"to {MAXIMUM_INTERVAL_S:g}"
+        )
+    return int(interval_s * 1e9)

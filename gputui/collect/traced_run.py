@@ -1,0 +1,272 @@
+"""A run: a child, what it prints and reports, and what is captured of it, as events."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from gputui.attribute import CaptureReader, Numbering
+from gputui.base.sanitize import sanitize
+from gputui.base.standard_streams import say
+from gputui.collect.child import memory_snapshot
+from gputui.collect.child.output import Lines
+from gputui.collect.child.process import Child, Ending
+from gputui.collect.child.reports import Reports
+from gputui.inject.environment import capture_environment, create_capture_folder, library_path
+from gputui.inject.options import CaptureOptions
+from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted
+from gputui.store.trace import TraceWriter
+
+Emit = Callable[[Sequence[AnyEvent]], None]
+
+_REFUSED = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
+"""What torch.profiler prints where another holds the process's one place at CUPTI."""
+
+_TWO = (
+    "a profiler in the command wants CUPTI too, which serves one: it gets no CUDA "
+    "events. To leave CUDA to it, run with --no-kernels"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to run: a workload by name with its parameters, or a command."""
+
+    kind: Literal["workload", "command"]
+    name: str
+    command: tuple[str, ...]
+    parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    step_range: str | None = None
+
+    @classmethod
+    def of_workload(
+        cls,
+        name: str,
+        parameters: Mapping[str, str | int | float | bool],
+        step_range: str | None,
+    ) -> RunRequest:
+        """A workload of the catalogue, its parameters already parsed."""
+        words = [word for key, value in parameters.items() for word in (f"--{key}", _typed(value))]
+        command = (sys.executable, "-P", "-m", "workloads", name, *words)
+        return cls("workload", name, command, dict(parameters), step_range)
+
+    @classmethod
+    def of_command(cls, command: Sequence[str]) -> RunRequest:
+        """The user's own command."""
+        return cls("command", os.path.basename(command[0]) or command[0], tuple(command))
+
+
+def _typed(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Run:
+    """One run in a thread of its own, from start to RunEnded."""
+
+    def __init__(
+        self,
+        number: int,
+        request: RunRequest,
+        emit: Emit,
+        *,
+        interval_s: float,
+        numbering: Numbering,
+        capture: CaptureOptions | None = None,
+        pass_through: bool = False,
+        after: Run | None = None,
+        trace: TraceWriter | None = None,
+        recording: Callable[[], Path | None] = lambda: None,
+    ) -> None:
+        """`emit` is called from the run's threads; RunEnded is its last event, and kept
+        as `ended`. `recording` tells where the session is recorded: a memory snapshot that the
+        child leaves is kept there.
+
+        The child starts once the run `after` has ended.
+        """
+        self.number = number
+        self.request = request
+        self._emit = emit
+        self._interval_s = interval_s
+        self._numbering = numbering
+        self._capture = capture or CaptureOptions()
+        self._pass_through = pass_through
+        self._after = after
+        self._trace = trace
+        self._recording = recording
+        self._child: Child | None = None
+        self._reader: CaptureReader | None = None
+        self._stop_wanted = False
+        self._lock = threading.Lock()
+        self._reports = Reports(number)
+        self._told_of_profiler = False
+        self._started = False
+        self._child_ended_ns: int | None = None
+        self.ended: RunEnded | None = None
+        # A child that cannot be ended must not hold the exit up.
+        self._thread = threading.Thread(target=self._main, name=f"run-{number}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; the child follows."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask for the end. Returns at once."""
+        with self._lock:
+            self._stop_wanted = True
+            if self._child is not None:
+                self._child.stop()
+            if self._reader is not None:
+                self._reader.hurry()
+
+    def interrupt(self) -> None:
+        """Hand a Ctrl-C on to the child and its children."""
+        with self._lock:
+            if self._child is not None:
+                self._child.interrupt()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; whether it came."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether RunEnded is still to come."""
+        return self._thread.is_alive()
+
+    def _main(self) -> None:
+        if self._after is not None:
+            self._after.join()
+            self._after = None
+        try:
+            ending = self._run_child()
+        except Exception as error:
+            # Whoever waits for the run's end must hear of it, and why.
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError) and error.strerror:
+                why = f"{error.strerror.lower()}: {error.filename or 'its pipes'}"
+            ending = Ending(126, None, f"gputui could not run {self.request.name}: {why}")
+        if not self._started:
+            self._start(None, None)
+        self.ended = self._ended(ending)
+        self._emit([self.ended])
+
+    def _run_child(self) -> Ending:
+        with (
+            create_capture_folder() as folder,
+            create_capture_folder(memory_snapshot.ROOM_BYTES) as private,
+        ):
+            environment, unavailable = capture_environment(
+                folder,
+                self._capture.kernels,
+                os.environ,
+                self._capture.graph_trace,
+                self._capture.annotate,
+                self._capture.duty,
+                self.request.command,
+            )
+            left = private / memory_snapshot.FILE
+            environment[memory_snapshot.VARIABLE] = str(left)
+            reader = CaptureReader(
+                folder,
+                self.number,
+                self.request.step_range,
+                self._numbering,
+                trace=self._trace,
+            )
+            with self._lock:
+                child = self._child = Child(
+                    self.request.command,
+                    environment,
+                    name=self.request.name,
+                    pass_through=self._pass_through,
+                )
+                self._reader = reader
+                reader.watch()
+                if self._stop_wanted:
+                    child.stop()
+                    reader.hurry()
+
+            def on_start(pid: int) -> None:
+                self._start(pid, unavailable)
+                reader.start(self._emit, self._interval_s)
+
+            try:
+                ending = child.run(on_start, self._output)
+                self._child_ended_ns = time.time_ns()
+                return ending
+            finally:
+                reader.stop()
+                self._say(memory_snapshot.keep_snapshot(left, self._recording(), self.number))
+
+    def _say(self, text: str | None) -> None:
+        if text is not None:
+            lines = (sanitize(f"gputui: {text}"),)
+            self._emit(
+                [RunOutput(time_ns=time.time_ns(), run=self.number, stream="stderr", lines=lines)]
+            )
+
+    def _ended(self, ending: Ending) -> RunEnded:
+        reason = ending.reason
+        if self._reports.error and ending.exit_code != 0:
+            reason = f"{self._reports.error} ({reason})"
+        return RunEnded(
+            time_ns=time.time_ns(),
+            run=self.number,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            reason=sanitize(f"stopped: {reason}" if self._stop_wanted else reason, 1000),
+            stopped=self._stop_wanted,
+            child_ended_ns=self._child_ended_ns,
+        )
+
+    def _start(self, pid: int | None, unavailable: str | None) -> None:
+        self._started = True
+        duty = self._capture.duty
+        started = RunStarted(
+            time_ns=time.time_ns(),
+            run=self.number,
+            kind=self.request.kind,
+            name=sanitize(self.request.name, 200),
+            arguments=tuple(sanitize(word) for word in self.request.command),
+            parameters={
+                name: sanitize(value) if isinstance(value, str) else value
+                for name, value in self.request.parameters.items()
+            },
+            pid=pid,
+            step_range=self.request.step_range,
+            capture_unavailable_reason=unavailable,
+            annotate=self._capture.annotate if library_path() is not None else None,
+            traced_step=sanitize(duty.step) if duty is not None and duty.step else None,
+        )
+        self._emit([started])
+
+    def _output(self, batches: list[Lines]) -> None:
+        events: list[AnyEvent] = []
+        if not self._told_of_profiler and any(
+            _REFUSED in line for batch in batches for line in batch.lines
+        ):
+            self._told_of_profiler = True
+            self._say(_TWO)
+            if self._pass_through:
+                say(_TWO)
+        for batch in batches:
+            if batch.stream == "report":
+                events += self._reports.read(batch.lines)
+            else:
+                events.append(
+                    RunOutput(
+                        time_ns=time.time_ns(),
+                        run=self.number,
+                        stream=batch.stream,
+                        lines=tuple(batch.lines),
+                        dropped_lines=batch.dropped,
+                    )
+                )
+        self._emit(events)

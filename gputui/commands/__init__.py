@@ -1,1 +1,0 @@
-"""What each mode and subcommand does with the words behind it; `gputui.cli` picks one of them."""

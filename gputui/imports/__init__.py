@@ -1,0 +1,1 @@
+"""Files that other tools wrote, as the events of a session."""

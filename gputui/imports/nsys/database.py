@@ -1,0 +1,153 @@
+"""An SQLite file of unknown origin, read with care: nothing in it runs, nothing is written."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s
+from gputui.base.sanitize import sanitize
+from gputui.store.journal import JournalError
+
+MAGIC = b"SQLite format 3\x00"
+"""How every SQLite file begins."""
+
+ROWS_AT_ONCE = 1 << 16
+VALUE_LIMIT = 4 << 20
+"""Longest text or blob that is read: names come nowhere near it."""
+
+_DAMAGE = (sqlite3.Error, OverflowError, UnicodeError)
+"""What reading a damaged file raises: SQLite's own messages quote its bytes, which may be no
+text."""
+
+ABSENT = -(1 << 63)
+"""What stands for NULL in a column of integers that can be NULL."""
+
+
+class Database:
+    """Tables of a file, by the columns they have. Raises JournalError, one line, for damage."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        try:
+            # Immutable: no lock, no journal beside the file, no recovery that would write.
+            self._connection = sqlite3.connect(
+                f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1",
+                uri=True,
+                check_same_thread=False,
+            )
+            self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_LIMIT)
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+            self._connection.execute("PRAGMA query_only = ON")
+            # Views and virtual tables have no pages of their own: their content is code.
+            self._tables = frozenset(
+                name
+                for (name,) in self._connection.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+                )
+                if isinstance(name, str)
+            )
+        except _DAMAGE as error:
+            self.refuse(error)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._connection.close()
+
+    def refuse(self, error: Exception) -> NoReturn:
+        """Say in one line that the file cannot be read."""
+        raise JournalError(
+            f"{self.name} cannot be read as an nsys SQLite export ({sanitize(str(error), 160)}); "
+            "export the report again with: nsys export --type sqlite"
+        ) from None
+
+    def columns(self, table: str) -> frozenset[str]:
+        """The columns of a table, none where it is absent: exports leave empty tables out."""
+        if table not in self._tables:
+            return frozenset()
+        return frozenset(str(row[1]) for row in self._run(f'PRAGMA table_info("{table}")'))
+
+    def rows(self, table: str, *columns: str, where: str = "") -> Iterator[tuple[Any, ...]]:
+        """Rows of the named columns, None for a column that is not there."""
+        known = self.columns(table)
+        if known:
+            selected = ", ".join(f'"{name}"' if name in known else "NULL" for name in columns)
+            yield from self._run(f'SELECT {selected} FROM "{table}" {where}')
+
+    def text(self, table: str, key_column: str, key: int, column: str) -> str | None:
+        """One text by its key, None where there is none."""
+        if not {key_column, column} <= self.columns(table):
+            return None
+        sql = f'SELECT "{column}" FROM "{table}" WHERE "{key_column}" = ? LIMIT 1'
+        row = next(self._run(sql, (key,)), None)
+        return row[0] if row is not None and isinstance(row[0], str) else None
+
+    def span(self, table: str, condition: str = "1") -> tuple[int, int] | None:
+        """Least start and greatest end of a table, None where it is empty or absent."""
+        known = self.columns(table)
+        if "start" not in known:
+            return None
+        end = 'COALESCE("end", "start")' if "end" in known else '"start"'
+        sql = (
+            f'SELECT MIN(CAST("start" AS INTEGER)), MAX(CAST({end} AS INTEGER)) FROM "{table}" '
+            f'WHERE "start" IS NOT NULL AND {condition}'
+        )
+        row = next(self._run(sql), None)
+        return (row[0], row[1]) if row and isinstance(row[0], int) else None
+
+    def stream(self, table: str, columns: Sequence[str]) -> Stream:
+        """The named columns as integers, ordered by the first, which must be `start`."""
+        known = self.columns(table)
+        if columns[0] not in known:
+            return Stream(iter(()), len(columns))
+        selected = ", ".join(
+            f'CAST(COALESCE("{name}", 0) AS INTEGER)' if name in known else "0" for name in columns
+        )
+        return Stream(self._run(f'SELECT {selected} FROM "{table}" ORDER BY 1'), len(columns))
+
+    def _run(self, sql: str, values: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            cursor = self._connection.execute(sql, values)
+            while rows := cursor.fetchmany(4096):
+                yield from rows
+        except _DAMAGE as error:
+            self.refuse(error)
+
+
+class Stream:
+    """Rows in order of time, read a block at a time."""
+
+    def __init__(self, rows: Iterator[tuple[int, ...]], width: int) -> None:
+        self._rows = rows
+        self._width = width
+        self._block = np.empty((0, width), np.int64)
+        self._exhausted = False
+        self._fill()
+
+    @property
+    def horizon(self) -> int | None:
+        """All rows up to this start are at hand; None when that is all there are."""
+        return None if self._exhausted else int(self._block[-1, 0])
+
+    def take(self, until: int) -> Int64s:
+        """The rows that start at `until` or before, as (rows, columns)."""
+        count = int(np.searchsorted(self._block[:, 0], until, side="right"))
+        taken, self._block = self._block[:count], self._block[count:]
+        self._fill()
+        return taken
+
+    def _fill(self) -> None:
+        if self._exhausted or len(self._block):
+            return
+        rows = list(islice(self._rows, ROWS_AT_ONCE))
+        if rows:
+            self._block = np.array(rows, np.int64).reshape(-1, self._width)
+        else:
+            self._exhausted = True

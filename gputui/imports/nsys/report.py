@@ -1,0 +1,193 @@
+"""A report that `nsys export --type sqlite` wrote, as the events of a session.
+
+Its rows become the records that the capture library would have written, in order of time, and
+go through the same attribution: a kernel belongs to the range around its launch, as in nsys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gputui import __version__
+from gputui.base.sanitize import sanitize
+from gputui.imports.nsys.database import Database
+from gputui.imports.nsys.names import Names
+from gputui.imports.nsys.ranges import IS_EVENT
+from gputui.imports.nsys.reading import CUDA_TABLES, Reading
+from gputui.model.events import (
+    JOURNAL_SCHEMA,
+    AnyEvent,
+    GpuFacts,
+    Header,
+    HostFacts,
+    RunEnded,
+    RunStarted,
+)
+from gputui.store.journal import JournalError
+from gputui.store.trace import TraceWriter
+
+TICKS = 600
+SHORTEST_TICK_NS = 100_000_000
+"""A report becomes this many ticks at most, none shorter than this."""
+
+
+class NsysReport:
+    """The events of one report, read once. Raises JournalError when the file is no report.
+
+    `damage` and `skipped` are as those of a JournalReader: rows of more processes than are kept
+    are counted as skipped.
+    """
+
+    def __init__(self, path: Path, trace: TraceWriter | None = None) -> None:
+        """With `trace` every row also goes there."""
+        self.name = str(path)
+        self.trace = trace
+        self.damage: str | None = None
+        self.skipped = 0
+        self._database = Database(path)
+        spans = self._spans()
+        if not spans:
+            self._database.close()
+            raise JournalError(
+                f"{path} holds no NVTX ranges and no CUDA activity of nsys: give what "
+                "`nsys export --type sqlite` made of a report with --trace=cuda,nvtx"
+            )
+        self._first = min(start for start, _ in spans)
+        self._last = max(end for _, end in spans)
+        self._base_ns = self._session_start_ns(path)
+        self._names = Names(self._database)
+        self.header = self._header()
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        yield self.header
+        yield self._run_started()
+        try:
+            yield from Reading(self).events()
+        except JournalError as error:
+            self.damage = f"{error}; read until there"
+        finally:
+            self._database.close()
+        # A report does not tell with what status the program ended.
+        yield RunEnded(time_ns=self.at(self._last), run=1, reason="the nsys report ends here")
+
+    def at(self, time: int) -> int:
+        """A moment of the report's clock as nanoseconds since the epoch."""
+        return min(max(0, time + self._base_ns), 4_102_444_800_000_000_000)
+
+    def _spans(self) -> list[tuple[int, int]]:
+        spans = [self._database.span(table) for table in CUDA_TABLES]
+        if "eventType" in self._database.columns("NVTX_EVENTS"):
+            spans.append(self._database.span("NVTX_EVENTS", IS_EVENT))
+        return [span for span in spans if span is not None]
+
+    def _session_start_ns(self, path: Path) -> int:
+        row = next(self._database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), (None,))
+        if isinstance(row[0], int) and 0 < row[0] < 4_000_000_000_000_000_000:
+            return row[0]
+        # Older exports do not say when; the file cannot be older than the session.
+        return path.stat().st_mtime_ns - max(0, self._last)
+
+    # --- what was run, and where
+
+    def _facts(self, table: str) -> dict[str, str]:
+        return {
+            name: sanitize(str(value), 500)
+            for name, value in self._database.rows(table, "name", "value")
+            if isinstance(name, str) and value is not None
+        }
+
+    def _header(self) -> Header:
+        facts = self._facts("TARGET_INFO_SYSTEM_ENV")
+        driver = facts.get("CudaDriverVersion", "")
+        return Header(
+            time_ns=self.at(min(0, self._first)),
+            schema=JOURNAL_SCHEMA,
+            gputui_version=__version__,
+            python_version="",
+            monotonic_ns=0,
+            arguments=("nsys", self._facts("META_DATA_EXPORT").get("EXPORT_PRODUCT_VERSION", "")),
+            interval_s=self.tick_ns / 1e9,
+            host=HostFacts(
+                hostname=facts.get("Hostname", "unknown host"),
+                system=facts.get("OsDescription", "unknown system"),
+                cpu_model=facts.get("CpuDescription"),
+                cpu_count=int(cores) if (cores := facts.get("CpuCores", "")).isdecimal() else 0,
+                memory_total_bytes=0,
+            ),
+            driver_version=facts.get("NvDriverVersion"),
+            cuda_driver_version=(
+                f"{int(driver) // 1000}.{int(driver) % 1000 // 10}" if driver.isdecimal() else None
+            ),
+            gpus=self._gpus(),
+            gpu_unavailable_reason=None,
+        )
+
+    def _gpus(self) -> tuple[GpuFacts, ...]:
+        numbers = {
+            gpu: cuda
+            for gpu, cuda in self._database.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId")
+            if isinstance(gpu, int) and isinstance(cuda, int)
+        }
+        rows = self._database.rows(
+            "TARGET_INFO_GPU", "id", "name", "busLocation", "totalMemory", "memoryBandwidth",
+            "smCount", "uuid", "computeMajor", "computeMinor",
+        )  # fmt: skip
+        gpus: dict[int, GpuFacts] = {}
+        for number, name, bus, memory, bandwidth, sms, uuid, major, minor in rows:
+            if not isinstance(number, int) or len(gpus) >= 256:
+                continue
+            index = numbers.get(number, number)
+            gpus[index] = GpuFacts(
+                index=index,
+                uuid=sanitize(f"GPU-{uuid}", 64) if isinstance(uuid, str) else "",
+                name=sanitize(name, 200) if isinstance(name, str) else "unknown GPU",
+                pci_bus_id=sanitize(bus, 64) if isinstance(bus, str) else None,
+                compute_capability=f"{major}.{minor}" if isinstance(major, int) else None,
+                sm_count=sms if isinstance(sms, int) else None,
+                memory_total_bytes=memory if isinstance(memory, int) else None,
+                peak_memory_bandwidth_bytes_per_s=(
+                    float(bandwidth) if isinstance(bandwidth, int) else None
+                ),
+                peak_memory_bandwidth_source=(
+                    "the nsys report" if isinstance(bandwidth, int) else None
+                ),
+            )
+        return tuple(gpu for _, gpu in sorted(gpus.items()))
+
+    def _run_started(self) -> RunStarted:
+        facts = self._facts("META_DATA_CAPTURE")
+        command = facts.get("PROCESS_0:COMMAND") or "nsys report"
+        arguments = [command]
+        while (word := facts.get(f"PROCESS_0:ARGUMENT_{len(arguments) - 1}")) is not None:
+            arguments.append(word)
+        return RunStarted(
+            time_ns=self.at(self._first),
+            run=1,
+            kind="command",
+            name=command.rsplit("/", 1)[-1] or command,
+            arguments=tuple(arguments),
+            pid=None,
+        )
+
+    @property
+    def tick_ns(self) -> int:
+        """How much of the report one tick covers."""
+        return max(SHORTEST_TICK_NS, -(-(self._last - self._first) // TICKS))
+
+    # --- for the reading
+
+    @property
+    def database(self) -> Database:
+        """The file."""
+        return self._database
+
+    @property
+    def names(self) -> Names:
+        """Its strings."""
+        return self._names
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last moment, on the report's clock."""
+        return self._first, self._last

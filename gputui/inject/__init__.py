@@ -1,0 +1,1 @@
+"""What lives inside a traced process, and how a child is given it."""

@@ -1,0 +1,243 @@
+"""How a child process is given the capture library: its environment and a private folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gputui.base.sanitize import sanitize
+from gputui.inject.build import LIBRARY_NAME, is_of_these_sources
+from gputui.inject.options import Annotate, DutyCycle, GraphTrace
+
+SHARED_MEMORY = Path("/dev/shm")
+FOLDER_PREFIX = "gputui-"
+LOCK_NAME = ".gputui-lock"
+ROOM_BYTES = 128 << 20
+"""Shared memory that must be free for it to be chosen: a few processes' rings of 16 MiB."""
+
+HOOK = Path(__file__).with_name("hook")
+"""First in the PYTHONPATH of a child that is annotated: its interpreter runs what is in there."""
+
+_CUDA = "CUDA_INJECTION64_PATH"
+_NVTX = "NVTX_INJECTION64_PATH"
+_KNOWN_TOOLS = (
+    ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute")),
+    ("Nsight Systems (nsys)", ("nsight-systems", "nsight_systems", "libtoolsinjection")),
+    ("CUPTI", ("libcupti",)),
+)
+_PRELOADED_BYTES = 64 << 20
+"""Preloaded libraries up to this size are looked into."""
+
+_PROFILERS = {
+    "nsys": "Nsight Systems (nsys)",
+    "ncu": "Nsight Compute (ncu)",
+    "nv-nsight-cu-cli": "Nsight Compute (ncu)",
+}
+"""Commands that give their own child the two variables."""
+
+
+def library_path() -> Path | None:
+    """The capture library beside this file, or None where it was not built, or of other sources."""
+    path = Path(__file__).with_name(LIBRARY_NAME)
+    return path if path.is_file() and is_of_these_sources(path) else None
+
+
+def missing_library_reason() -> str:
+    """One line for people: why `library_path` gives None and what to do."""
+    if not sys.platform.startswith("linux"):
+        return f"the capture library needs Linux, this is {sys.platform}"
+    mend = f"{sys.executable} -m gputui.inject.build"
+    if Path(__file__).with_name(LIBRARY_NAME).is_file():
+        return f"the capture library is of another version of gputui: run {mend}"
+    return f"the capture library is not built: install gcc or clang and run {mend}"
+
+
+def capture_environment(
+    folder: Path,
+    kernels: bool,
+    base_environment: Mapping[str, str],
+    graph_trace: GraphTrace = "node",
+    annotate: Annotate | None = None,
+    duty: DutyCycle | None = None,
+    command: Sequence[str] = (),
+) -> tuple[dict[str, str], str | None]:
+    """The environment for a child that is to be captured, and what stands in the way, if anything.
+
+    `base_environment` with what makes the driver and NVTX load the capture library, in the child
+    and in all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone;
+    `annotate` has its Python interpreters put ranges around what torch does; `duty` traces
+    kernels part of the time.
+    A variable that another tool has taken stays as it is, and the second value says in one
+    line what of phases and kernels will be missing and who is in the way: who holds a variable,
+    a profiler that `command` is itself, nsys around gputui, or what LD_PRELOAD brings along.
+    """
+    environment = dict(base_environment)
+    library = library_path()
+    if library is None:
+        return environment, missing_library_reason()
+    places = {_NVTX: "phases", _CUDA: "kernels"} if kernels else {_NVTX: "phases"}
+    held = {
+        variable: _tool(holder)
+        for variable in places
+        if (holder := base_environment.get(variable, "")) and Path(holder).name != LIBRARY_NAME
+    }
+    for variable in places.keys() - held.keys():
+        environment[variable] = str(library)
+    problems = _missing(places, held)
+    tool = _PROFILERS.get(Path(command[0]).name) if command else None
+    if tool and len(held) < len(places):
+        problems.append(f"maybe no {' and no '.join(places.values())}: {tool} takes their places")
+    elif kernels and _CUDA not in held and any(n.startswith("NSYS_") for n in base_environment):
+        problems.append("maybe no kernels: NSYS_ variables tell of nsys above; CUPTI serves one")
+    elif not held and (tool := _preloaded(base_environment.get("LD_PRELOAD", ""))):
+        problems.append(f"maybe no {' and no '.join(places.values())}: LD_PRELOAD brings {tool}")
+    if not kernels and Path(base_environment.get(_CUDA, "")).name == LIBRARY_NAME:
+        del environment[_CUDA]
+    if base_environment.get("NVTX_DISABLE"):
+        problems.append("no phases of the nvtx package: NVTX_DISABLE is set")
+    environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
+    environment["GPUTUI_CAPTURE_KERNELS"] = "1" if kernels else "0"
+    environment["GPUTUI_GRAPH_TRACE"] = graph_trace
+    if duty is not None:
+        environment["GPUTUI_DUTY"] = duty.encode()
+    if annotate is not None:
+        environment["GPUTUI_ANNOTATE"] = annotate
+        environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
+        paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    if (
+        kernels
+        and "GPUTUI_CUPTI_PATH" not in base_environment
+        and (cupti := _cupti_of_this_python())
+    ):
+        environment["GPUTUI_CUPTI_PATH"] = str(cupti)
+    return environment, "; ".join(problems) or None
+
+
+def _missing(places: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
+    """What is missing, what is left, and who holds what: a line for each holder."""
+    lines: list[str] = []
+    left = [what for variable, what in places.items() if variable not in held]
+    rest = f" ({left[0]} can be seen)" if left and held else ""
+    for tool in dict.fromkeys(held.values()):
+        variables = [variable for variable, holder in held.items() if holder == tool]
+        what = " and no ".join(places[variable] for variable in variables)
+        verb = "is" if len(variables) == 1 else "are"
+        lines.append(f"no {what}{rest}: {' and '.join(variables)} {verb} held by {tool}")
+    return lines
+
+
+def _tool(path: str) -> str:
+    if path == "./.":
+        return "a wish for no tool at all (./.)"
+    return _known_tool(path) or f"another tool ({sanitize(Path(path).name, 100)})"
+
+
+def _known_tool(path: str) -> str | None:
+    lowered = path.lower()
+    for name, signs in _KNOWN_TOOLS:
+        if any(sign in lowered for sign in signs):
+            return name
+    return None
+
+
+def _preloaded(paths: str) -> str | None:
+    """The tool for CUDA or NVTX among preloaded libraries: one with a name that is known, or that
+    has the entry, or sets the variable, by which tools come in. Most are allocators."""
+    for path in filter(None, re.split("[ :]", paths)):
+        if tool := _known_tool(path):
+            return tool
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.getsize(path) <= _PRELOADED_BYTES:
+                content = Path(path).read_bytes()
+                if any(word in content for word in (b"InitializeInjection", b"_INJECTION64_PATH")):
+                    return _tool(path)
+    return None
+
+
+def _cupti_of_this_python() -> Path | None:
+    """A libcupti that pip installed beside gputui: for programs that load none themselves."""
+    packages = Path(sysconfig.get_path("purelib"), "nvidia")
+    for folder in ("cu13/lib", "cuda_cupti/lib"):
+        for library in sorted((packages / folder).glob("libcupti.so.1?"), reverse=True):
+            return library
+    return None
+
+
+@contextlib.contextmanager
+def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
+    """A new private folder (0700), in shared memory where that has room, else among temporaries.
+
+    Removed, with all rings in it, when the `with` is left: processes that still write there keep
+    their memory and notice nothing. First removes the folders that dead gputui processes of this
+    user left. Raises OSError when neither place can be written.
+    """
+    roots = [Path(tempfile.gettempdir())]
+    with contextlib.suppress(OSError):
+        free = os.statvfs(SHARED_MEMORY)
+        if free.f_bavail * free.f_frsize >= room_bytes and os.access(SHARED_MEMORY, os.W_OK):
+            roots.insert(0, SHARED_MEMORY)
+    for root in {SHARED_MEMORY, *roots}:
+        _remove_stale(root)
+    path, lock_fd = _create_in(roots)
+    owner_pid = os.getpid()
+    try:
+        yield path
+    finally:
+        if os.getpid() == owner_pid:  # a forked child may come through here too
+            shutil.rmtree(path, ignore_errors=True)
+        os.close(lock_fd)
+
+
+def _create_in(roots: list[Path]) -> tuple[Path, int]:
+    """A folder in the first of `roots` that takes one, and the descriptor that locks it."""
+    try:
+        path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=roots[0]))
+    except OSError:
+        if len(roots) > 1:
+            return _create_in(roots[1:])
+        raise
+    try:
+        lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    return path, lock_fd
+
+
+def _remove_stale(root: Path) -> None:
+    """Removes our folders in `root` whose lock nobody holds any more.
+
+    A folder counts as ours by its prefix, owner and mode and the lock file in it; a folder that
+    is just being made has no lock file yet and is left alone.
+    """
+    for path in _own_folders(root):
+        with contextlib.suppress(OSError):
+            lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock_fd)
+
+
+def _own_folders(root: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(root)):
+            if not entry.name.startswith(FOLDER_PREFIX):
+                continue
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+                if private and status.st_uid == os.getuid():
+                    yield Path(entry.path)

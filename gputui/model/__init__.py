@@ -1,0 +1,1 @@
+"""The vocabulary: events, how they merge, distributions, names and units."""

@@ -1,0 +1,119 @@
+"""The vocabulary: every event a source can make, one small typed record each.
+
+Sources emit these, the session folds them, the journal stores them as JSON lines. All times
+are nanoseconds of CLOCK_REALTIME since the epoch (`time.time_ns()`), the clock that CUPTI and
+the capture library stamp with, so that samples, ranges and kernels share one axis.
+
+What is missing is `None`, never 0; why it is missing travels in `GpuUnavailable` and
+`HostUnavailable`, which a source emits only when the reasons change.
+"""
+
+from __future__ import annotations
+
+from gputui.model.events.base import (
+    JOURNAL_SCHEMA,
+    PHASE_STARTS,
+    SCHEMA_VERSION,
+    Amount,
+    Event,
+    Integer,
+    Moment,
+    Record,
+    Step,
+)
+from gputui.model.events.definitions import (
+    KernelDefined,
+    LaunchShape,
+    MarkDefined,
+    ProcessAttached,
+    ProcessDetached,
+    RangeDefined,
+    ResourceNamed,
+    ThreadNamed,
+)
+from gputui.model.events.deltas import (
+    OTHER_STREAMS,
+    ApiDelta,
+    CaptureDelta,
+    CaptureSum,
+    DeviceDelta,
+    Distribution,
+    IdleRange,
+    KernelDelta,
+    LaunchDelta,
+    Loss,
+    MarkDelta,
+    MemoryOperationDelta,
+    OpenRange,
+    Payload,
+    RangeDelta,
+    RangeKernels,
+    ShapeLaunches,
+    StreamDelta,
+    ThreadLaunches,
+)
+from gputui.model.events.machine import (
+    GpuFacts,
+    GpuSample,
+    GpuStatus,
+    GpuUnavailable,
+    Header,
+    HostFacts,
+    HostSample,
+    HostUnavailable,
+    LauncherSample,
+    MachineSample,
+    MigFacts,
+    MigSample,
+    ProcessSample,
+)
+from gputui.model.events.moments import Mark, StepSpan, StepTimeline
+from gputui.model.events.run import (
+    ResultColumn,
+    ResultTable,
+    RunEnded,
+    RunMetrics,
+    RunOutput,
+    RunProgress,
+    RunResult,
+    RunStarted,
+)
+
+AnyEvent = (
+    Header
+    | MachineSample
+    | GpuStatus
+    | GpuUnavailable
+    | HostUnavailable
+    | RunStarted
+    | RunProgress
+    | RunMetrics
+    | RunResult
+    | RunOutput
+    | RunEnded
+    | ProcessAttached
+    | ProcessDetached
+    | ThreadNamed
+    | ResourceNamed
+    | RangeDefined
+    | MarkDefined
+    | KernelDefined
+    | LaunchShape
+    | CaptureDelta
+    | Mark
+    | StepTimeline
+)
+
+__all__ = [
+    "JOURNAL_SCHEMA", "OTHER_STREAMS", "PHASE_STARTS", "SCHEMA_VERSION", "Amount", "AnyEvent",
+    "ApiDelta", "CaptureDelta", "CaptureSum", "DeviceDelta", "Distribution", "Event",
+    "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
+    "HostUnavailable", "IdleRange", "Integer", "KernelDefined", "KernelDelta", "LaunchDelta",
+    "LaunchShape", "LauncherSample", "Loss", "MachineSample", "Mark", "MarkDefined",
+    "MarkDelta", "MemoryOperationDelta", "MigFacts", "MigSample", "Moment", "OpenRange",
+    "Payload", "ProcessAttached", "ProcessDetached", "ProcessSample", "RangeDefined",
+    "RangeDelta", "RangeKernels", "Record", "ResourceNamed", "ResultColumn", "ResultTable",
+    "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted",
+    "ShapeLaunches", "Step", "StepSpan", "StepTimeline", "StreamDelta", "ThreadLaunches",
+    "ThreadNamed",
+]  # fmt: skip

@@ -1,0 +1,130 @@
+"""What the capture library saw for the first time: processes, names, shapes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from gputui.model.events.base import Amount, Event, Integer, Moment
+
+MAX_SHAPES = 100_000
+"""Different launch shapes a session; what comes after has none."""
+
+
+class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
+    """A process of the run loaded the capture library. `process` numbers them from 1.
+
+    Comes again with the same number when what it says changes.
+    """
+
+    run: Integer
+    process: Integer
+    pid: Integer
+    parent_pid: Integer
+    rank: Integer | None = None
+    local_rank: Integer | None = None
+    command: str
+    cuda_status: str
+    """"tracing", "no CUDA", or one line that says why kernels are not seen."""
+    cupti_version: Integer | None = None
+    visible_devices: str | None = None
+    """Its CUDA_VISIBLE_DEVICES when it initialised CUDA: what its device numbers stand for."""
+    unseen_forks: Amount = 0
+    """Processes forked from it, without exec, that made ranges: those are not seen."""
+    annotated: bool = False
+    """Whether ranges were put around what its torch does."""
+    began_ns: Moment | None = None
+    """When it loaded the library, by its own clock; `time_ns` is when that was seen."""
+
+
+class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
+    """The process ended or stopped writing. `clean` is False when it vanished mid-way."""
+
+    process: Integer
+    clean: bool
+    ended_ns: Moment | None = None
+    """When it said goodbye, by its own clock; `time_ns` is when it was seen to be gone."""
+
+
+class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
+    """What a thread is called: by the program (nvtxNameOsThread), else by the operating system.
+
+    Comes again when the name changes.
+    """
+
+    process: int
+    thread: Annotated[int, Meta(ge=0, le=2**32 - 1)]
+    name: str
+    source: Literal["nvtx", "system"]
+
+
+class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
+    """What the program calls a CUDA device, context or stream (nvtxNameCudaStream and its like).
+
+    `number` is CUPTI's; that of a device, and `device`, are as the process numbers its devices;
+    None where it is not known on which one the stream is. Comes again when the name changes.
+    """
+
+    process: Integer
+    kind: Literal["device", "context", "stream"]
+    number: Integer
+    device: Integer | None = None
+    name: str
+
+
+class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
+    """A node of the range tree, seen for the first time. `range` numbers nodes from 1.
+
+    A node is one name at one place: (process, thread, domain, parent, name). `parent` is 0 at
+    the top. `thread` is the operating system's thread id. `style` follows nsys.
+    """
+
+    range: Integer
+    process: Integer
+    thread: Integer
+    parent: Integer
+    domain: str = ""
+    name: str
+    style: Literal["PushPop", "StartEnd"] = "PushPop"
+    color: Integer | None = None
+    category: str | None = None
+    category_id: Integer | None = None
+    """The program's own number of the category, which may have no name."""
+
+
+class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
+    """Marks of one domain and name, seen for the first time; `mark` numbers them from 1. Colour and
+    category are those of the first."""
+
+    mark: Integer
+    process: Integer
+    domain: str = ""
+    name: str
+    color: Integer | None = None
+    category: str | None = None
+    category_id: Integer | None = None
+
+
+class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
+    """A kernel name, seen for the first time. `kernel` numbers names from 1."""
+
+    kernel: Integer
+    name: str
+    mangled: str
+
+
+class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
+    """A geometry in which `kernel` is launched, seen for the first time. `shape` numbers them
+    from 1.
+
+    `grid` is in blocks and `block` in threads, each as (x, y, z); shared memory is of a block.
+    """
+
+    shape: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    kernel: Integer
+    grid: tuple[Amount, Amount, Amount]
+    block: tuple[Amount, Amount, Amount]
+    registers_per_thread: Amount
+    static_shared_bytes: Amount = 0
+    dynamic_shared_bytes: Amount = 0

@@ -1,0 +1,277 @@
+"""What a process did since it was last told, in sums that can be merged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gputui.model.events.base import PHASE_STARTS, Amount, Event, Integer, Moment, Step
+
+
+class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Durations (ns) or sizes (bytes) as a mergeable sum.
+
+    `squares` is Σ(x − mean)². `values` are the different values in order: the values themselves
+    while `exact`, otherwise bucket midpoints no further than 1 % from each value. Each is written
+    as its distance from the one before it, the first from 0; −n after it says that it came n
+    times, not once: [500, 32, -3, 64] is 500 once, 532 three times, 596 once.
+    """
+
+    count: Amount
+    total: Amount
+    squares: float
+    minimum: Amount
+    maximum: Amount
+    values: Annotated[tuple[Step, ...], Meta(max_length=8192)]
+    exact: bool = True
+
+
+class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The value that a program put beside a range or a mark, by its type in NVTX.
+
+    JSON has no word for a number that is none: those are text. Of "bytes", which stands for data
+    of the program's own making, the value is how many there were.
+    """
+
+    type: Literal["uint64", "int64", "double", "uint32", "int32", "float", "bytes"]
+    value: int | float | Literal["nan", "inf", "-inf"]
+
+
+class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """What closed in one range node since the last delta.
+
+    `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one
+    GPU operation launched inside the range (or inside its children) ran; `gpu_total_ns` adds
+    their durations up. `projected` are, for each instance whose operations have all arrived,
+    first start to last end on the GPU, as nsys projects. What follows adds up over those
+    instances: their time on the thread, their operations, the ranges of the thread around each
+    (of any domain), and the ranges directly inside each that launched something too. `payload` is
+    that of the newest instance that had one.
+    """
+
+    range: Integer
+    cpu: Distribution | None = None
+    gpu_busy_ns: Amount = 0
+    gpu_total_ns: Amount = 0
+    projected: Distribution | None = None
+    projected_range_ns: Amount = 0
+    gpu_operations: Amount = 0
+    levels: Amount = 0
+    children: Amount = 0
+    payload: Payload | None = None
+
+
+class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Kernels of one name that finished, by the innermost range that launched them.
+
+    `range` 0 is outside every range. `inherited` tells that the launching thread had no range
+    open and `range` is the one open on the process's main thread at that moment (autograd);
+    nsys counts such a kernel outside every range. `thread` is the launching thread where it had
+    no range open at all, not even a library's; 0 otherwise. `repeats` are those of `time` that
+    were launched in several overlapping instances of the range, less one each.
+    """
+
+    process: Integer
+    range: Integer
+    kernel: Integer
+    device: Integer
+    inherited: bool = False
+    thread: Integer = 0
+    time: Distribution
+    repeats: Amount = 0
+
+
+class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How many instances of a range launched a kernel that they had not launched before, in
+    themselves or in a range inside. So many of them had launched one of the same base name, as in
+    nsys's `:base`."""
+
+    range: Integer
+    kernel: Integer
+    instances: Amount
+    base_repeats: Amount = 0
+
+
+class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How many kernels of one launch shape finished."""
+
+    shape: Integer
+    launches: Amount
+
+
+class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Launches of one kernel by one call, from the call to the kernel's end.
+
+    `call` is the time in the CUDA call, `queue` from its return to the kernel's start where that
+    came later (fewer, or None), `kernel_time` the kernel's own, and `total` from the call's start
+    to the kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
+    """
+
+    process: Integer
+    thread: Integer
+    device: Integer
+    name: str
+    kernel: Integer
+    total: Distribution
+    call: Distribution
+    queue: Distribution | None = None
+    kernel_time: Distribution
+
+
+class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Copies and memsets that finished. `operation` is nsys's name of the kind."""
+
+    process: Integer
+    range: Integer
+    operation: str
+    device: Integer
+    source_kind: str | None = None
+    destination_kind: str | None = None
+    inherited: bool = False
+    time: Distribution
+    size: Distribution
+
+
+class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """CUDA calls that returned, by name and by innermost range of the calling thread."""
+
+    process: Integer
+    range: Integer
+    name: str
+    inherited: bool = False
+    time: Distribution
+
+
+class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Time in which at least one captured operation ran on a device, and their count.
+
+    `first_start_ns` and `last_end_ns` span the operations of this delta. `idle` are the gaps in
+    which none of the process's operations ran, that between two deltas included; its values are
+    buckets, within 5 %. `overlap_ns` are the busy times of its streams, added up, less its own.
+    """
+
+    process: Integer
+    device: Integer
+    busy_ns: Amount
+    operations: Amount
+    first_start_ns: Moment
+    last_end_ns: Moment
+    idle: Distribution | None = None
+    overlap_ns: Amount = 0
+
+
+class StreamDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What ran on one stream. Values of its distributions are buckets, within 5 %.
+
+    `latency` is from a launch call's start to the start of the first kernel that it launched,
+    `queue` from the call's return (0 where the kernel was faster), `idle` the gaps between
+    operations. `stream` is OTHER_STREAMS over the limit.
+    """
+
+    device: Integer
+    stream: Integer
+    operations: Amount
+    busy_ns: Amount
+    latency: Distribution | None = None
+    queue: Distribution | None = None
+    idle: Distribution | None = None
+
+
+OTHER_STREAMS = -1
+
+
+class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Launch calls of one thread; `interval` is from one's start to the next's, within 5 %."""
+
+    thread: Integer
+    launches: Amount
+    interval: Distribution | None = None
+
+
+class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Time in which a device idled while `range` was the innermost one open on the thread that
+    launched what came next; 0 is outside every range."""
+
+    device: Integer
+    range: Integer
+    idle_ns: Amount
+
+
+class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Marks of one domain and name; the `Mark` events beside them are the newest of a tick.
+    `payload` is that of the newest mark that had one."""
+
+    domain: str
+    name: str
+    marks: Amount
+    first_ns: Moment
+    last_ns: Moment
+    payload: Payload | None = None
+
+
+class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Records that were lost, and why: the "ring" was full, they were left "unread" in it at the
+    end, "cupti" lost them, a thread had ranges open in too many "domains" to follow `domain` too,
+    they were "deferred" events of `domain`, or the reader had no "places" left (stacks, levels,
+    open ranges)."""
+
+    cause: Literal["ring", "unread", "cupti", "domains", "deferred", "places"]
+    domain: str
+    records: Amount
+
+
+class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A range that is open now, and since when."""
+
+    range: Integer
+    since_ns: Moment
+
+
+class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
+    """All that the reader saw in one process since its last delta.
+
+    `records` and `dropped` count ring records; `unattributed` counts GPU operations whose
+    launch never arrived; `callback_ns` is what the library measured of its own time in the
+    traced process; `reader_cpu_ns` is what reading cost here. `kernels_beside` count again, in
+    the ranges of further domains that were open too, what `kernels` counts once. Kernels and calls
+    were traced for `traced_ns` and, where the user wanted part of the time alone, not for
+    `paused_ns`.
+    """
+
+    process: Integer
+    ranges: tuple[RangeDelta, ...] = ()
+    kernels: tuple[KernelDelta, ...] = ()
+    kernels_beside: tuple[KernelDelta, ...] = ()
+    range_kernels: tuple[RangeKernels, ...] = ()
+    launches: tuple[LaunchDelta, ...] = ()
+    shapes: tuple[ShapeLaunches, ...] = ()
+    memory_operations: tuple[MemoryOperationDelta, ...] = ()
+    api: tuple[ApiDelta, ...] = ()
+    devices: tuple[DeviceDelta, ...] = ()
+    streams: tuple[StreamDelta, ...] = ()
+    launching_threads: tuple[ThreadLaunches, ...] = ()
+    idle_ranges: tuple[IdleRange, ...] = ()
+    marks: tuple[MarkDelta, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    """What `dropped` adds up; older recordings do not tell."""
+    open_ranges: tuple[OpenRange, ...] = ()
+    records: Amount = 0
+    dropped: Amount = 0
+    unattributed: Amount = 0
+    callback_ns: Amount = 0
+    reader_cpu_ns: Amount = 0
+    traced_ns: Amount = 0
+    paused_ns: Amount = 0
+
+
+class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):
+    """The sum of all `capture` events of one process so far in this file, `open_ranges` as in the
+    last: who wants the end alone may leave them, and earlier sums, out. A recording has one every
+    so many bytes; sources make none.
+
+    `phase_starts` are outermost ranges that are no longer open.
+    """
+
+    phase_starts: Annotated[tuple[OpenRange, ...], Meta(max_length=PHASE_STARTS)] = ()

@@ -1,0 +1,46 @@
+"""Single moments of a program: marks, and its last step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gputui.model.events.base import Amount, Event, Integer, Moment
+from gputui.model.events.deltas import Payload
+
+
+class Mark(Event, frozen=True, kw_only=True, tag="mark"):
+    """An NVTX mark: an instant with a name."""
+
+    process: Integer
+    thread: Integer
+    domain: str = ""
+    name: str
+    payload: Payload | None = None
+
+
+class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One span of a step's timeline, relative to its start. `lane` is "cpu" or "gpu".
+
+    On the "gpu" lane a span is a stretch of GPU work launched by `range`.
+    """
+
+    lane: Literal["cpu", "gpu"]
+    range: Integer
+    start_ns: Amount
+    duration_ns: Amount
+
+
+class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
+    """The last whole step: the spans of its ranges, outermost first, and of its GPU work.
+
+    `spans_left_out` counts what was too much to carry.
+    """
+
+    process: Integer
+    range: Integer
+    start_ns: Moment
+    duration_ns: Amount
+    spans: tuple[StepSpan, ...] = ()
+    spans_left_out: Amount = 0

@@ -1,0 +1,67 @@
+"""Where the events of all sources meet: journalled in order, then taken by the session's thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gputui.model.events import AnyEvent, Header
+
+
+class Recorder(Protocol):
+    """What the hub writes to: a journal."""
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append `events` and flush them."""
+
+
+class Hub:
+    """Collects events from any thread until the session's thread takes them.
+
+    `notify` is called, from the emitting thread, when there is something new to take and the
+    last notice has been answered; a slow reader thus gets one larger batch, not a queue of
+    notices. A session starts with its header: what comes before it waits for it.
+    """
+
+    def __init__(self, notify: Callable[[], None], recorder: Recorder | None = None) -> None:
+        self._notify = notify
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        self._recording = threading.Lock()
+        self._events: list[AnyEvent] = []
+        self._noticed = False
+        self._before_header: list[AnyEvent] | None = []
+
+    def emit(self, events: Sequence[AnyEvent]) -> None:
+        """Hand `events` over. Called by sources, from their own threads."""
+        if not events:
+            return
+        with self._recording:
+            # One lock over both keeps the journal's order the order of the fold.
+            if self._before_header is not None:
+                if not isinstance(events[0], Header):
+                    self._before_header += events
+                    return
+                events = [*events, *self._before_header]
+                self._before_header = None
+            if self._recorder is not None:
+                self._recorder.write(events)
+            with self._lock:
+                self._events.extend(events)
+                notify = not self._noticed
+                self._noticed = True
+        if notify:
+            self._notify()
+
+    @property
+    def awaits_header(self) -> bool:
+        """Whether nothing has passed yet, for want of the header."""
+        return self._before_header is not None
+
+    def take(self) -> list[AnyEvent]:
+        """All that came since the last call, oldest first."""
+        with self._lock:
+            events, self._events = self._events, []
+            self._noticed = False
+        return events

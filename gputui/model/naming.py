@@ -1,0 +1,61 @@
+"""What the names of CUDA calls, kernels and NVTX domains tell."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+LIBRARY_DOMAINS = (
+    "nccl", "cccl", "cub", "thrust", "cublas", "cudnn", "cusparse", "cusolver", "cufft",
+    "curand", "cutensor", "nvshmem", "ucx", "tensorrt", "nvjpeg", "cudf",
+)  # fmt: skip
+"""First letters of the domains in which NVIDIA's libraries mark their own work."""
+
+NO_NAME = "(no name)"
+"""What stands for the empty string, and for the message of a range or mark that has none."""
+
+_KERNEL_LAUNCHES = re.compile(
+    r"^(cudaLaunch(?!HostFunc)|cuLaunch(?!HostFunc)|cudaGraphLaunch|cuGraphLaunch)"
+)
+
+
+def is_library_domain(domain: str) -> bool:
+    """Whether a domain belongs to a library rather than to the program."""
+    return domain.lower().startswith(LIBRARY_DOMAINS)
+
+
+def is_kernel_launch(call: str) -> bool:
+    """Whether a CUDA call of this name puts kernels on a GPU.
+
+    A graph launch is one call, however many nodes.
+    """
+    return _KERNEL_LAUNCHES.match(call) is not None
+
+
+@functools.lru_cache(maxsize=65536)
+def short_name(name: str) -> str:
+    """The function's own name: no return type, namespaces, template or call arguments.
+
+    As nsys's `:base` names: `void at::native::elementwise_kernel<128, …>(int, …)` becomes
+    `elementwise_kernel`. A name that is not C++ stays as it is.
+    """
+    depth = 0
+    end = len(name)
+    anonymous = "(anonymous namespace)"
+    text = name.replace(anonymous, "@" * len(anonymous))
+    for i, character in enumerate(text):
+        if character == "<":
+            if depth == 0:
+                end = min(end, i)
+            depth += 1
+        elif character == ">":
+            depth = max(0, depth - 1)
+            if depth == 0 and text[i + 1 : i + 3] == "::":
+                end = len(name)
+        elif character == "(" and depth == 0:
+            end = min(end, i)
+            break
+    head = text[:end].rstrip()
+    base = head.rsplit("::", 1)[-1] if depth == 0 or "<" not in head else head
+    base = base.rsplit(" ", 1)[-1] if not name.startswith("[") else name
+    return base.replace("@" * len(anonymous), anonymous) or name

@@ -1,0 +1,209 @@
+"""Mergeable statistics of integers (nanoseconds, bytes): what travels, and how it adds up.
+
+Count, total, minimum, maximum and the sum of squared differences merge exactly (Chan, Golub and
+LeVeque 1983). The median needs the values: they travel one by one while few differ, and as
+buckets no further than 1 % from each value after that. Arrays become distributions in
+`gputui.attribute.grouping`; this module, which every view needs, does without NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from gputui.model.events import Distribution
+
+EXACT_VALUES = 4096
+"""An accumulator with more different values than this keeps buckets from then on."""
+
+BUCKETS = EXACT_VALUES
+"""More than there are buckets: what claims to be so many different ones is put into them."""
+
+EXACT_BELOW = 1000
+GAMMA = 1.018
+# A value is at most (γ − 1)/(γ + 1) = 0.9 % from its bucket's middle; rounding the middle to an
+# integer adds at most 0.05 % where buckets begin.
+LOG_GAMMA = math.log(GAMMA)
+
+
+_pack = msgspec.msgpack.Encoder()
+_unpack = msgspec.msgpack.Decoder()
+
+
+def bucket_middle(value: int) -> int:
+    """The representative of a value: itself below 1000, else its bucket's middle."""
+    if value < EXACT_BELOW:
+        return value
+    index = math.ceil(math.log(value) / LOG_GAMMA)
+    return round(2.0 * math.pow(GAMMA, index) / (GAMMA + 1.0))
+
+
+def steps(pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """(value, count) pairs, sorted by value, as a Distribution writes its `values`."""
+    result = []
+    before = 0
+    for value, count in pairs:
+        result.append(value - before)
+        if count > 1:
+            result.append(-count)
+        before = value
+    return tuple(result)
+
+
+class Accumulator:
+    """A distribution that grows. Empty ones have no average, median, minimum or maximum."""
+
+    __slots__ = ("_squares", "_values", "count", "exact", "maximum", "minimum", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0
+        self.minimum: int | None = None
+        self.maximum: int | None = None
+        self.exact = True
+        self._squares = 0.0
+        self._values: dict[int, int] = {}
+
+    def packed(self) -> bytes:
+        """All of it in few bytes. Raises OverflowError where a number takes more than 64 bits."""
+        return _pack.encode(
+            (
+                self.count,
+                self.total,
+                self.minimum,
+                self.maximum,
+                self.exact,
+                self._squares,
+                self._values,
+            )
+        )
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Accumulator:
+        """What `packed` gave the bytes of."""
+        result = cls()
+        (
+            result.count,
+            result.total,
+            result.minimum,
+            result.maximum,
+            result.exact,
+            result._squares,
+            result._values,
+        ) = _unpack.decode(data)
+        return result
+
+    @classmethod
+    def of(cls, parts: Iterable[Distribution | Accumulator]) -> Accumulator:
+        """The sum of several."""
+        result = cls()
+        for part in parts:
+            result.add(part.freeze() if isinstance(part, Accumulator) else part)
+        return result
+
+    def add(self, part: Distribution) -> None:
+        """Merge `part` in."""
+        if part.count <= 0:
+            return
+        if self.count:
+            difference = part.total / part.count - self.total / self.count
+            self._squares += part.squares + (
+                difference * difference * self.count * part.count / (self.count + part.count)
+            )
+        else:
+            self._squares = part.squares
+        self.count += part.count
+        self.total += part.total
+        self.minimum = part.minimum if self.minimum is None else min(self.minimum, part.minimum)
+        self.maximum = part.maximum if self.maximum is None else max(self.maximum, part.maximum)
+        if not part.exact:
+            self._make_coarse()
+        coarse = part.exact and not self.exact
+        values = self._values
+        value = key = 0
+        for step in part.values:
+            if step >= 0:
+                value += step
+                key = bucket_middle(value) if coarse else value
+                values[key] = values.get(key, 0) + 1
+            else:  # so many, not one
+                values[key] = values.get(key, 0) - step - 1
+        if self.exact and len(values) > EXACT_VALUES:
+            self._make_coarse()
+        elif len(values) > BUCKETS:
+            self._put_into_buckets()
+
+    @property
+    def average(self) -> float | None:
+        """The mean, None when empty."""
+        return self.total / self.count if self.count else None
+
+    @property
+    def median(self) -> float | None:
+        """The middle value, of an even count the mean of the two middle ones, as nsys has it.
+
+        Exact while `exact`, otherwise within 1 %.
+        """
+        return self._middle(0.5)
+
+    def percentile(self, percent: float) -> float | None:
+        """The value that `percent` of all lie at or under, interpolated between neighbours."""
+        return self._middle(percent / 100.0)
+
+    def total_below(self, limit: int) -> int:
+        """The sum of the values under `limit`; as near as the median."""
+        return sum(value * count for value, count in self._values.items() if value < limit)
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation (n − 1), 0 for a single value, None when empty."""
+        if not self.count:
+            return None
+        if self.count == 1:
+            return 0.0
+        return math.sqrt(max(0.0, self._squares) / (self.count - 1))
+
+    def freeze(self) -> Distribution:
+        """The same as a record. Empty accumulators give a count of 0."""
+        return Distribution(
+            count=self.count,
+            total=self.total,
+            squares=self._squares,
+            minimum=self.minimum or 0,
+            maximum=self.maximum or 0,
+            values=steps(sorted(self._values.items())),
+            exact=self.exact,
+        )
+
+    def _middle(self, fraction: float) -> float | None:
+        if not self.count:
+            return None
+        position = fraction * (self.count - 1)
+        low = math.floor(position)
+        first = self._at(low)
+        if position == low:
+            return first
+        return first + (self._at(low + 1) - first) * (position - low)
+
+    def _at(self, index: int) -> float:
+        seen = 0
+        for value, count in sorted(self._values.items()):
+            seen += count
+            if index < seen:
+                # A bucket's middle can lie outside what was seen; the true value cannot.
+                return float(min(max(value, self.minimum or 0), self.maximum or 0))
+        return float(self.maximum or 0)
+
+    def _make_coarse(self) -> None:
+        if self.exact:
+            self.exact = False
+            self._put_into_buckets()
+
+    def _put_into_buckets(self) -> None:
+        coarse: dict[int, int] = {}
+        for value, count in self._values.items():
+            middle = bucket_middle(value)
+            coarse[middle] = coarse.get(middle, 0) + count
+        self._values = coarse

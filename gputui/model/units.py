@@ -1,0 +1,115 @@
+"""Figures as people read them. None is "n/a"; nothing here rounds a value to a false zero."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TypeGuard
+
+from gputui.model.events import Payload
+
+MISSING = "n/a"
+
+_DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL = ("", "k", "M", "G", "T", "P")
+
+
+def _is_figure(value: float | None) -> TypeGuard[float]:
+    """Whether there is something to show: damaged recordings add up to infinity."""
+    return value is not None and math.isfinite(value)
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits below a thousand: 1.23, 12.3, 123."""
+    magnitude = abs(value)
+    if magnitude < 9.995:
+        return f"{value:.2f}"
+    if magnitude < 99.95:
+        return f"{value:.1f}"
+    return f"{value:.0f}"
+
+
+def payload(told: Payload | None) -> str:
+    """What a program put beside a range or mark: "42", "0.125", "64 bytes"."""
+    if told is None:
+        return MISSING
+    if told.type == "bytes":
+        return f"{told.value} bytes"
+    return f"{told.value:.6g}" if isinstance(told.value, float) else str(told.value)
+
+
+def duration(ns: float | None) -> str:
+    """Nanoseconds as "950 ns", "12.3 µs", "1.23 ms", "45.6 s", "2m05s" or "3h07m"."""
+    if not _is_figure(ns):
+        return MISSING
+    sign, magnitude = "-" if ns < 0 else "", abs(ns)
+    if magnitude >= 3599.5e9:  # a whole hour once rounded to seconds
+        minutes = round(magnitude / 60e9)
+        return f"{sign}{minutes // 60}h{minutes % 60:02d}m"
+    if magnitude >= 99.95e9:
+        seconds = round(magnitude / 1e9)
+        return f"{sign}{seconds // 60}m{seconds % 60:02d}s"
+    for unit_ns, name in _DURATIONS:
+        if abs(ns) >= unit_ns * 0.9995:
+            return f"{_three_digits(ns / unit_ns)} {name}"
+    return f"{ns:.0f} ns"
+
+
+def size(count: float | None) -> str:
+    """Bytes in binary units: "512 B", "1.20 GiB"."""
+    if not _is_figure(count):
+        return MISSING
+    value = float(count)
+    for unit in _BINARY[:-1]:
+        if abs(value) < 999.5:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{_three_digits(value)} {unit}"
+        value /= 1024
+    return f"{_three_digits(value)} {_BINARY[-1]}"
+
+
+def quantity(value: float | None, unit: str = "") -> str:
+    """A count or a rate in decimal steps: "950", "12.3 k", "1.20 M tok/s"."""
+    if not _is_figure(value):
+        return MISSING
+    number = float(value)
+    for prefix in _DECIMAL[:-1]:
+        if abs(number) < 999.5:
+            digits = (
+                f"{number:.0f}"
+                if not prefix and float(value).is_integer()
+                else _three_digits(number)
+            )
+            return f"{digits} {prefix}{unit}".rstrip()
+        number /= 1000
+    return f"{_three_digits(number)} {_DECIMAL[-1]}{unit}"
+
+
+def count(value: int | None) -> str:
+    """A count: "950", "12.3 k"."""
+    return quantity(value)
+
+
+def rate(bytes_per_s: float | None) -> str:
+    """A data rate in decimal units, as the field quotes bandwidth: "3.21 TB/s"."""
+    return quantity(bytes_per_s, "B/s")
+
+
+def percent(value: float | None) -> str:
+    """A share: "97 %", "3.4 %", "0.12 %"; "<0.01 %" for what is there but tiny."""
+    if not _is_figure(value):
+        return MISSING
+    if value == 0:
+        return "0 %"
+    if abs(value) < 0.01:
+        return "<0.01 %"
+    if abs(value) < 0.995:
+        return f"{value:.2f} %"
+    if abs(value) < 9.95:
+        return f"{value:.1f} %"
+    return f"{value:.0f} %"
+
+
+def moment(time_ns: int) -> str:
+    """A moment as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")

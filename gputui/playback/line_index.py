@@ -1,0 +1,261 @@
+"""Which lines a recording has: of what kind, when and where each is, without decoding them.
+
+Lines of a plain file are read where they lie; others are copied, as plain lines, into an unnamed
+temporary file. A line takes 21 bytes of memory here, whatever its size.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from gputui.model.events import AnyEvent, CaptureSum
+from gputui.playback.lines import OF_PROCESSES, Kind, Lines
+from gputui.playback.opening import Recording
+from gputui.playback.pieces import Piece, pieces_of
+from gputui.store.journal import JournalReader, RotatedReader
+from gputui.store.journal.reader import DamagedError
+
+_LAST_NS = 2**63 - 1
+_BATCH_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+_MOST_FILES = 64
+"""Files of a rotated recording that are kept open; lines of more are copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    first: int
+    """The number of its first line."""
+    line_number: int
+    """That line's in its file."""
+    piece: Piece
+    file: BinaryIO
+    """Where its lines can be read."""
+
+
+class LineIndex:
+    """The lines of a recording by number, from 0, and by time. One thread reads, any may ask."""
+
+    def __init__(self, recording: Recording, *, live: bool = False) -> None:
+        """With `live` every line is told of as soon as it is there."""
+        self._recording = recording
+        self._lines = Lines(rotated=isinstance(recording, RotatedReader))
+        self._batch_bytes = 0 if live else _BATCH_BYTES
+        self._spool = tempfile.TemporaryFile()  # noqa: SIM115
+        self._spooled = 0
+        self._parts: list[_Part] = []
+        self._firsts: list[int] = []
+        self._ended: dict[int, int] = {}
+        self._times = array("q")
+        self._offsets = array("Q")
+        self._lengths = array("I")
+        self._kinds = bytearray()
+        self._captures = array("Q")
+        self._processes = array("Q")
+        self._count = 0
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self.is_complete = False
+        self.failure: str | None = None
+        """Why the recording was not read to its end, where that is no fault of its own."""
+        self._closing = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def first_ns(self) -> int:
+        """When the recording begins, 0 before anything was read."""
+        return self._times[0] if self._count else 0
+
+    @property
+    def last_ns(self) -> int:
+        """The newest moment that was read."""
+        return self._times[self._count - 1] if self._count else 0
+
+    @property
+    def has_captures(self) -> bool:
+        """Whether there are capture events, as far as it was read."""
+        return bool(self._captures)
+
+    def read(self) -> None:
+        """Read the recording to its end, or to where that fails. Run by a thread."""
+        try:
+            for piece in pieces_of(self._recording):
+                self._read_piece(piece)
+                if self._closing:
+                    break
+            self._publish()
+        except OSError as error:
+            self.failure = f"{self._recording.name} is not read further: {error.strerror or error}"
+            if self._spooled:
+                self.failure += f" (unpacked in {tempfile.gettempdir()}: TMPDIR names another)"
+        with self._changed:
+            self.is_complete = True
+            self._end_at_last()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop reading."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Wait until line `number` was read, or there is none; whether it was read."""
+        self._wait_for(lambda: self._count > number, timeout_s)
+        return self._count > number
+
+    def wait_for_time(self, time_ns: int, timeout_s: float) -> bool:
+        """Wait until the recording was read up to a moment; whether it was, or has ended."""
+        return self._wait_for(lambda: self.last_ns > time_ns, timeout_s)
+
+    def time_of(self, number: int) -> int:
+        """When line `number` was, never before the one before it."""
+        return self._times[number]
+
+    def number_at(self, time_ns: int) -> int:
+        """How many lines there are up to and at a moment."""
+        return bisect_right(self._times, time_ns, 0, self._count)
+
+    def kind_of(self, number: int) -> int:
+        """The Kind of a line."""
+        return self._kinds[number]
+
+    def process_of(self, number: int) -> int:
+        """The process that a line of captures, or a sum, is about."""
+        return self._processes[bisect_right(self._captures, number) - 1]
+
+    def length_of(self, number: int) -> int:
+        """How many bytes a line has."""
+        return self._lengths[number]
+
+    def numbers(self, kind: Kind, first: int, last: int) -> Iterator[int]:
+        """Lines of one kind among `first` to before `last`, the newest first."""
+        sought = bytes((kind,))
+        while (last := self._kinds.rfind(sought, first, last)) >= 0:
+            yield last
+
+    def lines(self, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        """Lines by their numbers; neighbours are read at once."""
+        wanted = iter(numbers)
+        number = next(wanted, None)
+        while number is not None:
+            part = self._part_of(number)
+            start = end = self._offsets[number]
+            run: list[int] = []
+            while (
+                number is not None
+                and self._offsets[number] == end
+                and end - start < _READ_BYTES
+                and (not run or self._part_of(number) is part)
+            ):
+                run.append(number)
+                end += self._lengths[number]
+                number = next(wanted, None)
+            try:
+                data = os.pread(part.file.fileno(), end - start, start)
+            except OSError:  # as if it ended there: `event` says so, and where
+                data = b""
+            place = 0
+            for one in run:
+                length = self._lengths[one]
+                yield one, data[place : place + length]
+                place += length
+
+    def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:
+        """What a line holds, None where that is unknown, or was said before.
+
+        A line that makes no sense ends its file there; the recording's `damage` says so.
+        """
+        place = bisect_right(self._firsts, number) - 1
+        if self._kinds[number] == Kind.NOTHING or number >= self._ended.get(place, number + 1):
+            return None
+        part = self._parts[place]
+        try:
+            return part.piece.event(part.line_number + number - part.first, line)
+        except DamagedError:
+            self._end_part(place, number)
+            return None
+
+    def _part_of(self, number: int) -> _Part:
+        return self._parts[bisect_right(self._firsts, number) - 1]
+
+    def _wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        with self._changed:
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(
+                    lambda: reached() or self.is_complete or self._closing, timeout_s
+                )
+            finally:
+                self._waiting -= 1
+
+    # --- reading
+
+    def _read_piece(self, piece: Piece) -> None:
+        file, line_number, offset = None, 1, self._spooled
+        if isinstance(piece, JournalReader):
+            line_number = piece.line_number
+            file = piece.plain_file() if len(self._parts) < _MOST_FILES else None
+            offset = offset if file is None else piece.offset
+        self._lines.begin_piece(is_first=not self._times)
+        place = len(self._parts)
+        self._parts.append(_Part(len(self._times), line_number, piece, file or self._spool))
+        self._firsts.append(len(self._times))
+        unpublished = 0
+        for line in piece.lines():
+            if file is None:
+                self._spool.write(line)
+                self._spooled += len(line)
+            try:
+                self._add(line, offset, self._parts[place])
+            except DamagedError:
+                break
+            offset += len(line)
+            unpublished += len(line)
+            if unpublished > self._batch_bytes:
+                self._publish()
+                unpublished = 0
+            if self._closing or place in self._ended:
+                break
+
+    def _add(self, line: bytes, offset: int, part: _Part) -> None:
+        number = part.line_number + len(self._times) - part.first
+        kind, time_ns, process = self._lines.look_at(line, part.piece, number)
+        if kind in OF_PROCESSES:
+            self._captures.append(len(self._times))
+            self._processes.append(process)
+        self._offsets.append(offset)
+        self._lengths.append(len(line))
+        self._kinds.append(kind)
+        before_ns = self._times[-1] if self._times else 0
+        self._times.append(min(max(before_ns, time_ns), _LAST_NS))
+
+    def _publish(self) -> None:
+        self._spool.flush()
+        with self._changed:
+            self._count = len(self._times)
+            if self._waiting:
+                self._changed.notify_all()
+
+    def _end_part(self, place: int, number: int) -> None:
+        """Leave out what a part has from line `number` on."""
+        with self._changed:
+            self._ended[place] = number
+            following = self._firsts[place + 1 : place + 2]
+            last = following[0] if following else len(self._kinds)
+            self._kinds[number:last] = bytes((Kind.NOTHING,)) * (last - number)
+            if self.is_complete:
+                self._end_at_last()
+
+    def _end_at_last(self) -> None:
+        while self._count and self._kinds[self._count - 1] == Kind.NOTHING:
+            self._count -= 1

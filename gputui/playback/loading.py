@@ -1,0 +1,69 @@
+"""Opening what holds a session, and choosing one of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputui.model.units import moment
+from gputui.playback.opening import Recording, open_recording, remarks
+from gputui.state import Run, Session
+from gputui.store.journal import JournalError
+
+LISTED = 20
+"""Runs named where one was asked for that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A folded session and one run of it, None where none was recorded. `remarks` is what was odd
+    about the file, a line each."""
+
+    name: str
+    session: Session
+    run: Run | None
+    remarks: tuple[str, ...]
+
+    def needed_run(self) -> Run:
+        """The run. Raises JournalError where none was recorded."""
+        if self.run is None:
+            raise JournalError(
+                f"{self.name} holds no run, the machine alone: this needs the recording of a "
+                "workload or a command"
+            )
+        return self.run
+
+
+def load(name: str, number: int | None = None) -> Loaded:
+    """Run `number` of what is at `name`, the newest where that is None, if there is any.
+
+    Raises JournalError.
+    """
+    return fold(open_recording(name, summed=True), number)
+
+
+def fold(recording: Recording, number: int | None = None) -> Loaded:
+    """The same of what is open already. Raises JournalError."""
+    session = Session()
+    session.apply(recording)
+    return Loaded(
+        recording.name, session, chosen(session, recording.name, number), remarks(recording)
+    )
+
+
+def chosen(session: Session, name: str, number: int | None) -> Run | None:
+    """A session's run by number, the newest, if any, where that is None. Raises JournalError."""
+    if number is None:
+        return session.run
+    run = session.runs.get(number)
+    if run is None:
+        if not session.runs:
+            raise JournalError(
+                f"{name} has no run {number}: it holds the machine alone; leave out --run"
+            )
+        runs = [
+            f"{known} ({found.started.name}, {moment(found.started.time_ns)[:19]})"
+            for known, found in session.runs.items()
+        ]
+        more = f" and {len(runs) - LISTED} more" if len(runs) > LISTED else ""
+        raise JournalError(f"{name} has no run {number}; it has {', '.join(runs[:LISTED])}{more}")
+    return run

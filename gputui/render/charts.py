@@ -1,0 +1,124 @@
+"""Pictures in a page: lines over time as SVG, bars as blocks; both without a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from gputui.model import units
+from gputui.state.history import LongHistory
+
+WIDTH, HEIGHT = 400, 150
+_LEFT, _BOTTOM, _TOP, _RIGHT = 58, 22, 8, 14
+_POINTS = 400
+"""Points of a line: more than the picture is wide would not be seen."""
+
+Point = tuple[int, float]
+"""A moment in ns since the epoch, and a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A figure over time: its title, its field, and how people read it. `most` is the scale's."""
+
+    title: str
+    field: str
+    show: Callable[[float | None], str]
+    most: float | None = None
+
+
+def _watts(value: float | None) -> str:
+    return units.quantity(value, "W")
+
+
+def _celsius(value: float | None) -> str:
+    return units.quantity(value, "°C")
+
+
+OF_GPU = (
+    Series("Utilization", "utilization_percent", units.percent, 100.0),
+    Series("SM active", "sm_active_percent", units.percent, 100.0),
+    Series("Tensor cores active", "tensor_active_percent", units.percent, 100.0),
+    Series("Memory bandwidth", "memory_bandwidth_percent", units.percent, 100.0),
+    Series("Memory used", "memory_used_bytes", units.size),
+    Series("Power", "power_watts", _watts),
+    Series("Temperature", "temperature_celsius", _celsius),
+)
+OF_HOST = (
+    Series("CPU", "cpu_percent", units.percent, 100.0),
+    Series("Memory used", "memory_used_bytes", units.size),
+)
+
+
+def points(
+    history: Iterable[tuple[int, object]], older: LongHistory, field: str, first: int, last: int
+) -> list[Point]:
+    """A field between two moments: every sample where they are kept, before that the highest of
+    each stretch, at its start."""
+    recent = [
+        (time_ns, float(value))
+        for time_ns, sample in history
+        if first <= time_ns <= last and (value := getattr(sample, field)) is not None
+    ]
+    begin = recent[0][0] if recent else last
+    before: list[Point] = []
+    for level in older.levels:
+        stretches = level.figures(field, first, begin)
+        before = [(start, high) for start, _, _, high, _ in stretches][::-1] + before
+        begin = before[0][0] if before else begin
+    return before + recent
+
+
+def line(series: Series, found: Sequence[Point], first: int, last: int, of: str) -> str:
+    """A figure with a line, from moment `first` to `last`; nothing for less than two points."""
+    if len(found) < 2:
+        return ""
+    # Of each stretch of time the highest: a peak is what people look for.
+    peaks: dict[int, Point] = {}
+    for point in found:
+        at = (point[0] - first) * _POINTS // max(1, last - first)
+        if at not in peaks or peaks[at][1] < point[1]:
+            peaks[at] = point
+    found = list(peaks.values())
+    most = series.most or max(value for _, value in found) * 1.05 or 1.0
+    wide, high = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+
+    def place(time_ns: int, value: float) -> str:
+        x = _LEFT + wide * min(1.0, (time_ns - first) / max(1, last - first))
+        return f"{x:.1f},{_TOP + high * (1 - min(1.0, max(0.0, value / most))):.1f}"
+
+    marks = []
+    for share in (0.0, 0.5, 1.0):
+        y = _TOP + high * (1 - share)
+        marks.append(
+            f"<line x1='{_LEFT}' x2='{WIDTH - _RIGHT}' y1='{y:.1f}' y2='{y:.1f}' class='g'/>"
+            f"<text x='{_LEFT - 6}' y='{y + 4:.1f}' text-anchor='end'>"
+            f"{escape(series.show(most * share))}</text>"
+        )
+        anchor = {0.0: "start", 0.5: "middle", 1.0: "end"}[share]
+        when = units.duration((last - first) * share) if share else "0"
+        marks.append(
+            f"<text x='{_LEFT + wide * share:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>"
+            f"{escape(when)}</text>"
+        )
+    places = " ".join(place(*point) for point in found)
+    highest = series.show(max(value for _, value in found))
+    return (
+        f"<figure><figcaption>{escape(series.title)} <span class='note'>up to {escape(highest)}"
+        f"</span></figcaption><svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' "
+        f"aria-label='{escape(f'{series.title}, {of}', quote=True)}'>{''.join(marks)}"
+        f"<polyline points='{places}' class='l'/></svg></figure>"
+    )
+
+
+def bars(rows: Sequence[tuple[int, str, float]]) -> str:
+    """(depth, name, share) as bars, the longest over the whole width."""
+    most = max([value for _, _, value in rows] + [1e-9])
+    lines = [
+        f"<span class='name' style='padding-left:{min(depth, 12)}em'>{escape(name)}</span>"
+        f"<span class='bar'><i style='width:{100 * value / most:.2f}%'></i></span>"
+        f"<span class='n'>{escape(units.percent(value))}</span>"
+        for depth, name, value in rows
+    ]
+    return f"<div class='bars'>{''.join(lines)}</div>"

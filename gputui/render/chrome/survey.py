@@ -1,0 +1,60 @@
+"""What must be known of a process's records before the first of them is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputui.store.trace import TraceKind, TraceReader
+from gputui.store.trace.layout import Bools, UInt32s
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The first moment and the last, the devices, and the correlations that a call and an
+    operation share, ascending."""
+
+    first_ns: int
+    last_ns: int
+    joined: UInt32s
+    devices: list[int]
+
+    def is_joined(self, correlations: UInt32s) -> Bools:
+        """Which of them a call and an operation share."""
+        if not len(self.joined):
+            return np.zeros(len(correlations), np.bool_)
+        places = np.minimum(np.searchsorted(self.joined, correlations), len(self.joined) - 1)
+        joined: Bools = self.joined[places] == correlations
+        return joined
+
+
+def survey(trace: TraceReader, process: int) -> Survey:
+    """Read the whole trace for one process."""
+    first_ns: int | None = None
+    last_ns = 0
+    calls: list[UInt32s] = [np.empty(0, np.uint32)]
+    operations: list[UInt32s] = [np.empty(0, np.uint32)]
+    devices: set[int] = set()
+    for portion in trace.portions():
+        mine = portion[portion["process"] == process]
+        if not len(mine):
+            continue
+        least = int(mine["start"].min())
+        first_ns = least if first_ns is None else min(first_ns, least)
+        last_ns = max(last_ns, int(mine["end"].max()))
+        kinds = mine["kind"]
+        on_gpu = mine[(kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)]
+        calls.append(np.unique(mine["correlation"][kinds == TraceKind.CALL]))
+        operations.append(np.unique(on_gpu["correlation"]))
+        devices.update(np.unique(on_gpu["device"]).tolist())
+    joined = np.intersect1d(np.concatenate(calls), np.concatenate(operations))
+    return Survey(first_ns or 0, last_ns, joined[joined > 0], sorted(devices))
+
+
+def processes_of(trace: TraceReader) -> list[int]:
+    """The processes that the trace has records of."""
+    found: set[int] = set()
+    for portion in trace.portions():
+        found.update(np.unique(portion["process"]).tolist())
+    return sorted(found)

@@ -1,0 +1,267 @@
+"""A comparison as tables for people, and as a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gputui.model import units
+from gputui.model.events import SCHEMA_VERSION
+from gputui.model.units import moment
+from gputui.render.atomic_write import write_whole
+from gputui.render.facts import title_of
+from gputui.render.text_tables import to_csv, to_markdown, to_text
+from gputui.report.compare import SPREAD_RULE, Comparison, Figure, Item
+from gputui.report.summary_tables import Cell, Column, Table
+from gputui.report.workload_metrics import metric_text
+
+SHOWN = {
+    "metric": ("value",),
+    "device": (),
+    "phase": ("cpu_avg_ns", "gpu_busy_avg_ns", "gpu_projected_avg_ns", "kernels"),
+    "kernel": ("total_ns", "avg_ns", "instances"),
+}
+"""Figures that tables show, all where empty; the document has every one."""
+
+TITLES = {
+    "metric": "Metrics",
+    "device": "Devices (averages)",
+    "phase": "Phases",
+    "kernel": "Kernels",
+}
+
+KERNEL_ROWS = 40
+"""Kernels in a table for people, the longest of the baseline first."""
+
+
+def comparison_text(comparison: Comparison, format_name: str, width: int | None = None) -> str:
+    """The comparison as "table", "md", "json" or "csv"."""
+    if format_name == "json":
+        document = msgspec.json.encode(comparison_document(comparison))
+        return msgspec.json.format(document, indent=2).decode() + "\n"
+    if format_name == "csv":
+        return to_csv(_flat(comparison))
+    tables = comparison_tables(comparison)
+    if format_name == "md":
+        return "\n".join(map(to_markdown, tables))
+    return "\n".join(to_text(table, width) for table in tables)
+
+
+def write_comparison(comparison: Comparison, format_name: str, path: Path) -> None:
+    """Write the comparison as `comparison_text` has it, whole or not at all. Raises ExportError."""
+    write_whole(path, comparison_text(comparison, format_name))
+
+
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Runs, then metrics, devices, phases and kernels with differences, then what is not in all."""
+    tables = [_runs(comparison)]
+    tables += [_table(comparison, kind) for kind in TITLES]
+    tables.append(_unmatched(comparison))
+    return [table for table in tables if table.rows]
+
+
+def _runs(comparison: Comparison) -> Table:
+    def cells(index: int) -> tuple[Cell, ...]:
+        subject = comparison.subjects[index]
+        header = subject.session.header
+        gpus = ", ".join(dict.fromkeys(gpu.facts.name for gpu in subject.session.gpus.values()))
+        return (
+            "baseline" if index == 0 else f"run {index + 1}",
+            subject.label,
+            title_of(subject.run),
+            header.host.hostname if header else None,
+            gpus or "no GPU",
+            moment(subject.started_ns),
+            subject.duration_ns,
+        )
+
+    columns = (*map(Column, ("", "Session", "Workload", "Host", "GPUs", "Started")),
+               Column("Length (ns)", units.duration))  # fmt: skip
+    rows = tuple(map(cells, range(len(comparison.subjects))))
+    return Table("runs", "Compared", columns, rows, "; ".join(comparison.remarks))
+
+
+_SPREAD_OF = {
+    "metric": "between reports",
+    "device": "between stretches of the run",
+    "phase": "between steps",
+    "kernel": "between launches",
+}
+
+
+def _table(comparison: Comparison, kind: str) -> Table:
+    """Two runs in a line; of more, a line each below one another, so that they fit a terminal."""
+    several = len(comparison.subjects) > 2
+    change = Column("Change (%)", _signed_percent)
+    columns = (
+        *map(Column, ("Name", "Figure", "Run", "Value") if several else
+             ("Name", "Figure", "Baseline", "Run 2")),
+        change, Column("Spread"), Column("Exceeds"),
+    )  # fmt: skip
+    items = comparison.of_kind(kind)
+    left_out = max(0, len(items) - KERNEL_ROWS) if kind == "kernel" else 0
+    lines = _stacked if several else _beside
+    rows = [
+        row
+        for item, name, figure in _shown(items[: len(items) - left_out])
+        for row in lines(name, figure, _unit(item.name if kind == "metric" else figure.name))
+    ]
+    note = f"Exceeds: more than the spread {_SPREAD_OF[kind]}"
+    if left_out:
+        note += f"; {left_out} more kernels in the json format"
+    return Table(f"compare_{kind}s", TITLES[kind], columns, tuple(rows), note)
+
+
+def _shown(items: list[Item]) -> Iterator[tuple[Item, str, Figure]]:
+    for item in items:
+        if not item.present[0] or sum(item.present) < 2:
+            continue
+        name = f"{item.was} → {item.name}" if item.was else item.name
+        for figure in SHOWN[item.kind] or item.figures:
+            if figure in item.figures:
+                yield item, name, item.figures[figure]
+
+
+def _beside(name: str, figure: Figure, show: Callable[[float], str]) -> Iterator[tuple[Cell, ...]]:
+    yield (name, figure.name, _amount(figure, 0, show), _amount(figure, 1, show),
+           *_change(figure, 1, show))  # fmt: skip
+
+
+def _stacked(name: str, figure: Figure, show: Callable[[float], str]) -> Iterator[tuple[Cell, ...]]:
+    yield name, figure.name, "baseline", _amount(figure, 0, show), "", "", ""
+    for index in range(1, len(figure.values)):
+        yield (name, figure.name, f"run {index + 1}", _amount(figure, index, show),
+               *_change(figure, index, show))  # fmt: skip
+
+
+def _amount(figure: Figure, index: int, show: Callable[[float], str]) -> str:
+    value = figure.values[index]
+    return show(value.amount) if value else units.MISSING
+
+
+def _change(
+    figure: Figure, index: int, show: Callable[[float], str]
+) -> tuple[float | str | None, ...]:
+    found = figure.difference(index)
+    if found is None:
+        return None, units.MISSING, units.MISSING
+    return (
+        units.MISSING if found.percent is None else round(found.percent, 3),
+        units.MISSING if found.spread is None else show(found.spread),
+        {None: units.MISSING, True: "yes", False: "no"}[found.exceeds_spread],
+    )
+
+
+def _flat(comparison: Comparison) -> Table:
+    """Every figure of every item in one table, a row each, as raw numbers."""
+    labels = [subject.label for subject in comparison.subjects]
+    headers = ["kind", "name", "was", "figure", *labels]
+    for label in labels[1:]:
+        headers += [f"{label} {what}" for what in ("percent", "spread", "exceeds_spread")]
+    rows: list[tuple[Cell, ...]] = []
+    for item in comparison.items:
+        for figure in item.figures.values():
+            row: list[Cell] = [item.kind, item.name, item.was, figure.name]
+            row += [value.amount if value else None for value in figure.values]
+            for index in range(1, len(labels)):
+                found = figure.difference(index)
+                row += [found.percent, found.spread, found.exceeds_spread] if found else [None] * 3
+            rows.append(tuple(row))
+    return Table("compare", "Comparison", tuple(map(Column, headers)), tuple(rows))
+
+
+def _unit(name: str) -> Callable[[float], str]:
+    return lambda amount: metric_text(name, amount)[1]
+
+
+def _signed_percent(value: float | None) -> str:
+    if value is None:
+        return units.MISSING
+    return f"{value:+.2f} %" if abs(value) < 10 else f"{value:+.1f} %"
+
+
+def _unmatched(comparison: Comparison) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (item.kind, item.was, f"renamed to {item.name}") for item in comparison.renamed
+    ]
+    for item in comparison.missing:
+        lacking = [
+            subject.label
+            for subject, present in zip(comparison.subjects, item.present, strict=True)
+            if not present
+        ]
+        rows.append((item.kind, item.name, f"not in {', '.join(lacking)}"))
+    columns = (Column("Kind"), Column("Name"), Column("What"))
+    return Table("compare_unmatched", "Renamed or not in every run", columns, tuple(rows))
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Every figure of every item, differences against the first run, missing as null."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "spread_rule": SPREAD_RULE,
+        "remarks": comparison.remarks,
+        "runs": [
+            {
+                "label": subject.label,
+                "name": subject.run.started.name if subject.run else None,
+                "hostname": subject.session.header.host.hostname
+                if subject.session.header
+                else None,
+                "started": moment(subject.started_ns),
+                "duration_ns": subject.duration_ns,
+            }
+            for subject in comparison.subjects
+        ],
+        "items": [_item(comparison, item) for item in comparison.items],
+        "renamed": [
+            {"kind": item.kind, "from": item.was, "to": item.name} for item in comparison.renamed
+        ],
+        "missing": [
+            {
+                "kind": item.kind,
+                "name": item.name,
+                "missing_in": [
+                    subject.label
+                    for subject, present in zip(comparison.subjects, item.present, strict=True)
+                    if not present
+                ],
+            }
+            for item in comparison.missing
+        ],
+    }
+
+
+def _item(comparison: Comparison, item: Item) -> dict[str, Any]:
+    return {
+        "kind": item.kind,
+        "name": item.name,
+        "was": item.was,
+        "figures": {
+            name: {
+                "values": [value.amount if value else None for value in figure.values],
+                "deviations": [value.deviation if value else None for value in figure.values],
+                "counts": [value.count or None if value else None for value in figure.values],
+                "differences": [
+                    _difference(figure, index) for index in range(1, len(comparison.subjects))
+                ],
+            }
+            for name, figure in item.figures.items()
+        },
+    }
+
+
+def _difference(figure: Figure, index: int) -> dict[str, Any] | None:
+    found = figure.difference(index)
+    if found is None:
+        return None
+    return {
+        "absolute": found.absolute,
+        "percent": found.percent,
+        "spread": found.spread,
+        "exceeds_spread": found.exceeds_spread,
+        "standard_errors": found.standard_errors,
+    }

@@ -1,0 +1,79 @@
+"""What was recorded, where and when, how it ended, and what watching it cost: a line each."""
+
+from __future__ import annotations
+
+from gputui.model import units
+from gputui.model.units import moment
+from gputui.report.cost import cost_of
+from gputui.report.machine_summary import started_ns
+from gputui.state import Run, Session, remarks
+
+MACHINE_ALONE = "the machine alone"
+"""What a recording without a run is called."""
+
+
+def title_of(run: Run | None) -> str:
+    """What was recorded, in a word or two."""
+    return MACHINE_ALONE if run is None else run.started.name
+
+
+def facts_lines(session: Session, run: Run | None) -> list[str]:
+    """What to say above the tables of a run, or of a recording without one."""
+    return _machine(session) if run is None else _run(session, run)
+
+
+def _machine(session: Session) -> list[str]:
+    readings = session.readings
+    length = units.duration(readings.duration_ns)
+    lines = [
+        f"{MACHINE_ALONE}: no run was recorded",
+        *_where(session),
+        f"{moment(started_ns(session))}, {length}: {units.count(readings.samples)} samples",
+    ]
+    if session.recorded_bytes is not None:
+        lines.append(f"wrote {units.size(session.recorded_bytes)}")
+    return lines
+
+
+def _where(session: Session) -> list[str]:
+    header = session.header
+    if header is None:
+        return []
+    gpus = [gpu.facts.name for gpu in session.gpus.values()]
+    names = [
+        f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name
+        for name in dict.fromkeys(gpus)
+    ]
+    where = ", ".join(names) or f"no GPU ({header.gpu_unavailable_reason or 'none found'})"
+    return [f"on {header.host.hostname}: {where}; {header.host.system}"]
+
+
+def _run(session: Session, run: Run) -> list[str]:
+    started = run.started
+    parameters = " ".join(f"{name}={value}" for name, value in run.parameters.items())
+    lines = [f"{started.kind} {started.name} {parameters}".rstrip()]
+    lines += _where(session)
+    ended = run.ended.reason if run.ended else "the recording ends before the run does"
+    lines.append(f"{moment(started.time_ns)}, {units.duration(run.duration_ns)}: {ended}")
+    lines += [remark.line for remark in remarks(run)]
+    lines += [
+        f"pid {process.attached.pid}: kernels not seen: {process.attached.cuda_status}"
+        for process in run.processes.values()
+        if process.attached.cuda_status not in ("tracing", "no CUDA")
+    ]
+    cost = cost_of(session, run)
+    seen = f"{units.count(cost.records)} records, {cost.dropped} dropped"
+    if cost.records_per_s:
+        seen += f", {units.count(round(cost.records_per_s))} a second"
+    if cost.kernels_traced_percent < 100:
+        seen += f"; kernels traced {units.percent(cost.kernels_traced_percent)} of the time"
+    if cost.library_percent:
+        seen += f"; library {cost.library_percent:.2f} % of the run's time"
+    if cost.reader_percent is not None:
+        seen += f"; reader {cost.reader_percent:.1f} % of a core"
+    if cost.recorded_bytes is not None:
+        seen += f"; wrote {units.size(cost.recorded_bytes)}"
+    if cost.traced_bytes is not None:
+        seen += f" and a trace of {units.size(cost.traced_bytes)}"
+    lines.append(f"capture: {seen}")
+    return lines

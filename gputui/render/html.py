@@ -1,0 +1,157 @@
+"""A run as one page: no script, no style or picture from elsewhere, every string escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from gputui.render.charts import OF_GPU, OF_HOST, Series, bars, line, points
+from gputui.render.facts import title_of
+from gputui.render.text_tables import headers, shown_cell
+from gputui.report.explain import Insight
+from gputui.report.machine_summary import started_ns
+from gputui.report.phases import phase_rows
+from gputui.report.summary_tables import Column, Table
+from gputui.state import Run, Session
+from gputui.state.history import LongHistory
+
+Sampled = tuple[str, tuple[Series, ...], Iterable[tuple[int, object]], LongHistory]
+"""Whose figures, which, every sample that is kept, and older ones by the stretch."""
+
+BARS = 20
+"""Bars of a chart: the phases with the largest shares; the table below has all."""
+
+_STYLE = """
+:root{color-scheme:light dark;--ground:#fff;--ink:#1c2128;--soft:#f3f5f7;--edge:#d8dde3;
+--dim:#5b6470;--line:#0b7a56;--bar:#2a72d4;--mark:#b45309}
+@media(prefers-color-scheme:dark){:root{--ground:#14171b;--ink:#e4e7eb;--soft:#1d2126;
+--edge:#343a42;--dim:#9aa4b0;--line:#3ecf9a;--bar:#5b9cf5;--mark:#f0a445}}
+*{box-sizing:border-box}
+body{font:15px/1.5 system-ui,sans-serif;max-width:1600px;margin:0 auto;padding:1.5rem 1rem 4rem;
+background:var(--ground);color:var(--ink)}
+h1{font-size:1.5rem;margin:0 0 .4rem}h2{font-size:1.1rem;margin:2.2rem 0 .5rem}
+.facts{margin:0;padding:0;list-style:none;color:var(--dim);font-size:13px}
+h1,.facts,.insights,.note,.bars .name{overflow-wrap:anywhere}
+.note{color:var(--dim);font-size:13px;font-weight:400}p.note{margin:.2rem 0 .5rem}
+.insights{margin:0;padding:.6rem 1rem .6rem 2rem;background:var(--soft);
+border-left:4px solid var(--mark);border-radius:4px}.insights li{margin:.35rem 0}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:.8rem}
+figure{margin:0;padding:.6rem .7rem .3rem;border:1px solid var(--edge);border-radius:6px}
+figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:auto}
+svg text{font:11px system-ui,sans-serif;fill:var(--dim)}.g{stroke:var(--edge)}
+.l{fill:none;stroke:var(--line);stroke-width:1.6;stroke-linejoin:round}
+.bars{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(4rem,44rem) max-content;
+gap:.15rem .7rem;align-items:center;font-size:13px}
+.bar i{display:block;height:.8rem;background:var(--bar);border-radius:2px;min-width:1px}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
+.scroll{overflow-x:auto;border:1px solid var(--edge);border-radius:6px;max-width:max-content}
+th,td{padding:.22rem .5rem;text-align:left;white-space:pre}
+th{background:var(--soft);border-bottom:1px solid var(--edge)}
+.n{text-align:right;font-variant-numeric:tabular-nums}tbody tr:nth-child(even) td{
+background:var(--soft)}td:last-child:not(.n){white-space:pre-wrap;overflow-wrap:anywhere;
+min-width:14rem}
+@media print{body{max-width:none}.scroll{overflow:visible}}
+"""
+
+
+def page(
+    session: Session,
+    run: Run | None,
+    facts: Sequence[str],
+    found: Sequence[Insight],
+    tables: Sequence[Table],
+) -> str:
+    """The page: `facts` a line each, what was `found`, charts of the machine and of phases, then
+    `tables`."""
+    title = f"gputui: {title_of(run)}"
+    parts = [
+        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>",
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
+        "style-src 'unsafe-inline'\">",
+        "<meta name='viewport' content='width=device-width,initial-scale=1'>",
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1><ul class='facts'>",
+        *(f"<li>{escape(fact)}</li>" for fact in facts),
+        "</ul>",
+        *_insights(found),
+        *(_phases(run) if run else ()),
+        *_machine(session, run),
+        *map(_table, tables),
+        "</body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _insights(found: Sequence[Insight]) -> Iterator[str]:
+    if found:
+        yield "<h2>What stands out</h2><ul class='insights'>"
+        for insight in found:
+            yield f"<li>{escape(insight.verdict)}<br><span class='note'>{escape(insight.advice)}"
+            yield "</span></li>"
+        yield "</ul>"
+
+
+def _machine(session: Session, run: Run | None) -> Iterator[str]:
+    first = run.started.time_ns if run else started_ns(session)
+    last = first + run.duration_ns if run else session.readings.last_ns
+    sampled: list[Sampled] = [
+        (f"GPU {index}: {gpu.facts.name}", OF_GPU, gpu.history, gpu.long_history)
+        for index, gpu in sorted(session.gpus.items())
+    ]
+    host = "The host"
+    for name, kinds, history, older in (
+        *sampled, (host, OF_HOST, session.host_history, session.host_long_history)
+    ):  # fmt: skip
+        charts = [
+            chart
+            for series in kinds
+            for found in (points(history, older, series.field, first, last),)
+            if (chart := line(series, found, first, last, name))
+        ]
+        if charts:
+            yield f"<h2>{escape(name)}</h2><div class='charts'>"
+            yield from charts
+            yield "</div>"
+
+
+def _phases(run: Run) -> Iterator[str]:
+    known = phase_rows(run)
+    rows = [row for row in known if row.share_percent]
+    if not rows:
+        return
+    least = sorted((row.share_percent or 0.0 for row in rows), reverse=True)[:BARS][-1]
+    rows = [row for row in rows if (row.share_percent or 0.0) >= least][:BARS]
+    basis = "GPU busy time" if run.devices else "time in outermost ranges"
+    yield f"<h2>Phases by share of {basis}</h2>"
+    if left := len(known) - len(rows):
+        yield (
+            f"<p class='note'>The {len(rows)} largest; {left} more, with smaller shares, are in "
+            "the table of phases.</p>"
+        )
+    yield bars([(row.depth, row.name, row.share_percent or 0.0) for row in rows])
+
+
+def _table(table: Table) -> str:
+    table = table.for_people()
+    heads = "".join(
+        f"<th{_number(column)}>{escape(header)}</th>"
+        for column, header in zip(table.columns, headers(table.columns), strict=True)
+    )
+    rows = "\n".join(
+        "<tr>"
+        + "".join(
+            f"<td{_number(column)}>{escape(shown_cell(column, cell))}</td>"
+            for column, cell in zip(table.columns, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
+    return (
+        f"<h2>{escape(table.title)}</h2>{note}<div class='scroll'><table><thead><tr>{heads}</tr>"
+        f"</thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _number(column: Column) -> str:
+    return "" if column.show is None else " class='n'"

@@ -1,0 +1,13 @@
+"""A run as SQLite in nsys's export schema, so that what was written for nsys reads it.
+
+The columns are those of `nsys export --type sqlite`, schema 3.28; those that were not captured
+are NULL, or 0 where nsys has NOT NULL. Times are relative to the session's
+start, as in nsys. Calls keep the names that `nsys stats` prints.
+"""
+
+from __future__ import annotations
+
+from gputui.render.nsys.schema import SCHEMA, TABLES
+from gputui.render.nsys.writer import write_nsys
+
+__all__ = ["SCHEMA", "TABLES", "write_nsys"]

@@ -1,0 +1,172 @@
+"""A recording as OpenMetrics text: every sample of every figure, each with its moment.
+
+The figures are those that are served to Prometheus, read again at each sample of the machine, so
+that `promtool tsdb create-blocks-from openmetrics` puts the recording into a Prometheus as if it
+had been scraped. A series must stand together, so what was read waits in a temporary file.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO, TextIO
+
+from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
+from gputui.render.prometheus_metrics import Family, Figures
+from gputui.render.prometheus_samples import Labels, figures
+from gputui.report.phase_totals import PhaseTotals
+from gputui.state import Session
+
+POINTS_IN_MEMORY = 1 << 20
+"""More wait in a temporary file."""
+
+STAMPS = 1 << 17
+"""Moments whose text is kept: a day at one a second, in some 10 MB."""
+
+Span = tuple[int, int]
+"""First and last moment that are wanted, in ns since the epoch."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """One metric with its labels: its points, the oldest in the file at `written`."""
+
+    name: str
+    """The text that comes before the value."""
+    times_ns: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    written: list[tuple[int, int]] = field(default_factory=list)
+    """Offset and count of portions."""
+
+
+def write_openmetrics(out: TextIO, events: Iterable[AnyEvent], span: Span | None = None) -> int:
+    """Write the figures at each sample within `span`, at all where that is None; how many points.
+
+    `events` are a whole session's from its header on.
+    """
+    with tempfile.TemporaryFile(prefix="gputui-") as spool:
+        points = _Points(spool)
+        for time_ns, session, phases in _moments(events):
+            if span is None or span[0] <= time_ns <= span[1]:
+                run = session.run
+                points.add(time_ns, figures(session, phases.of(run) if run is not None else ()))
+        return points.write(out)
+
+
+def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session, PhaseTotals]]:
+    """The session after each sample and at its end, at moments that only grow."""
+    session, phases = Session(), PhaseTotals()
+    last_ns = 0
+    for event in events:
+        if isinstance(event, CaptureDelta):
+            run = session.runs_of_processes.get(event.process)
+            if run is not None:
+                phases.add(run, event)
+            event = _without_work(event)
+        session.apply((event,))
+        if isinstance(event, MachineSample) and event.time_ns > last_ns:
+            last_ns = event.time_ns
+            yield last_ns, session, phases
+    if session.time_ns > last_ns:
+        yield session.time_ns, session, phases
+
+
+def _without_work(delta: CaptureDelta) -> CaptureDelta:
+    """That a process told something: what it did is in the phases' totals, and folding it for
+    medians, which no figure is, costs more than all else."""
+    return CaptureDelta(
+        time_ns=delta.time_ns,
+        process=delta.process,
+        records=delta.records,
+        dropped=delta.dropped,
+    )
+
+
+class _Points:
+    def __init__(self, spool: BinaryIO) -> None:
+        self._spool = spool
+        self._families: dict[Family, list[_Series]] = {}
+        self._series: dict[Labels, dict[Family, _Series]] = {}
+        self._waiting = 0
+        self._count = 0
+
+    def add(self, time_ns: int, found: Iterable[tuple[Labels, Figures]]) -> None:
+        """What was read at one moment."""
+        for labels, told in found:
+            known = self._series.get(labels)
+            if known is None:
+                known = self._series[labels] = {}
+            for family, value in told:
+                series = known.get(family)
+                if series is None:
+                    series = known[family] = _Series(_name_of(family, labels))
+                    self._families.setdefault(family, []).append(series)
+                series.times_ns.append(time_ns)
+                series.values.append(value)
+            self._waiting += len(told)
+        if self._waiting >= POINTS_IN_MEMORY:
+            self._spill()
+
+    def write(self, out: TextIO) -> int:
+        """Write everything, family by family."""
+        for family, all_series in self._families.items():
+            out.write(f"# HELP {family.name} {_escaped(family.help)}\n")
+            out.write(f"# TYPE {family.name} {family.kind}\n")
+            for series in all_series:
+                for times_ns, values in self._portions(series):
+                    self._count += len(values)
+                    out.writelines(
+                        [
+                            f"{series.name} {number}{stamp}"
+                            for number, stamp in zip(
+                                map(_number, values), map(_stamp, times_ns), strict=True
+                            )
+                        ]
+                    )
+        out.write("# EOF\n")
+        return self._count
+
+    def _spill(self) -> None:
+        self._waiting = 0
+        for all_series in self._families.values():
+            for series in all_series:
+                if series.values:
+                    series.written.append((self._spool.tell(), len(series.values)))
+                    series.times_ns.tofile(self._spool)
+                    series.values.tofile(self._spool)
+                    del series.times_ns[:], series.values[:]
+
+    def _portions(self, series: _Series) -> Iterator[tuple[array[int], array[float]]]:
+        for offset, count in series.written:
+            self._spool.seek(offset)
+            times_ns, values = array("q"), array("d")
+            times_ns.fromfile(self._spool, count)
+            values.fromfile(self._spool, count)
+            yield times_ns, values
+        yield series.times_ns, series.values
+
+
+def _name_of(family: Family, labels: Labels) -> str:
+    name = f"{family.name}_total" if family.kind == "counter" else family.name
+    text = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
+    return f"{name}{{{text}}}" if text else name
+
+
+@functools.lru_cache(maxsize=STAMPS)
+def _stamp(time_ns: int) -> str:
+    """The moment, as it ends a line; every series has the same ones."""
+    return f" {time_ns // 10**9}.{time_ns % 10**9:09d}\n"
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

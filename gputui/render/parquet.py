@@ -1,0 +1,135 @@
+"""A recording as Parquet: a folder with a file for each table, and one of all samples."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from gputui.model.events import GpuSample, MachineSample
+from gputui.render.atomic_write import os_errors_as
+from gputui.render.errors import ExportError
+from gputui.report.summary_tables import Cell, Table
+
+ROWS_AT_ONCE = 20_000
+
+_LARGEST = 2**63 - 1
+
+_SAMPLE_FIELDS = tuple(
+    name
+    for name in GpuSample.__struct_fields__
+    if name not in ("index", "throttle_reasons", "mig_instances")
+)
+
+
+def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[MachineSample]) -> None:
+    """Write `folder`, which must not exist, whole or not at all: first the samples, a portion at a
+    time, then the tables.
+
+    Columns of samples are those of GpuSample, with `time_ns` and `gpu` before them and the host's
+    `host_cpu_percent` and `host_memory_used_bytes` behind; missing is null. A sample has a row for
+    each GPU; where there is none it has one, whose `gpu` is null. Raises ExportError.
+    """
+    arrow, parquet = _pyarrow()
+    if folder.exists():
+        raise ExportError(f"{folder} already exists; choose another name or remove it")
+    with (
+        os_errors_as(folder),
+        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place,
+    ):
+        made = Path(place, "made")
+        made.mkdir(mode=0o700)
+        _write_samples(arrow, parquet, made / "samples.parquet", samples)
+        for table in tables:
+            parquet.write_table(_columns(arrow, table), made / f"{table.name}.parquet")
+        made.rename(folder)
+
+
+def _write_samples(arrow: Any, parquet: Any, path: Path, samples: Iterable[MachineSample]) -> None:
+    schema = arrow.schema(
+        [("time_ns", arrow.int64()), ("gpu", arrow.int32())]
+        + [(name, arrow.float64()) for name in _SAMPLE_FIELDS]
+        + [("throttle_reasons", arrow.list_(arrow.string()))]
+        + [("host_cpu_percent", arrow.float64()), ("host_memory_used_bytes", arrow.float64())]
+    )
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for rows in _portions(_rows(samples)):
+            writer.write_table(arrow.Table.from_pylist(rows, schema))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ExportError(
+            "the parquet format needs the package pyarrow: pip install 'gputui[export]'"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _columns(arrow: Any, table: Table) -> Any:
+    columns: dict[str, list[Cell]] = {}
+    for at, column in enumerate(table.columns):
+        columns |= _typed(column.header, [row[at] for row in table.rows])
+    return arrow.table(columns)
+
+
+def _typed(name: str, cells: list[Cell]) -> dict[str, list[Cell]]:
+    """Cells of one type under their name. Where words stand beside numbers, as among a workload's
+    metrics, the words go to a column of their own, `(text)` behind its name. Numbers are floats
+    where one of them is, or does not fit 64 bits."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if len(kinds) > 1 and not kinds <= {int, float}:
+        figures: list[Cell] = [cell if _is_number(cell) else None for cell in cells]
+        texts: list[Cell] = [
+            None if cell is None or _is_number(cell) else str(cell) for cell in cells
+        ]
+        return _typed(name, figures) | {f"{name} (text)": texts}
+    if float in kinds or any(_is_number(cell) and abs(cell) > _LARGEST for cell in cells):
+        return {name: [_figure(cell) for cell in cells]}
+    return {name: cells}
+
+
+def _is_number(cell: Cell) -> TypeGuard[int | float]:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _figure(value: Any) -> float | None:
+    """A figure as a float; None for what is none and for what no float can hold."""
+    try:
+        return None if value is None else float(value)
+    except OverflowError:
+        return None
+
+
+def _rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
+    for sample in samples:
+        host = {
+            "host_cpu_percent": _figure(sample.host.cpu_percent),
+            "host_memory_used_bytes": _figure(sample.host.memory_used_bytes),
+        }
+        if not sample.gpus:
+            yield {"time_ns": sample.time_ns, **host}
+        for gpu in sample.gpus:
+            yield {
+                "time_ns": sample.time_ns,
+                "gpu": gpu.index,
+                **{name: _figure(getattr(gpu, name)) for name in _SAMPLE_FIELDS},
+                "throttle_reasons": (
+                    None if gpu.throttle_reasons is None else list(gpu.throttle_reasons)
+                ),
+                **host,
+            }
+
+
+def _portions(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    portion: list[dict[str, Any]] = []
+    for row in rows:
+        portion.append(row)
+        if len(portion) == ROWS_AT_ONCE:
+            yield portion
+            portion = []
+    if portion:
+        yield portion

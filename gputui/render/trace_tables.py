@@ -1,0 +1,238 @@
+"""Tables of single calls and GPU operations, as `nsys stats` has them: they need the trace.
+
+Columns are those of nsys's reports of the same names. `cuda_gpu_trace` has two more at its end:
+the thread that launched an operation, and the time from that call's start to the operation's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.model import units
+from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
+from gputui.render.text_tables import write_csv
+from gputui.render.traces import Traced
+from gputui.report.columns import Cell, Column, Table, count, spare, text, time
+from gputui.state import Run, Session, gpu_of
+from gputui.store.trace import TraceKind
+from gputui.store.trace.layout import Int64s, Slots
+
+LONGEST = 100
+"""Events that a table for people, or a JSON document, has."""
+
+_GPU_KINDS = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
+
+
+def _megabytes(name: str, unit: str, show: Callable[[float | None], str]) -> Column:
+    return Column(
+        f"{name} ({unit})", lambda value: show(None if value is None else value * 1e6), decimals=3
+    )
+
+
+_CALL_COLUMNS = (
+    time("Start (ns)"),
+    time("Duration (ns)"),
+    text("Name"),
+    count("Result"),
+    Column("CorrID", str),
+    Column("Pid", str),
+    Column("Tid", str),
+    count("T-Pri"),
+    text("Thread Name"),
+)
+_GPU_COLUMNS = (
+    time("Start (ns)"),
+    time("Duration (ns)"),
+    spare(8, Column("CorrId", str)),
+    *(spare(9, count(f"Grd{axis}")) for axis in "XYZ"),
+    *(spare(10, count(f"Blk{axis}")) for axis in "XYZ"),
+    spare(7, count("Reg/Trd")),
+    spare(12, _megabytes("StcSMem", "MB", units.size)),
+    spare(11, _megabytes("DymSMem", "MB", units.size)),
+    spare(1, _megabytes("Bytes", "MB", units.size)),
+    spare(2, _megabytes("Throughput", "MB/s", units.rate)),
+    text("SrcMemKd"),
+    text("DstMemKd"),
+    text("Device"),
+    spare(13, Column("Ctx", str)),
+    spare(14, Column("GreenCtx", str)),
+    spare(5, Column("Strm", str)),
+    text("Name"),
+    spare(6, Column("Tid", str)),
+    spare(3, time("Latency (ns)")),
+)
+
+
+def event_table(traced: Traced, name: str) -> Table:
+    """The longest events of the run, the longest first."""
+    kind = EVENT_TABLES[name]
+    reader = _Reader(traced)
+    longest: list[tuple[int, int, int, np.void]] = []
+    total = 0
+    for part in reader.portions(kind.kinds):
+        total += len(part)
+        lengths = part["end"] - part["start"]
+        for place in np.argsort(-lengths, kind="stable")[:LONGEST]:
+            event = (int(lengths[place]), -int(part["start"][place]), -total, part[place].copy())
+            longest.append(event)
+        longest = heapq.nlargest(LONGEST, longest, key=lambda entry: entry[:3])
+    events = np.array([entry[3] for entry in longest], reader.dtype)
+    note = f"the {len(longest)} longest of {total}; --format csv has all" if total > LONGEST else ""
+    return Table(name, kind.title, kind.columns, tuple(kind.rows(reader, events)), note)
+
+
+def write_event_csv(traced: Traced, name: str, out: TextIO) -> None:
+    """Every event of the run, in order of start. Holds the trace in memory."""
+    kind = EVENT_TABLES[name]
+    reader = _Reader(traced)
+    parts = list(reader.portions(kind.kinds))
+    events = np.concatenate(parts) if parts else np.zeros(0, reader.dtype)
+    events = events[np.argsort(events["start"], kind="stable")]
+
+    def rows() -> Iterator[Sequence[Cell]]:
+        for first in range(0, len(events), 1 << 14):
+            yield from kind.rows(reader, events[first : first + (1 << 14)])
+
+    write_csv(kind.columns, rows(), out)
+
+
+class _Reader:
+    """The records of a run, and what its numbers stand for."""
+
+    def __init__(self, traced: Traced) -> None:
+        self.session: Session = traced.session
+        self.run: Run = traced.run
+        self.trace = traced.trace
+        header = self.session.header
+        self.base_ns = header.time_ns if header else 0
+        self.dtype = np.dtype(np.void)
+        self._launching: tuple[npt.NDArray[np.uint64], Int64s, Int64s] | None = None
+
+    def portions(self, kinds: Sequence[TraceKind]) -> Iterator[Slots]:
+        # A session may have had other runs before this one.
+        ours = np.array(sorted(self.run.processes), np.uint32)
+        for portion in self.trace.portions():
+            self.dtype = portion.dtype
+            yield portion[np.isin(portion["kind"], kinds) & np.isin(portion["process"], ours)]
+
+    def launching(self, events: Slots) -> list[tuple[int | None, int | None]]:
+        """The thread that launched each operation, and when its call began."""
+        if self._launching is None:
+            parts = list(self.portions((TraceKind.CALL,)))
+            calls = np.concatenate(parts) if parts else np.zeros(0, events.dtype)
+            keys = _keys(calls)
+            order = np.argsort(keys, kind="stable")
+            self._launching = (
+                keys[order],
+                calls["thread"].astype(np.int64)[order],
+                calls["start"][order],
+            )
+        keys, threads, starts = self._launching
+        wanted = _keys(events)
+        places = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
+        found = keys[places] == wanted if len(keys) else np.zeros(len(events), bool)
+        return [
+            (int(threads[place]), int(starts[place])) if known else (None, None)
+            for place, known in zip(places.tolist(), found.tolist(), strict=True)
+        ]
+
+
+def _keys(records: Slots) -> npt.NDArray[np.uint64]:
+    high = records["process"].astype(np.uint64) << np.uint64(32)
+    keys: npt.NDArray[np.uint64] = high | records["correlation"].astype(np.uint64)
+    return keys
+
+
+def _call_rows(reader: _Reader, events: Slots) -> Iterator[tuple[Cell, ...]]:
+    names = reader.trace.call_names
+    for event in events:
+        process = reader.run.processes[int(event["process"])]
+        thread = int(event["thread"])
+        named = process.threads.get(thread)
+        yield (
+            int(event["start"]) - reader.base_ns,
+            int(event["end"]) - int(event["start"]),
+            names.get(int(event["name"]), names[0]),
+            None,  # What a call returned and its thread's priority are not recorded.
+            int(event["correlation"]),
+            process.attached.pid,
+            thread,
+            None,
+            named.name if named else None,
+        )
+
+
+def _gpu_rows(reader: _Reader, events: Slots) -> Iterator[tuple[Cell, ...]]:
+    for event, (thread, call_ns) in zip(events, reader.launching(events), strict=True):
+        start_ns, length_ns = int(event["start"]), int(event["end"]) - int(event["start"])
+        index = gpu_of(reader.session, reader.run, int(event["process"]), int(event["device"]))
+        gpu = reader.session.gpus.get(index)
+        yield (
+            start_ns - reader.base_ns,
+            length_ns,
+            int(event["correlation"]),
+            *_shape(reader.session, event),
+            *_moved(event, length_ns),
+            f"{gpu.facts.name} ({index})" if gpu else f"({index})",
+            int(event["context"]) or None,
+            None,
+            int(event["stream"]),
+            _operation(reader.session, event),
+            thread,
+            None if call_ns is None else start_ns - call_ns,
+        )
+
+
+def _shape(session: Session, event: np.void) -> tuple[Cell, ...]:
+    shape = session.launch_shapes.get(int(event["bytes"]))
+    if event["kind"] != TraceKind.KERNEL or shape is None:
+        return (None,) * 9
+    return (
+        *shape.grid,
+        *shape.block,
+        shape.registers_per_thread,
+        shape.static_shared_bytes / 1e6,
+        shape.dynamic_shared_bytes / 1e6,
+    )
+
+
+def _moved(event: np.void, length_ns: int) -> tuple[Cell, ...]:
+    """Bytes, throughput, and the kinds of memory at both ends."""
+    if event["kind"] not in (TraceKind.COPY, TraceKind.SET):
+        return (None,) * 4
+    megabytes = int(event["bytes"]) / 1e6
+    kinds = [
+        MEMORY_KINDS.get(int(event[end]), "unknown").title() if event[end] else None
+        for end in ("source_kind", "destination_kind")
+    ]
+    return megabytes, megabytes / (length_ns / 1e9) if length_ns > 0 else None, *kinds
+
+
+def _operation(session: Session, event: np.void) -> str:
+    if event["kind"] == TraceKind.COPY:
+        return copy_name(int(event["sub"]))
+    if event["kind"] == TraceKind.SET:
+        return MEMSET
+    known = session.kernel_names.get(int(event["name"]))
+    return known.name if known else "(unknown)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    title: str
+    kinds: tuple[TraceKind, ...]
+    columns: tuple[Column, ...]
+    rows: Callable[[_Reader, Slots], Iterator[tuple[Cell, ...]]]
+
+
+EVENT_TABLES = {
+    "cuda_api_trace": _Kind("CUDA API Trace", (TraceKind.CALL,), _CALL_COLUMNS, _call_rows),
+    "cuda_gpu_trace": _Kind("CUDA GPU Trace", _GPU_KINDS, _GPU_COLUMNS, _gpu_rows),
+}
+"""By nsys's names."""

@@ -1,0 +1,62 @@
+"""What watching a run cost: the library in the traced processes, reader and monitor here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputui.state import Run, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Counts are of ring records; percentages are of one core over the run's time.
+
+    What is a share of the run's time is None where the run has no duration yet.
+    """
+
+    records: int
+    dropped: int
+    unattributed: int
+    callback_ns: int
+    """What the library measured of its own time, in ranges' calls (one in SAMPLE_EVERY is timed,
+    and counts for SAMPLE_NS_MAX at most) and in CUPTI's callbacks (CPU time)."""
+    reader_cpu_ns: int
+    records_per_s: float | None
+    library_percent: float | None
+    reader_percent: float | None
+    monitor_cpu_percent: float | None
+    """All of gputui, since the last tick."""
+    kernels_traced_percent: float
+    recorded_bytes: int | None
+    """Of the whole session's recording, as of the last tick; None where it does not say."""
+    traced_bytes: int | None
+
+
+def cost_of(session: Session, run: Run) -> Cost:
+    """Sums over the processes of `run`."""
+    processes = run.processes.values()
+    records = sum(process.records for process in processes)
+    callback_ns = sum(process.callback_ns for process in processes)
+    reader_cpu_ns = sum(process.reader_cpu_ns for process in processes)
+    duration_ns = run.duration_ns
+    # The reader may work on after the child ended.
+    read_until_ns = run.ended.time_ns if run.ended else run.updated_ns
+    reading_ns = max(duration_ns, read_until_ns - run.started.time_ns)
+
+    def share(time_ns: int) -> float | None:
+        return 100 * time_ns / duration_ns if duration_ns else None
+
+    return Cost(
+        records=records,
+        dropped=sum(process.dropped for process in processes),
+        unattributed=sum(process.unattributed for process in processes),
+        callback_ns=callback_ns,
+        reader_cpu_ns=reader_cpu_ns,
+        records_per_s=records / (duration_ns / 1e9) if duration_ns else None,
+        library_percent=share(callback_ns),
+        reader_percent=100 * reader_cpu_ns / reading_ns if reading_ns else None,
+        monitor_cpu_percent=session.own_cpu_percent,
+        kernels_traced_percent=100.0 * run.traced_share,
+        recorded_bytes=session.recorded_bytes,
+        traced_bytes=session.traced_bytes,
+    )

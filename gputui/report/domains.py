@@ -1,0 +1,45 @@
+"""A run with the ranges of some NVTX domains alone."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from gputui.state import Run
+
+DEFAULT = "default"
+"""What the domain without a name is called."""
+
+
+def domains_of(run: Run) -> list[str]:
+    """The domains that have ranges or marks, the default one first."""
+    found = {node.definition.domain or DEFAULT for node in run.ranges.values()}
+    found |= {domain or DEFAULT for _, domain, _ in run.mark_counts}
+    return sorted(found, key=lambda name: (name != DEFAULT, name.lower()))
+
+
+def of_domains(run: Run, domains: list[str]) -> Run:
+    """The same run, without ranges and marks outside `domains` (by their names, in any case)."""
+    wanted = {name.lower() for name in domains}
+    kept = {
+        number: node
+        for number, node in run.ranges.items()
+        if (node.definition.domain or DEFAULT).lower() in wanted
+    }
+    return msgspec.structs.replace(
+        run,
+        ranges={
+            number: msgspec.structs.replace(
+                node, children=[child for child in node.children if child in kept]
+            )
+            for number, node in kept.items()
+        },
+        mark_counts={
+            key: marks
+            for key, marks in run.mark_counts.items()
+            if (key[1] or DEFAULT).lower() in wanted
+        },
+        marks=deque(mark for mark in run.marks if (mark.domain or DEFAULT).lower() in wanted),
+        roots=[number for number, node in kept.items() if node.definition.parent not in kept],
+    )

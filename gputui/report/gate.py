@@ -1,0 +1,112 @@
+"""Conditions under which a comparison fails: what a CI job asks of two recordings.
+
+    decode.gpu_busy_ns>+5%      grew by more than 5 % over the baseline
+    decode.cpu_avg_ns>+200000   grew by more than that many ns
+    tokens_per_s<-3%            a metric shrank by more than 3 %
+    gpu0.temperature_celsius>80 is over 80, whatever the baseline was
+
+A phase goes by its path or its last part, a kernel by its name or its short name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gputui.report.compare import Comparison, Figure, Item
+
+_CONDITION = re.compile(
+    r"(?P<what>.+?)\s*(?P<operator>[<>])\s*(?P<sign>[+-]?)(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)"
+)
+LONGEST = 1000
+
+
+class GateError(Exception):
+    """A condition that cannot be understood, or names what is not there. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One parsed condition. `relative` compares with the baseline, otherwise with a number."""
+
+    text: str
+    what: str
+    above: bool
+    limit: float
+    relative: bool
+    percent: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Raises GateError."""
+        match = _CONDITION.fullmatch(text.strip()) if len(text) <= LONGEST else None
+        if match is None:
+            raise GateError(
+                f"{text[:80]!r} is no condition; write for example 'decode.gpu_busy_ns>+5%' "
+                "or 'tokens_per_s<-3%'"
+            )
+        relative, percent = bool(match["sign"]), bool(match["percent"])
+        if percent and not relative:
+            raise GateError(f"{text!r}: say +{match['number']}% or -{match['number']}%")
+        limit = float(f"{match['sign']}{match['number']}")
+        return cls(text.strip(), match["what"], match["operator"] == ">", limit, relative, percent)
+
+    def tripped(self, comparison: Comparison) -> list[str]:
+        """A line for each run that meets the condition, or that cannot be judged.
+
+        Raises GateError where no run has what it names.
+        """
+        item, figure = self._find(comparison)
+        lines = []
+        for index, subject in enumerate(comparison.subjects[1:], 1):
+            reason = self._judge(item, figure, index)
+            if reason is not None:
+                lines.append(f"{subject.label}: {self.text}: {reason}")
+        return lines
+
+    def _judge(self, item: Item, figure: Figure, index: int) -> str | None:
+        value, base = figure.values[index], figure.values[0]
+        if value is None:
+            return f"{item.name} has no {figure.name} here"
+        if not self.relative:
+            return f"it is {_number(value.amount)}" if self._meets(value.amount) else None
+        difference = figure.difference(index)
+        if difference is None or base is None:
+            return f"{item.name} has no {figure.name} in the baseline"
+        change = difference.percent if self.percent else difference.absolute
+        if change is None:
+            # From zero no percentage is to be had: any growth is more than any share.
+            change = difference.absolute * float("inf") if difference.absolute else 0.0
+        if not self._meets(change):
+            return None
+        sign = "+" if change > 0 else ""
+        shown = f"{sign}{_number(change)}{' %' if self.percent else ''}"
+        return f"{_number(base.amount)} → {_number(value.amount)} ({shown})"
+
+    def _meets(self, amount: float) -> bool:
+        return amount > self.limit if self.above else amount < self.limit
+
+    def _find(self, comparison: Comparison) -> tuple[Item, Figure]:
+        for item in comparison.of_kind("metric"):
+            if item.name == self.what:
+                return item, item.figures["value"]
+        name, dot, figure = self.what.rpartition(".")
+        if not dot:
+            raise GateError(f"{self.text!r}: no run reports a metric {self.what!r}")
+        items = [item for item in comparison.items if name in (item.name, item.was)]
+        items = items or [item for item in comparison.items if item.short == name]
+        if not items:
+            raise GateError(f"{self.text!r}: no run has a phase, kernel or device {name!r}")
+        if len(items) > 1:
+            known = ", ".join(repr(item.name) for item in items[:5])
+            raise GateError(f"{self.text!r}: {name!r} is several things; say which: {known}")
+        [item] = items
+        if figure not in item.figures:
+            known = ", ".join(item.figures)
+            raise GateError(f"{self.text!r}: {item.name} has no {figure!r}; it has {known}")
+        return item, item.figures[figure]
+
+
+def _number(amount: float) -> str:
+    """As many digits as tell it from a limit that is near, without powers of ten."""
+    return f"{amount:,.0f}" if 1e5 <= abs(amount) < 1e18 else f"{amount:,.6g}"

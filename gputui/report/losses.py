@@ -1,0 +1,49 @@
+"""Why records of a run were lost, in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gputui.model.units import count
+from gputui.state import Run
+
+_MOST_DOMAINS = 4
+
+_WORDS = {
+    "ring": "the ring was full",
+    "unread": "were left in the ring at the end",
+    "cupti": "CUPTI's buffers were full",
+    "domains": "a thread had ranges open in 32 others",
+    "deferred": "deferred events are not taken in",
+    "places": "more was open at once than is followed",
+}
+
+
+def lost_count(run: Run) -> int:
+    """How many were lost, for whatever reason."""
+    return sum(process.dropped for process in run.processes.values())
+
+
+def why_lost(run: Run) -> str:
+    """The causes, the worst first: "12 the ring was full; 8 in domains a, b: …"; empty for an older
+    recording, which does not tell."""
+    causes: Counter[str] = Counter()
+    domains: dict[str, Counter[str]] = {"domains": Counter(), "deferred": Counter()}
+    for process in run.processes.values():
+        for (cause, domain), records in process.losses.items():
+            causes[cause] += records
+            if cause in domains:
+                domains[cause][domain or "default"] += records
+    return "; ".join(
+        f"{count(records)} {_of_domains(domains[cause]) if cause in domains else ''}{_WORDS[cause]}"
+        for cause, records in causes.most_common()
+    )
+
+
+def _of_domains(domains: Counter[str]) -> str:
+    names = ", ".join(name for name, _ in domains.most_common(_MOST_DOMAINS))
+    more = len(domains) - _MOST_DOMAINS
+    return (
+        f"in {'domain' if len(domains) == 1 else 'domains'} {names}"
+        f"{f' and {more} more' if more > 0 else ''}: "
+    )

@@ -1,0 +1,155 @@
+"""NVTX marks of a run: how often each came, when first and when last, with what payload."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from gputui.model.events import Payload
+from gputui.model.naming import is_library_domain
+from gputui.model.units import payload
+from gputui.report.columns import Cell, Column, Table, count, number, spare, text, time
+from gputui.report.domains import DEFAULT
+from gputui.state import Marks, Run, Session
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRow:
+    """Marks of one process, domain and name. Times are since the run's start, `payload` is the
+    newest, `category` its name or its number."""
+
+    pid: int
+    rank: int | None
+    domain: str
+    name: str
+    count: int
+    first_ns: int
+    last_ns: int
+    category: str | None = None
+    payload: Payload | None = None
+
+
+@dataclass(slots=True)
+class NewestMark:
+    """Marks of one domain and name in all processes; `last_ns` is since the run's start, `payload`
+    of the process that came last."""
+
+    domain: str
+    name: str
+    count: int
+    last_ns: int
+    payload: Payload | None
+
+
+def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[NewestMark]:
+    """The names that marks had last, the newest first, at most so many; those of NCCL, CUB and
+    their like with `library_domains` alone."""
+    found: dict[tuple[str, str], NewestMark] = {}
+    began_ns = run.started.time_ns
+    for (_, domain, name), marks in (run.mark_counts or _kept(run)).items():
+        last_ns = max(0, marks.last_ns - began_ns)
+        known = found.get((domain, name))
+        if known is None:
+            if library_domains or not is_library_domain(domain):
+                newest = NewestMark(domain, name, marks.count, last_ns, marks.payload)
+                found[domain, name] = newest
+            continue
+        known.count += marks.count
+        if last_ns >= known.last_ns:
+            known.last_ns, known.payload = last_ns, marks.payload or known.payload
+    return heapq.nlargest(most, found.values(), key=lambda mark: mark.last_ns)
+
+
+def mark_rows(run: Run) -> list[MarkRow]:
+    """The marks of `run`, the most frequent first.
+
+    Those of a recording that did not count them are counted among the newest that it kept.
+    """
+    began_ns = run.started.time_ns
+    rows = []
+    categories = {
+        (known.process, known.domain, known.name): known.category or str(known.category_id)
+        for known in run.mark_definitions.values()
+        if known.category_id is not None
+    }
+    for (process, domain, name), marks in (run.mark_counts or _kept(run)).items():
+        attached = run.processes[process].attached
+        first_ns, last_ns = (max(0, at - began_ns) for at in (marks.first_ns, marks.last_ns))
+        rows.append(
+            MarkRow(
+                pid=attached.pid,
+                rank=attached.rank,
+                domain=domain,
+                name=name,
+                count=marks.count,
+                first_ns=first_ns,
+                last_ns=last_ns,
+                category=categories.get((process, domain, name)),
+                payload=marks.payload,
+            )
+        )
+    return sorted(rows, key=lambda row: (-row.count, row.first_ns, row.name))
+
+
+def marks_note(run: Run) -> str:
+    """What to say beside counts that may not be of all marks."""
+    if run.mark_counts or not run.marks:
+        return ""
+    return f"of the newest {len(run.marks)} alone: an older gputui did not count them"
+
+
+def marks_table(_session: Session, run: Run) -> Table:
+    """A line a name. nsys has no such table: its nvtx_sum leaves marks out."""
+    return Table(
+        "nvtx_marks",
+        "NVTX Marks",
+        (
+            count("Marks"),
+            time("First (ns)"),
+            time("Last (ns)"),
+            spare(1, number("Rank")),
+            spare(2, number("PID")),
+            text("Domain"),
+            spare(3, text("Category")),
+            spare(4, Column("Payload", _number)),
+            text("Name"),
+        ),
+        tuple(
+            (
+                row.count,
+                row.first_ns,
+                row.last_ns,
+                row.rank,
+                row.pid,
+                row.domain or DEFAULT,
+                row.category or "",
+                _payload_cell(row.payload),
+                row.name,
+            )
+            for row in mark_rows(run)
+        ),
+        marks_note(run) or "times since the run's start",
+    )
+
+
+def _payload_cell(told: Payload | None) -> Cell:
+    """A number where it is one."""
+    if told is None:
+        return ""
+    return payload(told) if told.type == "bytes" else told.value
+
+
+def _number(value: float | None) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _kept(run: Run) -> dict[tuple[int, str, str], Marks]:
+    found: dict[tuple[int, str, str], Marks] = {}
+    for mark in run.marks:
+        key = mark.process, mark.domain, mark.name
+        marks = found.setdefault(key, Marks(0, mark.time_ns, mark.time_ns))
+        marks.count += 1
+        marks.first_ns = min(marks.first_ns, mark.time_ns)
+        marks.last_ns = max(marks.last_ns, mark.time_ns)
+        marks.payload = mark.payload or marks.payload
+    return found

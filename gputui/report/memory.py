@@ -1,0 +1,237 @@
+"""A run's memory: what it copied and set, from what to what, what it allocated, and in which phase.
+
+Allocations are seen as CUDA calls (cudaMalloc, cudaFree, the pools of cudaMallocAsync, pinned
+host memory): how often and how long, not how much. How much a device held is what the driver
+tells of it at each sample.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gputui.report.paths import PhaseKey
+from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.statistics import TableRow, api_rows
+from gputui.state import Gpu, MemoryOperationKey, Run, TimeAndSize
+
+_ALLOCATION = re.compile(r"^(cudaMalloc|cudaHostAlloc|cudaHostRegister|cuMemAlloc|cuMemCreate)")
+_RELEASE = re.compile(r"^(cudaFree|cudaHostUnregister|cuMemFree|cuMemRelease)")
+
+Direction = Literal["to device", "to host", "on device", "set", "other"]
+
+_DIRECTIONS: tuple[tuple[str, Direction], ...] = (
+    ("Host-to-Device", "to device"),
+    ("Device-to-Host", "to host"),
+    ("Device-to-Device", "on device"),
+    ("memset", "set"),
+)
+
+
+def is_allocation(call: str) -> bool:
+    """Whether a CUDA call of this name gets memory, of a device or pinned of the host."""
+    return bool(_ALLOCATION.match(call))
+
+
+def is_release(call: str) -> bool:
+    """Whether a CUDA call of this name gives memory back."""
+    return bool(_RELEASE.match(call))
+
+
+def allocation_rows(run: Run) -> list[TableRow]:
+    """The calls that get memory or give it back, with their times; the longest total first."""
+    return [row for row in api_rows(run) if is_allocation(row.name) or is_release(row.name)]
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Copies or memsets of one kind between one pair of kinds of memory."""
+
+    operation: str
+    source: str | None
+    destination: str | None
+    count: int = 0
+    total_bytes: int = 0
+    total_ns: int = 0
+    largest_bytes: int = 0
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """How fast the bytes went while a copy ran."""
+        return self.total_bytes / (self.total_ns / 1e9) if self.total_ns else None
+
+    @property
+    def average_bytes(self) -> float:
+        """Bytes of one."""
+        return self.total_bytes / self.count if self.count else 0.0
+
+    @property
+    def is_pageable(self) -> bool:
+        """Whether pageable memory of the host is at one end: the driver copies it twice."""
+        return "pageable" in (self.source, self.destination)
+
+
+def transfers(run: Run) -> list[Transfer]:
+    """What was copied and set, by operation and kinds of memory; most bytes first."""
+    found: dict[tuple[str, str | None, str | None], Transfer] = {}
+    for key, both in run.memory_operations.items():
+        ends = (key.operation, key.source_kind, key.destination_kind)
+        row = found.setdefault(ends, Transfer(*ends))
+        row.count += both.size.count
+        row.total_bytes += both.size.total
+        row.total_ns += both.time.total
+        row.largest_bytes = max(row.largest_bytes, both.size.maximum or 0)
+    return sorted(found.values(), key=lambda row: (-row.total_bytes, row.operation))
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What one phase, or all of a run, did with memory. `pageable_bytes` are copies with
+    pageable host memory at one end, counted in their direction too."""
+
+    allocations: int = 0
+    releases: int = 0
+    allocating_ns: int = 0
+    moved_bytes: dict[Direction, int] = field(default_factory=dict)
+    pageable_bytes: int = 0
+    moving_ns: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happened."""
+        return not (self.allocations or self.releases or self.moved_bytes)
+
+    def bytes_of(self, direction: Direction) -> int:
+        """Bytes that went that way."""
+        return self.moved_bytes.get(direction, 0)
+
+    def add_operation(self, key: MemoryOperationKey, both: TimeAndSize) -> None:
+        """Count copies or memsets of one kind."""
+        way: Direction = next((to for part, to in _DIRECTIONS if part in key.operation), "other")
+        self.moved_bytes[way] = self.moved_bytes.get(way, 0) + both.size.total
+        self.moving_ns += both.time.total
+        if "pageable" in (key.source_kind, key.destination_kind):
+            self.pageable_bytes += both.size.total
+
+    def add_call(self, name: str, calls: int, total_ns: int) -> None:
+        """Count calls of one name, where they get memory or give it back."""
+        if is_allocation(name):
+            self.allocations += calls
+        elif is_release(name):
+            self.releases += calls
+        else:
+            return
+        self.allocating_ns += total_ns
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseMemory:
+    """A phase with what happened in it and in the phases inside it. `phase` None is outside all."""
+
+    phase: PhaseRow | None
+    traffic: Traffic
+
+    @property
+    def path(self) -> str:
+        """Names from the top."""
+        return self.phase.path if self.phase else "(outside every phase)"
+
+    @property
+    def name(self) -> str:
+        """The last of them."""
+        return self.phase.name if self.phase else self.path
+
+    @property
+    def depth(self) -> int:
+        """How many are above it."""
+        return self.phase.depth if self.phase else 0
+
+
+def phase_memory(run: Run, *, library_domains: bool = False) -> list[PhaseMemory]:
+    """The phases that used memory, parents before children, then what none of them did."""
+    sums: dict[PhaseKey | None, Traffic] = {}
+    paths: dict[int, tuple[PhaseKey, ...]] = {}
+
+    def of(number: int) -> Iterable[Traffic]:
+        if number not in run.ranges:
+            return (sums.setdefault(None, Traffic()),)
+        if number not in paths:
+            paths[number] = _paths(run, number)
+        return [sums.setdefault(key, Traffic()) for key in paths[number]]
+
+    for key, both in run.memory_operations.items():
+        for traffic in of(key.range):
+            traffic.add_operation(key, both)
+    for call, times in run.api.items():
+        if is_allocation(call.name) or is_release(call.name):
+            for traffic in of(call.range):
+                traffic.add_call(call.name, times.count, times.total)
+    rows = [
+        PhaseMemory(row, sums[row.key])
+        for row in phase_rows(run, library_domains=library_domains)
+        if row.key in sums
+    ]
+    return [*rows, PhaseMemory(None, sums[None])] if None in sums else rows
+
+
+def _paths(run: Run, number: int) -> tuple[PhaseKey, ...]:
+    """The rows of the range tree that a node counts in: its own and those around it."""
+    chain = []
+    at = number
+    while at in run.ranges:
+        chain.append(run.ranges[at].definition)
+        at = chain[-1].parent
+    names: tuple[str, ...] = ()
+    keys = []
+    for node in reversed(chain):
+        names = (*names, node.name)
+        keys.append((node.process, node.domain, names))
+    return tuple(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Memory of one device over a run, in bytes, of samples: between two there may be more."""
+
+    first: int
+    least: int
+    most: int
+    last: int
+    samples: int
+
+
+def held(gpu: Gpu, run: Run) -> Held | None:
+    """What a device held while a run went on, as far back as samples are kept one by one; None
+    before the first sample."""
+    until_ns = run.ended.time_ns if run.ended else run.updated_ns
+    values = [
+        sample.memory_used_bytes
+        for time_ns, sample in gpu.history
+        if run.started.time_ns <= time_ns <= until_ns and sample.memory_used_bytes is not None
+    ]
+    if not values:
+        return None
+    return Held(values[0], min(values), max(values), values[-1], len(values))
+
+
+def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
+    """The most that samples of a device show from a start of each outermost phase to the next.
+
+    A phase that no sample fell into is left out.
+    """
+    phases = sorted(run.phase_starts)
+    starts = [time_ns for time_ns, _ in phases]
+    until_ns = run.ended.time_ns if run.ended else run.updated_ns
+    found: dict[str, int] = {}
+    for time_ns, sample in reversed(gpu.history):
+        place = bisect_right(starts, time_ns) - 1
+        if place < 0:
+            break
+        used = sample.memory_used_bytes
+        if time_ns <= until_ns and used is not None:
+            name = phases[place][1]
+            found[name] = max(found.get(name, 0), used)
+    return found

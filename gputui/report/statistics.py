@@ -1,0 +1,160 @@
+"""Kernels, CUDA calls and memory operations as tables, with nsys's statistics.
+
+Time % is the share of the table's own total; rows are sorted by total time, longest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from gputui.model.naming import short_name
+from gputui.model.sketch import Accumulator
+from gputui.report.categories import category
+from gputui.state import Run, Session
+
+NameStyle = Literal["full", "base", "mangled"]
+
+Key = tuple[str, str, str]
+"""(name, short name, category): what rows are summed by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One line of a statistics table. Times in ns, or bytes where the table is of sizes."""
+
+    name: str
+    short_name: str
+    category: str
+    instances: int
+    total: int
+    percent: float
+    average: float
+    median: float
+    minimum: int
+    maximum: int
+    deviation: float
+    exact: bool
+
+
+def kernel_name(session: Session, number: int, style: NameStyle = "full") -> str:
+    """A kernel's name: demangled, the function's own (nsys's `:base`), or the symbol."""
+    known = session.kernel_names.get(number)
+    if known is None:
+        return f"(kernel {number})"
+    if style == "mangled":
+        return known.mangled
+    return short_name(known.name) if style == "base" else known.name
+
+
+def kernel_rows(
+    session: Session,
+    run: Run,
+    ranges: Iterable[int] | None = None,
+    names: NameStyle = "full",
+) -> list[TableRow]:
+    """Kernels by name; with `ranges`, those launched in one of these range nodes."""
+    wanted = None if ranges is None else set(ranges)
+    sums: dict[int, Accumulator] = {}
+    for key, times in run.kernels.items():
+        if wanted is None or key.range in wanted:
+            sums.setdefault(key.kernel, Accumulator()).add(times.freeze())
+    named: dict[Key, Accumulator] = {}
+    for number, times in sums.items():
+        name = kernel_name(session, number, names)
+        _merge(named, (name, short_name(name), category(name)), times)
+    return statistics_rows(named)
+
+
+def api_rows(run: Run) -> list[TableRow]:
+    """CUDA calls by name."""
+    sums: dict[Key, Accumulator] = {}
+    for key, times in run.api.items():
+        _merge(sums, (key.name, key.name, "CUDA_API"), times)
+    return statistics_rows(sums)
+
+
+def memory_time_rows(run: Run) -> list[TableRow]:
+    """Time of copies and memsets by operation."""
+    sums: dict[Key, Accumulator] = {}
+    for key, both in run.memory_operations.items():
+        _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.time)
+    return statistics_rows(sums)
+
+
+def memory_size_rows(run: Run) -> list[TableRow]:
+    """Bytes of copies and memsets by operation; `total`, `average` … are bytes."""
+    sums: dict[Key, Accumulator] = {}
+    for key, both in run.memory_operations.items():
+        _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.size)
+    return statistics_rows(sums)
+
+
+def gpu_rows(session: Session, run: Run, names: NameStyle = "full") -> list[TableRow]:
+    """Kernels and memory operations in one table."""
+    return statistics_rows(_gpu_sums(session, run, names))
+
+
+def all_rows(session: Session, run: Run, names: NameStyle = "full") -> list[TableRow]:
+    """CUDA calls, kernels and memory operations in one table."""
+    sums = _gpu_sums(session, run, names)
+    for call, times in run.api.items():
+        _merge(sums, (call.name, call.name, "CUDA_API"), times)
+    return statistics_rows(sums)
+
+
+def _gpu_sums(session: Session, run: Run, names: NameStyle) -> dict[Key, Accumulator]:
+    sums: dict[Key, Accumulator] = {}
+    for key, times in run.kernels.items():
+        name = kernel_name(session, key.kernel, names)
+        _merge(sums, (name, short_name(name), "CUDA_KERNEL"), times)
+    for operation, both in run.memory_operations.items():
+        _merge(sums, (operation.operation, operation.operation, "MEMORY_OPER"), both.time)
+    return sums
+
+
+def category_rows(kernels: Iterable[TableRow]) -> list[tuple[str, int, int, float]]:
+    """Kernel rows by category: (category, kernels, total ns, percent), longest first."""
+    sums: dict[str, list[int]] = {}
+    for row in kernels:
+        entry = sums.setdefault(row.category, [0, 0])
+        entry[0] += row.instances
+        entry[1] += row.total
+    whole = sum(total for _, total in sums.values())
+    return sorted(
+        (
+            (name, instances, total, 100.0 * total / whole if whole else 0.0)
+            for name, (instances, total) in sums.items()
+        ),
+        key=lambda entry: -entry[2],
+    )
+
+
+def _merge(sums: dict[Key, Accumulator], key: Key, times: Accumulator) -> None:
+    sums.setdefault(key, Accumulator()).add(times.freeze())
+
+
+def statistics_rows(sums: dict[Key, Accumulator]) -> list[TableRow]:
+    """A row for each key, longest total first; percent is of the total of all."""
+    whole = sum(times.total for times in sums.values())
+    rows = [
+        TableRow(
+            name=name,
+            short_name=short,
+            category=label,
+            instances=times.count,
+            total=times.total,
+            percent=100.0 * times.total / whole if whole else 0.0,
+            average=times.average or 0.0,
+            median=times.median or 0.0,
+            minimum=times.minimum or 0,
+            maximum=times.maximum or 0,
+            deviation=times.deviation or 0.0,
+            exact=times.exact,
+        )
+        for (name, short, label), times in sums.items()
+        if times.count
+    ]
+    rows.sort(key=lambda row: (-row.total, row.name))
+    return rows

@@ -1,0 +1,262 @@
+"""Reading a ring: what the capture library writes in one process, as NumPy records."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gputui.base.sanitize import sanitize
+from gputui.ring.layout import (
+    HEADER,
+    HEADER_BYTES,
+    LAYOUT_VERSION,
+    MAGIC,
+    SLOT,
+    SLOT_BYTES,
+    CudaState,
+)
+from gputui.ring.native import RingError, capture_library
+
+Records = npt.NDArray[np.void]
+"""An array of `layout.SLOT`."""
+
+SLOTS_MAX = 1 << 26
+"""Largest ring accepted (4 GiB): more than the library ever makes."""
+
+MOST_FORKS = 1 << 32
+"""More forks than any process makes: what a header that was scribbled on may say."""
+
+
+class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a ring's header says of its process.
+
+    `start_ns` is when capture began (CLOCK_REALTIME). `cuda_text` says `cuda_state` in words, as
+    `ProcessAttached.cuda_status` wants it. `cupti_version` is CUPTI's own number. `unseen_forks`
+    counts processes forked from it whose ranges are not seen; `annotated` tells that the start-up
+    hook put ranges around what its torch does.
+    """
+
+    pid: int
+    parent_pid: int
+    rank: int | None
+    local_rank: int | None
+    command: str
+    start_ns: int
+    cuda_state: CudaState
+    cuda_text: str
+    cupti_version: int | None
+    visible_devices: str | None = None
+    unseen_forks: int = 0
+    annotated: bool = False
+
+
+class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a ring is doing: totals since the process began.
+
+    `written` counts slots (a string takes several), `dropped` records that found the ring full,
+    `cupti_dropped` activity that CUPTI itself lost, `callback_ns` time spent in the library, and
+    `heartbeat_ns` the moment of the last flush (None where CUDA is not traced). `traced_ns` and
+    `paused_ns` are how long kernels were traced, and how long not by the user's wish.
+    """
+
+    written: int
+    dropped: int
+    cupti_dropped: int
+    callback_ns: int
+    traced_ns: int
+    paused_ns: int
+    heartbeat_ns: int | None
+
+
+class RingReader:
+    """One process's ring, opened for reading; the only reader it may have.
+
+    Opening raises RingError when the file is missing, cut, of another version or not a ring.
+    Nothing the process writes afterwards leads outside the mapping; where it cuts the file itself,
+    zeros are read from then on, and the process counts as gone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = capture_library()
+        self._map = _map_file(path)
+        try:
+            copied = np.frombuffer(self._map[:HEADER_BYTES], HEADER)[0]
+            self._capacity = _checked_capacity(path, copied, len(self._map))
+        except RingError:
+            self._map.close()
+            raise
+        self._header: Any = np.frombuffer(self._map, HEADER, 1)
+        self.handle = self._library.gputui_ring_open(
+            self._header.ctypes.data, self._capacity, int(self._header["tail"][0])
+        )
+        """The ring as the library knows it, until `close`."""
+        if not self.handle:
+            raise MemoryError
+        self._annotated = False
+
+    def read(self, max_records: int, process_gone: bool = False) -> Records:
+        """The next published records, in order, at most `max_records` of them; maybe none.
+
+        With `process_gone`, for a process that is known to be dead, also passes over slots that
+        it had reserved and never filled. Needs `StringDefinitions.split` afterwards.
+        """
+        records = np.empty(min(max_records, self.waiting), SLOT)
+        count = self._library.gputui_ring_read(
+            self.handle, records.ctypes.data, len(records), process_gone
+        )
+        return records[:count]
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be read, as far as the process tells the truth."""
+        return int(self._library.gputui_ring_waiting(self.handle))
+
+    def hold(self, max_bytes: int) -> int:
+        """Take the published records out of the ring and hold them in memory for `read`; gives
+        how many. All rings of this process together hold no more than `max_bytes`."""
+        return int(self._library.gputui_ring_hold(self.handle, max_bytes))
+
+    @property
+    def facts(self) -> RingFacts:
+        """Read anew each time: CUDA's state changes when the process initialises CUDA."""
+        header = self._header[0]
+        try:
+            state = CudaState(int(header["cuda_state"]))
+        except ValueError:
+            state = CudaState.FAILED
+        visible = bytes(header["visible_devices"])
+        return RingFacts(
+            pid=int(header["pid"]),
+            parent_pid=int(header["parent_pid"]),
+            rank=_present(int(header["rank"])),
+            local_rank=_present(int(header["local_rank"])),
+            command=_text(header["command"]),
+            start_ns=int(header["start_ns"]),
+            cuda_state=state,
+            cuda_text=_text(header["cuda_text"]),
+            cupti_version=int(header["cupti_version"]) or None,
+            visible_devices=_text(visible[1:]) if visible[:1] == b"=" else None,
+            unseen_forks=min(int(header["unseen_forks"]), MOST_FORKS),
+            annotated=self._is_annotated(int(header["pid"])),
+        )
+
+    def _is_annotated(self, pid: int) -> bool:
+        self._annotated = self._annotated or (self.path.parent / "annotated" / str(pid)).exists()
+        return self._annotated
+
+    def health(self) -> RingHealth:
+        header = self._header[0]
+        return RingHealth(
+            written=int(header["head"]),
+            dropped=int(header["dropped"]),
+            cupti_dropped=int(header["cupti_dropped"]),
+            callback_ns=int(header["callback_ns"]),
+            traced_ns=int(header["traced_ns"]),
+            paused_ns=int(header["paused_ns"]),
+            heartbeat_ns=int(header["heartbeat_ns"]) or None,
+        )
+
+    @property
+    def exited(self) -> bool:
+        """The process said goodbye: what is in the ring now is all there will be."""
+        return bool(self._header["exited"][0])
+
+    def thread_name(self, thread: int) -> str | None:
+        """What the operating system calls a thread of the process; None where it does not say:
+        the thread is gone, or the process is in another pid namespace."""
+        if self.gone or int(self._header["pid_namespace"][0]) not in {0, _own_pid_namespace()}:
+            return None
+        try:
+            name = Path(f"/proc/{int(self._header['pid'][0])}/task/{thread}/comm").read_bytes()
+        except OSError:
+            return None
+        return name.rstrip(b"\n").decode("utf-8", "replace")
+
+    @property
+    def gone(self) -> bool:
+        """The process is dead (or a zombie, or its pid is someone else's by now).
+
+        Of a process in another pid namespace (a container) only its goodbye can be seen.
+        """
+        if int(self._header["pid_namespace"][0]) not in {0, _own_pid_namespace()}:
+            return self.exited
+        pid, ticks = int(self._header["pid"][0]), int(self._header["start_ticks"][0])
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            return fields[0] in {b"Z", b"X"} or int(fields[19]) != ticks
+        except (OSError, IndexError, ValueError):
+            return True
+
+    def close(self) -> None:
+        """Unmaps the ring and forgets what it holds. Nothing else may be called afterwards, and
+        no watch may know it any more."""
+        self._library.gputui_ring_close(self.handle)
+        self._header = None
+        self._map.close()
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise RingError(f"{path}: {error.strerror}") from None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise RingError(f"{path}: not a regular file")
+        if status.st_size < HEADER_BYTES + SLOT_BYTES:
+            raise RingError(f"{path}: {status.st_size} bytes are too few for a ring")
+        if status.st_size > HEADER_BYTES + SLOTS_MAX * SLOT_BYTES:
+            raise RingError(f"{path}: {status.st_size} bytes are too many for a ring")
+        return mmap.mmap(fd, status.st_size)
+    except (OSError, ValueError) as error:
+        if isinstance(error, RingError):
+            raise
+        raise RingError(f"{path}: cannot be mapped: {error}") from None
+    finally:
+        os.close(fd)
+
+
+def _checked_capacity(path: Path, header: np.void, size: int) -> int:
+    if int(header["magic"]) != MAGIC:
+        raise RingError(f"{path}: not a ring of gputui's")
+    if int(header["layout_version"]) != LAYOUT_VERSION:
+        raise RingError(
+            f"{path}: layout {int(header['layout_version'])}, this gputui reads "
+            f"{LAYOUT_VERSION}: rebuild the library with python -m gputui.inject.build"
+        )
+    capacity = int(header["capacity"])
+    if (
+        int(header["header_bytes"]) != HEADER_BYTES
+        or int(header["slot_bytes"]) != SLOT_BYTES
+        or capacity < 1
+        or capacity & (capacity - 1)
+        or HEADER_BYTES + capacity * SLOT_BYTES > size
+    ):
+        raise RingError(f"{path}: the header's sizes do not fit the file")
+    return capacity
+
+
+@functools.cache
+def _own_pid_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _present(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _text(raw: bytes) -> str:
+    return sanitize(bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace"))

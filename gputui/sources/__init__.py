@@ -1,1 +1,0 @@
-"""Sources: each turns something outside the program into events."""

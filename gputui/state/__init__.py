@@ -1,0 +1,62 @@
+"""Events → state: the one fold. Live, replayed and remote sessions all pass through here.
+
+A session belongs to one thread: the one that draws, or the one that writes a summary. Sources
+hand it events; views read its attributes and never change them.
+"""
+
+from __future__ import annotations
+
+from gputui.model.events import PHASE_STARTS
+from gputui.state.batch_means import SPREAD_FIELDS, BatchMeans, Reports
+from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
+from gputui.state.gpu import CHART_FIELDS, HISTORY_SAMPLES, Gpu
+from gputui.state.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.state.readings import Growth, Occupant, Readings, Trouble
+from gputui.state.remarks import Remark, remarks
+from gputui.state.run import (
+    LOG_LINES,
+    MARKS,
+    Device,
+    LaunchTimes,
+    LogLine,
+    Marks,
+    Process,
+    Range,
+    Run,
+    TimeAndSize,
+)
+from gputui.state.session import Session
+
+__all__ = [
+    "CHART_FIELDS",
+    "HISTORY_SAMPLES",
+    "LOG_LINES",
+    "MARKS",
+    "MAX_LEVELS",
+    "MAX_PATH",
+    "PHASE_STARTS",
+    "SPREAD_FIELDS",
+    "ApiKey",
+    "BatchMeans",
+    "Device",
+    "Gpu",
+    "Growth",
+    "KernelKey",
+    "LaunchKey",
+    "LaunchTimes",
+    "LogLine",
+    "Marks",
+    "MemoryOperationKey",
+    "Occupant",
+    "Process",
+    "Range",
+    "Readings",
+    "Remark",
+    "Reports",
+    "Run",
+    "Session",
+    "TimeAndSize",
+    "Trouble",
+    "gpu_of",
+    "remarks",
+]

@@ -1,0 +1,103 @@
+"""Least, most and mean of readings over a time, and how much the mean may be off."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+SPREAD_FIELDS = (
+    "utilization_percent",
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "memory_bandwidth_percent",
+    "memory_bandwidth_bytes_per_s",
+    "memory_used_bytes",
+    "power_watts",
+    "temperature_celsius",
+    "sm_clock_mhz",
+)
+"""Fields of a GPU whose least, most and mean over a run are kept."""
+
+STRETCHES = 16
+"""Readings fall into this many stretches at least, and less than twice as many, once there are
+enough."""
+
+
+class BatchMeans(msgspec.Struct):
+    """Least, most and mean of one field over samples.
+
+    Samples a second apart are alike, so that their own deviation says little of their mean. They
+    are therefore summed over equal stretches, of which whatever number of samples makes 16 to 31
+    (batch means: 10 to 30 are enough, Schmeiser 1982, Operations Research 30(3); merged by twos
+    as samples come, so that memory stays bounded). Stretches much longer than what the readings
+    remember are nearly independent.
+    """
+
+    count: int = 0
+    total: float = 0.0
+    minimum: float = 0.0
+    maximum: float = 0.0
+    stretch_samples: int = 1
+    stretch_totals: tuple[float, ...] = ()
+    """Of whole stretches. A tuple: copies of a session share it."""
+    open_total: float = 0.0
+    open_samples: int = 0
+
+    def add(self, value: float) -> None:
+        """Count one more value."""
+        if not self.count:
+            self.minimum = self.maximum = value
+        elif value < self.minimum:
+            self.minimum = value
+        elif value > self.maximum:
+            self.maximum = value
+        self.count += 1
+        self.total += value
+        self.open_total += value
+        self.open_samples += 1
+        if self.open_samples == self.stretch_samples:
+            totals = (*self.stretch_totals, self.open_total)
+            if len(totals) == 2 * STRETCHES:
+                totals = tuple(map(sum, zip(totals[::2], totals[1::2], strict=True)))
+                self.stretch_samples *= 2
+            self.stretch_totals = totals
+            self.open_total, self.open_samples = 0.0, 0
+
+    @property
+    def average(self) -> float | None:
+        """The mean, None without values."""
+        return self.total / self.count if self.count else None
+
+    @property
+    def stretches(self) -> int:
+        """How many whole stretches there are."""
+        return len(self.stretch_totals)
+
+    @property
+    def stretch_deviation(self) -> float | None:
+        """Sample standard deviation (n − 1) of the stretches' means; None for less than two, or
+        where it is no number."""
+        if self.stretches < 2:
+            return None
+        means = [total / self.stretch_samples for total in self.stretch_totals]
+        middle = sum(means) / len(means)
+        squares = sum((mean - middle) * (mean - middle) for mean in means)
+        deviation = math.sqrt(squares / (len(means) - 1)) if math.isfinite(squares) else math.nan
+        return deviation if math.isfinite(deviation) else None
+
+
+class Reports(msgspec.Struct):
+    """The values that a program reported of one metric."""
+
+    spread: BatchMeans = msgspec.field(default_factory=BatchMeans)
+    last: float = -math.inf
+    only_rises: bool = True
+    """So far: then it is a count of something, and its values are no spread."""
+
+    def add(self, value: float) -> None:
+        """One more report."""
+        self.spread.add(value)
+        self.only_rises = self.only_rises and value >= self.last
+        self.last = value

@@ -1,0 +1,130 @@
+"""How readings of the machine are folded in."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from gputui.model.events import (
+    GpuSample,
+    GpuStatus,
+    GpuUnavailable,
+    Header,
+    HostUnavailable,
+    MachineSample,
+)
+from gputui.state.batch_means import SPREAD_FIELDS
+from gputui.state.gpu import Gpu
+from gputui.state.readings import Readings, grown, spread
+
+if TYPE_CHECKING:
+    from gputui.state.session import Session
+
+_spread_figures = attrgetter(*SPREAD_FIELDS)
+
+HOST_CHART_FIELDS = ("cpu_percent", "memory_used_bytes")
+
+_TROUBLES = {
+    "xid_count": "Xid error",
+    "ecc_corrected": "memory errors, corrected",
+    "ecc_uncorrected": "memory errors, uncorrected",
+    "remapped_rows_uncorrected": "rows of memory replaced after uncorrected errors",
+    "pcie_replays": "PCIe packets sent again",
+}
+"""Counters of GpuStatus that should stand still, and what it is when they do not."""
+
+
+def header(session: Session, event: Header) -> None:
+    """The machine's facts; what is known of a GPU stays."""
+    session.header = event
+    for facts in event.gpus:
+        known = session.gpus.get(facts.index)
+        if known is None:
+            session.gpus[facts.index] = Gpu(facts)
+        else:
+            known.facts = facts
+
+
+def sample(session: Session, event: MachineSample) -> None:
+    """One tick: the newest figures, the histories, and what is read of this time."""
+    session.samples += 1
+    session.sampled_ns = event.time_ns
+    session.latest_sample_ns = max(session.latest_sample_ns, event.time_ns)
+    session.host = event.host
+    session.host_history.append((event.time_ns, event.host))
+    session.host_long_history.add(event.time_ns, event.host)
+    session.own_cpu_percent = event.own_cpu_percent
+    session.recorded_bytes = event.recorded_bytes
+    session.traced_bytes = event.traced_bytes
+    if event.processes is not None:
+        session.processes = event.processes
+        session.launchers = event.launchers
+    if (active := session.active_run) is not None:
+        # A program that says nothing is running all the same.
+        active.updated_ns = max(active.updated_ns, event.time_ns)
+    readings = session.current_readings
+    readings.at(event.time_ns)
+    for name in HOST_CHART_FIELDS:
+        spread(readings.host_spreads, name, getattr(event.host, name))
+    for process in event.processes or ():
+        readings.occupied(process, event.time_ns)
+    for figures in event.gpus:
+        gpu = session.gpus.get(figures.index)
+        if gpu is None:
+            session.unknown_references += 1
+            continue
+        _read(readings, figures, gpu.sample, event.time_ns)
+        gpu.sample = figures
+        if "device" not in gpu.unavailable:
+            gpu.sample_ns = event.time_ns
+        gpu.history.append((event.time_ns, figures))
+        gpu.long_history.add(event.time_ns, figures)
+
+
+def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time_ns: int) -> None:
+    index = figures.index
+    for name, value in zip(SPREAD_FIELDS, _spread_figures(figures), strict=True):
+        if value is not None:
+            spread(readings.gpu_spreads, (index, name), value)
+    reasons_before = (before.throttle_reasons if before else None) or ()
+    for reason in figures.throttle_reasons or ():
+        key = index, reason
+        readings.throttle_samples[key] = readings.throttle_samples.get(key, 0) + 1
+        if reason not in reasons_before:
+            readings.suffered(index, f"clocks held back: {reason}", time_ns)
+
+
+def gpu_status(session: Session, event: GpuStatus) -> None:
+    """What is read seldom of one GPU."""
+    gpu = session.gpus.get(event.gpu)
+    if gpu is None:
+        session.unknown_references += 1
+        return
+    readings = session.current_readings
+    grown(readings.energy_joules, event.gpu, event.energy_joules, event.time_ns)
+    for reason, seconds in (event.throttle_seconds or {}).items():
+        grown(readings.throttle_seconds, (event.gpu, reason), seconds, event.time_ns)
+    for field, what in _TROUBLES.items():
+        now, before = getattr(event, field), getattr(gpu.status, field, None)
+        if now is not None and before is not None and now > before:
+            if field == "xid_count" and event.last_xid is not None:
+                what = f"{what} {event.last_xid}"
+            readings.suffered(event.gpu, what, event.time_ns, now - before)
+    gpu.status = event
+
+
+def gpu_unavailable(session: Session, event: GpuUnavailable) -> None:
+    """Why figures of one GPU are missing."""
+    gpu = session.gpus.get(event.gpu)
+    if gpu is None:
+        session.unknown_references += 1
+        return
+    lost = event.reasons.get("device")
+    if lost is not None and "device" not in gpu.unavailable:
+        session.current_readings.suffered(event.gpu, f"not readable: {lost}", event.time_ns)
+    gpu.unavailable = dict(event.reasons)
+
+
+def host_unavailable(session: Session, event: HostUnavailable) -> None:
+    """Why figures of the host are missing."""
+    session.host_unavailable = dict(event.reasons)

@@ -1,0 +1,94 @@
+"""How the life of runs and their processes is folded in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputui.model.events import (
+    ProcessAttached,
+    ProcessDetached,
+    RunEnded,
+    RunMetrics,
+    RunOutput,
+    RunProgress,
+    RunResult,
+    RunStarted,
+)
+from gputui.state.batch_means import Reports
+from gputui.state.run import LogLine, Process, Run
+
+if TYPE_CHECKING:
+    from gputui.state.session import Session
+
+
+def started(session: Session, event: RunStarted) -> None:
+    """A new run, which is the newest from here on."""
+    run = Run(event, updated_ns=event.time_ns, stage_started_ns=event.time_ns)
+    session.runs[event.run] = run
+    if event.capture_unavailable_reason:
+        _say(run, event.time_ns, event.capture_unavailable_reason)
+
+
+def progress(session: Session, event: RunProgress) -> None:
+    """How far a run is, and since when it is in its stage."""
+    if run := session.known_run(event.run, event.time_ns):
+        if run.progress is None or run.progress.stage != event.stage:
+            run.stage_started_ns = event.time_ns
+        run.progress = event
+
+
+def metrics(session: Session, event: RunMetrics) -> None:
+    """Figures of a run; the newest of a name wins."""
+    if run := session.known_run(event.run, event.time_ns):
+        run.metrics.update(event.metrics)
+        for name, value in event.metrics.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                run.reported.setdefault(name, Reports()).add(float(value))
+
+
+def result(session: Session, event: RunResult) -> None:
+    """What a workload came to."""
+    if run := session.known_run(event.run, event.time_ns):
+        run.result = event
+        run.metrics.update(event.results)
+
+
+def output(session: Session, event: RunOutput) -> None:
+    """Lines of the child."""
+    if run := session.known_run(event.run, event.time_ns):
+        for line in event.lines:
+            run.log.append(LogLine(event.time_ns, event.stream, line))
+        run.log_lines += len(event.lines)
+        if event.dropped_lines:
+            _say(run, event.time_ns, f"{event.dropped_lines} lines left out here")
+
+
+def ended(session: Session, event: RunEnded) -> None:
+    """The child is gone: no range of it is open any more."""
+    if run := session.known_run(event.run, event.time_ns):
+        run.ended = event
+        _say(run, event.time_ns, event.reason)
+        for node in run.ranges.values():
+            node.open_since_ns = None
+
+
+def process_attached(session: Session, event: ProcessAttached) -> None:
+    """A traced process, said again when it initialises CUDA."""
+    if run := session.known_run(event.run, event.time_ns):
+        known = run.processes.get(event.process)
+        if known is None:
+            run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
+        else:
+            known.attached = event
+        session.runs_of_processes[event.process] = run
+
+
+def process_detached(session: Session, event: ProcessDetached) -> None:
+    """A traced process that ended."""
+    if run := session.run_of_process(event.process, event.time_ns):
+        run.processes[event.process].detached = event
+
+
+def _say(run: Run, time_ns: int, text: str) -> None:
+    run.log.append(LogLine(time_ns, "gputui", text))
+    run.log_lines += 1

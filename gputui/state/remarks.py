@@ -1,0 +1,106 @@
+"""What a person must know of a run to trust its figures: a line each."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+from gputui.state.run import Process, Run
+
+SO_FAR_NS = 10_000_000_000
+"""How long a run may take until what did not happen yet is remarked on."""
+
+_NAMES = 8
+_LETTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """`about` tells remarks apart whose words change while a run goes on."""
+
+    about: Literal["not captured", "forks", "--trace-steps", "--annotate"]
+    text: str
+
+    @property
+    def line(self) -> str:
+        """The whole line."""
+        about = "not captured" if self.about == "forks" else self.about
+        return f"{about}: {self.text}"
+
+
+def remarks(run: Run) -> list[Remark]:
+    """What is known so far; all there is once the run has ended."""
+    found: list[Remark] = []
+    if run.unseen_reason:
+        found.append(Remark("not captured", run.unseen_reason))
+    if run.unseen_forks:
+        found.append(Remark("forks", run.unseen_forks))
+    if words := _missing_step(run):
+        found.append(Remark("--trace-steps", words))
+    if words := _nothing_annotated(run):
+        found.append(Remark("--annotate", words))
+    return found
+
+
+def _nothing_annotated(run: Run) -> str | None:
+    """That no process came to what was to be annotated."""
+    if run.started.annotate is None or run.started.pid is None or _is_young(run):
+        return None
+    if any(process.attached.annotated for process in run.processes.values()):
+        return None
+    return (
+        f"nothing to annotate{_so_far(run)}: no Python process of the run imported torch, "
+        "or it ignores PYTHONPATH (as with -I and -E)"
+    )
+
+
+def _missing_step(run: Run) -> str | None:
+    """That the range which is to be counted did not occur where kernels were traced."""
+    name = run.started.traced_step
+    if name is None or not run.processes or _is_young(run):
+        return None
+    nodes = [node.definition for node in run.ranges.values()]
+    pushed = {node.process for node in nodes if node.name == name and node.style == "PushPop"}
+    traced = {number for number, process in run.processes.items() if _sees_kernels(process)}
+    missing = traced - pushed
+    if not missing if traced else pushed:
+        return None
+    where = ""
+    if len(missing) < len(traced):
+        where = " in pid " + ", ".join(str(run.processes[n].attached.pid) for n in sorted(missing))
+    kernels = "its kernels" if where else "kernels"
+    verb = "are" if run.is_active else "were"
+    what = f"{kernels} {verb} traced all the time" if traced else "no kernels are seen either"
+    words = f"no range named {_short(name)} occurred{_so_far(run)}{where}: {what}"
+    if any(node.name == name for node in nodes if node.process not in pushed):
+        return f"{words}; it occurred as a start/end range, and steps are counted by push and pop"
+    return f"{words}; {_names(run, name)}"
+
+
+def _sees_kernels(process: Process) -> bool:
+    return process.attached.cuda_status == "tracing" or process.traced_ns > 0
+
+
+def _names(run: Run, wanted: str) -> str:
+    """The names that did occur: first those that look like the wanted one, then the outermost."""
+    definitions = sorted(run.ranges.values(), key=lambda node: node.depth)
+    names = list(dict.fromkeys(node.definition.name for node in definitions))
+    if not names:
+        return "there was no range at all"
+    alike = difflib.get_close_matches(wanted, names[:1000], n=3)
+    first = list(dict.fromkeys((*alike, *names)))[:_NAMES]
+    more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
+    return f"ranges there were: {', '.join(map(_short, first))}{more}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…"
+
+
+def _is_young(run: Run) -> bool:
+    return run.is_active and run.duration_ns < SO_FAR_NS
+
+
+def _so_far(run: Run) -> str:
+    return " so far" if run.is_active else ""

@@ -1,0 +1,238 @@
+"""One child and all that was captured of it and its children."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+import msgspec
+
+from gputui.model.events import (
+    Mark,
+    MarkDefined,
+    Payload,
+    ProcessAttached,
+    ProcessDetached,
+    RangeDefined,
+    ResourceNamed,
+    RunEnded,
+    RunProgress,
+    RunResult,
+    RunStarted,
+    StepTimeline,
+    ThreadNamed,
+)
+from gputui.model.sketch import Accumulator
+from gputui.state.batch_means import Reports
+from gputui.state.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.state.readings import Readings
+from gputui.state.timing import GpuTiming
+
+LOG_LINES = 5000
+"""Lines of a child's output kept in memory; the journal has them all."""
+
+MARKS = 1000
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One line of the child's output."""
+
+    time_ns: int
+    stream: Literal["stdout", "stderr", "gputui"]
+    text: str
+
+
+class Range(msgspec.Struct):
+    """A node of the range tree with all that was seen in it."""
+
+    definition: RangeDefined
+    children: list[int] = msgspec.field(default_factory=list)
+    depth: int = 0
+    path: str = ""
+    cpu: Accumulator = msgspec.field(default_factory=Accumulator)
+    projected: Accumulator = msgspec.field(default_factory=Accumulator)
+    gpu_busy_ns: int = 0
+    gpu_total_ns: int = 0
+    projected_range_ns: int = 0
+    gpu_operations: int = 0
+    levels: int = 0
+    children_with_work: int = 0
+    """As in RangeDelta, where the last is `children`: sums over projected instances."""
+    payload: Payload | None = None
+    """Of the newest instance that had one."""
+    open_since_ns: int | None = None
+
+
+class LaunchTimes(msgspec.Struct):
+    """From the call to the kernel's end, as LaunchDelta has it."""
+
+    total: Accumulator = msgspec.field(default_factory=Accumulator)
+    call: Accumulator = msgspec.field(default_factory=Accumulator)
+    queue: Accumulator = msgspec.field(default_factory=Accumulator)
+    kernel: Accumulator = msgspec.field(default_factory=Accumulator)
+
+
+class TimeAndSize(msgspec.Struct):
+    """Durations and bytes of one kind of memory operation."""
+
+    time: Accumulator = msgspec.field(default_factory=Accumulator)
+    size: Accumulator = msgspec.field(default_factory=Accumulator)
+
+
+class Marks(msgspec.Struct):
+    """Marks of one process, domain and name. `payload` is the newest."""
+
+    count: int
+    first_ns: int
+    last_ns: int
+    payload: Payload | None = None
+
+
+class Device(msgspec.Struct):
+    """What the captured processes did to one GPU."""
+
+    busy_ns: int = 0
+    operations: int = 0
+    first_start_ns: int | None = None
+    last_end_ns: int | None = None
+
+
+class Process(msgspec.Struct):
+    """A traced process of a run."""
+
+    attached: ProcessAttached
+    began_ns: int
+    """When it loaded the capture library, or was first seen where nothing tells."""
+    detached: ProcessDetached | None = None
+    records: int = 0
+    dropped: int = 0
+    unattributed: int = 0
+    callback_ns: int = 0
+    reader_cpu_ns: int = 0
+    traced_ns: int = 0
+    paused_ns: int = 0
+    told_ns: int = 0
+    """When its newest delta was made."""
+    threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
+    """What its threads are called, by their ids."""
+    resources: dict[tuple[str, int, int | None], ResourceNamed] = msgspec.field(
+        default_factory=dict
+    )
+    """By kind, number and the machine's index of the device."""
+    losses: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """Records by cause and domain, as in Loss; older recordings do not tell."""
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When it ended, or was seen to be gone where it did not say; None while it is there."""
+        if self.detached is None:
+            return None
+        return self.detached.ended_ns or self.detached.time_ns
+
+    def stream_name(self, gpu: int, stream: int) -> str | None:
+        """What the program calls a stream, None where it does not."""
+        named = self.resources.get(("stream", stream, gpu)) or self.resources.get(
+            ("stream", stream, None)
+        )
+        return named.name if named else None
+
+
+class Run(msgspec.Struct):
+    """One child and all that was captured of it and its children."""
+
+    started: RunStarted
+    ended: RunEnded | None = None
+    progress: RunProgress | None = None
+    stage_started_ns: int = 0
+    metrics: dict[str, float | int | str | bool | None] = msgspec.field(default_factory=dict)
+    reported: dict[str, Reports] = msgspec.field(default_factory=dict)
+    """What was told of each metric while it ran; those that are numbers."""
+    result: RunResult | None = None
+    log: deque[LogLine] = msgspec.field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    log_lines: int = 0
+    processes: dict[int, Process] = msgspec.field(default_factory=dict)
+    ranges: dict[int, Range] = msgspec.field(default_factory=dict)
+    roots: list[int] = msgspec.field(default_factory=list)
+    kernels: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
+    kernels_beside: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
+    """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
+    kernel_repeats: dict[KernelKey, int] = msgspec.field(default_factory=dict)
+    """As KernelDelta's `repeats`; few kernels have any."""
+    kernel_instances: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
+    """(range, kernel) → the range's instances that launched the kernel."""
+    base_repeats: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
+    """The same keys → those of them counted under another kernel of the same base name."""
+    launches: dict[LaunchKey, LaunchTimes] = msgspec.field(default_factory=dict)
+    shape_launches: dict[int, int] = msgspec.field(default_factory=dict)
+    """Launch shape → how many kernels were launched in it."""
+    memory_operations: dict[MemoryOperationKey, TimeAndSize] = msgspec.field(default_factory=dict)
+    api: dict[ApiKey, Accumulator] = msgspec.field(default_factory=dict)
+    devices: dict[int, Device] = msgspec.field(default_factory=dict)
+    timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
+    """Launch latency, queues, gaps and streams."""
+    readings: Readings = msgspec.field(default_factory=Readings)
+    """Of the machine while it ran."""
+    steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
+    marks: deque[Mark] = msgspec.field(default_factory=lambda: deque(maxlen=MARKS))
+    """The newest; `mark_counts` counts all."""
+    mark_counts: dict[tuple[int, str, str], Marks] = msgspec.field(default_factory=dict)
+    """By process, domain and name."""
+    mark_definitions: dict[int, MarkDefined] = msgspec.field(default_factory=dict)
+    """By number; older recordings have none."""
+    phase_starts: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    """(when, name) of outermost ranges that were open when a delta came, in order of time."""
+    updated_ns: int = 0
+
+    @property
+    def parameters(self) -> dict[str, str | int | float | bool | None]:
+        """What was asked for, with the workload's defaults once it has told them."""
+        asked: dict[str, str | int | float | bool | None] = dict(self.started.parameters)
+        return self.result.parameters if self.result else asked
+
+    @property
+    def unseen_reason(self) -> str | None:
+        """What of phases and kernels is not seen in this run, and why; None where nothing is
+        known to stand in the way."""
+        reason = self.started.capture_unavailable_reason
+        if reason or self.processes or self.ended is None or self.started.pid is None:
+            return reason
+        hint = "" if self.started.annotate else "; --annotate modules shows what torch does"
+        return f"no phases and no kernels: no process of the run loaded NVTX or CUDA{hint}"
+
+    @property
+    def unseen_forks(self) -> str | None:
+        """One line about the ranges of forked processes, None where there were none."""
+        count = sum(process.attached.unseen_forks for process in self.processes.values())
+        who = "1 forked process" if count == 1 else f"{count} forked processes"
+        return f"the ranges of {who} are not seen; spawn or exec instead" if count else None
+
+    @property
+    def traced_share(self) -> float:
+        """How much of the time kernels were traced: 1 unless a duty cycle was asked for."""
+        paused = sum(process.paused_ns for process in self.processes.values())
+        traced = sum(process.traced_ns for process in self.processes.values())
+        return traced / (traced + paused) if paused else 1.0
+
+    @property
+    def outcome(self) -> Literal["running", "done", "stopped", "failed", "ended"]:
+        """What became of it: "ended" where nobody knows how, as of an imported report."""
+        if self.ended is None:
+            return "running"
+        if self.ended.stopped:
+            return "stopped"
+        if self.ended.exit_code is None and self.ended.signal is None:
+            return "ended"
+        return "done" if self.ended.exit_code == 0 else "failed"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the child is still there."""
+        return self.ended is None
+
+    @property
+    def duration_ns(self) -> int:
+        """From the start to the end, or to the newest event while it runs."""
+        end = self.updated_ns
+        if self.ended:
+            end = self.ended.child_ended_ns or self.ended.time_ns
+        return max(0, end - self.started.time_ns)

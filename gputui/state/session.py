@@ -1,0 +1,129 @@
+"""The state that views read, and the table of who folds what into it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gputui.model import events
+from gputui.model.events import (
+    AnyEvent,
+    Header,
+    HostSample,
+    KernelDefined,
+    LauncherSample,
+    LaunchShape,
+    ProcessSample,
+)
+from gputui.state import fold_capture, fold_machine, fold_runs
+from gputui.state.gpu import HISTORY_SAMPLES, Gpu
+from gputui.state.history import LongHistory
+from gputui.state.readings import Readings
+from gputui.state.run import Run
+
+
+class Session:
+    """The state that views read. Events about a run or range that is not known are counted in
+    `unknown_references` and otherwise left out: a cut or hostile file cannot break the fold.
+    """
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.time_ns = 0
+        """The latest moment that any event told of."""
+        self.sampled_ns = 0
+        """When the newest sample was taken, by the clock as it was then."""
+        self.latest_sample_ns = 0
+        self.gpus: dict[int, Gpu] = {}
+        self.host: HostSample | None = None
+        self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
+        self.host_long_history = LongHistory(fold_machine.HOST_CHART_FIELDS)
+        self.host_unavailable: dict[str, str] = {}
+        self.processes: tuple[ProcessSample, ...] = ()
+        self.launchers: tuple[LauncherSample, ...] = ()
+        self.own_cpu_percent: float | None = None
+        self.recorded_bytes: int | None = None
+        self.traced_bytes: int | None = None
+        self.runs: dict[int, Run] = {}
+        self.readings = Readings()
+        """Of the machine while no run was there; a run has its own."""
+        self.kernel_names: dict[int, KernelDefined] = {}
+        self.launch_shapes: dict[int, LaunchShape] = {}
+        self.samples = 0
+        self.unknown_references = 0
+        # What the folds look things up in.
+        self.runs_of_processes: dict[int, Run] = {}
+        self.runs_of_ranges: dict[int, Run] = {}
+        self.gpus_of_numbers: dict[tuple[str, int], int] = {}
+
+    @property
+    def run(self) -> Run | None:
+        """The newest run, None before the first."""
+        return next(reversed(self.runs.values()), None)
+
+    @property
+    def active_run(self) -> Run | None:
+        """The newest run while it goes on."""
+        run = self.run
+        return run if run is not None and run.is_active else None
+
+    @property
+    def current_readings(self) -> Readings:
+        """What readings of the machine belong to now."""
+        run = self.active_run
+        return self.readings if run is None else run.readings
+
+    @property
+    def now_ns(self) -> int:
+        """The moment that ages are counted to: the latest, or, once the clock was set back, the
+        newest sample's, by which nothing looks old until the latest is reached again."""
+        return self.sampled_ns if self.sampled_ns < self.latest_sample_ns else self.time_ns
+
+    def apply(self, events: Iterable[AnyEvent]) -> None:
+        """Fold `events` in, in order."""
+        for event in events:
+            self.time_ns = max(self.time_ns, event.time_ns)
+            _FOLDS[type(event)](self, event)
+
+    def known_run(self, number: int, time_ns: int) -> Run | None:
+        """The run of this number, which was alive at `time_ns`; None, counted, if unknown."""
+        return self._alive(self.runs.get(number), time_ns)
+
+    def run_of_process(self, process: int, time_ns: int) -> Run | None:
+        """The same for the run that a traced process belongs to."""
+        return self._alive(self.runs_of_processes.get(process), time_ns)
+
+    def _alive(self, run: Run | None, time_ns: int) -> Run | None:
+        if run is None:
+            self.unknown_references += 1
+        else:
+            run.updated_ns = max(run.updated_ns, time_ns)
+        return run
+
+
+_FOLDS: dict[type, Callable[[Session, Any], None]] = {
+    events.Header: fold_machine.header,
+    events.MachineSample: fold_machine.sample,
+    events.GpuStatus: fold_machine.gpu_status,
+    events.GpuUnavailable: fold_machine.gpu_unavailable,
+    events.HostUnavailable: fold_machine.host_unavailable,
+    events.RunStarted: fold_runs.started,
+    events.RunProgress: fold_runs.progress,
+    events.RunMetrics: fold_runs.metrics,
+    events.RunResult: fold_runs.result,
+    events.RunOutput: fold_runs.output,
+    events.RunEnded: fold_runs.ended,
+    events.ProcessAttached: fold_runs.process_attached,
+    events.ThreadNamed: fold_capture.thread_named,
+    events.ResourceNamed: fold_capture.resource_named,
+    events.ProcessDetached: fold_runs.process_detached,
+    events.RangeDefined: fold_capture.range_defined,
+    events.MarkDefined: fold_capture.mark_defined,
+    events.KernelDefined: fold_capture.kernel_defined,
+    events.LaunchShape: fold_capture.launch_shape,
+    events.CaptureDelta: fold_capture.delta,
+    events.CaptureSum: fold_capture.delta,
+    events.Mark: fold_capture.mark,
+    events.StepTimeline: fold_capture.step,
+}

@@ -1,0 +1,1 @@
+"""Recordings: the journal, the trace beside it, and the folder they lie in."""

@@ -1,0 +1,30 @@
+"""The recording: an append-only file of JSON lines, a header line first, then one event a line.
+
+Every write is flushed to the operating system, compressed or not, so that a killed recording
+loses at most the line being written. Reading types every line; what is damaged ends the reading
+with a word about where, what is unknown is skipped and counted. FORMAT.md describes the file.
+"""
+
+from __future__ import annotations
+
+from gputui.store.errors import JournalError, TakenError
+from gputui.store.journal.reader import LINE_LIMIT, JournalReader
+from gputui.store.journal.recorder import RunRecorder
+from gputui.store.journal.rotated import RotatedReader, open_journal
+from gputui.store.journal.rotation import Limits
+from gputui.store.journal.writer import JournalWriter
+from gputui.store.places import default_path, make_folder
+
+__all__ = [
+    "LINE_LIMIT",
+    "JournalError",
+    "JournalReader",
+    "JournalWriter",
+    "Limits",
+    "RotatedReader",
+    "RunRecorder",
+    "TakenError",
+    "default_path",
+    "make_folder",
+    "open_journal",
+]

@@ -1,0 +1,289 @@
+"""gzip and Zstandard around a journal, flushed so that every write can be read back.
+
+gzip is in the standard library; Zstandard needs the package `zstandard` (gputui[zstd]).
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from gputui.store.errors import JournalError
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+EXPANSION_LIMIT = 1000
+EXPANSION_FREE_BYTES = 64 << 20
+"""A file that has become larger than this, and this many times its size, is a bomb: recordings of
+an idle machine come to about 60 times."""
+
+_GZIP = 31
+"""zlib's window bits for a gzip wrapper."""
+_READ_BYTES = 1 << 16
+_LARGEST_WINDOW = 1 << 27
+_ZSTD_HEAD = 5
+_ZSTD_PORTION = 1 << 10
+
+
+class Compressor(Protocol):
+    """Gives compressed bytes from which all that was put in so far can be read."""
+
+    def write(self, data: bytes) -> bytes:
+        """`data` compressed, to its last byte."""
+        ...
+
+    def finish(self) -> bytes:
+        """What closes the stream."""
+        ...
+
+
+class _Plain:
+    def write(self, data: bytes) -> bytes:
+        return data
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        self._stream = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+
+    def write(self, data: bytes) -> bytes:
+        return self._stream.compress(data) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+
+    def finish(self) -> bytes:
+        return self._stream.flush(zlib.Z_FINISH)
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        zstandard = _zstandard("writing .zst")
+        self._stream = zstandard.ZstdCompressor(level=9).compressobj()
+        self._block = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+
+    def write(self, data: bytes) -> bytes:
+        return bytes(self._stream.compress(data) + self._stream.flush(self._block))
+
+    def finish(self) -> bytes:
+        return bytes(self._stream.flush())
+
+
+def compressor_for(path: Path | None) -> Compressor:
+    """What the name asks for: `.gz`, `.zst`, otherwise nothing. Raises JournalError."""
+    if path is not None and path.suffix == ".gz":
+        return _Gzip()
+    if path is not None and path.suffix == ".zst":
+        return _Zstd()
+    return _Plain()
+
+
+def expanded(stream: BinaryIO, name: str) -> BinaryIO:
+    """`stream`, decompressed where it begins as gzip or Zstandard do. Raises JournalError."""
+    head = stream.read(len(ZSTD_MAGIC))
+    rest = _Rejoined(head, stream)
+    if head.startswith(GZIP_MAGIC):
+        return io.BufferedReader(_Gunzip(rest, name), _READ_BYTES)
+    if head == ZSTD_MAGIC:
+        return io.BufferedReader(_Unzstd(rest, name), _READ_BYTES)
+    return io.BufferedReader(rest, _READ_BYTES)
+
+
+def is_compressed(head: bytes) -> bool:
+    """Whether a file that begins so is gzip or Zstandard."""
+    return head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
+
+
+def _zstandard(what: str) -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise JournalError(
+            f"{what} needs the package zstandard: pip install 'gputui[zstd]', or use .gputui.gz"
+        ) from None
+    return zstandard
+
+
+class _Rejoined(io.RawIOBase):
+    """What was read to look at, and the rest."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head = head
+        self._stream = stream
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            data, self._head = self._head, b""
+        else:
+            # A pipe gives what it has; `read` would wait for all of it.
+            some = getattr(self._stream, "read1", self._stream.read)
+            data = some(_READ_BYTES if size < 0 else size)
+        self.count += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class _Expanding(io.RawIOBase):
+    """Bytes out of a compressed stream, a bounded portion at a time.
+
+    Damage raises CompressionError; an end that comes too early is an end like any other, because
+    that is how a recording looks whose writer was killed.
+    """
+
+    def __init__(self, source: _Rejoined, name: str) -> None:
+        self._source = source
+        self._name = name
+        self._given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._expand(len(buffer))
+        self._given += len(data)
+        if self._given > max(EXPANSION_FREE_BYTES, EXPANSION_LIMIT * self._source.count):
+            raise CompressionError(
+                f"it expands more than {EXPANSION_LIMIT}-fold: no recording does"
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+    def _expand(self, limit: int) -> bytes:
+        raise NotImplementedError
+
+
+class CompressionError(Exception):
+    """Compressed bytes that make no sense. One line."""
+
+
+class _Gunzip(_Expanding):
+    def __init__(self, source: _Rejoined, name: str) -> None:
+        super().__init__(source, name)
+        self._stream = zlib.decompressobj(_GZIP)
+        self._waiting = b""
+
+    def _expand(self, limit: int) -> bytes:
+        while True:
+            try:
+                data = self._stream.decompress(self._waiting, limit)
+            except zlib.error as error:
+                raise CompressionError(str(error)) from None
+            self._waiting = self._stream.unconsumed_tail
+            if self._stream.eof:
+                # A stream may be several, one after the other.
+                self._waiting = self._stream.unused_data
+                self._stream = zlib.decompressobj(_GZIP)
+            if data:
+                return data
+            if not self._waiting:
+                self._waiting = self._source.read(_READ_BYTES)
+                if not self._waiting:
+                    return b""
+
+
+class _Unzstd(_Expanding):
+    """Fed a little at a time: its decompressor gives all at once, up to 128 KiB for 4 bytes."""
+
+    def __init__(self, source: _Rejoined, name: str) -> None:
+        super().__init__(source, name)
+        zstandard = _zstandard(f"reading {name}")
+        self._error = zstandard.ZstdError
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+        self._stream = self._decompressor.decompressobj()
+        self._compressed = b""
+        self._blocks = _Blocks()
+        self._ready = memoryview(b"")
+
+    def _expand(self, limit: int) -> bytes:
+        while not self._ready:
+            if not self._compressed:
+                self._compressed = self._source.read(_READ_BYTES)
+                self._blocks.pass_over(self._compressed)
+                if not self._compressed:
+                    if self._blocks.is_within:
+                        raise CompressionError("it is cut")
+                    return b""
+            portion = self._compressed[:_ZSTD_PORTION]
+            self._compressed = self._compressed[_ZSTD_PORTION:]
+            try:
+                self._ready = memoryview(self._stream.decompress(portion))
+            except self._error as error:
+                raise CompressionError(str(error)) from None
+            if self._stream.eof:
+                # A file may be several frames, one after the other.
+                self._compressed = self._stream.unused_data + self._compressed
+                self._stream = self._decompressor.decompressobj()
+        data, self._ready = self._ready[:limit], self._ready[limit:]
+        return bytes(data)
+
+
+class _Blocks:
+    """Where the blocks of a Zstandard file end (RFC 8878, 3.1): a decompressor gives nothing of a
+    block that is not whole, and does not tell that there was one."""
+
+    def __init__(self) -> None:
+        self._next = self._frame
+        self._wanted = _ZSTD_HEAD
+        self._begun = b""
+        self._skipped = 0
+        self._has_checksum = False
+        self._is_lost = False
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the bytes so far end within a block, or a frame's header."""
+        return bool(self._begun or self._skipped) and not self._is_lost
+
+    def pass_over(self, data: bytes) -> None:
+        """Take the next bytes of the file."""
+        place = 0
+        while place < len(data):
+            if self._skipped:
+                passed = min(self._skipped, len(data) - place)
+                self._skipped -= passed
+                place += passed
+                continue
+            some = data[place : place + self._wanted - len(self._begun)]
+            self._begun += some
+            place += len(some)
+            if len(self._begun) == self._wanted:
+                head, self._begun = self._begun, b""
+                self._next(head)
+
+    def _frame(self, head: bytes) -> None:
+        """Magic number and descriptor: sizes of the fields that follow are in its bits."""
+        if not head.startswith(ZSTD_MAGIC):
+            self._is_lost = True  # a frame to be passed over: no recording has any
+        descriptor = head[4]
+        is_single = descriptor >> 5 & 1
+        content = (is_single, 2, 4, 8)[descriptor >> 6]
+        self._skipped = content + (0, 1, 2, 4)[descriptor & 3] + (1 - is_single)
+        self._has_checksum = bool(descriptor >> 2 & 1)
+        self._next, self._wanted = self._block, 3
+
+    def _block(self, head: bytes) -> None:
+        bits = int.from_bytes(head, "little")
+        is_repeated = bits >> 1 & 3 == 1
+        self._skipped = 1 if is_repeated else bits >> 3
+        if bits & 1:
+            self._skipped += 4 if self._has_checksum else 0
+            self._next, self._wanted = self._frame, _ZSTD_HEAD

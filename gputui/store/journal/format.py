@@ -1,0 +1,109 @@
+"""FORMAT.md, made from the code that it describes: `python -m gputui.store.journal.format`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import msgspec
+
+from gputui.model import events
+from gputui.model.events import definitions, deltas, machine, moments, run
+
+PAGE = Path(__file__).with_name("FORMAT.md")
+
+_INTRODUCTION = f"""\
+# The recording (`.gputui`), schema {events.JOURNAL_SCHEMA}
+
+<!-- Made by `python -m gputui.store.journal.format`; edit the docstrings in gputui/events. -->
+
+A recording is UTF-8 text, one JSON object a line, each ending in a line feed. The first line is
+the `header`. Every object has `event` (its kind) and `time_ns` (nanoseconds of CLOCK_REALTIME
+since the epoch). Lines are in the order in which the events were folded, which is the order of
+time but for small steps between sources.
+
+- **Flushing.** What one tick brought is written at once and handed to the operating system. A
+  recording whose writer was killed ends at, or within, a line; all lines before it are whole.
+- **Compression.** A file named `.gputui.gz` is gzip, `.gputui.zst` Zstandard. Every tick ends in a
+  flushed block, so what was said of killed writers holds for them too. Readers go by the first
+  bytes, not by the name.
+- **Missing.** A field at its default is left out. `null`, or absence, means that nobody knows;
+  0 means zero.
+- **Versions.** `schema` in the header is raised when the shape of something changes. A reader
+  refuses a newer schema, skips and counts kinds of events that it does not know, and passes over
+  fields that it does not know.
+- **Sums.** A `capture_sum` adds up the `capture` events of its process that stand before it in the
+  file. Who reads the events passes over the sums; who wants the end alone may pass over those
+  events, and over earlier sums of that process, by the beginning of their lines: `event`,
+  `time_ns` and `process` come first.
+- **Limits.** A line is at most 32 MiB. Times are before the year 2100; counts, durations and sizes
+  are below 2^63. Control characters in strings are replaced when they are read.
+- **Several files.** A rotated recording goes on in NAME.2.gputui, NAME.3.gputui, …; each begins
+  with the header and with the definitions (runs, processes, ranges, marks, kernels,
+  launch shapes) that still hold, so
+  that each can be read by itself and holds what happened in its own time. Given the first, readers
+  take them all as one session.
+- **Trace.** NAME.gputui-trace beside it, where there is one, holds every range, mark, call and
+  GPU operation as records of 64 bytes, the oldest written over when it is full;
+  `gputui/store/trace/layout.py` describes it.
+
+Parts written as arrays list their fields in the order given here.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    kinds = (*events.AnyEvent.__args__, events.CaptureSum)
+    parts = [
+        value
+        for module in (machine, run, definitions, deltas, moments)
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, msgspec.Struct)
+        and value.__module__ == module.__name__
+        and value not in kinds
+    ]
+    lines = [_INTRODUCTION, "## Events\n"]
+    lines += [_section(kind, f"`{kind.__struct_config__.tag}`") for kind in kinds]
+    lines.append("## Parts of events\n")
+    lines += [_section(part, part.__name__) for part in parts]
+    return "\n".join(lines)
+
+
+def _section(kind: type[msgspec.Struct], title: str) -> str:
+    shape = ", written as an array" if kind.__struct_config__.array_like else ""
+    rows = [
+        f"| `{field.encode_name}` | `{_type_of(kind, field.name)}` | {_default(field)} |"
+        for field in msgspec.structs.fields(kind)
+    ]
+    table = "\n".join(["| field | type | left out when |", "|---|---|---|", *rows])
+    words = inspect.cleandoc(kind.__doc__ or "")
+    return f"### {title}\n\n{words}\n\n{kind.__name__}{shape}:\n\n{table}\n"
+
+
+def _type_of(kind: type, name: str) -> str:
+    for parent in kind.__mro__:
+        annotation = inspect.get_annotations(parent).get(name)
+        if annotation is not None:
+            return str(annotation).replace("|", "\\|")
+    raise KeyError(name)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.default is not msgspec.NODEFAULT:
+        value = msgspec.json.encode(field.default).decode()
+        return f"`{value}`"
+    if field.default_factory is not msgspec.NODEFAULT:
+        return "empty"
+    return ""
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""Reading a recording."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from gputui.base.sanitize import sanitize, sanitize_document
+from gputui.model.events import JOURNAL_SCHEMA, AnyEvent, CaptureSum, Header, RunEnded
+from gputui.store.errors import JournalError, reason
+from gputui.store.journal.compression import CompressionError, expanded, is_compressed
+from gputui.store.journal.held import SUM_BEGINS, HeldLines
+
+LINE_LIMIT = 32 * 1024 * 1024
+"""A longer line is damage: no tick comes near it."""
+
+_FOLLOW_S = 0.1
+
+_HEADER_BEGINS = b'{"event":"header",'
+
+Written = AnyEvent | CaptureSum
+"""What a line may hold."""
+
+_decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
+KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
+
+
+class JournalReader:
+    """Reads the events of one recording, oldest first, once.
+
+    Events of older schemas are given in today's shape. `header` is read at once. While
+    iterating, `skipped` counts events of kinds this version does not know, and `damage` says
+    where and why reading ended early, None when it did not.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str, *, summed: bool = False) -> None:
+        """`summed` is for who folds all of it and looks at the end alone: of the capture events
+        that the file has sums of only those come, without being read.
+
+        Raises JournalError when `stream` does not start with a session's header.
+        """
+        self.name = name
+        self._summed = summed
+        self._file: BinaryIO | None = None
+        self._line = 0
+        self._bytes = 0
+        self._decode: Callable[[bytes], Written] = decode
+        self.skipped = 0
+        self.damage: str | None = None
+        try:
+            self._stream = expanded(stream, name)
+            self._first_line, first = self._first()
+        except OSError as error:
+            raise JournalError(f"cannot read {name}: {reason(error)}") from None
+        if not isinstance(first, Header):
+            self._stream.close()
+            raise JournalError(self._refusal(first))
+        if first.schema > JOURNAL_SCHEMA:
+            self._stream.close()
+            raise JournalError(
+                f"{name} was recorded by a newer gputui (schema {first.schema}, "
+                f"this one reads {JOURNAL_SCHEMA}); upgrade gputui to read it"
+            )
+        if first.schema < JOURNAL_SCHEMA:
+            self._decode = decode_schema_1
+            first = msgspec.structs.replace(first, schema=JOURNAL_SCHEMA)
+        self.header = first
+        self.line_number = self._line
+        """The header's line."""
+        self.offset = self._bytes - len(self._first_line)
+        """Where the header begins, in bytes of what is not compressed."""
+
+    @classmethod
+    def open(cls, path: Path, stop: Stop | None = None, *, summed: bool = False) -> JournalReader:
+        """The recording at `path`. Raises JournalError with the reason when it is none.
+
+        With `stop` a file that is still written is followed until that is set: its end is
+        waited at. `summed` as above.
+        """
+        try:
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+                raise JournalError(f"{path} is not a file")
+            file: BinaryIO = path.open("rb")
+        except OSError as error:
+            raise JournalError(f"cannot read {path}: {reason(error)}") from None
+        stream = file if stop is None else io.BufferedReader(_Tail(file, stop))
+        reader = cls(stream, str(path), summed=summed)
+        if stat.S_ISREG(mode):
+            reader._file = file
+        return reader
+
+    def plain_file(self) -> BinaryIO | None:
+        """The file once more, where its bytes are its lines; None of a pipe, or compressed."""
+        if self._file is None or is_compressed(os.pread(self._file.fileno(), 4, 0)):
+            return None
+        return os.fdopen(os.dup(self._file.fileno()), "rb", buffering=0)
+
+    def close(self) -> None:
+        """Close the file; iterating to the end does so too."""
+        self._stream.close()
+
+    def pieces(self) -> Iterator[JournalReader]:
+        """The files that it is made of: itself."""
+        yield self
+
+    def lines(self) -> Generator[bytes, None, None]:
+        """Its lines as they are, the header's first; those of unknown kinds too."""
+        yield self._first_line
+        with self._stream:
+            for line in self._lines():
+                if line.startswith(_HEADER_BEGINS):
+                    self.damage = (
+                        f"{self.name}: another recording begins at line {self._line}, as if two "
+                        "were joined; read until there (tail -n +"
+                        f"{self._line} has the rest)"
+                    )
+                    return
+                yield line
+
+    def __iter__(self) -> Generator[AnyEvent, None, None]:
+        yield self.header
+        # Before schema 2 there were no sums to wait for.
+        held = HeldLines() if self._summed and self._decode is decode else None
+        lines = self.lines()
+        next(lines)
+        with contextlib.closing(lines), contextlib.suppress(DamagedError):
+            for line in lines:
+                if held is not None and held.take(self._line, line):
+                    if held.is_full:
+                        yield from self._handed_out(held)
+                    continue
+                if line.startswith(SUM_BEGINS):
+                    continue
+                event = self.event(self._line, line)
+                if held is not None and isinstance(event, RunEnded):
+                    # What a run did comes before its end.
+                    yield from self._handed_out(held)
+                if event is not None and not isinstance(event, CaptureSum):
+                    yield event
+            if held is not None:
+                yield from self._handed_out(held)
+
+    def _handed_out(self, held: HeldLines) -> Iterator[Any]:
+        for number, line in held.hand_out():
+            event = self.event(number, line)
+            if event is not None:
+                yield event
+
+    def _first(self) -> tuple[bytes, Written | None]:
+        with contextlib.suppress(DamagedError):
+            for line in self._lines():
+                event = self.event(self._line, line)
+                if event is not None:
+                    return line, event
+        return b"", None
+
+    def _lines(self) -> Iterator[bytes]:
+        """Whole lines, to the end or to what is none."""
+        while True:
+            try:
+                line = self._stream.readline(LINE_LIMIT)
+            except OSError as error:
+                if self._line == 0:
+                    raise
+                self.damage = f"{self.name}: {reason(error)} after line {self._line}"
+                return
+            except CompressionError as error:
+                self.damage = (
+                    f"{self.name}: damaged after line {self._line} ({sanitize(str(error), 120)}); "
+                    "read until there"
+                )
+                return
+            if not line:
+                return
+            self._line += 1
+            self._bytes += len(line)
+            if not line.endswith(b"\n"):
+                what = "is cut" if len(line) < LINE_LIMIT else "is too long"
+                self.damage = f"{self.name}: line {self._line} {what}; read until there"
+                return
+            yield line
+
+    def event(self, number: int, line: bytes) -> Written | None:
+        """The event of line `number`, None, counted, where its kind is unknown.
+
+        Raises DamagedError, and `damage` says why, where the line makes no sense.
+        """
+        try:
+            return self._decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
+            if _is_unknown_kind(line):
+                self.skipped += 1
+                return None
+            self.damage = (
+                f"{self.name}: line {number} is damaged ({sanitize(str(error), 120)}); "
+                "read until there"
+            )
+            raise DamagedError from None
+
+    def _refusal(self, first: Written | None) -> str:
+        if first is None and self._line == 0:
+            if self.damage is not None:
+                return f"{self.name} is damaged from its first line on: it holds no gputui session"
+            return f"{self.name} is empty: it holds no gputui session"
+        return f"{self.name} is not a gputui session: its first line is no session header"
+
+
+class DamagedError(Exception):
+    """A line that makes no sense, which `damage` tells of."""
+
+
+class Stop(Protocol):
+    """Says when a file that is followed will not grow any more."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait so many seconds at most; whether it is so."""
+        ...
+
+
+class _Tail(io.RawIOBase):
+    """A file whose end is not the end until `stop` says so; what came before that is read."""
+
+    def __init__(self, stream: BinaryIO, stop: Stop) -> None:
+        self._stream = stream
+        self._stop = stop
+        self._is_stopped = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            data = self._stream.read(len(buffer))
+            if data or self._is_stopped:
+                buffer[: len(data)] = data
+                return len(data)
+            self._is_stopped = self._stop.wait(_FOLLOW_S)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def decode(line: bytes) -> Written:
+    """The event of one line, its strings cleaned. Raises what msgspec raises, or ValueError."""
+    if b"\\" not in line and line.isascii() and b"\x7f" not in line:
+        return _decoder.decode(line)
+    # Strings with escapes or beyond ASCII may carry control characters: cleaned on the way in.
+    return _typed(sanitize_document(msgspec.json.decode(line)))
+
+
+def decode_schema_1(line: bytes) -> Written:
+    """The same for a line of a recording of schema 1, in today's shape."""
+    from gputui.store.journal.schema1 import upgraded
+
+    return _typed(upgraded(sanitize_document(msgspec.json.decode(line))))
+
+
+def _typed(document: Any) -> Written:
+    event: Written = msgspec.convert(document, Written, str_keys=True)
+    return event
+
+
+class _Kind(msgspec.Struct):
+    event: str
+
+
+def _is_unknown_kind(line: bytes) -> bool:
+    try:
+        return msgspec.json.decode(line, type=_Kind).event not in KNOWN_KINDS
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return False

@@ -1,0 +1,79 @@
+"""Recording from the first run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gputui.model.events import AnyEvent, RunStarted
+from gputui.store.errors import JournalError, TakenError
+from gputui.store.journal.rotation import Limits, Preamble
+from gputui.store.journal.writer import JournalWriter
+from gputui.store.places import make_folder
+
+
+class RunRecorder:
+    """Records from the first run on: a screen that only watches leaves no file behind.
+
+    `path_of` gives the file's path for the run's name. The journal starts, as every journal,
+    with the header, and with why readings are missing.
+    """
+
+    def __init__(self, path_of: Callable[[str], Path], limits: Limits | None = None) -> None:
+        self._path_of = path_of
+        self._limits = limits
+        self._preamble = Preamble()
+        self._writer: JournalWriter | None = None
+        self._refused: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """Where the recording is, None before the first run."""
+        return self._writer.path if self._writer else None
+
+    @property
+    def bytes_written(self) -> int | None:
+        """What the file has taken so far, None before the first run."""
+        return self._writer.bytes_written if self._writer else None
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is recorded, None while all is well."""
+        return self._refused or (self._writer.failure if self._writer else None)
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """As the JournalWriter's."""
+        return self._writer.notices if self._writer else ()
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append `events` once a run has started."""
+        if self._writer is None and self._refused is None:
+            first = next((i for i, event in enumerate(events) if isinstance(event, RunStarted)), -1)
+            self._preamble.see(events if first < 0 else events[:first])
+            if first >= 0:
+                started = events[first]
+                assert isinstance(started, RunStarted)
+                self._open(started.name)
+                events = [*self._preamble.events(), *events[first:]]
+        if self._writer is not None:
+            self._writer.write(events)
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _open(self, name: str) -> None:
+        taken: Path | None = None
+        while self._writer is None and self._refused is None:
+            path = self._path_of(name)
+            try:
+                make_folder(path.parent)
+                self._writer = JournalWriter(path, self._limits)
+            except TakenError as error:
+                # Another gputui was quicker: there is a next name, unless there is but one.
+                self._refused = str(error) if path == taken else None
+                taken = path
+            except JournalError as error:
+                self._refused = str(error)

@@ -1,0 +1,219 @@
+"""Writing a recording."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from gputui.model.events import AnyEvent, CaptureSum, Header
+from gputui.store.errors import JournalError, TakenError, reason
+from gputui.store.journal.compression import Compressor, compressor_for
+from gputui.store.journal.reader import Written
+from gputui.store.journal.rotation import Limits, Preamble
+from gputui.store.journal.sums import MOST_BYTES, Sums
+from gputui.store.places import numbered
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
+
+_UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+"""What a lone surrogate, a number too large or too small, or a value of a wrong type raises."""
+
+_FRAME_BYTES = 64
+"""More than what compression may add to a write, and to the end of a file."""
+
+
+class JournalWriter:
+    """Appends events to a new file, or to standard output.
+
+    The first event must be the Header. A name that ends in `.gz` or `.zst` is compressed. When
+    the disk refuses (full, gone), or `limits` are reached, `failure` says so, writing ends, and
+    the session goes on. An event that cannot be encoded is left out. `notices` are lines about
+    files that made room, and about events left out, which `left_out` counts.
+    """
+
+    def __init__(self, path: Path | None, limits: Limits | None = None) -> None:
+        """Open `path`, which must not exist, private to the user; None writes to stdout.
+
+        Raises JournalError with the reason when it cannot be opened, TakenError when it exists.
+        """
+        self.path = path
+        self.failure: str | None = None
+        self.notices: list[str] = []
+        self.left_out = 0
+        self.bytes_written = 0
+        self._limits = limits or Limits()
+        self._preamble = Preamble() if self._limits.rotates and path is not None else None
+        self._files: list[tuple[Path, int]] = []
+        self._began_ns: int | None = None
+        self._in_file = 0
+        self._number = 1
+        # Who reads a stream reads all of it: sums would cost and spare nothing.
+        self._sums = Sums() if path is not None else None
+        self._file, self._compressor = _open(path)
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append `events` and hand them to the operating system."""
+        if self._file.closed or not events:
+            return
+        try:
+            if self._preamble is not None:
+                if self._is_full(events[-1].time_ns):
+                    self._rotate(self._preamble.events())
+                self._preamble.see(events)
+            self._append(events)
+        except OSError as error:
+            self._stop(reason(error))
+        except JournalError as error:
+            self._stop(str(error))
+
+    def close(self) -> None:
+        """Close the file. More than once is fine."""
+        if self._file.closed:
+            return
+        if self.left_out > 1:
+            self.notices.append(f"{self.left_out} events in all were left out of the recording")
+        try:
+            self._finish_file()
+        except OSError as error:
+            self._fail(reason(error))
+        try:
+            self._file.close()
+        except OSError as error:
+            self._fail(reason(error))
+
+    def _append(self, events: Sequence[AnyEvent]) -> None:
+        if self._began_ns is None:
+            self._began_ns = events[0].time_ns
+        lines = b"".join(self._lines(events))
+        # Of a first line alone, even of one that is over the limit, a reader can say what it is.
+        if lines and self.bytes_written:
+            self._make_room(len(lines))
+        if lines:
+            self._put(self._compressor.write(lines))
+
+    def _lines(self, events: Sequence[AnyEvent]) -> Iterator[bytes]:
+        for event in events:
+            if self._sums is not None:
+                yield from self._sum_lines(self._sums.before(event))
+            line = self._line(event)
+            if line is None:
+                continue
+            yield line
+            if self._sums is not None:
+                yield from self._sum_lines(self._sums.after(event, len(line)))
+
+    def _line(self, event: AnyEvent) -> bytes | None:
+        try:
+            return _readable(event)
+        except _UNWRITABLE as error:
+            if isinstance(event, Header):
+                raise JournalError(f"its header cannot be written ({error})") from None
+            if not self.left_out:
+                kind = type(event).__struct_config__.tag
+                self.notices.append(
+                    f"an event ({kind}) could not be written and was left out of the recording: "
+                    f"{error}"
+                )
+            self.left_out += 1
+            return None
+
+    def _sum_lines(self, sums: Iterator[CaptureSum]) -> Iterator[bytes]:
+        assert self._sums is not None
+        for event in sums:
+            try:
+                line = _readable(event)
+            except _UNWRITABLE:
+                self._sums.wrote(event.process, None)
+                continue
+            self._sums.wrote(event.process, len(line))
+            if len(line) <= MOST_BYTES:
+                yield line
+
+    def _finish_file(self) -> None:
+        if self._sums is not None:
+            lines = b"".join(self._sum_lines(self._sums.end()))
+            if lines and self._has_room(len(lines)):
+                self._put(self._compressor.write(lines))
+            self._sums.begin()
+        self._put(self._compressor.finish())
+
+    def _put(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()
+        self.bytes_written += len(data)
+        self._in_file += len(data)
+
+    # --- limits
+
+    def _is_full(self, now_ns: int) -> bool:
+        limits, began_ns = self._limits, self._began_ns
+        if began_ns is None:
+            return False
+        too_large = limits.file_bytes is not None and self._in_file >= limits.file_bytes
+        return too_large or (limits.rotate_ns is not None and now_ns - began_ns >= limits.rotate_ns)
+
+    def _rotate(self, preamble: Sequence[AnyEvent]) -> None:
+        assert self.path is not None
+        self._finish_file()
+        self._file.close()
+        self._files.append((numbered(self.path, self._number), self._in_file))
+        self._number += 1
+        self._file, self._compressor = _open(numbered(self.path, self._number))
+        self._in_file, self._began_ns = 0, None
+        if preamble:
+            self._append(preamble)
+            self._began_ns = None  # the header is as old as the session
+
+    def _has_room(self, more: int) -> bool:
+        limit = self._limits.max_bytes
+        taken = sum(size for _, size in self._files) + self._in_file
+        # Compressed lines take less, but how much less is known when they are in the file.
+        return limit is None or taken + more + _FRAME_BYTES <= limit
+
+    def _make_room(self, more: int) -> None:
+        """Remove the oldest files until `more` bytes fit. Raises JournalError where they cannot."""
+        while not self._has_room(more):
+            if not self._files:
+                raise JournalError(
+                    f"it reached the size it may have ({self._limits.max_bytes} bytes)"
+                )
+            oldest, _ = self._files.pop(0)
+            try:
+                oldest.unlink()
+            except OSError as error:
+                raise JournalError(f"{oldest} cannot be removed: {reason(error)}") from None
+            self.notices.append(f"{oldest} was removed to keep the recording within its size")
+
+    def _stop(self, why: str) -> None:
+        self._fail(f"{why}; what was written until then is readable")
+        self._sums = None  # there is no room for them
+        self.close()
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or f"the recording {self.path or 'on stdout'} stopped: {why}"
+
+
+def _readable(event: AnyEvent) -> bytes:
+    """The line of an event. Raises where it cannot be encoded, or could not be read again: what
+    comes after such a line would be lost."""
+    line = _encoder.encode(event)
+    _decoder.decode(line)
+    return line + b"\n"
+
+
+def _open(path: Path | None) -> tuple[BinaryIO, Compressor]:
+    compressor = compressor_for(path)
+    if path is None:
+        return os.fdopen(os.dup(1), "wb"), compressor
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise TakenError(f"{path} already exists; choose another name or remove it") from None
+    except OSError as error:
+        raise JournalError(f"cannot write {path}: {reason(error)}") from None
+    return os.fdopen(descriptor, "wb"), compressor

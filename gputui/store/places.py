@@ -1,0 +1,90 @@
+"""Where recordings lie."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from gputui.store.errors import JournalError, reason
+
+SUFFIXES = (".gputui", ".gputui.gz", ".gputui.zst")
+"""What a recording's file name ends in."""
+
+SQLITE_SUFFIX = ".sqlite"
+"""What the name of an nsys export ends in, which opens like a recording."""
+
+TRACE_SUFFIX = ".gputui-trace"
+SNAPSHOT_SUFFIX = ".gputui-snapshot"
+"""What the names of files beside a recording end in."""
+
+
+def default_folder() -> Path:
+    """`<data folder>/gputui/sessions`; the data folder is XDG_DATA_HOME, else ~/.local/share.
+
+    Raises JournalError where there is neither.
+    """
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    if base.startswith("~"):
+        raise JournalError("there is no home folder: set XDG_DATA_HOME, or record with -o FILE")
+    return Path(base, "gputui", "sessions")
+
+
+def default_path(name: str, moment: float) -> Path:
+    """`<UTC time>-<name>.gputui` in the default folder, not yet taken; `moment` in seconds."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment))
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "session"
+    folder = default_folder()
+    path = folder / f"{stamp}-{plain}.gputui"
+    number = 2
+    # Not Path.exists: in a home that is somebody else's it raises.
+    while os.path.exists(path):
+        path = folder / f"{stamp}-{plain}-{number}.gputui"
+        number += 1
+    return path
+
+
+def numbered(path: Path, number: int) -> Path:
+    """The file that follows `path` in a recording of several: x.gputui, x.2.gputui, …"""
+    if number == 1:
+        return path
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if path.name.endswith(suffix):
+            return path.with_name(f"{path.name.removesuffix(suffix)}.{number}{suffix}")
+    return path.with_name(f"{path.name}.{number}")
+
+
+def trace_path(recording: Path) -> Path:
+    """Where the trace of a recording lies: x.gputui, x.gputui.gz, … have x.gputui-trace."""
+    return recording.with_name(f"{_stem(recording)}{TRACE_SUFFIX}")
+
+
+def _stem(recording: Path) -> str:
+    name = recording.name
+    for suffix in (".gz", ".zst", ".gputui"):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def snapshot_path(recording: Path, run: int) -> Path:
+    """Where the memory snapshot lies that a run of a recording left: x.run1.gputui-snapshot."""
+    return recording.with_name(f"{_stem(recording)}.run{run}{SNAPSHOT_SUFFIX}")
+
+
+def snapshots(recording: Path) -> list[Path]:
+    """The memory snapshots that lie beside a recording."""
+    pattern = re.compile(rf"{re.escape(_stem(recording))}\.run\d+{re.escape(SNAPSHOT_SUFFIX)}")
+    try:
+        names = os.listdir(recording.parent)
+    except OSError:
+        return []
+    return [recording.with_name(name) for name in sorted(names) if pattern.fullmatch(name)]
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder of recordings, private to the user. Raises JournalError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise JournalError(f"cannot make {path}: {reason(error)}") from None

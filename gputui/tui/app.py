@@ -1,0 +1,302 @@
+"""The application: events in, one drawing out; and a clean end, whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import BindingType
+from textual.driver import Driver
+from textual.filter import LineFilter, Monochrome, NoColor
+
+from gputui.tui.errors import one_line
+from gputui.tui.messages import Connected, EventsReady, NotConnected
+from gputui.tui.remarks import Remarks
+from gputui.tui.shell.home import Home
+from gputui.tui.shell.main import MainScreen
+from gputui.tui.source import Connect, Options, Playback, Runner, Source
+from gputui.tui.themes import DEFAULT, THEMES, VARIABLE_DEFAULTS, sixteen_colors
+from gputui.tui.threads import Threads
+from gputui.tui.widgets.view import Model
+
+if TYPE_CHECKING:
+    from gputui.model.events import AnyEvent
+    from gputui.state import Run, Session
+
+MOST_HELD_EVENTS = 20_000
+"""A paused screen holds this many events back; with more it folds them in, unseen."""
+
+_CLOSE_WAIT_S = 5.0
+
+
+class GputuiApp(Threads):
+    """The screen of a session. `connect` makes the source once the first frame is drawn."""
+
+    CSS_PATH = Path(__file__).with_name("style.tcss")
+    TITLE = "gputui"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(
+        self,
+        connect: Connect,
+        session: Session,
+        options: Options | None = None,
+        *,
+        driver_class: type[Driver] | None = None,
+    ) -> None:
+        self._ascii = options.ascii if options else False
+        super().__init__(driver_class=driver_class)
+        self.options = options or Options()
+        self.animation_level = "none"
+        self.model = Model(session, readonly=self.options.readonly)
+        self.crash: BaseException | None = None
+        self._connect_to = connect
+        self._source: Source | None = None
+        self._connecting: threading.Thread | None = None
+        self._held: list[AnyEvent] = []
+        self._writing = False
+        self._leaving = False
+        self._home: Home | None = None
+        for theme in THEMES:
+            self.register_theme(theme)
+        known = self.options.theme in self.available_themes
+        self.theme = self.options.theme if known else DEFAULT
+        self.main = MainScreen(self.model, "phases" if self.options.shows_run else "devices")
+        self._remarks = Remarks(self.model, lambda text: self.main.say(text, bad=True))
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Colours for themes that do not know what this program's colours mean."""
+        return dict(VARIABLE_DEFAULTS)
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colours; those there are on a terminal that has few."""
+        variables = super().get_css_variables()
+        if self.console.color_system == "standard":
+            variables |= sixteen_colors(self.current_theme.dark)
+        return variables
+
+    def get_line_filters(self) -> list[LineFilter]:
+        """NO_COLOR means none: Textual's greys are colours too. With --ascii nothing else
+        leaves the program, borders and names included.
+        """
+        filters: list[LineFilter] = [
+            NoColor() if isinstance(one, Monochrome) else one for one in super().get_line_filters()
+        ]
+        if self._ascii:
+            from gputui.tui.plain import AsciiFilter
+
+            filters.append(AsciiFilter())
+        return filters
+
+    def get_default_screen(self) -> MainScreen:
+        """The one screen."""
+        return self.main
+
+    # --- the source
+
+    def on_mount(self) -> None:
+        """Hear signals, then connect: after the first frame."""
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.quit_now)
+        self.call_after_refresh(self._connect)
+
+    def on_ready(self) -> None:
+        """What is there now stays: later collections need not look at it."""
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+    def _connect(self) -> None:
+        self._connecting = threading.Thread(
+            target=self._connecting_main, name="connect", daemon=True
+        )
+        self._connecting.start()
+
+    def _connecting_main(self) -> None:
+        try:
+            self._source = self._connect_to(self._notice)
+            self._source.start()
+        except Exception as error:  # whatever it is, the person must read it
+            self._post(NotConnected(one_line(error)))
+        else:
+            self._post(Connected(self._source))
+
+    def _notice(self) -> None:
+        self._post(EventsReady())
+
+    def on_connected(self, message: Connected) -> None:
+        """The source runs; it may have spoken before."""
+        self.model.source = message.source
+        self._take()
+
+    def on_not_connected(self, message: NotConnected) -> None:
+        """There is nothing to watch."""
+        self.model.failure = message.reason
+        self.main.say(message.reason, bad=True)
+        self.main.draw()
+
+    def on_events_ready(self) -> None:
+        """The one way from events to the screen."""
+        self._take()
+
+    def _take(self) -> None:
+        if self._home is not None and not self._writing:
+            self._home.take()
+            if isinstance(self._home.source, Runner):
+                self._remarks.of_home(self._home.source.recording)
+        if self._source is None:
+            return
+        if isinstance(self._source, Playback):
+            self._take_replayed(self._source)
+            return
+        events = self._source.hub.take()
+        # The session must hold still while an export reads it in a thread.
+        if self._writing or (self.model.paused and len(self._held) < MOST_HELD_EVENTS):
+            self._held.extend(events)
+            return
+        held, self._held = self._held, []
+        self.model.apply([*held, *events])
+        if isinstance(self._source, Runner):
+            self._remarks.of_recording(self._source.recording)
+        if not self.model.paused:
+            self.main.draw()
+
+    def _take_replayed(self, playback: Playback) -> None:
+        """A replay that is halted makes no events but those that were asked for: none is held."""
+        if self._writing:
+            return  # what waits is taken when the export has ended
+        session, events = playback.take()
+        if session is not None:
+            self.model.show(session)
+        self.model.apply(events)
+        self.model.paused = playback.is_paused
+        self._remarks.of_playback(playback)
+        self.main.draw()
+
+    def pause(self) -> None:
+        """Freeze the screen, or go on with all that came meanwhile; a replay's time itself."""
+        self.model.paused = not self.model.paused
+        if isinstance(self._source, Playback):
+            self._source.is_paused = self.model.paused
+        if not self.model.paused:
+            self._take()
+
+    # --- recordings, opened on the way
+
+    @property
+    def home_source(self) -> Source | None:
+        """What this program was started to show, also while a recording is opened."""
+        return self._source if self._home is None else self._home.source
+
+    @property
+    def run_to_end(self) -> Run | None:
+        """The run that ends with this program, None where none is active."""
+        session = self.model.session if self._home is None else self._home.session
+        active = session.run is not None and session.run.is_active
+        return session.run if active and isinstance(self.home_source, Runner) else None
+
+    def visit(self, path: Path, *, follow: bool) -> None:
+        """Play a recording on this screen; what is at home goes on. `follow` one that is being
+        written."""
+        if self._source is None and not self.model.failure:
+            self.main.say("still starting")
+            return
+
+        def opened() -> Playback:
+            from gputui.playback import Playback as Player
+
+            playback: Playback = Player.open(str(path), self._notice, follow=follow)
+            playback.start()
+            return playback
+
+        def shown(playback: Playback) -> None:
+            if self._home is None:
+                self.model.session.apply(self._held)
+                self._held = []
+                self._home = Home.leave(self._source, self.model)
+            elif self._source is not None:
+                self._source.close()
+            self._source = playback
+            self.model.enter(playback, Session(), recording_name(path))
+            self.main.show_run()
+
+        from gputui.state import Session
+        from gputui.tui.widgets.recordings import recording_name
+
+        def failed(reason: str) -> None:
+            self.main.say(reason.replace(f"{path.parent}/", ""), bad=True)
+
+        self.in_thread(opened, shown, failed)
+
+    def go_home(self) -> None:
+        """Close the recording that was opened and show what goes on at home."""
+        if self._home is None:
+            self.main.say("no recording was opened from here: 6 shows those there are")
+            return
+        if self._source is not None:
+            self._source.close()
+        home, self._home = self._home, None
+        self._source = home.source
+        home.enter(self.model)
+        self._take()
+        self.main.draw()
+
+    # --- exports
+
+    def export(self, run: Run, format_name: str, path: Path) -> None:
+        """Write the summary; the bottom line says where it is, or why not."""
+        from gputui.render import write
+
+        self._writing = True
+
+        def end(text: str, bad: bool) -> None:
+            self._writing = False
+            self._take()
+            self.main.say(text, bad=bad)
+
+        self.in_thread(
+            lambda: write(self.model.session, run, format_name, path),
+            lambda _: end(f"written: {path}", False),
+            lambda reason: end(reason, True),
+        )
+
+    # --- the end
+
+    def quit_now(self) -> None:
+        """Leave. What must be closed is closed by `run_app`, after the terminal is restored."""
+        if not self._leaving:
+            self._leaving = True
+            self.exit()
+
+    def close_source(self) -> bool:
+        """Close the source, also one that is just being made; whether nothing is left behind."""
+        if self._connecting is not None:
+            self._connecting.join(_CLOSE_WAIT_S)
+        if self._home is not None and self._source is not None:
+            self._source.close()
+        source = self.home_source
+        return True if source is None else source.close()
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.crash = error
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        # Textual would print the local variables of every frame: other people's command lines.
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: Any) -> None:
+        """Leave without Textual's report; `run_app` prints one line."""
+        del renderables
+        if self.crash is None:
+            self.crash = sys.exc_info()[1] or RuntimeError("the terminal driver failed")
+        self._return_code = 1
+        self._close_messages_no_wait()

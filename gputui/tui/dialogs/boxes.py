@@ -1,0 +1,122 @@
+"""Small dialogs: a question, details, the help."""
+
+from __future__ import annotations
+
+from gputui.tui.dialogs.dialog import Dialog, key_hints
+from gputui.tui.shell.keys import keys_of
+from gputui.tui.widgets.canvas import Row, beside, wrap
+from gputui.tui.widgets.view import Details
+
+
+class Question(Dialog[bool]):
+    """Yes or no. Enter is yes, Escape is no."""
+
+    widest = 64
+
+    def __init__(self, title: str, text: str, yes: str) -> None:
+        super().__init__()
+        self._title = title
+        self._text = text
+        self._yes = yes
+
+    def rows(self, width: int) -> list[Row]:
+        """The question."""
+        return [((self._title, "title"),), (), *wrap(self._text, width)]
+
+    def footer(self, width: int) -> list[Row]:
+        """The answers."""
+        return key_hints(width, ("y Enter", self._yes), ("n Esc", "no"))
+
+    def key(self, key: str, character: str | None) -> None:
+        """An answer."""
+        del character
+        if key in ("y", "Y", "enter"):
+            self.dismiss(True)
+        elif key in ("n", "N", "escape", "q"):
+            self.dismiss(False)
+
+
+class DetailsBox(Dialog[None]):
+    """Details of something, to be read."""
+
+    def __init__(self, details: Details) -> None:
+        super().__init__()
+        self._details = details
+        self._more: tuple[Row, ...] = ()
+
+    def add(self, rows: tuple[Row, ...]) -> None:
+        """Show what was found out meanwhile."""
+        self._more = rows
+        if self.is_attached:
+            self.draw()
+
+    def failed(self, reason: str) -> None:
+        """Nothing was found out, and why."""
+        self.add(((), ((f"! {reason}", "warn"),)))
+
+    def rows(self, width: int) -> list[Row]:
+        """The text, long lines broken."""
+        rows: list[Row] = [*wrap(self._details.title, width, "title"), ()]
+        for row in (*self._details.rows, *self._more):
+            if len(row) == 2 and sum(len(text) for text, _ in row) > width:
+                (label, label_role), (text, role) = row
+                broken = wrap(text, width - len(label), role)
+                rows += [
+                    ((label if not n else " " * len(label), label_role), *part)
+                    for n, part in enumerate(broken)
+                ]
+            elif len(row) == 1:
+                rows += wrap(row[0][0], width, row[0][1])
+            else:
+                rows.append(row)
+        return rows
+
+    def footer(self, width: int) -> list[Row]:
+        """How to leave."""
+        return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
+
+    def key(self, key: str, character: str | None) -> None:
+        """Scroll or close."""
+        del character
+        if not self.scroll_key(key) and key in ("escape", "enter", "q"):
+            self.dismiss(None)
+
+
+class Help(Dialog[None]):
+    """Every key."""
+
+    widest = 150
+
+    def __init__(self, *, replays: bool) -> None:
+        super().__init__()
+        self._replays = replays
+
+    def rows(self, width: int) -> list[Row]:
+        """Keys by group, in two columns where there is room."""
+        groups: dict[str, list[Row]] = {}
+        for key in keys_of(self._replays):
+            rows = groups.setdefault(key.group, [((key.group, "head"),)])
+            rows.append(((f"{key.shown:<12} ", "key"), (key.help, "text")))
+        blocks = [[*rows, ()] for rows in groups.values()]
+        title: list[Row] = [(("Keys", "title"),), ()]
+        if width < 128:
+            return title + [row for block in blocks for row in block]
+        half = (width - 2) // 2
+        lines = sum(map(len, blocks))
+        left: list[Row] = []
+        while blocks and 2 * (len(left) + len(blocks[0])) <= lines + 6:
+            left += blocks.pop(0)
+        right = [row for block in blocks for row in block]
+        return title + beside([(left, half), (right, half)])
+
+    def footer(self, width: int) -> list[Row]:
+        """How to leave."""
+        return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
+
+    def key(self, key: str, character: str | None) -> None:
+        """Scroll or close."""
+        del character
+        if key in ("escape", "enter", "q", "h", "question_mark", "f1"):
+            self.dismiss(None)
+        else:
+            self.scroll_key(key)

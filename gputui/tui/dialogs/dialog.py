@@ -1,0 +1,126 @@
+"""What every dialog shares: a box of lines over the view, and keys that come here first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import ModalScreen
+
+from gputui.tui.widgets.canvas import LineView, Row, flow
+
+if TYPE_CHECKING:
+    from gputui.tui.app import GputuiApp
+
+ResultT = TypeVar("ResultT")
+
+_WIDEST = 110
+_FRAME = 4  # a border and a blank on either side
+
+
+class _Box(LineView):
+    def on_resize(self) -> None:
+        """The lines depend on the room."""
+        if isinstance(self.screen, Dialog):
+            self.screen.draw()
+
+
+class Dialog(ModalScreen[ResultT]):
+    """A box of lines. Subclasses give the rows and take the keys.
+
+    Rows are shown from `top`; `focus_line` is kept in sight when it is not None. The last
+    `footer` rows stay at the bottom.
+    """
+
+    TITLE = ""
+    widest = _WIDEST
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box = _Box()
+        self.top = 0
+        self.focus_line: int | None = None
+
+    def rows(self, width: int) -> list[Row]:
+        """What the box holds."""
+        raise NotImplementedError
+
+    def footer(self, width: int) -> list[Row]:
+        """What stays at its bottom."""
+        raise NotImplementedError
+
+    def key(self, key: str, character: str | None) -> None:
+        """A key was pressed."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """The box alone."""
+        yield self.box
+
+    def on_mount(self) -> None:
+        """The first drawing."""
+        self.box.border_title = None
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Another terminal size."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Lay the box out and show its lines."""
+        width = min(self.widest, self.app.size.width - 6)
+        inner = max(10, width - _FRAME)
+        rows = self.rows(inner)
+        footer = self.footer(inner)
+        height = min(len(rows) + len(footer) + 2, self.app.size.height - 2)
+        room = max(1, height - 2 - len(footer))
+        if self.focus_line is not None:
+            self.top = min(max(self.top, self.focus_line - room + 1), self.focus_line)
+        self.top = max(0, min(self.top, len(rows) - room))
+        self.box.styles.width = width
+        self.box.styles.height = height
+        shown = rows[self.top : self.top + room]
+        shown += [()] * (room - len(shown))
+        self.box.show(shown + footer)
+
+    def scroll_by(self, lines: int) -> None:
+        """Show other lines of a long text."""
+        self.top = max(0, self.top + lines)
+        self.draw()
+
+    def scroll_key(self, key: str) -> bool:
+        """Take a key that scrolls."""
+        page = max(1, self.app.size.height - 8)
+        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -page, "pagedown": page}
+        steps |= {"home": -(10**6), "g": -(10**6), "end": 10**6, "G": 10**6}
+        if key in steps:
+            self.scroll_by(steps[key])
+            return True
+        return False
+
+    def on_key(self, event: events.Key) -> None:
+        """Nothing behind the dialog hears a key."""
+        event.stop()
+        event.prevent_default()
+        if event.key in ("ctrl+c", "ctrl+q"):
+            app: GputuiApp = self.app  # type: ignore[assignment]
+            app.quit_now()
+            return
+        self.key(event.key, event.character)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """The wheel."""
+        event.stop()
+        self.scroll_by(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """The wheel."""
+        event.stop()
+        self.scroll_by(-3)
+
+
+def key_hints(width: int, *hints: tuple[str, str]) -> list[Row]:
+    """A blank line, then what keys do."""
+    items: list[Row] = [((keys, "key"), (f" {does}", "dim")) for keys, does in hints]
+    return [(), *flow(items, width, 1)]

@@ -1,0 +1,72 @@
+"""One line of text to be typed: a name, a folder, a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual import events
+
+from gputui.tui.dialogs.dialog import Dialog, key_hints
+from gputui.tui.widgets.canvas import Row, wrap
+from gputui.tui.widgets.field import TextField
+
+
+class Prompt(Dialog[str | None]):
+    """Gives what was typed, None where the person thought better of it.
+
+    `wrong` tells why a text cannot be taken, "" where it can.
+    """
+
+    widest = 84
+
+    def __init__(
+        self,
+        title: str,
+        hint: str,
+        does: str,
+        text: str = "",
+        wrong: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._hint = hint
+        self._does = does
+        self._wrong = wrong
+        self._field = TextField.holding(text)
+        self._error = ""
+
+    def rows(self, width: int) -> list[Row]:
+        """The question, the field, and what was wrong with it."""
+        rows: list[Row] = [
+            *wrap(self._title, width, "title"),
+            *wrap(self._hint, width, "dim"),
+            (),
+            (*self._field.spans(width),),
+        ]
+        if self._error:
+            rows += [(), *wrap(f"! {self._error}", width, "error")]
+        return rows
+
+    def footer(self, width: int) -> list[Row]:
+        """What keys do."""
+        return key_hints(width, ("Enter", self._does), ("Esc", "cancel"))
+
+    def key(self, key: str, character: str | None) -> None:
+        """Edit, take or leave."""
+        self._error = ""
+        if key == "escape":
+            self.dismiss(None)
+        elif key == "enter":
+            self._error = self._wrong(self._field.text)
+            if not self._error:
+                self.dismiss(self._field.text)
+                return
+            self.draw()
+        else:
+            self._field.key(key, character)
+            self.draw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Text from the clipboard goes to the field."""
+        self._field.insert(event.text)
+        self.draw()

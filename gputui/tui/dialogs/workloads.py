@@ -1,0 +1,212 @@
+"""The workload menu, and the form of the chosen workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import events
+
+from gputui.collect.catalogue import Catalogue, Parameter, Value, Workload
+from gputui.tui.dialogs.dialog import Dialog, key_hints
+from gputui.tui.widgets.canvas import Row, Span, fit, wrap
+from gputui.tui.widgets.form import Form
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """What to start. `texts` is what stood in the form, for the next time."""
+
+    workload: Workload
+    values: dict[str, Value]
+    texts: dict[str, str]
+
+
+class WorkloadDialog(Dialog[StartRequest | None]):
+    """Choose, set, start. The catalogue comes from another process: until then it says so."""
+
+    def __init__(self, remembered: dict[str, dict[str, str]], last: str, *, on_cpu: bool) -> None:
+        super().__init__()
+        self._remembered = remembered
+        self._last = last
+        self._on_cpu = on_cpu
+        self._catalogue: Catalogue | None = None
+        self._failure = ""
+        self._index = 0
+        self.form: Form | None = None
+
+    def arrived(self, catalogue: Catalogue) -> None:
+        """The catalogue is here."""
+        self._catalogue = catalogue
+        names = [workload.name for workload in catalogue.workloads]
+        self._index = names.index(self._last) if self._last in names else 0
+        if len(names) == 1:
+            self._open()
+        if self.is_mounted:
+            self.draw()
+
+    def failed(self, reason: str) -> None:
+        """There will be no catalogue."""
+        self._failure = reason
+        if self.is_mounted:
+            self.draw()
+
+    def rows(self, width: int) -> list[Row]:
+        """The list, or the form."""
+        if self._failure:
+            return [
+                (("Workloads", "title"),),
+                (),
+                *wrap(f"The list of workloads cannot be had: {self._failure}", width, "error"),
+            ]
+        if self._catalogue is None:
+            return [(("Workloads", "title"),), (), (("asking for the list…", "dim"),)]
+        if self.form is None:
+            return self._list(width)
+        return self._form(self.form, width)
+
+    def footer(self, width: int) -> list[Row]:
+        """What keys do."""
+        if self.form is not None:
+            return key_hints(
+                width,
+                ("Enter", "start"),
+                ("Esc", "back"),
+                ("↑ ↓", "field"),
+                ("← →", "choose"),
+                ("Ctrl-S", "start"),
+                ("Ctrl-R", "defaults"),
+            )
+        if self._catalogue is None:
+            return key_hints(width, ("Esc", "close"))
+        return key_hints(width, ("Enter", "set parameters"), ("↑ ↓", "choose"), ("Esc", "close"))
+
+    def key(self, key: str, character: str | None) -> None:
+        """Choose, edit, start or leave."""
+        if self.form is not None:
+            self._form_key(self.form, key, character)
+        elif key in ("escape", "q"):
+            self.dismiss(None)
+        elif self._catalogue is not None:
+            count = len(self._catalogue.workloads)
+            if key in ("up", "k", "down", "j", "tab", "shift+tab") and count:
+                step = -1 if key in ("up", "k", "shift+tab") else 1
+                self._index = (self._index + step) % count
+            elif key in ("enter", "right") and count:
+                self._open()
+        if self.is_mounted and self.is_current:
+            self.draw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Text from the clipboard."""
+        if self.form is not None:
+            self.form.paste(event.text)
+            self.draw()
+
+    def _open(self) -> None:
+        assert self._catalogue is not None
+        workload = self._catalogue.workloads[self._index]
+        self.form = Form(workload, self._on_cpu)
+        self.form.remember(self._remembered.get(workload.name, {}))
+        self.top = 0
+
+    def _form_key(self, form: Form, key: str, character: str | None) -> None:
+        if key == "escape":
+            many = self._catalogue is not None and len(self._catalogue.workloads) > 1
+            self.form = None
+            self.focus_line = None
+            if not many:
+                self.dismiss(None)
+        elif key in ("enter", "ctrl+s") or (key == "space" and form.on_start):
+            wrong = form.first_error()
+            if wrong is None:
+                self.dismiss(StartRequest(form.workload, form.values(), form.texts()))
+            else:
+                form.line = wrong
+        elif key == "ctrl+r":
+            self.form = Form(form.workload, self._on_cpu, line=form.line)
+        else:
+            form.key(key, character)
+
+    def _list(self, width: int) -> list[Row]:
+        assert self._catalogue is not None
+        rows: list[Row] = [(("Workloads", "title"),), ()]
+        workloads = self._catalogue.workloads
+        if not workloads:
+            return [*rows, (("there are none on this machine", "dim"),)]
+        longest = min(24, max(len(workload.name) for workload in workloads))
+        for index, workload in enumerate(workloads):
+            text = f"{fit(workload.name, longest)}  {workload.summary}"
+            if index == self._index:
+                self.focus_line = len(rows)
+                rows.append(((fit(f"› {text}", width), "cursor"),))
+            else:
+                rows.append(((fit(f"  {text}", width), "text"),))
+        chosen = workloads[self._index]
+        for broken in self._catalogue.broken:
+            text = f"{broken.name} does not load: {broken.error}"
+            rows.append(((fit(f"  {text}", width), "warn"),))
+        return [*rows, (), *wrap(chosen.description, width, "dim")]
+
+    def _form(self, form: Form, width: int) -> list[Row]:
+        workload = form.workload
+        rows: list[Row] = [((workload.name, "title"), (f"   {workload.summary}", "dim")), ()]
+        names = [parameter.name for parameter in workload.parameters]
+        label = max([7, *map(len, names)]) + 2
+        lines: list[Row] = []
+        if form.has_presets:
+            name = workload.presets[form.preset - 1].name if form.preset else "none"
+            lines.append((("preset".ljust(label), "label"), (f"‹ {name} ›", "accent")))
+        for parameter in workload.parameters:
+            lines.append(self._field(form, parameter, label, width))
+        for number, line in enumerate(lines):
+            chosen = number == form.line
+            if chosen:
+                self.focus_line = len(rows)
+            rows.append((("› " if chosen else "  ", "accent"), *line))
+        rows.append(())
+        if form.on_start:
+            self.focus_line = len(rows)
+        start = "tab-active" if form.on_start else "key"
+        mark = "› " if form.on_start else "  "
+        rows.append(((mark, "accent"), ("[ Start ]", start)))
+        rows.append(())
+        return rows + self._explanation(form, width)
+
+    def _explanation(self, form: Form, width: int) -> list[Row]:
+        """Two lines about the chosen field, always two, so that nothing jumps."""
+        parameter = form.chosen
+        if parameter is not None and form.error(parameter):
+            text = f"{parameter.name}: {form.error(parameter)}"
+            lines = wrap(text, width, "error")
+        elif parameter is not None:
+            lines = wrap(f"{parameter.help} ({parameter.allowed or parameter.kind})", width, "dim")
+        elif form.has_presets and form.line == 0:
+            preset = form.workload.presets[form.preset - 1] if form.preset else None
+            text = preset.help if preset else "a named set of values; ← → choose one"
+            lines = wrap(text, width, "dim")
+        else:
+            lines = wrap(form.workload.description, width, "dim")
+        return [*lines, (), ()][:2]
+
+    def _field(self, form: Form, parameter: Parameter, label: int, width: int) -> Row:
+        chosen = form.chosen is parameter
+        typed = form.fields[parameter.name]
+        spans: list[Span] = [(parameter.name.ljust(label), "label")]
+        room = min(28 if parameter.kind == "text" else 14, width - label - 4)
+        if parameter.kind in ("choice", "bool"):
+            value = f"‹ {typed.text} ›" if chosen else f"  {typed.text}"
+            spans.append((fit(value, room), "value" if not chosen else "accent"))
+        elif chosen:
+            spans.extend(typed.spans(room))
+        else:
+            spans.append((fit(typed.text, room), "input"))
+        unit = f" {parameter.unit}" if parameter.unit else ""
+        error = form.error(parameter)
+        left = width - label - room - 2
+        if error:
+            spans.append((fit(f"  ! {error}", left), "error"))
+        else:
+            changed = typed.text != form.default(parameter)
+            note = f"  default {form.default(parameter)}" if changed else ""
+            spans.append((fit(unit + note, left), "dim"))
+        return tuple(spans)

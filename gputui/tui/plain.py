@@ -1,0 +1,35 @@
+"""Plain ASCII for terminals and fonts that have no more."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
+from textual.filter import LineFilter
+
+from gputui.base.likeness import LIKENESS
+
+
+@lru_cache(4096)
+def plain(text: str) -> str:
+    """`text` in ASCII and in as many cells: what has no likeness becomes "?"."""
+    if text.isascii():
+        return text
+    text = text.translate(LIKENESS)
+    if text.isascii():
+        return text
+    return "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
+
+
+class AsciiFilter(LineFilter):
+    """Turns every line that is drawn into ASCII."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same segments in ASCII."""
+        del background
+        return [
+            segment if segment.control else Segment(plain(segment.text), segment.style)
+            for segment in segments
+        ]

@@ -1,0 +1,1 @@
+"""The one screen around the views, and its keys."""

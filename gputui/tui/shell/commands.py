@@ -1,0 +1,203 @@
+"""Keys that reach beyond the screen: runs, exports, signals, the source's pace, the end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputui.tui.shell.replay_keys import ReplayKeys
+from gputui.tui.source import Playback, Runner
+from gputui.tui.widgets.view import Model
+
+if TYPE_CHECKING:
+    from gputui.collect.catalogue import Catalogue
+    from gputui.report.process_table import ProcessRow
+    from gputui.tui.dialogs.export import ExportRequest
+    from gputui.tui.dialogs.workloads import StartRequest
+
+_INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class Commands(ReplayKeys):
+    """What the main screen can be asked to do with the source and the files."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._remembered: dict[str, dict[str, str]] = {}
+        self._last_workload = ""
+
+    async def action_view(self, name: str) -> None:
+        """Show another view."""
+        raise NotImplementedError
+
+    def exports_elsewhere(self) -> bool:
+        """Whether the view has something of its own to export, and asks for it."""
+        raise NotImplementedError
+
+    def chosen_process(self) -> ProcessRow | None:
+        """The process that is chosen in the view, if one is."""
+        raise NotImplementedError
+
+    # --- the source
+
+    def action_pause(self) -> None:
+        """Freeze the screen, or a replay."""
+        self.gputui.pause()
+        self.draw()
+
+    def action_interval(self, step: int) -> None:
+        """Another interval, or another speed of a replay."""
+        source = self.model.source
+        if isinstance(source, Playback):
+            source.speed = source.speed * 2 if step > 0 else source.speed / 2
+            self.say(f"replay at ×{source.speed:g}")
+        elif isinstance(source, Runner):
+            now = source.interval_s
+            longer = [s for s in _INTERVALS_S if s > now * 1.001]
+            shorter = [s for s in _INTERVALS_S if s < now * 0.999]
+            if step > 0 and longer:
+                source.interval_s = longer[0]
+            elif step < 0 and shorter:
+                source.interval_s = shorter[-1]
+            self.say(f"a sample every {source.interval_s:g} s")
+        self.draw()
+
+    # --- runs
+
+    def action_workloads(self) -> None:
+        """The workload menu."""
+        source = self.model.source
+        run = self.model.run
+        if self.model.readonly:
+            self.say("nothing is started: gputui was started with --readonly", bad=True)
+        elif not isinstance(source, Runner):
+            text = "a replay starts nothing" if source is not None else "still starting"
+            self.say(text, bad=True)
+        elif run is not None and run.is_active:
+            self.say("a run is active: x stops it", bad=True)
+        else:
+            from gputui.tui.dialogs.workloads import WorkloadDialog
+
+            dialog = WorkloadDialog(
+                self._remembered, self._last_workload, on_cpu=not self.model.session.gpus
+            )
+
+            def arrived(catalogue: Catalogue) -> None:
+                dialog.arrived(catalogue)
+
+            self.gputui.in_thread(source.catalogue, arrived, dialog.failed)
+            self.app.push_screen(dialog, self._start)
+
+    async def _start(self, request: StartRequest | None) -> None:
+        source = self.model.source
+        if request is None or not isinstance(source, Runner):
+            return
+        workload = request.workload
+        self._remembered[workload.name] = request.texts
+        self._last_workload = workload.name
+        source.start_workload(workload.name, request.values, workload.step_range)
+        await self.action_view("phases")
+
+    def action_stop_run(self) -> None:
+        """Stop the run, after a question."""
+        run, source = self.model.run, self.model.source
+        if run is None or not run.is_active or not isinstance(source, Runner):
+            self.say("no run is active")
+            return
+        from gputui.tui.dialogs.boxes import Question
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                source.stop_run()
+                self.say("stopping the run")
+
+        text = f"{run.started.name} and every process it started will be ended."
+        self.app.push_screen(Question("Stop the run?", text, "stop it"), answered)
+
+    # --- signals
+
+    def action_signal(self) -> None:
+        """Send a signal to the chosen process, after a question that names it."""
+        process = self.chosen_process()
+        if self.model.readonly:
+            self.say("no signal is sent: gputui was started with --readonly", bad=True)
+        elif not isinstance(self.model.source, Runner):
+            self.say("a recorded process can be sent nothing", bad=True)
+        elif process is None:
+            self.say("choose a process first: 1 shows them, ↑ and ↓ choose one")
+        elif process.start_time_ns is None:
+            self.say(
+                f"no signal to {process.pid}: when it started is not known here, so another "
+                "process could be hit",
+                bad=True,
+            )
+        else:
+            self._ask_signal(process, process.start_time_ns)
+
+    def _ask_signal(self, process: ProcessRow, start_ns: int) -> None:
+        from gputui.tui.dialogs.signal import SignalDialog
+
+        def answered(name: str | None) -> None:
+            if name is None:
+                return
+
+            def send() -> None:
+                from gputui.collect.signals import send_signal
+
+                send_signal(process.pid, start_ns, name)
+
+            self.gputui.in_thread(
+                send,
+                lambda _: self.say(f"SIG{name} was sent to process {process.pid}"),
+                lambda reason: self.say(reason, bad=True),
+            )
+
+        self.app.push_screen(SignalDialog(process), answered)
+
+    # --- files, and the end
+
+    def action_export(self) -> None:
+        """Export the summary, or in Sessions the chosen recording."""
+        if self.exports_elsewhere():
+            return
+        run = self.model.run
+        if run is None:
+            self.say("no run yet: nothing to export", bad=True)
+            return
+        from gputui.tui.dialogs.export import ExportDialog
+        from gputui.tui.widgets.recordings import recording_name
+
+        journal = (
+            self.model.source.recording.path if isinstance(self.model.source, Runner) else None
+        )
+        if journal is not None:
+            default = journal.with_name(f"{recording_name(journal)}-run{run.started.run}")
+        else:
+            started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
+            default = Path.cwd() / f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}"
+        self.app.push_screen(ExportDialog(default), self._export)
+
+    def _export(self, request: ExportRequest | None) -> None:
+        run = self.model.run
+        if request is not None and run is not None:
+            self.gputui.export(run, request.format, request.path)
+
+    def action_quit(self) -> None:
+        """Quit, after a question while a run is active."""
+        run = self.gputui.run_to_end
+        if run is None:
+            self.gputui.quit_now()
+            return
+        from gputui.tui.dialogs.boxes import Question
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.gputui.quit_now()
+
+        text = f"{run.started.name} is running. It will be ended; what was recorded is kept."
+        self.app.push_screen(Question("Quit?", text, "end it and quit"), answered)
+
+    def action_quit_now(self) -> None:
+        """Quit without a question."""
+        self.gputui.quit_now()

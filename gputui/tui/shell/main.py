@@ -1,0 +1,298 @@
+"""The one screen: a bar, the current view, the log when it is wanted, the keys."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from gputui.tui.messages import Called
+from gputui.tui.shell.commands import Commands
+from gputui.tui.shell.keys import bindings
+from gputui.tui.shell.possible_keys import possible
+from gputui.tui.widgets.bars import KeyBar, TopBar, hints
+from gputui.tui.widgets.canvas import ROLES
+from gputui.tui.widgets.field import TextField
+from gputui.tui.widgets.log import LogPane
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.view import Comparing, Model, View, is_too_small
+
+if TYPE_CHECKING:
+    from gputui.report.process_table import ProcessRow
+
+# Modules, so that the first frame waits for one view only.
+_VIEWS = {
+    "devices": ("gputui.tui.views.devices", "DevicesView"),
+    "phases": ("gputui.tui.views.phases", "PhasesView"),
+    "kernels": ("gputui.tui.views.kernels", "KernelsView"),
+    "memory": ("gputui.tui.views.memory", "MemoryView"),
+    "summary": ("gputui.tui.views.summary", "SummaryView"),
+    "sessions": ("gputui.tui.views.sessions", "SessionsView"),
+    "compare": ("gputui.tui.views.compare", "CompareView"),
+}
+
+_NO_PROCESSES = "processes are in Devices: 1 shows it"
+
+
+class MainScreen(Commands):
+    """Takes the keys and shows one view."""
+
+    BINDINGS = bindings()
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{role}" for role in ROLES}
+
+    def __init__(self, model: Model, first: str) -> None:
+        super().__init__(model)
+        self.current = first
+        self.top = TopBar(id="top")
+        self.bottom = KeyBar(id="bottom")
+        self.views: dict[str, View] = {}
+        self.holder = Container(id="views")
+        self.log_pane = LogPane(model)
+        self.log_pane.display = False
+        self._message: tuple[str, str] | None = None
+        self._typing: TextField | None = None
+
+    def compose(self) -> ComposeResult:
+        """Bars, view, log."""
+        yield self.top
+        with self.holder:
+            yield self._make(self.current)
+        yield self.log_pane
+        yield self.bottom
+
+    @property
+    def view(self) -> View:
+        """The view that is shown."""
+        return self.views[self.current]
+
+    def draw(self) -> None:
+        """Show the newest state, unless a dialog hides the screen: what is not seen waits."""
+        if not self._is_topmost:
+            return
+        self.view.draw()
+        if is_too_small(self.app.size):
+            self.top.show([])
+            self.bottom.show([])
+            return
+        self.top.update(self.model, self.view.LEADS_BACK_TO or self.current)
+        if self.log_pane.display:
+            self.log_pane.draw()
+        self._draw_bottom()
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """One line at the bottom until the next key."""
+        self._message = (text, "error" if bad else "good")
+        if self._is_topmost:
+            self._draw_bottom()
+
+    # --- events
+
+    def on_resize(self) -> None:
+        """Another terminal size."""
+        self.call_after_refresh(self.draw)
+
+    def on_screen_resume(self) -> None:
+        """A dialog was closed."""
+        self.call_after_refresh(self.draw)
+
+    def on_key(self, event: events.Key) -> None:
+        """A message is gone at the next key; while a filter is typed, keys go there."""
+        if self._message is not None:
+            self._message = None
+            self._draw_bottom()
+        if self._typing is None:
+            return
+        event.stop()
+        event.prevent_default()
+        if event.key == "enter":
+            self._typing = None
+        elif event.key == "escape":
+            self._typing = None
+            self.view.needle = ""
+        elif self._typing.key(event.key, event.character):
+            self.view.needle = self._typing.text
+        self.draw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Text from the clipboard goes to the filter."""
+        if self._typing is not None:
+            self._typing.insert(event.text)
+            self.view.needle = self._typing.text
+            self.draw()
+
+    # --- keys
+
+    async def action_view(self, name: str) -> None:
+        """Show another view."""
+        self._typing = None
+        if name == self.current:
+            return
+        self.view.display = False
+        self.current = name
+        if name in self.views:
+            self.view.display = True
+        else:
+            await self.holder.mount(self._make(name))
+        self.call_after_refresh(self.draw)
+
+    def action_move(self, move: Move) -> None:
+        """Arrows and their like."""
+        self.view.move(move)
+
+    def action_activate(self) -> None:
+        """Enter."""
+        if not self.view.OPENS:
+            self.say("nothing to open here: 2, 3 and 4 have details of phases, kernels, copies")
+        details = self.view.activate()
+        if details is not None:
+            from gputui.tui.dialogs.boxes import DetailsBox
+
+            box = DetailsBox(details)
+            self.app.push_screen(box)
+            if details.more is not None:
+                self.gputui.in_thread(details.more, box.add, box.failed)
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        if self.view.SORTS:
+            self.view.sort()
+        else:
+            self.say("nothing to sort here: these tables stand as nsys has them")
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self.view.reverse()
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        if self.view.FILTERS:
+            self._typing = TextField.holding(self.view.needle)
+            self.draw()
+        else:
+            self.say("nothing to filter here")
+
+    async def action_clear(self) -> None:
+        """Clear the filter; where there is none, leave, or follow what is now."""
+        if self.view.needle:
+            self.view.needle = ""
+        elif self.view.LEADS_BACK_TO:
+            await self.action_view(self.view.LEADS_BACK_TO)
+        else:
+            self.view.follow()
+        self.draw()
+
+    def action_follow(self) -> None:
+        """Back to what is now."""
+        run = self.model.run
+        if not self.view.CHARTS and (run is None or not run.is_active):
+            self.say("nothing runs now: 0 follows what does")
+        self.view.follow()
+        self.draw()
+
+    def action_libraries(self) -> None:
+        """Show or hide what libraries say of themselves."""
+        if told := self.view.toggle_libraries():
+            self.say(told)
+
+    def action_processes(self) -> None:
+        """Processes on the whole view, or not."""
+        if not self.view.toggle_processes():
+            self.say(_NO_PROCESSES)
+
+    def action_tree(self) -> None:
+        """Processes as a tree, or not."""
+        if not self.view.toggle_tree():
+            self.say(_NO_PROCESSES)
+
+    def action_zoom(self, step: int) -> None:
+        """A longer or shorter time in all charts."""
+        told = self.view.zoom(step)
+        self.say(f"charts show {told}" if told else "no charts here: 1 shows some")
+
+    def action_step(self, columns: int) -> None:
+        """Read all charts at another moment."""
+        self.view.step(columns)
+
+    def action_recording(self, what: str) -> None:
+        """Do something with a recording."""
+        if not self.view.on_recording(what):
+            self.say("recordings are in Sessions: 6 shows it")
+
+    def action_log(self) -> None:
+        """Show or hide the log."""
+        self.log_pane.display = not self.log_pane.display
+        self.call_after_refresh(self.draw)
+
+    def action_scroll_log(self, lines: int) -> None:
+        """Scroll the log."""
+        if self.log_pane.display:
+            self.log_pane.scroll_back(lines)
+        else:
+            self.say("the log is hidden: l shows it")
+
+    def action_replay_log(self, lines: int) -> None:
+        """Scroll the log."""
+        self.action_scroll_log(lines)
+
+    def action_help(self) -> None:
+        """Every key."""
+        from gputui.tui.dialogs.boxes import Help
+
+        self.app.push_screen(Help(replays=self.replays))
+
+    # --- what the keys lead to
+
+    def show_run(self) -> None:
+        """Show the phases of what was just opened."""
+        self.run_worker(self.action_view("phases"))
+        self.call_after_refresh(self.draw)
+
+    def compare(self, paths: Sequence[Path]) -> None:
+        """Show recordings side by side."""
+
+        async def shown() -> None:
+            await self.action_view("compare")
+            view = self.view
+            if isinstance(view, Comparing):
+                view.compare(paths)
+
+        self.run_worker(shown())
+
+    def exports_elsewhere(self) -> bool:
+        """Whether the view exports something of its own."""
+        return self.view.export()
+
+    def chosen_process(self) -> ProcessRow | None:
+        """The one chosen in Devices."""
+        return self.view.process
+
+    @property
+    def _is_topmost(self) -> bool:
+        # Textual's `is_current` also holds for a screen that a dialog lets shine through.
+        return self.app.screen is self
+
+    def _make(self, name: str) -> View:
+        module, kind = _VIEWS[name]
+        view: View = getattr(importlib.import_module(module), kind)(self.model)
+        self.views[name] = view
+        return view
+
+    def _draw_bottom(self) -> None:
+        if self._typing is not None:
+            width = max(10, min(40, self.size.width - 40))
+            field = self._typing.spans(width)
+            keys = (("  Enter ", "key"), ("keeps  ", "dim"), ("Esc ", "key"), ("clears", "dim"))
+            self.bottom.say(((" filter: ", "label"), *field, *keys))
+        elif self._message is not None:
+            self.bottom.say(((f" {self._message[0]}", self._message[1]),))
+        else:
+            self.bottom.update(hints(possible(self.model, self.view)))
+
+    def on_called(self, message: Called) -> None:
+        """A thread has finished."""
+        message.then()

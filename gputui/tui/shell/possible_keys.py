@@ -1,0 +1,37 @@
+"""Which keys are worth a place in the key bar now."""
+
+from __future__ import annotations
+
+from gputui.tui.source import Playback
+from gputui.tui.widgets.view import Model, View
+
+_OF_RECORDINGS = ("mark", "compare", "rename", "delete", "folder")
+
+
+def possible(model: Model, view: View) -> set[str]:
+    """The actions, as the keys name them."""
+    run = model.run
+    actions = {"help", "quit"}
+    if model.visited:
+        actions.add("go_home")
+    if view.SORTS:
+        actions.add("sort")
+    if view.FILTERS:
+        actions.add("filter")
+    if view.RECORDINGS:
+        own = {f"recording('{name}')" for name in _OF_RECORDINGS}
+        return {*actions, *own, "activate", "export"}
+    actions |= {"pause", "log"}
+    if model.can_start:
+        active = run is not None and run.is_active
+        actions.add("stop_run" if active else "workloads")
+    if isinstance(model.source, Playback):
+        actions |= {"replay_jump", "replay_phase", "replay_event"}
+    if run is not None:
+        actions.add("export")
+    if view.CHARTS:
+        actions.add("zoom(1)")
+    if view.PROCESSES:
+        actions |= {"processes", "tree"} if model.session.gpus else set()
+        actions -= set() if model.session.gpus else {"sort", "filter"}
+    return actions

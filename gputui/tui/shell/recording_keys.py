@@ -1,0 +1,192 @@
+"""What keys do with a recording: rename, delete and export it, and look into another folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from gputui.base.sanitize import sanitize
+from gputui.store.library import Entry, belongings, delete, rename
+from gputui.tui.dialogs.prompt import Prompt
+from gputui.tui.recording_library import RecordingLibrary
+from gputui.tui.source import Runner
+from gputui.tui.widgets.recordings import recording_name
+from gputui.tui.widgets.view import View
+
+if TYPE_CHECKING:
+    from gputui.tui.app import GputuiApp
+    from gputui.tui.dialogs.export import ExportRequest
+
+T = TypeVar("T")
+
+
+class RecordingKeys(View):
+    """A view of recordings, one of which is chosen."""
+
+    marked: list[Path]
+
+    def chosen(self) -> Entry | None:
+        """The recording that keys are about."""
+        raise NotImplementedError
+
+    def mark(self) -> None:
+        """Mark the chosen one, or take the mark off."""
+        raise NotImplementedError
+
+    def compare_marked(self) -> None:
+        """Show the marked ones side by side."""
+        raise NotImplementedError
+
+    @property
+    def gputui(self) -> GputuiApp:
+        """The application."""
+        return cast("GputuiApp", self.app)
+
+    @cached_property
+    def library(self) -> RecordingLibrary:
+        """The folder."""
+        return RecordingLibrary(self.gputui, self._draw_if_seen)
+
+    def look_again(self) -> None:
+        """What is not seen is not read."""
+        if self._is_seen:
+            self.library.look()
+
+    @property
+    def _is_seen(self) -> bool:
+        return self.gputui.main.view is self
+
+    def _draw_if_seen(self) -> None:
+        if self._is_seen:
+            self.gputui.main.draw()
+
+    @property
+    def current(self) -> Path | None:
+        """The file that this program is writing."""
+        source = self.gputui.home_source
+        return source.recording.path if isinstance(source, Runner) else None
+
+    def on_recording(self, what: str) -> bool:
+        """A key that does something with recordings."""
+        actions: dict[str, Callable[[], None]] = {
+            "mark": self.mark,
+            "compare": self.compare_marked,
+            "rename": self._rename,
+            "delete": self._delete,
+            "folder": self._choose_folder,
+        }
+        actions[what]()
+        return True
+
+    def export(self) -> bool:
+        """Ask where the chosen recording is to be written, and as what."""
+        entry = self.chosen()
+        if entry is None or entry.problem is not None:
+            self.say("choose a recording to export first", bad=True)
+            return True
+        from gputui.render.kinds import FORMATS
+        from gputui.tui.dialogs.export import ExportDialog
+
+        def answered(request: ExportRequest | None) -> None:
+            if request is not None:
+                self.say(f"exporting {recording_name(entry.path)}…")
+                self._export(entry, request)
+
+        stem = entry.path.with_name(recording_name(entry.path))
+        dialog = ExportDialog(stem, FORMATS, "Export the recording")
+        self.app.push_screen(dialog, answered)
+        return True
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """One line at the bottom."""
+        # The folder is in the heading; what is wrong must not be cut off for its sake.
+        self.gputui.main.say(sanitize(text.replace(f"{self.library.folder}/", "")), bad=bad)
+
+    def _rename(self) -> None:
+        entry = self._changeable("rename")
+        if entry is None:
+            return
+
+        def answered(name: str | None) -> None:
+            if name is not None:
+                self._change(
+                    lambda: rename(entry.path, name.strip()),
+                    lambda new: f"renamed to {recording_name(new)}",
+                )
+
+        title = f"Another name for {recording_name(entry.path)}"
+        hint = "Its ending stays; its other files, a trace beside it too, are renamed with it."
+        self.app.push_screen(Prompt(title, hint, "rename", recording_name(entry.path)), answered)
+
+    def _delete(self) -> None:
+        entry = self._changeable("delete")
+        if entry is None:
+            return
+        from gputui.tui.dialogs.boxes import Question
+
+        def removed() -> int:
+            return delete(entry.path)
+
+        def told(count: int) -> str:
+            files = f" ({count} files)" if count > 1 else ""
+            return f"deleted {recording_name(entry.path)}{files}"
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._change(removed, told)
+
+        others = len(belongings(entry.path)) - 1
+        more = f" and what belongs to it, {others + 1} files," if others else ""
+        trace = " (the trace beside it too)" if entry.has_trace else ""
+        text = f"{sanitize(str(entry.path))}{more} will be gone for good{trace}."
+        if entry.is_written:
+            text += " Some program seems to be recording into it."
+        self.app.push_screen(Question("Delete this recording?", text, "delete it"), answered)
+
+    def _changeable(self, what: str) -> Entry | None:
+        """The chosen recording, where it may be changed."""
+        entry = self.chosen()
+        if entry is None:
+            self.say(f"choose a recording to {what} first")
+        elif self.model.readonly:
+            self.say(f"nothing to {what}: gputui was started with --readonly", bad=True)
+        elif entry.path == self.current:
+            self.say(f"it is being recorded here: {what} it after the end", bad=True)
+        else:
+            return entry
+        return None
+
+    def _change(self, work: Callable[[], T], told: Callable[[T], str]) -> None:
+        """Change a file in a thread, then look at the folder again."""
+
+        def done(result: T) -> None:
+            self.say(told(result))
+            self.library.look()
+
+        self.gputui.in_thread(work, done, lambda reason: self.say(reason, bad=True))
+
+    def _export(self, entry: Entry, request: ExportRequest) -> None:
+        def work() -> str:
+            from gputui.render.recorded import export_recorded
+
+            written, notes = export_recorded(str(entry.path), request.format, request.path)
+            return "; ".join([f"written: {', '.join(map(str, written))}", *notes])
+
+        self.gputui.in_thread(work, self.say, lambda reason: self.say(reason, bad=True))
+
+    def _choose_folder(self) -> None:
+        def wrong(text: str) -> str:
+            place = Path(text.strip()).expanduser()
+            return "" if text.strip() and place.is_dir() else f"{sanitize(text)} is no folder"
+
+        def answered(text: str | None) -> None:
+            if text is not None:
+                self.marked.clear()
+                self.library.choose(Path(text.strip()).expanduser())
+                self.draw()
+
+        hint = "Recordings in it are listed, not those in folders below it."
+        start = str(self.library.folder or Path.home())
+        self.app.push_screen(Prompt("Another folder", hint, "look there", start, wrong), answered)

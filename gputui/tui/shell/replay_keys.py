@@ -1,0 +1,120 @@
+"""Keys that move through a recording, and those that open and leave one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+from textual.screen import Screen
+
+from gputui.tui.shell.keys import does
+from gputui.tui.source import Moment, Playback
+from gputui.tui.times import clock_text, parse_moment
+from gputui.tui.widgets.view import Model
+
+if TYPE_CHECKING:
+    from gputui.tui.app import GputuiApp
+
+
+class ReplayKeys(Screen[None]):
+    """What the main screen can be asked to do with a recording that is played."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def draw(self) -> None:
+        """Show the newest state."""
+        raise NotImplementedError
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """One line at the bottom until the next key."""
+        raise NotImplementedError
+
+    @property
+    def gputui(self) -> GputuiApp:
+        """The application."""
+        return cast("GputuiApp", self.app)
+
+    @property
+    def replays(self) -> bool:
+        """Whether a recording is played."""
+        return isinstance(self.model.source, Playback)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Some keys have one meaning for a recording and another, or none, without."""
+        return does(action, self.replays) and super().check_action(action, parameters)
+
+    def action_replay_step(self, ticks: int) -> None:
+        """Halt, and go a sample on or back."""
+        if isinstance(self.model.source, Playback):
+            self.model.source.step(ticks)
+            self.model.paused = True
+            self.draw()
+
+    def action_replay_skip(self, seconds: int) -> None:
+        """Go on or back in time."""
+        if isinstance(self.model.source, Playback):
+            self.model.source.skip(seconds)
+
+    def action_replay_phase(self) -> None:
+        """Go to the next change of phase."""
+        if isinstance(self.model.source, Playback):
+            self._go_to_next("phase", self.model.source)
+            self.model.source.next_phase()
+
+    def action_replay_event(self) -> None:
+        """Go to the next start, exit or trouble."""
+        if isinstance(self.model.source, Playback):
+            self._go_to_next("event", self.model.source)
+            self.model.source.next_event()
+
+    def action_replay_jump(self) -> None:
+        """Ask for a time, and go there."""
+        source = self.model.source
+        if not isinstance(source, Playback):
+            return
+        from gputui.tui.dialogs.prompt import Prompt
+
+        def seconds(text: str) -> float:
+            return parse_moment(text, source.position_s, source.length_s)
+
+        def wrong(text: str) -> str:
+            try:
+                seconds(text)
+            except ValueError as error:
+                return str(error)
+            return ""
+
+        def answered(text: str | None) -> None:
+            if text is not None:
+                target = seconds(text)
+                source.seek(target)
+                self.say(f"at {clock_text(min(target, source.length_s))}")
+
+        place = f"{clock_text(source.position_s)} of {clock_text(source.length_s)}"
+        hint = f"Now at {place}. As 90, 1:30, 1m30s or 50%; +10, -10 from here."
+        self.app.push_screen(Prompt("Go to a time", hint, "go there", "", wrong), answered)
+
+    def action_go_home(self) -> None:
+        """Close the recording that was opened in Sessions."""
+        self.gputui.go_home()
+
+    def _go_to_next(self, kind: Literal["phase", "event"], source: Playback) -> None:
+        """Tell what comes next, or that nothing does."""
+        header = self.model.session.header
+        begun_ns = header.time_ns if header else 0
+        now_ns = begun_ns + int(source.position_s * 1e9)
+        following: Moment | None = next(
+            (
+                moment
+                for moment in source.moments
+                if moment.time_ns > now_ns and (moment.kind == "phase") == (kind == "phase")
+            ),
+            None,
+        )
+        if following is not None:
+            when = clock_text((following.time_ns - begun_ns) / 1e9)
+            self.say(f"{when}  {following.text}")
+        elif source.is_indexed:
+            what = "change of phase" if kind == "phase" else "start, exit or trouble"
+            self.say(f"no later {what} {'in this recording' if source.is_read else 'so far'}")

@@ -1,0 +1,196 @@
+"""What the screen needs of a source. Live, replayed and remote sessions all look like this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gputui.collect.catalogue import Catalogue, Value
+    from gputui.model.events import AnyEvent
+    from gputui.state import Session
+
+
+class Events(Protocol):
+    """Where events wait until the screen takes them."""
+
+    def take(self) -> Sequence[AnyEvent]:
+        """All that came since the last call, oldest first."""
+        ...
+
+
+class Source(Protocol):
+    """Makes events. `close` may take seconds: children are given time to end."""
+
+    @property
+    def hub(self) -> Events:
+        """Where its events are."""
+        ...
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def close(self) -> bool:
+        """End; whether nothing is left behind."""
+        ...
+
+
+class Recording(Protocol):
+    """The journal a live source writes."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None where there is none."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing more is recorded, None while all is well."""
+        ...
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was left out of it or removed to make room, a line each."""
+        ...
+
+
+@runtime_checkable
+class Runner(Source, Protocol):
+    """A source that samples this machine and starts workloads.
+
+    `catalogue` may block; starting and stopping return at once, events tell how it went.
+    """
+
+    interval_s: float
+    recording: Recording
+
+    def catalogue(self) -> Catalogue:
+        """The workloads there are."""
+        ...
+
+    def start_workload(
+        self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
+    ) -> None:
+        """Start one."""
+        ...
+
+    def stop_run(self) -> None:
+        """Ask the run to end."""
+        ...
+
+
+class Moment(Protocol):
+    """Something in a recording that is worth jumping to. `kind` is "phase" or what happened."""
+
+    @property
+    def time_ns(self) -> int:
+        """When."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        ...
+
+
+@runtime_checkable
+class Playback(Source, Protocol):
+    """A source that plays what was recorded: it can be halted, moved, run at another speed.
+
+    Every control returns at once; `take` gives what came of it.
+    """
+
+    is_paused: bool
+    speed: float
+    name: str
+
+    @property
+    def position_s(self) -> float:
+        """How far into the recording this is."""
+        ...
+
+    @property
+    def length_s(self) -> float:
+        """How long the recording is, as far as it has been read."""
+        ...
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it was read to its end."""
+        ...
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether every moment to jump to is known, while it is still written every one so far."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether long charts and averages have all samples already."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of it was given."""
+        ...
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What was odd about the recording, a line each, once it was read to its end."""
+        ...
+
+    @property
+    def moments(self) -> Sequence[Moment]:
+        """What there is to jump to, as far as the recording has been read."""
+        ...
+
+    def seek(self, seconds: float) -> None:
+        """Go to a time from the beginning; over the end is the end."""
+        ...
+
+    def step(self, ticks: int = 1) -> None:
+        """Halt, and go on, or back, by so many samples."""
+        ...
+
+    def skip(self, seconds: float) -> None:
+        """Go forward, or back, from here."""
+        ...
+
+    def next_phase(self) -> None:
+        """Go to the next change of phase."""
+        ...
+
+    def next_event(self) -> None:
+        """Go to the next start, exit or trouble."""
+        ...
+
+    def take(self) -> tuple[Session | None, Sequence[AnyEvent]]:
+        """After a jump the session to go on from, once; and the events that came since."""
+        ...
+
+
+Connect = Callable[[Callable[[], None]], Source]
+"""Makes the source, in a thread after the first frame was drawn. The source calls what it is
+given, from any thread, when events wait to be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says about the screen. `shows_run` starts in Phases.
+
+    With `readonly` no process is started, stopped or sent a signal.
+    """
+
+    theme: str = "gputui-dark"
+    ascii: bool = False
+    shows_run: bool = False
+    readonly: bool = False

@@ -1,0 +1,1 @@
+"""The views, one key each."""

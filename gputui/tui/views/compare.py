@@ -1,0 +1,263 @@
+"""Compare: recordings side by side, and whether they differ more than their own steps do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from gputui.base.sanitize import sanitize
+from gputui.model.units import MISSING
+from gputui.report.columns import Cell, Table
+from gputui.report.columns import Column as TableColumn
+from gputui.report.compare import SPREAD_RULE, Comparison
+from gputui.tui.widgets.canvas import Row, Span, wrap
+from gputui.tui.widgets.recordings import recording_name
+from gputui.tui.widgets.table import Column, Move, table_rows
+from gputui.tui.widgets.view import Details, Model, View
+
+if TYPE_CHECKING:
+    from gputui.tui.app import GputuiApp
+    from gputui.tui.dialogs.export import ExportRequest
+
+Cells = tuple[Cell, ...]
+
+_ORDERS = ("as recorded", "change")
+_TITLES = {
+    "runs": "Runs",
+    "compare_metrics": "Metrics",
+    "compare_devices": "GPUs",
+    "compare_phases": "Phases",
+    "compare_kernels": "Kernels",
+    "compare_unmatched": "Not in all",
+}
+_FIRST = "compare_phases"
+
+
+class CompareView(View):
+    """The tables of a comparison, one at a time."""
+
+    SORTS = True
+    FILTERS = True
+    LEADS_BACK_TO = "sessions"
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._comparison: Comparison | None = None
+        self._tables: list[Table] = []
+        self._tab = 0
+        self._paths: tuple[Path, ...] = ()
+        self._notes: tuple[str, ...] = ()
+        self._failure = ""
+        self._by_change = False
+        self._least_first = False
+        self._listed: list[Cells] = []
+
+    def compare(self, paths: Sequence[Path]) -> None:
+        """Read recordings in a thread and show how they differ from the first."""
+        asked = self._paths = tuple(paths)
+        self._comparison, self._tables, self._notes, self._failure = None, [], (), ""
+        self.needle = ""
+        self.draw()
+
+        def read() -> tuple[Comparison, list[Table], tuple[str, ...]]:
+            from gputui.playback.loading import load
+            from gputui.render.comparison import comparison_tables
+            from gputui.report.compare import Subject, compare
+
+            loaded = [load(str(path)) for path in asked]
+            subjects = [
+                Subject(recording_name(path), one.session, one.run)
+                for path, one in zip(asked, loaded, strict=True)
+            ]
+            notes = tuple(note for one in loaded for note in one.remarks)
+            comparison = compare(subjects)
+            return comparison, comparison_tables(comparison), notes
+
+        def done(result: tuple[Comparison, list[Table], tuple[str, ...]]) -> None:
+            if asked == self._paths:
+                self._comparison, self._tables, self._notes = result
+                names = [table.name for table in self._tables]
+                self._tab = names.index(_FIRST) if _FIRST in names else 0
+                self._gputui.main.draw()
+
+        def failed(reason: str) -> None:
+            if asked == self._paths:
+                self._failure = reason.replace(f"{asked[0].parent}/", "")
+                self._gputui.main.draw()
+
+        self._gputui.in_thread(read, done, failed)
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """What is compared, tabs, the table."""
+        self.first_item_line = 0
+        self._listed = []
+        names = [recording_name(path) for path in self._paths]
+        rows: list[Row] = []
+        for number, name in enumerate(names):
+            label = "baseline  " if not number else f"run {number + 1:<6}"
+            rows.append(((label, "label"), (name, "title" if not number else "text")))
+        if not names:
+            return wrap("Mark recordings in Sessions (6) and press c.", width, "dim")
+        if self._failure:
+            return [*rows, (), *wrap(f"! {sanitize(self._failure)}", width, "error")]
+        if not self._tables:
+            return [*rows, (), (("  reading the recordings…", "dim"),)]
+        for note in self._notes:
+            rows += wrap(f"! {note}", width, "warn")[:2]
+        table = self._tables[self._tab]
+        rows.append(self._tabs(width))
+        foot = wrap(SPREAD_RULE, width, "dim") if "xceeds" in table.note and height >= 20 else []
+        self._listed = self._ordered(table)
+        if not self._listed:
+            return [*rows, (), (("  nothing matches the filter (Esc clears it)", "dim"),)]
+        room = height - len(rows) - len(foot) - 1
+        window = self.cursor.window([row[:2] for row in self._listed], room)
+        self.first_item_line = len(rows) + 1
+        rows += table_rows(
+            [_column(table, number) for number in range(len(table.columns))],
+            self._listed[window],
+            width,
+            selected=self.cursor.index - self.cursor.offset,
+        )
+        rows += [()] * (height - len(rows) - len(foot))
+        return rows + foot
+
+    # --- keys
+
+    def move(self, move: Move) -> None:
+        """Left and right change the table."""
+        if move in ("left", "right") and self._tables:
+            self._tab = (self._tab + (1 if move == "right" else -1)) % len(self._tables)
+            self.draw()
+        else:
+            super().move(move)
+
+    def activate(self) -> Details | None:
+        """Every cell of the chosen line, names in full."""
+        row = next((row for row in self._listed if row[:2] == self.cursor.key), None)
+        if row is None:
+            return None
+        columns = self._tables[self._tab].columns
+        rows = tuple(
+            ((f"{column.header:<16}", "label"), (_text(column, cell), "text"))
+            for column, cell in zip(columns, row, strict=True)
+        )
+        return Details(str(row[0]), rows)
+
+    def export(self) -> bool:
+        """Ask where the comparison is to be written, and as what."""
+        comparison = self._comparison
+        if comparison is None:
+            self._gputui.main.say("nothing is compared yet", bad=True)
+            return True
+        from gputui.tui.dialogs.export import ExportDialog
+
+        def answered(request: ExportRequest | None) -> None:
+            if request is not None:
+                main = self._gputui.main
+                self._gputui.in_thread(
+                    lambda: write_comparison(comparison, request.format, request.path),
+                    lambda _: main.say(sanitize(f"written: {request.path}")),
+                    lambda reason: main.say(reason, bad=True),
+                )
+
+        from gputui.render.comparison import write_comparison
+
+        names = "-".join(map(recording_name, self._paths))
+        default = self._paths[0].with_name(f"compare-{names}"[:100])
+        dialog = ExportDialog(default, ("md", "json", "csv"), "Export the comparison")
+        self.app.push_screen(dialog, answered)
+        return True
+
+    def sort(self) -> None:
+        """By how much changed, or in the order of the baseline."""
+        self._by_change = not self._by_change
+        self._least_first = False
+        self._gputui.main.say(f"sorted by {_ORDERS[self._by_change]}")
+        self.draw()
+
+    def reverse(self) -> None:
+        """The other way round."""
+        self._least_first = not self._least_first
+        self.draw()
+
+    # --- parts
+
+    @property
+    def _gputui(self) -> GputuiApp:
+        return cast("GputuiApp", self.app)
+
+    def _ordered(self, table: Table) -> list[Cells]:
+        needle = self.needle.lower()
+        found = [row for row in table.rows if needle in " ".join(map(str, row[:2])).lower()]
+        changes = [
+            number
+            for number, column in enumerate(table.columns)
+            if column.header.startswith("Change")
+        ]
+
+        def change(row: Cells) -> float:
+            return max((abs(cell) for n in changes if isinstance(cell := row[n], float)), default=0)
+
+        if self._by_change and changes:
+            found.sort(key=change, reverse=True)
+        return found[::-1] if self._least_first else found
+
+    def _tabs(self, width: int) -> Row:
+        spans: list[Span] = []
+        for number, table in enumerate(self._tables):
+            title = _TITLES.get(table.name, table.title)
+            spans.append((f" {title} ", "tab-active" if number == self._tab else "tab"))
+            spans.append((" ", "text"))
+        used = sum(len(text) for text, _ in spans)
+        note = (
+            f"filter: {self.needle}"
+            if self.needle
+            else f"{len(self._tables[self._tab].rows)} lines"
+        )
+        if used + len(note) + 2 <= width:
+            spans.append((f" {note}", "dim"))
+        return tuple(spans)
+
+
+def _column(table: Table, number: int) -> Column[Cells]:
+    column = table.columns[number]
+    header = column.header
+    is_name = number == 0 or header in ("Session", "What", "Name")
+
+    def role(row: Cells) -> str:
+        """What exceeds the spread stands out; whether that is good nobody knows here."""
+        if _text(column, row[number]) == MISSING:
+            return "dim"
+        exceeds = number + 2 < len(row) and row[number + 2] == "yes"
+        return "value" if header.startswith("Change") and exceeds else "text"
+
+    return Column(
+        header.removesuffix(" (%)"),
+        lambda row: _text(column, row[number]),
+        0 if is_name or header in ("Figure", "Baseline") else _PRIORITIES.get(header.split()[0], 1),
+        flexible=is_name,
+        right=not is_name and header not in ("Figure", "Kind", ""),
+        width=20 if is_name else 0,
+        role=role,
+    )
+
+
+_PRIORITIES = {
+    "Spread": 4,
+    "Run": 1,
+    "Change": 0,
+    "Exceeds": 2,
+    "Host": 3,
+    "GPUs": 4,
+    "Started": 2,
+}
+
+
+def _text(column: TableColumn, cell: Cell) -> str:
+    if cell is None:
+        return MISSING
+    if column.show is not None and isinstance(cell, int | float):
+        return column.show(cell)
+    return str(cell)

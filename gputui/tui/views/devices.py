@@ -1,0 +1,256 @@
+"""Devices: every GPU with its charts, the host, and the processes on the GPUs."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Literal
+
+from gputui.report.process_table import ProcessRow, TreeRow
+from gputui.state import Gpu
+from gputui.tui.source import Runner
+from gputui.tui.widgets import gpu as cards
+from gputui.tui.widgets.canvas import Row, beside, flow, heading, wrap
+from gputui.tui.widgets.charted import ChartedView
+from gputui.tui.widgets.gpu_charts import chart_grid
+from gputui.tui.widgets.gpu_details import detail_rows
+from gputui.tui.widgets.host import host_charts, host_details, host_items
+from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
+from gputui.tui.widgets.table import Move, column_at, table_rows
+from gputui.tui.widgets.view import Details, Model
+
+
+class DevicesView(ChartedView):
+    """The machine."""
+
+    SORTS = True
+    FILTERS = True
+    PROCESSES = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.chosen = 0
+        self.order = Order()
+        self.focus_on: Literal["gpus", "processes"] = "gpus"
+        self.only_processes = False
+        self.listed: list[TreeRow] = []
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """GPUs above, the host's line, processes below."""
+        session = self.model.session
+        self.header = None
+        self.first_item_line = 0
+        if session.header is None:
+            waiting = self.model.failure or "reading the machine"
+            return [(), ((f"  {waiting}…" if not self.model.failure else waiting, "dim"),)]
+        self.mark_phases()
+        if not session.gpus:
+            return self._without_gpu(width, height)
+        self.listed = listed(session, self.order, self.needle)
+        host = flow(host_items(session), width, 1)
+        table = self._process_lines(height - len(host))
+        room = height - table - len(host)
+        rows = self._gpus(width, room)
+        rows = (rows + [()] * room)[:room]
+        rows += host
+        rows += self._processes(width, table, len(rows))
+        return rows
+
+    # --- keys
+
+    def move(self, move: Move) -> None:
+        """Left and right choose a GPU, the rest a process."""
+        if move in ("left", "right"):
+            count = len(self.model.session.gpus)
+            if self.focus_on == "gpus" and count > 1:
+                self.chosen = (self.chosen + (1 if move == "right" else -1)) % count
+            self.focus_on = "gpus"
+        else:
+            if self.focus_on == "processes":
+                self.cursor.move(move)
+            self.focus_on = "processes"
+        self.draw()
+
+    def chosen_by_hand(self) -> None:
+        """A process was clicked."""
+        self.focus_on = "processes"
+
+    def activate(self) -> Details | None:
+        """Every figure of the chosen process or GPU, or of the host where there is none."""
+        session = self.model.session
+        process = self.process
+        if process is not None:
+            start_ns = process.start_time_ns
+            return Details(
+                f"Process {process.pid}",
+                known_rows(process, session),
+                None
+                if start_ns is None or not isinstance(self.model.source, Runner)
+                else lambda: told_rows(process.pid, start_ns),
+            )
+        if session.gpus:
+            gpu = self._chosen_gpu()
+            rows = detail_rows(gpu, session.now_ns, self.model.interval_s)
+            return Details(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows)
+        return Details("Host", host_details(session)) if session.header else None
+
+    @property
+    def process(self) -> ProcessRow | None:
+        """The chosen process, None while a GPU is chosen."""
+        if self.focus_on != "processes":
+            return None
+        return next((one.row for one in self.listed if one.row.identity == self.cursor.key), None)
+
+    def sort(self) -> None:
+        """Sort processes by the next column."""
+        self.order = self.order.next()
+        self.draw()
+
+    def sort_by(self, title: str) -> None:
+        """Sort processes by a column that was clicked."""
+        self.order = self.order.by(title)
+        self.draw()
+
+    def reverse(self) -> None:
+        """The other way round."""
+        self.order = self.order.reversed()
+        self.draw()
+
+    def toggle_tree(self) -> bool:
+        """Processes under what launched them, or in one list."""
+        self.order = Order(self.order.title, self.order.descending, not self.order.tree)
+        self.draw()
+        return True
+
+    def toggle_processes(self) -> bool:
+        """Give processes the whole view, or take it back."""
+        self.only_processes = not self.only_processes
+        self.focus_on = "processes" if self.only_processes else "gpus"
+        self.draw()
+        return True
+
+    def follow(self) -> None:
+        """The newest moment, a GPU chosen."""
+        super().follow()
+        self.focus_on = "gpus"
+
+    # --- parts
+
+    def _chosen_gpu(self) -> Gpu:
+        gpus = list(self.model.session.gpus.values())
+        self.chosen = min(self.chosen, len(gpus) - 1)
+        return gpus[self.chosen]
+
+    def _card(self, gpu: Gpu, width: int, height: int) -> list[Row]:
+        interval_s, now_ns = self.model.interval_s, self.model.session.now_ns
+        several = len(self.model.session.gpus) > 1
+        return cards.card_rows(
+            gpu,
+            width,
+            height,
+            interval_s,
+            now_ns,
+            self.look,
+            chosen=several and self.focus_on == "gpus" and gpu is self._chosen_gpu(),
+        )
+
+    def _gpus(self, width: int, height: int) -> list[Row]:
+        gpus = list(self.model.session.gpus.values())
+        columns = 1 if len(gpus) == 1 else 4 if width >= 200 and len(gpus) > 6 else 2
+        lines = ceil(len(gpus) / columns)
+        least = cards.CARD_HEIGHT
+        if height // lines < least or width // columns < cards.CARD_WIDTH:
+            return self._list(gpus, width, height)
+        gap = 2
+        card_width = (width - gap * (columns - 1)) // columns
+        card_height = height // lines
+        rows: list[Row] = []
+        for line in range(lines):
+            block = gpus[line * columns : (line + 1) * columns]
+            rows += beside(
+                [(self._card(gpu, card_width, card_height), card_width) for gpu in block], gap
+            )
+        return rows
+
+    def _list(self, gpus: list[Gpu], width: int, height: int) -> list[Row]:
+        """A line a GPU, and the chosen one's card where there is room."""
+        if height < 2:
+            return []
+        chosen = self._chosen_gpu()
+        room = height - 1
+        shown = gpus
+        if len(gpus) > room:
+            first = max(0, min(self.chosen - room // 2, len(gpus) - room))
+            shown = gpus[first : first + room]
+        now_ns = self.model.session.now_ns
+        rows = table_rows(
+            cards.list_columns(self.model.interval_s, 18, now_ns, self.look),
+            shown,
+            width,
+            selected=shown.index(chosen),
+        )
+        left = height - len(rows)
+        if left >= 6:
+            rows += self._card(chosen, width, left)
+        return rows
+
+    def _process_lines(self, height: int) -> int:
+        if self.only_processes:
+            gpus = len(self.model.session.gpus) + 1
+            return height - (gpus if gpus <= height // 3 else 0)
+        wanted = 2 + max(1, len(self.listed))
+        return min(wanted, max(4, height // 4))
+
+    def _processes(self, width: int, height: int, top: int) -> list[Row]:
+        session = self.model.session
+        reason = session.host_unavailable.get("processes")
+        rows = [heading(f"Processes on the GPUs  {self._counted()}", width, self._note(height))]
+        if not self.listed:
+            text = f"not known: {reason}" if reason else "none"
+            if self.needle:
+                text = "no process matches the filter (Esc clears it)"
+            return [*rows, ((f"  {text}", "dim"),)]
+        window = self.cursor.window([one.row.identity for one in self.listed], height - 2)
+        self.first_item_line = top + 2
+        columns = process_columns(any(gpu.facts.mig_instances for gpu in session.gpus.values()))
+        shown = self.listed[window]
+        self.header = (top + 1, lambda x: column_at(columns, shown, width, x))
+        selected = self.cursor.index - self.cursor.offset
+        return rows + table_rows(
+            columns,
+            shown,
+            width,
+            selected=selected if self.focus_on == "processes" else None,
+            sorted_by=self.order.title,
+            ascending=not self.order.descending,
+        )
+
+    def _counted(self) -> int:
+        return sum(not one.row.is_launcher for one in self.listed)
+
+    def _note(self, height: int) -> str:
+        """What is special about the list, and the moment that charts are read at."""
+        parts = [f"filter: {self.needle}" if self.needle else "", "tree" * self.order.tree]
+        if len(self.listed) > height - 2 and self.focus_on == "processes":
+            parts.append(f"{self.cursor.index + 1} of {len(self.listed)}")
+        parts.append(self.moment_note())
+        return "  ".join(part for part in parts if part)
+
+    def _without_gpu(self, width: int, height: int) -> list[Row]:
+        session = self.model.session
+        header = session.header
+        reason = (header.gpu_unavailable_reason if header else None) or "no device was found"
+        rows: list[Row] = [heading("No NVIDIA GPU to show", width), ()]
+        rows += wrap(f"Why: {reason}", width - 2, "text", "  ")
+        rows.append(())
+        for key, text in (
+            ("w", "runs a workload on the CPU, with its phases and its summary"),
+            ("gputui --demo", "plays a session that was recorded on a real H200"),
+            ("gputui doctor", "says what is missing on this machine, and the mend"),
+        ):
+            rows.append((("  ", "text"), (f"{key:<14}", "key"), (f" {text}", "text")))
+        rows += [(), heading(f"Host  {header.host.hostname if header else ''}", width)]
+        rows += flow(host_items(session), width, 2)
+        room = min(height - len(rows), 18)
+        if room >= 3:
+            rows += chart_grid(host_charts(session), width, room, self.model.interval_s, self.look)
+        return rows[:height]

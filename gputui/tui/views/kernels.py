@@ -1,0 +1,242 @@
+"""Kernels, CUDA calls and memory operations, each a table with nsys's statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputui.model.units import count, duration, percent, size
+from gputui.report.launch_shapes import shape_rows
+from gputui.report.statistics import (
+    TableRow,
+    api_rows,
+    category_rows,
+    kernel_rows,
+    memory_size_rows,
+    memory_time_rows,
+)
+from gputui.state import Run
+from gputui.tui.widgets.canvas import Row, Span, flow, wrap
+from gputui.tui.widgets.statistics import statistics_columns
+from gputui.tui.widgets.table import Column, Move, column_at, table_rows
+from gputui.tui.widgets.view import Details, Model, View, no_run
+
+TABLES = ("Kernels", "CUDA calls", "Memory operations")
+_SORTS = ("total", "count", "average", "median", "longest")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The tables at one state of the run: the same figures are not read twice."""
+
+    revision: int
+    table: int
+    rows: tuple[TableRow, ...]
+    sizes: dict[str, int]
+    categories: tuple[tuple[str, int, int, float], ...]
+
+
+class KernelsView(View):
+    """What the GPU ran."""
+
+    SORTS = True
+    FILTERS = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.table = 0
+        self.sorting = 0
+        self.ascending = False
+        self._read: _Read | None = None
+        self.listed: list[TableRow] = []
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """Tabs, categories, the table."""
+        run = self.model.run
+        if run is None:
+            self.first_item_line = 0
+            self.header = None
+            text = "Kernels appear here while a program runs."
+            start: list[Row] = [((text, "text"),)]
+            if self.model.can_start:
+                start.append((("w", "key"), ("  choose a workload and start it", "text")))
+            return no_run(self.model, start, width, height)
+        read = self._tables(run)
+        rows: list[Row] = [self._tabs(width)]
+        if self.table == 0 and read.categories:
+            items: list[Row] = [
+                ((f"{name} ", "label"), (percent(share), "value"))
+                for name, _, _, share in read.categories
+            ]
+            rows += flow(items, width, 1)
+        needle = self.needle.lower()
+        self.listed = [row for row in read.rows if needle in row.name.lower()]
+        self.listed.sort(key=self._order)
+        if not self.listed:
+            self.first_item_line = 0
+            text = "nothing matches the filter (Esc clears it)" if read.rows else why_empty(run)
+            return [*rows, (), *wrap(text, width - 2, "dim", "  ")]
+        window = self.cursor.window([row.name for row in self.listed], height - len(rows) - 1)
+        self.first_item_line = len(rows) + 1
+        selected = self.cursor.index - self.cursor.offset
+        columns, shown = self._columns(read), self.listed[window]
+        self.header = (len(rows), lambda x: column_at(columns, shown, width, x))
+        return rows + table_rows(
+            columns,
+            shown,
+            width,
+            selected=selected,
+            sorted_by=_SORTS[self.sorting],
+            ascending=self.ascending,
+        )
+
+    def move(self, move: Move) -> None:
+        """Left and right change the table."""
+        if move in ("left", "right"):
+            self.table = (self.table + (1 if move == "right" else -1)) % len(TABLES)
+            self.draw()
+        else:
+            super().move(move)
+
+    def activate(self) -> Details | None:
+        """All that is known of the chosen line."""
+        run = self.model.run
+        row = next((row for row in self.listed if row.name == self.cursor.key), None)
+        if run is None or row is None:
+            return None
+        rows: list[Row] = [*wrap(row.name, 90, "text"), ()]
+        for label, value in (
+            ("category", row.category if self.table == 0 else ""),
+            ("count", count(row.instances)),
+            ("total", duration(row.total)),
+            ("share of this table", percent(row.percent)),
+            ("average", duration(row.average)),
+            ("median", duration(row.median) + ("" if row.exact else " (within 1 %)")),
+            ("shortest", duration(row.minimum)),
+            ("longest", duration(row.maximum)),
+            ("deviation", duration(row.deviation)),
+        ):
+            if value:
+                rows.append(((f"{label:<20}", "label"), (value, "text")))
+        if self.table == 0:
+            rows += self._shapes(run, row.name)
+        phases = self._phases(run, row.name)
+        if phases:
+            rows += [(), (("launched in", "label"),)]
+            for path, instances, total in phases[:12]:
+                rows.append(
+                    ((f"{duration(total):>10}  {count(instances):>7} ×  ", "value"), (path, "text"))
+                )
+        return Details(row.short_name, tuple(rows))
+
+    def _shapes(self, run: Run, name: str) -> list[Row]:
+        """How the kernel was launched, the most frequent first."""
+        found = [row for row in shape_rows(self.model.session, run) if row.name == name]
+        rows: list[Row] = [(), (("launched as", "label"),)] if found else []
+        for row in found[:6]:
+            shape = row.shape
+            shared = size(shape.static_shared_bytes + shape.dynamic_shared_bytes)
+            text = f"grid {row.grid}, block {row.block}, {shape.registers_per_thread} registers"
+            rows.append(
+                ((f"{count(row.launches):>10} ×  ", "value"), (f"{text}, {shared} shared", "text"))
+            )
+        return rows
+
+    def sort(self) -> None:
+        """Sort by the next column."""
+        self.sorting = (self.sorting + 1) % len(_SORTS)
+        self.draw()
+
+    def sort_by(self, title: str) -> None:
+        """Sort by a column that was clicked; again, the other way round."""
+        if title in _SORTS:
+            self.ascending = title == _SORTS[self.sorting] and not self.ascending
+            self.sorting = _SORTS.index(title)
+            self.draw()
+
+    def reverse(self) -> None:
+        """The least first, or the most again."""
+        self.ascending = not self.ascending
+        self.draw()
+
+    def _order(self, row: TableRow) -> tuple[float, str]:
+        figures = (row.total, row.instances, row.average, row.median, row.maximum)
+        return (figures[self.sorting] * (1 if self.ascending else -1), row.name)
+
+    def _tables(self, run: Run) -> _Read:
+        read = self._read
+        key = (self.model.revision, self.table)
+        if read is not None and (read.revision, read.table) == key:
+            return read
+        sizes: dict[str, int] = {}
+        categories: list[tuple[str, int, int, float]] = []
+        if self.table == 0:
+            rows = kernel_rows(self.model.session, run)
+            categories = category_rows(rows)
+        elif self.table == 1:
+            rows = api_rows(run)
+        else:
+            rows = memory_time_rows(run)
+            sizes = {row.name: row.total for row in memory_size_rows(run)}
+        self._read = _Read(*key, tuple(rows), sizes, tuple(categories))
+        return self._read
+
+    def _tabs(self, width: int) -> Row:
+        spans: list[Span] = []
+        for number, name in enumerate(TABLES):
+            spans.append((f" {name} ", "tab-active" if number == self.table else "tab"))
+            spans.append((" ", "text"))
+        used = sum(len(text) for text, _ in spans)
+        total = len(self._read.rows) if self._read else 0
+        names = "1 name" if total == 1 else f"{total} names"
+        for note in (f"filter: {self.needle}" if self.needle else "", names):
+            if note and used + len(note) + 2 <= width:
+                spans.append((f" {note} ", "dim"))
+                used += len(note) + 2
+        return tuple(spans)
+
+    def _columns(self, read: _Read) -> list[Column[TableRow]]:
+        columns = statistics_columns(category=self.table == 0)
+        if self.table == 2:
+            columns.insert(3, Column("bytes", lambda r: size(read.sizes.get(r.name)), 1, width=8))
+        return columns
+
+    def _phases(self, run: Run, name: str) -> list[tuple[str, int, int]]:
+        """(path, count, total ns) of the phases in which the chosen thing was launched."""
+        sums: dict[int, list[int]] = {}
+        if self.table == 0:
+            names = self.model.session.kernel_names
+            wanted = {number for number, known in names.items() if known.name == name}
+            pairs = [(k.range, t) for k, t in run.kernels.items() if k.kernel in wanted]
+        elif self.table == 1:
+            pairs = [(k.range, t) for k, t in run.api.items() if k.name == name]
+        else:
+            pairs = [
+                (k.range, both.time)
+                for k, both in run.memory_operations.items()
+                if k.operation == name
+            ]
+        for number, times in pairs:
+            entry = sums.setdefault(number, [0, 0])
+            entry[0] += times.count
+            entry[1] += times.total
+        paths: dict[str, list[int]] = {}
+        for number, (instances, total) in sums.items():
+            path = run.ranges[number].path if number in run.ranges else "(outside every phase)"
+            entry = paths.setdefault(path, [0, 0])
+            entry[0] += instances
+            entry[1] += total
+        return sorted(((p, c, t) for p, (c, t) in paths.items()), key=lambda entry: -entry[2])
+
+
+def why_empty(run: Run) -> str:
+    """Why no GPU work is listed, in words."""
+    statuses = {process.attached.cuda_status for process in run.processes.values()}
+    reasons = sorted(status for status in statuses if status != "tracing")
+    if run.unseen_reason:
+        # Who has no place at CUDA cannot tell that there is none.
+        reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
+    if reasons:
+        return f"No GPU work is seen in this run: {'; '.join(reasons)}"
+    if run.is_active:
+        return "No GPU work so far."
+    return "The program ran nothing on a GPU."

@@ -1,0 +1,265 @@
+"""Memory: what each GPU holds and held, and what the run copied, set and allocated where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gputui.model.units import size
+from gputui.report.memory import PhaseMemory, Transfer, held
+from gputui.report.statistics import TableRow
+from gputui.state import Run
+from gputui.tui.views.kernels import why_empty
+from gputui.tui.widgets import memory_tables as tables
+from gputui.tui.widgets.canvas import Row, Span, flow, heading, wrap
+from gputui.tui.widgets.charted import ChartedView
+from gputui.tui.widgets.host import host_items
+from gputui.tui.widgets.memory_charts import device_rows
+from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
+from gputui.tui.widgets.statistics import statistics_columns
+from gputui.tui.widgets.table import Column, Move, column_at, table_rows
+from gputui.tui.widgets.view import Details, Model
+
+TABS = ("Phases", "Copies", "Allocations", "Processes", "Workload")
+
+
+class MemoryView(ChartedView):
+    """Where memory went."""
+
+    SORTS = True
+    FILTERS = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.tab = 0
+        self.order = Order()
+        self.sorting = 0
+        self.ascending = False
+        self.top = 0
+        self._read: tuple[int, tables.Read] | None = None
+        self._items: Sequence[Any] = ()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """Devices above, the chosen table below."""
+        session = self.model.session
+        self.header = None
+        self.first_item_line = 0
+        self._items = ()
+        if session.header is None:
+            return [(), ((f"  {self.model.failure or 'reading the machine…'}", "dim"),)]
+        run = self.model.run
+        self.mark_phases()
+        gpus = len(session.gpus)
+        wanted = max(8 + 3 * gpus, height // 3)
+        above = max(6, min(height * 2 // 5, wanted), min(gpus + 1, height - 8))
+        rows = self._above(width, above)
+        if run is not None:
+            rows += flow(tables.reported_items(run), width, 1 if height < 30 else 2)
+        rows.append(self._tabs(width))
+        return rows + self._table(run, width, height - len(rows), len(rows))
+
+    # --- keys
+
+    def move(self, move: Move) -> None:
+        """Left and right change the table."""
+        if move in ("left", "right"):
+            self.tab = (self.tab + (1 if move == "right" else -1)) % len(TABS)
+            self.sorting, self.ascending, self.top = 0, False, 0
+            self.draw()
+        elif self.tab == 4:
+            page = max(1, self.size.height // 2)
+            steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page}
+            steps |= {"home": -(10**9), "end": 10**9}
+            self.top = max(0, self.top + steps[move])
+            self.draw()
+        else:
+            super().move(move)
+
+    def activate(self) -> Details | None:
+        """Everything about the chosen line."""
+        run = self.model.run
+        for item in self._items:
+            if self._key(item) != self.cursor.key:
+                continue
+            if isinstance(item, PhaseMemory):
+                return Details(item.path, tables.phase_details(item))
+            if isinstance(item, Transfer):
+                return Details(item.operation, tables.transfer_details(item))
+            if isinstance(item, TableRow) and run is not None:
+                return Details(item.name, tables.allocation_details(item, run))
+            return Details(f"Process {item.row.pid}", known_rows(item.row, self.model.session))
+        return None
+
+    def sort(self) -> None:
+        """By the next column; phases stay in the program's order."""
+        if self.tab == 3:
+            self.order = self.order.next()
+        elif self.tab in (1, 2):
+            self.sorting = (self.sorting + 1) % len(self._sorts)
+        self.draw()
+
+    def sort_by(self, title: str) -> None:
+        """By a column that was clicked."""
+        if self.tab == 3:
+            self.order = self.order.by(title)
+        elif title in self._sorts:
+            self.ascending = title == self._sorts[self.sorting] and not self.ascending
+            self.sorting = self._sorts.index(title)
+        self.draw()
+
+    def reverse(self) -> None:
+        """The other way round."""
+        if self.tab == 3:
+            self.order = self.order.reversed()
+        else:
+            self.ascending = not self.ascending
+        self.draw()
+
+    def toggle_tree(self) -> bool:
+        """Processes under what launched them, or in one list."""
+        self.order = Order(self.order.title, self.order.descending, not self.order.tree)
+        self.tab = 3
+        self.draw()
+        return True
+
+    def toggle_processes(self) -> bool:
+        """The processes, or the phases again."""
+        self.tab = 0 if self.tab == 3 else 3
+        self.draw()
+        return True
+
+    @property
+    def _sorts(self) -> tuple[str, ...]:
+        by_tab = {1: tables.TRANSFER_SORTS, 2: tables.ALLOCATION_SORTS}
+        return by_tab.get(self.tab, ("",))
+
+    # --- parts
+
+    def _above(self, width: int, height: int) -> list[Row]:
+        session, header = self.model.session, self.model.session.header
+        if session.gpus:
+            names = dict.fromkeys(gpu.facts.name for gpu in session.gpus.values())
+            rows = [heading(f"Memory of {', '.join(names)}", width, self._note())]
+        else:
+            reason = (header.gpu_unavailable_reason if header else None) or "no device was found"
+            rows = [heading("Memory of the host", width, f"no NVIDIA GPU: {reason}")]
+            rows += flow(host_items(session), width, 1)
+        room = height - len(rows)
+        rows += device_rows(session, width, room, self.model.interval_s, self.look)
+        return rows[:height]
+
+    def _note(self) -> str:
+        """What one GPU held over the run; of several the bars tell."""
+        session = self.model.session
+        gpu = next(iter(session.gpus.values()))
+        over = held(gpu, session.run) if session.run is not None else None
+        if note := self.moment_note():
+            return note
+        if over is None or len(session.gpus) > 1:
+            return ""
+        return f"this run: {size(over.first)} at first, {size(over.most)} at most"
+
+    def _tabs(self, width: int) -> Row:
+        spans: list[Span] = []
+        for number, name in enumerate(TABS):
+            spans.append((f" {name} ", "tab-active" if number == self.tab else "tab"))
+            spans.append((" ", "text"))
+        used = sum(len(text) for text, _ in spans)
+        note = f" filter: {self.needle} "
+        if self.needle and used + len(note) <= width:
+            spans.append((note, "dim"))
+        return tuple(spans)
+
+    def _table(self, run: Run | None, width: int, height: int, top: int) -> list[Row]:
+        if self.tab == 3:
+            columns: Sequence[Column[Any]] = process_columns(many_instances=False)
+            self._items = listed(self.model.session, self.order, self.needle)
+            return self._shown(columns, width, height, top, self.order.title, self._no_process())
+        if run is None:
+            text = "  No run yet: its copies, allocations and figures stand here."
+            rows: list[Row] = [(), ((text, "dim"),)]
+            if self.model.can_start:
+                rows.append((("  w", "key"), ("  choose a workload and start it", "text")))
+            return rows
+        read = self._reading(run)
+        if self.tab == 4:
+            return self._workload(run, width, height)
+        if self.tab == 0:
+            columns = tables.phase_columns(read.most, ranks=len(run.processes) > 1)
+            self._items = self._matching(read.phases, lambda row: row.path)
+            return self._shown(columns, width, height, top, "", self._why(run, "or allocated any"))
+        by = self._sorts[self.sorting]
+        sign = 1 if self.ascending else -1
+        if self.tab == 1:
+            columns = tables.transfer_columns()
+            found = self._matching(read.copies, lambda row: row.operation)
+            self._items = sorted(found, key=lambda row: sign * tables.transfer_order(row, by))
+            return self._shown(columns, width, height, top, by, self._why(run, ""))
+        columns = statistics_columns("call")
+        calls = self._matching(read.calls, lambda row: row.name)
+        self._items = sorted(calls, key=lambda row: sign * tables.allocation_order(row, by))
+        text = "No call got memory or gave it back through CUDA."
+        return self._shown(columns, width, height, top, by, self._why(run, "", text))
+
+    def _shown(
+        self,
+        columns: Sequence[Column[Any]],
+        width: int,
+        height: int,
+        top: int,
+        sorted_by: str,
+        empty: str,
+    ) -> list[Row]:
+        if not self._items:
+            text = "nothing matches the filter (Esc clears it)" if self.needle else empty
+            return [(), *wrap(text, width - 2, "dim", "  ")][:height]
+        window = self.cursor.window([self._key(item) for item in self._items], height - 1)
+        shown = self._items[window]
+        self.first_item_line = top + 1
+        self.header = (top, lambda x: column_at(columns, shown, width, x))
+        ascending = not self.order.descending if self.tab == 3 else self.ascending
+        return table_rows(
+            columns,
+            shown,
+            width,
+            selected=self.cursor.index - self.cursor.offset,
+            sorted_by=sorted_by,
+            ascending=ascending,
+        )
+
+    def _workload(self, run: Run, width: int, height: int) -> list[Row]:
+        rows = tables.reported_rows(run, width)
+        if not rows:
+            text = "This program reports no figures of its memory. The workloads of the menu do: "
+            text += "weights, KV cache, the most that torch allocated and reserved."
+            return [(), *wrap(text, width - 2, "dim", "  ")]
+        self.top = max(0, min(self.top, len(rows) - height))
+        return rows[self.top : self.top + height]
+
+    def _reading(self, run: Run) -> tables.Read:
+        if self._read is None or self._read[0] != self.model.revision:
+            self._read = (self.model.revision, tables.read(self.model.session, run))
+        return self._read[1]
+
+    def _matching(self, rows: Sequence[Any], name: Callable[[Any], str]) -> list[Any]:
+        needle = self.needle.lower()
+        return [row for row in rows if needle in name(row).lower()]
+
+    @staticmethod
+    def _key(item: Any) -> object:
+        if isinstance(item, PhaseMemory):
+            return item.phase.key if item.phase else item.path
+        if isinstance(item, Transfer):
+            return (item.operation, item.source, item.destination)
+        return item.name if isinstance(item, TableRow) else item.row.identity
+
+    def _why(self, run: Run, more: str, text: str = "") -> str:
+        """Why a table is empty."""
+        if not run.kernels and not run.api:
+            why = why_empty(run).removesuffix(".")
+            return f"{why}. ← shows what the workload itself tells of its memory."
+        return text or " ".join(f"Nothing was copied or set on a GPU {more}".split()) + "."
+
+    def _no_process(self) -> str:
+        reason = self.model.session.host_unavailable.get("processes")
+        return f"not known: {reason}" if reason else "No process is on a GPU."

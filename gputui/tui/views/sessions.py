@@ -1,0 +1,174 @@
+"""Sessions: the recordings of a folder, to be opened, compared, renamed, exported, removed."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from gputui.store.library import Entry
+from gputui.tui.shell.recording_keys import RecordingKeys
+from gputui.tui.widgets.canvas import Row, heading, wrap
+from gputui.tui.widgets.recordings import (
+    FROM_LEAST,
+    SORTS,
+    folder_text,
+    matching,
+    ordered,
+    recording_columns,
+    recording_details,
+    recording_name,
+)
+from gputui.tui.widgets.table import Move, column_at, table_rows
+from gputui.tui.widgets.view import Details, Model
+
+_LOOK_EVERY_S = 3.0
+
+
+class SessionsView(RecordingKeys):
+    """What was recorded."""
+
+    SORTS = True
+    FILTERS = True
+    RECORDINGS = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.marked = []
+        self._sorting = 0
+        self._other_way = False
+        self._listed: list[Entry] = []
+
+    def chosen(self) -> Entry | None:
+        """The one under the cursor."""
+        return next((one for one in self._listed if one.path == self.cursor.key), None)
+
+    def on_mount(self) -> None:
+        """Look at the folder now, and again while this is seen."""
+        self.library.look()
+        self.set_interval(_LOOK_EVERY_S, self.look_again)
+
+    def on_show(self) -> None:
+        """What the run wrote meanwhile is not waited for."""
+        self.library.look()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """A line a recording, the newest first."""
+        self.header = None
+        self.first_item_line = 0
+        folder = self.library.folder
+        title = f"Recordings in {folder_text(folder)}" if folder else "Recordings"
+        rows = [heading(title, width, self._note(width - cell_len(title) - 8))]
+        by = SORTS[self._sorting]
+        found = matching(self.library.entries, self.needle)
+        self._listed = ordered(found, by, other_way=self._other_way)
+        if not self._listed:
+            return [*rows, (), *wrap(self._why_empty(), width - 2, "dim", "  ")]
+        window = self.cursor.window([entry.path for entry in self._listed], height - 2)
+        self.first_item_line = 2
+        columns, shown = recording_columns(self.marked, self.current), self._listed[window]
+        self.header = (1, lambda x: column_at(columns, shown, width, x))
+        return rows + table_rows(
+            columns,
+            shown,
+            width,
+            selected=self.cursor.index - self.cursor.offset,
+            sorted_by=by,
+            ascending=self._is_ascending,
+        )
+
+    # --- keys
+
+    def move(self, move: Move) -> None:
+        """Right shows all that is known of one."""
+        entry = self.chosen()
+        if move == "right" and entry is not None:
+            from gputui.tui.dialogs.boxes import DetailsBox
+
+            rows = recording_details(entry, self.current)
+            self.app.push_screen(DetailsBox(Details(recording_name(entry.path), rows)))
+        elif move not in ("left", "right"):
+            super().move(move)
+
+    def activate(self) -> Details | None:
+        """Play the chosen one."""
+        entry = self.chosen()
+        if entry is not None and entry.problem is not None:
+            self.say(entry.problem, bad=True)
+        elif entry is not None:
+            self.gputui.visit(entry.path, follow=entry.is_written)
+        return None
+
+    def sort(self) -> None:
+        """By the next column."""
+        self.sort_by(SORTS[(self._sorting + 1) % len(SORTS)])
+
+    def sort_by(self, title: str) -> None:
+        """By a column; by the same one again, the other way round."""
+        if title in SORTS:
+            self._other_way = title == SORTS[self._sorting] and not self._other_way
+            self._sorting = SORTS.index(title)
+            self.draw()
+
+    def reverse(self) -> None:
+        """The other way round."""
+        self._other_way = not self._other_way
+        self.draw()
+
+    # --- what is shown
+
+    @property
+    def _is_ascending(self) -> bool:
+        return (SORTS[self._sorting] in FROM_LEAST) != self._other_way
+
+    def _note(self, room: int) -> str:
+        """What is special about the list: as much as there is room for."""
+        parts = [f"{len(self.marked)} marked: c compares" if self.marked else ""]
+        parts.append(f"filter: {self.needle}" if self.needle else "")
+        unread = self.library.unread
+        if unread is not None:
+            known = len(self.library.entries)
+            all_of_them = "1 recording" if known == 1 else f"{known} recordings"
+            parts.append(f"reading {unread} more…" if unread else all_of_them)
+        kept: list[str] = []
+        for part in filter(None, parts):
+            if cell_len("  ".join([*kept, part])) <= room:
+                kept.append(part)
+        return "  ".join(kept)
+
+    def _why_empty(self) -> str:
+        if self.library.failure:
+            return f"{self.library.failure} (f chooses another folder)"
+        if self.library.unread is None or self.library.unread:
+            return "reading the folder…"
+        if self.needle:
+            return "nothing matches the filter (Esc clears it)"
+        return (
+            "No recordings here. Every run that the screen starts is recorded, and gputui --record "
+            "writes one without a screen; f chooses another folder."
+        )
+
+    # --- what keys do
+
+    def mark(self) -> None:
+        entry = self.chosen()
+        if entry is None:
+            return
+        if entry.problem is not None:
+            self.say(entry.problem, bad=True)
+        elif entry.path in self.marked:
+            self.marked.remove(entry.path)
+        else:
+            self.marked.append(entry.path)
+        self.cursor.move("down")
+        self.draw()
+
+    def compare_marked(self) -> None:
+        """The marked ones, in the order they were marked; with one, that and the chosen one."""
+        there = {entry.path for entry in self.library.entries if entry.problem is None}
+        paths = [path for path in self.marked if path in there]
+        entry = self.chosen()
+        if len(paths) == 1 and entry is not None and entry.path in there - set(paths):
+            paths.append(entry.path)
+        if len(paths) < 2:
+            self.say("mark two or more recordings first: m marks, the first is the baseline")
+        else:
+            self.gputui.main.compare(paths)

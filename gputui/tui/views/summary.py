@@ -1,0 +1,289 @@
+"""Summary: the run's tables, as they stand or as they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gputui.model.units import count, duration, percent, quantity, size
+from gputui.report.cost import cost_of
+from gputui.report.explain import insights
+from gputui.report.marks import mark_rows, marks_note
+from gputui.report.phases import PhaseRow, phase_rows, share_note
+from gputui.report.process_rows import traced_rows
+from gputui.report.result_tables import own_tables
+from gputui.report.statistics import (
+    api_rows,
+    kernel_rows,
+    memory_size_rows,
+    memory_time_rows,
+)
+from gputui.report.workload_metrics import metric_text
+from gputui.state import Run, Session
+from gputui.tui.widgets.canvas import Row, flow, heading, wrap
+from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
+from gputui.tui.widgets.result import MOST_ROWS, result_rows
+from gputui.tui.widgets.run import problems, state
+from gputui.tui.widgets.statistics import size_columns, statistics_columns
+from gputui.tui.widgets.table import Column, Move, table_rows
+from gputui.tui.widgets.traced import process_columns
+from gputui.tui.widgets.view import SCROLL_LINES, Model, View, no_run
+
+_TOP_KERNELS = 20
+_TOP_CALLS = 15
+_MOST_PHASES = 500
+"""A page that is laid out anew every second; the view of phases and exports have all."""
+
+
+class SummaryView(View):
+    """Everything about the run, one table after another."""
+
+    FILTERS = True
+    OPENS = False
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.top = 0
+        self._built: tuple[int, int, list[Row]] | None = None
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The part of the summary that is in sight."""
+        run = self.model.run
+        if run is None:
+            start: list[Row] = [
+                (("The tables of a run stand here, during it and after it.", "text"),)
+            ]
+            if self.model.can_start:
+                start.append((("w", "key"), ("  choose a workload and start it", "text")))
+            return no_run(self.model, start, width, height)
+        key = (self.model.revision, width)
+        if self._built is None or self._built[:2] != key:
+            self._built = (*key, self._tables(run, width - 2))
+        everything = matching_lines(self._built[2], self.needle)
+        if not everything:
+            return [(("  no line matches the filter (Esc clears it)", "dim"),)]
+        self.top = max(0, min(self.top, len(everything) - height + 1))
+        if len(everything) <= height:
+            return [((" ", "text"), *row) for row in everything]
+        last = min(len(everything), self.top + height - 1)
+        rows: list[Row] = [((" ", "text"), *row) for row in everything[self.top : last]]
+        more = (
+            f" lines {self.top + 1} to {last} of {len(everything)}: ↑ ↓ PgUp PgDn scroll, e exports"
+        )
+        return [*rows, ((more, "dim"),)]
+
+    def _tables(self, run: Run, width: int) -> list[Row]:
+        model = self.model
+        return summary_rows(model.session, run, width, remark=model.remark, lost_end=model.lost_end)
+
+    def move(self, move: Move) -> None:
+        """Scroll."""
+        page = max(1, self.size.height - 2)
+        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page}
+        steps |= {"home": -(10**9), "end": 10**9}
+        if move in steps:
+            self.top = max(0, self.top + steps[move])
+            self.draw()
+
+    def _roll(self, move: Move) -> None:
+        self.top = max(0, self.top + (SCROLL_LINES if move == "down" else -SCROLL_LINES))
+        self.draw()
+
+
+def matching_lines(rows: Sequence[Row], needle: str) -> list[Row]:
+    """The lines with a text in them, in any case, under the headings they stand under."""
+    if not needle:
+        return list(rows)
+    low = needle.lower()
+    found: list[Row] = []
+    above: list[Row] = []
+    for row in rows:
+        roles = {role for _, role in row}
+        if "rule" in roles:
+            above = [row]
+        elif "head" in roles:
+            above = [*above[:1], row]
+        elif low in "".join(text for text, _ in row).lower():
+            found += [*above, row]
+            above = []
+    return found
+
+
+def summary_rows(
+    session: Session, run: Run, width: int, *, remark: str = "", lost_end: bool = False
+) -> list[Row]:
+    """All tables of a run, `width` wide."""
+    rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
+    rows += _facts(session, run, width, state(run, lost_end=lost_end))
+    rows += [*problems(run, width, remark)]
+    found = insights(session, run)
+    if found:
+        rows += [(), heading("What stands out", width)]
+        for insight in found:
+            rows += _item("• ", insight.verdict, width, "text")
+            rows += _item("  try: ", insight.advice, width, "dim")
+    if run.metrics:
+        rows += [(), heading("Figures the workload reports", width)]
+        rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
+    for table in own_tables(run):
+        if table.rows and table.columns:
+            total = len(table.rows)
+            note = f"first {MOST_ROWS} of {total}" if total > MOST_ROWS else ""
+            rows += [(), heading(table.title, width, note), *result_rows(table, width)]
+    phases = phase_rows(run)
+    if phases:
+        on_gpu = any(device.busy_ns for device in run.devices.values())
+        shown = phases[:_MOST_PHASES]
+        cut = len(phases) > len(shown)
+        note = f"first {len(shown)} of {len(phases)}" if cut else share_note(run, phases)
+        rows += [(), heading("Phases", width, note), *_phases(shown, width, on_gpu)]
+    marks = mark_rows(run)
+    if marks:
+        note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)
+        rows += [(), heading("Marks", width, note)]
+        rows += table_rows(mark_columns(marks[:TOP_MARKS]), marks[:TOP_MARKS], width)
+    kernels = kernel_rows(session, run)
+    if kernels:
+        note = f"top {_TOP_KERNELS} of {len(kernels)}" if len(kernels) > _TOP_KERNELS else ""
+        rows += [(), heading("Kernels", width, note)]
+        rows += table_rows(statistics_columns(category=True), kernels[:_TOP_KERNELS], width)
+    calls = api_rows(run)
+    if calls:
+        note = f"top {_TOP_CALLS} of {len(calls)}" if len(calls) > _TOP_CALLS else ""
+        rows += [(), heading("CUDA calls", width, note)]
+        rows += table_rows(statistics_columns(), calls[:_TOP_CALLS], width)
+    operations = memory_time_rows(run)
+    if operations:
+        rows += [(), heading("Memory operations", width)]
+        rows += table_rows(statistics_columns(), operations, width)
+        rows += [()]
+        rows += table_rows(size_columns(), memory_size_rows(run), width)
+    if run.devices:
+        rows += [(), heading("Devices", width)]
+        for index, device in sorted(run.devices.items()):
+            gpu = session.gpus.get(index)
+            name = gpu.facts.name if gpu else ""
+            share = percent(100 * device.busy_ns / run.duration_ns) if run.duration_ns else "n/a"
+            text = f"busy {duration(device.busy_ns)}, {share} of the run"
+            parts: list[Row] = [
+                ((f"GPU {index}  {name}", "label"),),
+                ((text, "value"),),
+                ((f"{count(device.operations)} operations", "dim"),),
+            ]
+            rows += flow(parts, width, len(parts), gap=2)
+    traced = traced_rows(run)
+    if traced:
+        rows += [(), heading("Processes", width, "times since the run's start")]
+        rows += table_rows(process_columns(), traced, width)
+    rows += [(), heading("Capture", width), *_capture(session, run, width)]
+    return rows
+
+
+def _facts(session: Session, run: Run, width: int, became: tuple[str, str]) -> list[Row]:
+    started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
+    rows: list[Row] = [(("state          ", "label"), became)]
+    pairs = [
+        ("name", run.started.name),
+        ("started", started.strftime("%Y-%m-%d %H:%M:%S %z")),
+        ("duration", duration(run.duration_ns)),
+    ]
+    header = session.header
+    if header is not None:
+        pairs.append(("host", header.host.hostname))
+        for gpu in session.gpus.values():
+            pairs.append((f"GPU {gpu.facts.index}", gpu.facts.name))
+        if header.driver_version:
+            pairs.append(("driver", header.driver_version))
+    rows += _pairs(pairs, width)
+    given = [f"{name}={value}" for name, value in run.started.parameters.items()]
+    if run.started.kind == "command":
+        given = list(run.started.arguments)
+    for number, row in enumerate(wrap("  ".join(given), width - 15)):
+        rows.append((("parameters     " if not number else " " * 15, "label"), *row))
+    return rows
+
+
+def _item(mark: str, text: str, width: int, role: str) -> list[Row]:
+    """A paragraph whose later lines stand under its first word."""
+    blank = " " * len(mark)
+    return [
+        ((blank if number else mark, role), *row)
+        for number, row in enumerate(wrap(text, width - len(mark), role))
+    ]
+
+
+def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:
+    """Label and figure, in two columns where the width allows."""
+    label = max([14, *(len(name) for name, _ in pairs)]) + 1
+    figure = max([10, *(len(text) for _, text in pairs)])
+    columns = max(1, min(3, (width + 3) // (label + figure + 3)))
+    lines = -(-len(pairs) // columns)
+    rows: list[Row] = []
+    for line in range(lines):
+        spans: list[tuple[str, str]] = []
+        for column in range(columns):
+            at = column * lines + line
+            if at < len(pairs):
+                name, text = pairs[at]
+                if column:
+                    spans.append((" " * 3, "text"))
+                spans.append((name.ljust(label), "label"))
+                spans.append((text.ljust(figure), "value"))
+        rows.append(tuple(spans))
+    return rows
+
+
+def _phase_name(row: PhaseRow) -> str:
+    """As in the view of phases: outermost ranges of a domain that has a name say it."""
+    where = f" [{row.domain}]" if row.depth == 0 and row.domain else ""
+    return "  " * row.depth + row.name + where
+
+
+def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
+    columns: list[Column[PhaseRow]] = [
+        Column("phase", _phase_name, 0, flexible=True, right=False, width=30),
+        Column("share", lambda r: percent(r.share_percent), 1, width=7),
+        Column("count", lambda r: count(r.instances), 2, width=6),
+        Column("CPU time", lambda r: duration(r.cpu_total_ns), 1, width=8),
+        Column("own CPU", lambda r: duration(r.cpu_exclusive_ns), 5, width=8),
+        Column("median", lambda r: duration(r.cpu.median), 4, width=8),
+    ]
+    if on_gpu:
+        columns += [
+            Column("GPU busy", lambda r: duration(r.gpu_busy_ns), 2, width=8),
+            Column("projected", lambda r: duration(r.projected.total or None), 7, width=9),
+            Column("kernels", lambda r: count(r.kernels), 3, width=7),
+            Column("launches", lambda r: count(r.known_launches), 6, width=8),
+            Column("copied", lambda r: size(r.memcpy_bytes) if r.memcpy_bytes else "", 8, width=8),
+        ]
+    if len({row.pid for row in phases}) > 1:
+        columns.insert(1, Column("rank", lambda r: r.whose, 1))
+    return table_rows(columns, phases, width)
+
+
+def _capture(session: Session, run: Run, width: int) -> list[Row]:
+    processes = list(run.processes.values())
+    if not processes:
+        reason = run.unseen_reason or "no process of the run was seen"
+        return wrap(f"Nothing was captured: {reason}", width, "dim")
+    cost = cost_of(session, run)
+    pairs = [
+        ("processes", str(len(processes))),
+        ("records", quantity(cost.records)),
+        ("records a second", quantity(cost.records_per_s)),
+        ("dropped", quantity(cost.dropped)),
+        ("unattributed", quantity(cost.unattributed)),
+        ("library, of the run", percent(cost.library_percent)),
+        ("reader, of a core", percent(cost.reader_percent)),
+        ("gputui, of a core", percent(cost.monitor_cpu_percent)),
+    ]
+    if cost.recorded_bytes is not None:
+        pairs.append(("recorded", size(cost.recorded_bytes)))
+    if cost.traced_bytes is not None:
+        pairs.append(("traced", size(cost.traced_bytes)))
+    if cost.kernels_traced_percent < 100:
+        pairs.append(("kernels traced, of the time", percent(cost.kernels_traced_percent)))
+    rows = _pairs(pairs, width)
+    for status in sorted({process.attached.cuda_status for process in processes}):
+        rows += wrap(f"CUDA: {status}", width, "dim")
+    return rows

@@ -1,0 +1,158 @@
+"""The bar above the view (views, the run, the pace) and the one below (keys, messages)."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual import events
+
+from gputui.model.units import duration
+from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, Key
+from gputui.tui.source import Playback
+from gputui.tui.times import clock_text
+from gputui.tui.widgets.canvas import LineView, Row, Span, clip, fit, row_width
+from gputui.tui.widgets.run import eta_ns
+from gputui.tui.widgets.view import Model
+
+VIEWS = (
+    ("devices", "1", "Devices", "Dev"),
+    ("phases", "2", "Phases", "Phase"),
+    ("kernels", "3", "Kernels", "Kern"),
+    ("memory", "4", "Memory", "Mem"),
+    ("summary", "5", "Summary", "Sum"),
+    ("sessions", "6", "Sessions", "Sess"),
+)
+"""Name, key, title, and what is left of the title of a view that is not shown on a narrow terminal,
+so that there is room for what the run does."""
+
+_WIDE = 112
+
+_ORDER = (
+    *("go_home", "activate", "recording('mark')", "recording('compare')"),
+    *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(1)"),
+    *("export", "recording('rename')", "recording('delete')", "recording('folder')"),
+    *("replay_jump", "replay_phase", "replay_event", "help", "quit"),
+)
+"""Of the key bar, from the left."""
+
+_OUTCOMES: dict[str, Span] = {
+    "done": ("✓ run done", "good"),
+    "stopped": ("■ run stopped", "warn"),
+    "ended": ("■ run ended", "text"),
+    "failed": ("✗ run failed", "hot"),
+}
+"""What the top bar says of a run that is over."""
+
+_ALWAYS = ("help", "quit")
+
+
+def _hint_width(key: Key) -> int:
+    return len(key.shown.split()[0]) + len(key.label) + 3
+
+
+class Bar(LineView):
+    """One line with places that can be clicked."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._places: list[tuple[int, int, str]] = []
+
+    async def on_click(self, event: events.Click) -> None:
+        """A click does what the key does."""
+        for start, end, action in self._places:
+            if start <= event.x < end:
+                await self.screen.run_action(action)
+
+
+class TopBar(Bar):
+    """Which view this is, what the run does, how fast the screen follows."""
+
+    def update(self, model: Model, current: str) -> None:
+        """Show what holds now."""
+        spans: list[Span] = []
+        places = []
+        used = 0
+        is_wide = self.size.width >= _WIDE
+        for name, key, title, short in VIEWS:
+            text = f" {key} {title if is_wide or name == current else short} "
+            spans.append((text, "tab-active" if name == current else "tab"))
+            places.append((used, used + len(text), f"view('{name}')"))
+            used += len(text)
+        self._places = places
+        width = self.size.width
+        right = _state(model, width - used - 2)
+        gap = max(0, width - used - row_width(right))
+        self.show([(*spans, (" " * gap, "text"), *right)])
+
+
+def _state(model: Model, width: int) -> Row:
+    """What fits of: PAUSED, where a replay is, the run, the pace, the program's name."""
+    parts: list[Row] = []
+    if model.paused:
+        parts.append(((" PAUSED ", "tab-active"),))
+    if model.visited:
+        parts.append(((f"{fit(model.visited, min(24, cell_len(model.visited)))}", "warn"),))
+    if isinstance(model.source, Playback):
+        parts.append(((_place(model.source), "label"),))
+    run = model.run
+    if run is not None and run.is_active and model.lost_end:
+        parts.append((("■ no end recorded", "warn"),))
+    elif run is not None and run.is_active:
+        text = f"▶ {fit(run.started.name, min(20, cell_len(run.started.name)))}"
+        progress = run.progress
+        if progress is not None and progress.total:
+            text += f" {int(100 * min(1.0, progress.done / progress.total))} %"
+            left = eta_ns(run)
+            if left is not None and left > 1e9:
+                text += f" {duration(left // 1e9 * 1e9)} left"
+        parts.append(((text, "accent"),))
+    elif run is not None:
+        parts.append((_OUTCOMES[run.outcome],))
+    if model.source is not None and not isinstance(model.source, Playback):
+        parts.append(((f"every {model.interval_s:g} s", "label"),))
+    parts.append((("gputui", "title"),))
+    kept: list[Span] = []
+    for part in parts:
+        size = row_width(part) + 2
+        if size <= width:
+            kept += [*part, ("  ", "text")]
+            width -= size
+    return (*kept[:-1], (" ", "text")) if kept else ()
+
+
+def _place(playback: Playback) -> str:
+    """Where a replay is, of how much (so far, while it is still being read), and its speed."""
+    place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
+    more = "" if playback.is_read else "+"
+    return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
+
+
+class KeyBar(Bar):
+    """What keys do here, or one message until the next key."""
+
+    def update(self, keys: list[Key]) -> None:
+        """Show key hints, whole ones only; help and quit whatever else has room."""
+        spans: list[Span] = [(" ", "text")]
+        self._places = []
+        used = 1
+        reserved = sum(_hint_width(key) for key in keys if key.action in _ALWAYS)
+        for key in keys:
+            first = key.shown.split()[0]
+            size = _hint_width(key)
+            reserved -= size if key.action in _ALWAYS else 0
+            if used + size + reserved > self.size.width:
+                continue
+            self._places.append((used, used + size - 2, key.action))
+            spans += [(f"{first} ", "key"), (f"{key.label}  ", "dim")]
+            used += size
+        self.show([tuple(spans)])
+
+    def say(self, row: Row) -> None:
+        """Show a message instead."""
+        self._places = []
+        self.show([clip(row, self.size.width)])
+
+
+def hints(actions: set[str]) -> list[Key]:
+    """The keys with a label whose action is among `actions`, in the order of the help."""
+    known = {key.action: key for key in (*KEYS, *REPLAY_KEYS) if key.label}
+    return [known[action] for action in _ORDER if action in actions]

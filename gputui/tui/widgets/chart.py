@@ -1,0 +1,271 @@
+"""Charts over time as rows: a fixed scale, labelled axes, a column a fixed stretch of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.cells import cell_len, set_cell_size
+
+from gputui.tui.widgets.canvas import Row, Span, fit
+from gputui.tui.widgets.series import Look, Series
+
+SECOND_NS = 1_000_000_000
+_NICE_SECONDS = (0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 6, 10, 15, 20, 30, 60, 120, 300, 600, 1800, 3600)
+_ZOOM_SECONDS = (
+    *(0.1, 0.2, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 75, 90),
+    *(120, 150, 180, 240, 300, 360, 450, 600, 720, 900, 1200, 1800, 2700, 3600),
+)
+_LABEL_SECONDS = (
+    *(5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600),
+    12 * 3600,
+)
+_NARROWEST_EXTREMES = 26
+_LEAST_NAME = 4
+"""Fewer letters of a phase's name say nothing."""
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAxis:
+    """Which stretch of time each column stands for: the last one ends at `end_ns`.
+
+    Columns begin at whole multiples of `column_ns`, so that a finished column keeps its value
+    and its neighbours while the chart moves on.
+    """
+
+    end_ns: int
+    column_ns: int
+    interval_ns: int
+
+    @classmethod
+    def over(
+        cls, first_ns: int, last_ns: int, columns: int, interval_ns: int, window_ns: int
+    ) -> TimeAxis:
+        """The axis whose columns are the shortest that hold what is known, up to `window_ns`."""
+        needed = min(window_ns, max(last_ns - first_ns, 0)) / max(1, columns)
+        column_ns = max(
+            next(
+                (int(s * SECOND_NS) for s in _NICE_SECONDS if s * SECOND_NS >= needed),
+                int(_NICE_SECONDS[-1] * SECOND_NS),
+            ),
+            interval_ns,
+        )
+        # Where a column gathers several samples the unfinished one is left out: it would change,
+        # and be sent to the terminal, at every tick.
+        current = last_ns // column_ns
+        whole = current if column_ns > interval_ns * 1.5 else current + 1
+        return cls(int(whole * column_ns), column_ns, interval_ns)
+
+    @classmethod
+    def of_window(cls, last_ns: int, columns: int, interval_ns: int, window_ns: int) -> TimeAxis:
+        """The axis that shows `window_ns`, however much of it is known, or little more."""
+        needed = window_ns / max(1, columns)
+        column_ns = next(
+            (int(s * SECOND_NS) for s in _ZOOM_SECONDS if s * SECOND_NS >= needed),
+            int(_ZOOM_SECONDS[-1] * SECOND_NS),
+        )
+        whole = last_ns // column_ns + (column_ns <= interval_ns * 1.5)
+        return cls(int(whole * column_ns), column_ns, interval_ns)
+
+    def start_ns(self, count: int) -> int:
+        """Where the first of `count` columns begins."""
+        return self.end_ns - count * self.column_ns
+
+    def column_of(self, time_ns: int, count: int) -> int | None:
+        """Which of `count` columns holds a moment, None for one before or after them."""
+        column = (time_ns - self.start_ns(count)) // self.column_ns
+        return int(column) if 0 <= column < count else None
+
+    def columns(
+        self, samples: Iterable[tuple[int, float | None]], count: int
+    ) -> list[float | None]:
+        """The mean of each column's samples, oldest column first. `samples` come newest first.
+
+        A column that fell between two samples takes the earlier one's value; one without any
+        sample near is None.
+        """
+        totals = [0.0] * count
+        counts = [0] * count
+        start_ns = self.start_ns(count)
+        for time_ns, value in samples:
+            if time_ns < start_ns:
+                break
+            if time_ns < self.end_ns and value is not None:
+                column = (time_ns - start_ns) // self.column_ns
+                totals[column] += value
+                counts[column] += 1
+        result: list[float | None] = []
+        reach = max(1, int(2.5 * self.interval_ns // self.column_ns))
+        since = reach + 1
+        for total, number in zip(totals, counts, strict=True):
+            if number:
+                result.append(total / number)
+                since = 0
+            else:
+                since += 1
+                result.append(result[-1] if since <= reach and result else None)
+        return result
+
+    def label_row(self, count: int) -> str:
+        """The axis itself: a line with "-2m" and "now" where they belong."""
+        line = ["─"] * count
+        span_s = count * self.column_ns / SECOND_NS
+        step_s = next(
+            (s for s in _LABEL_SECONDS if span_s / s <= count / 12),
+            _LABEL_SECONDS[-1],
+        )
+        now = "now"
+        limit = count - len(now) - 1
+        ago = step_s
+        while ago < span_s + step_s:
+            column = count - round(ago * SECOND_NS / self.column_ns)
+            label = f"-{ago}s" if step_s < 60 and ago < 120 else _minutes(ago)
+            if column >= 0 and column + len(label) <= limit:
+                line[column : column + len(label)] = label
+            ago += step_s
+        if count >= len(now):
+            line[count - len(now) :] = now
+        return "".join(line)
+
+    def axis_spans(self, count: int, marks: Sequence[tuple[int, str]]) -> list[Span]:
+        """The axis with what began when: a tick, and its name where there is room."""
+        line = list(self.label_row(count))
+        roles = ["dim"] * count
+        for time_ns, name in reversed(marks):
+            column = self.column_of(time_ns, count)
+            if column is None or line[column] != "─":
+                continue
+            line[column] = "┬"
+            roles[column] = "head"
+            free = next((n for n in range(column + 1, count) if line[n] != "─"), count)
+            text = set_cell_size(name, min(cell_len(name), free - column - 1))
+            if len(text) >= min(_LEAST_NAME, len(name)) and cell_len(text) == len(text):
+                for place, character in enumerate(text, start=column + 1):
+                    line[place], roles[place] = character, "head"
+        return [
+            ("".join(text for text, _ in part), role)
+            for role, part in groupby(zip(line, roles, strict=True), key=lambda pair: pair[1])
+        ]
+
+
+def _minutes(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    if rest:
+        return f"-{minutes}m{rest:02d}"
+    return f"-{minutes // 60}h" if minutes >= 120 and minutes % 60 == 0 else f"-{minutes}m"
+
+
+def block_rows(values: list[float | None], maximum: float, height: int) -> list[str]:
+    """`values` as columns of eighth blocks, `height` rows high, top row first.
+
+    A value above zero shows at least one eighth. None is blank.
+    """
+    eighths = []
+    for value in values:
+        if value is None or maximum <= 0:
+            eighths.append(0)
+        else:
+            level = round(min(1.0, max(0.0, value / maximum)) * height * 8)
+            eighths.append(max(1, level) if value > 0 else 0)
+    rows = []
+    for y in range(height):
+        base = (height - 1 - y) * 8
+        rows.append("".join(_BLOCKS[min(8, max(0, level - base))] for level in eighths))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What one chart shows. `maximum` is None where the scale is not known.
+
+    `titles` are (name, newest value) pairs, the fullest first: the first that fits is shown.
+    `reason` says why there is nothing to show; `format` writes figures of the y axis.
+    """
+
+    titles: tuple[tuple[str, str], ...]
+    role: str
+    maximum: float | None
+    format: Callable[[float], str]
+    series: Series
+    reason: str = ""
+    value_role: str = "value"
+
+
+def label_width(charts: Iterable[Chart]) -> int:
+    """Cells that the y axes of `charts` need, so that their plots line up."""
+    tops = (chart.format(chart.maximum) for chart in charts if chart.maximum)
+    return max([3, *map(cell_len, tops)])
+
+
+def chart_rows(
+    chart: Chart, axis: TimeAxis, width: int, height: int, labels: int, look: Look
+) -> list[Row]:
+    """A chart in exactly `width` × `height`: title and value, the plot, the time axis.
+
+    `labels` is the width of the y axis's figures, as `label_width` gives it. Where `look` reads
+    a moment, the title has the figure of its column.
+    """
+    plot_height = height - 2
+    count = max(1, width - labels - 1)
+    shown = chart.maximum and not chart.reason
+    columns = axis.columns(chart.series.samples(axis.column_ns), count) if shown else []
+    at = axis.column_of(look.at_ns, count) if look.at_ns is not None and columns else None
+    rows: list[Row] = [_title(chart, axis, columns, at, width, count)]
+    if plot_height < 1:
+        return rows[:height]
+    top = chart.format(chart.maximum) if chart.maximum else ""
+    if chart.reason or not chart.maximum:
+        text = f"n/a: {chart.reason}" if chart.reason else "n/a"
+        blank = [((" " * labels + "│", "dim"),) for _ in range(plot_height)]
+        rows += blank
+        rows[1 + plot_height // 2] = (
+            (" " * labels + "│", "dim"),
+            (fit(f" {text}", count), "dim"),
+        )
+    else:
+        for y, text in enumerate(block_rows(columns, chart.maximum, plot_height)):
+            label = fit(top, labels, right=True) + "┤" if y == 0 else " " * labels + "│"
+            plot: Row = ((text, chart.role),)
+            if at is not None:
+                under = text[at] if text[at] != " " else "│"
+                plot = ((text[:at], chart.role), (under, "accent"), (text[at + 1 :], chart.role))
+            rows.append(((label, "dim"), *plot))
+    spans = axis.axis_spans(count, look.marks)
+    rows.append(((fit("0", labels, right=True) + "└", "dim"), *spans))
+    return rows
+
+
+def _title(
+    chart: Chart,
+    axis: TimeAxis,
+    columns: Sequence[float | None],
+    at: int | None,
+    width: int,
+    count: int,
+) -> Row:
+    """The fullest title that fits, with the extremes of the time that is shown if they do too."""
+    titles = chart.titles
+    if at is not None:
+        value = columns[at]
+        titles = ((titles[0][0], "n/a" if value is None else chart.format(value)),)
+    name, value_text = next(
+        (pair for pair in titles if cell_len(pair[0]) + 2 + cell_len(pair[1]) <= width),
+        titles[-1],
+    )
+    row: Row = ((f"{name}  ", "label"), (value_text, chart.value_role))
+    left = width - cell_len(name) - cell_len(value_text) - 4
+    if columns and left >= _NARROWEST_EXTREMES:
+        known = chart.series.extremes(axis.start_ns(count), axis.column_ns)
+        if known is not None:
+            low, mean, high = map(chart.format, known)
+            text = f"min {low}  mean {mean}  max {high}"
+            if cell_len(text) <= left:
+                row = (*row, (f"  {text}", "dim"))
+    return row
+
+
+def spark(values: list[float | None], maximum: float) -> str:
+    """One row of eighth blocks: a history in the width of its values."""
+    return block_rows(values, maximum, 1)[0]

@@ -1,0 +1,52 @@
+"""What views with charts share: how long a time they show, and the moment that is read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gputui.tui.widgets.series import Look
+from gputui.tui.widgets.view import Model, View
+
+_MARKS = 40
+"""Starts of phases on a time axis: there is room for no more."""
+
+
+class ChartedView(View):
+    """A view whose charts have one time axis, in `look`."""
+
+    CHARTS = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.look = Look()
+
+    def zoom(self, step: int) -> str:
+        """A longer or shorter time in all charts."""
+        text = self.look.zoom(step)
+        self.draw()
+        return text
+
+    def step(self, columns: int) -> None:
+        """Read all charts at another moment."""
+        session = self.model.session
+        newest = next((gpu.history for gpu in session.gpus.values() if gpu.history), None)
+        history = newest or session.host_history
+        if history:
+            self.look.step(columns, history[-1][0])
+        self.draw()
+
+    def follow(self) -> None:
+        """The newest moment."""
+        self.look.at_ns = None
+
+    def mark_phases(self) -> None:
+        """Mark on the time axes when phases of the run began."""
+        run = self.model.run
+        self.look.marks = tuple(run.phase_starts)[-_MARKS:] if run is not None else ()
+
+    def moment_note(self) -> str:
+        """The moment that charts are read at, "" while that is the newest."""
+        if self.look.at_ns is None:
+            return ""
+        when = datetime.fromtimestamp(self.look.at_ns / 1e9).astimezone()
+        return f"charts at {when:%H:%M:%S}, 0 is now"

@@ -1,0 +1,67 @@
+"""A line of text that is being typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from gputui.base.sanitize import sanitize
+from gputui.tui.widgets.canvas import Span, fit
+
+_LIMIT = 4096
+
+
+@dataclass(slots=True)
+class TextField:
+    """Text and where the next character goes."""
+
+    text: str = ""
+    at: int = 0
+
+    @classmethod
+    def holding(cls, text: str) -> TextField:
+        """A field with the cursor behind `text`."""
+        return cls(text, len(text))
+
+    def key(self, key: str, character: str | None) -> bool:
+        """Take a key; tells whether it was one for a text."""
+        match key:
+            case "left":
+                self.at = max(0, self.at - 1)
+            case "right":
+                self.at = min(len(self.text), self.at + 1)
+            case "home" | "ctrl+a":
+                self.at = 0
+            case "end" | "ctrl+e":
+                self.at = len(self.text)
+            case "backspace" | "ctrl+h":
+                if self.at:
+                    self.text = self.text[: self.at - 1] + self.text[self.at :]
+                    self.at -= 1
+            case "delete":
+                self.text = self.text[: self.at] + self.text[self.at + 1 :]
+            case "ctrl+u":
+                self.text, self.at = self.text[self.at :], 0
+            case _:
+                if character is None or not character.isprintable():
+                    return False
+                self.insert(character)
+        return True
+
+    def insert(self, text: str) -> None:
+        """Put `text`, cleaned, at the cursor."""
+        text = sanitize(text)[: max(0, _LIMIT - len(self.text))]
+        self.text = self.text[: self.at] + text + self.text[self.at :]
+        self.at += len(text)
+
+    def spans(self, width: int) -> tuple[Span, ...]:
+        """The field in `width` cells, scrolled so that the cursor is seen."""
+        start = 0
+        while cell_len(self.text[start : self.at]) > width - 1:
+            start += 1
+        before = self.text[start : self.at]
+        under = self.text[self.at : self.at + 1] or " "
+        room = width - cell_len(before) - cell_len(under)
+        after = self.text[self.at + 1 :]
+        return ((before, "input"), (under, "cursor"), (fit(after, max(0, room)), "input"))

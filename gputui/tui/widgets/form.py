@@ -1,0 +1,162 @@
+"""The state of a workload's form: what was typed, what is wrong with it, what it comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gputui.collect.catalogue import CatalogueError, Parameter, Value, Workload, parse_value
+from gputui.tui.widgets.field import TextField
+
+
+def shown(value: Value | None) -> str:
+    """A value as it stands in a field."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+
+
+def read(parameter: Parameter, text: str) -> Value:
+    """What was typed, as the parameter's kind. Raises ValueError that says what is allowed."""
+    try:
+        value = parse_value(parameter, text.strip())
+    except CatalogueError:
+        raise ValueError(f"expected {parameter.allowed or parameter.kind}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {parameter.allowed or parameter.kind}")
+    return value
+
+
+@dataclass(slots=True)
+class Form:
+    """Fields of one workload. Line 0 is the preset where there are any."""
+
+    workload: Workload
+    on_cpu: bool = False
+    fields: dict[str, TextField] = field(default_factory=dict)
+    line: int = 0
+    preset: int = 0
+
+    def __post_init__(self) -> None:
+        for parameter in self.workload.parameters:
+            text = self.default(parameter)
+            self.fields.setdefault(parameter.name, TextField.holding(text))
+
+    def default(self, parameter: Parameter) -> str:
+        """What stands in an untouched field."""
+        if self.on_cpu and parameter.cpu_default is not None:
+            return shown(parameter.cpu_default)
+        return shown(parameter.default)
+
+    @property
+    def has_presets(self) -> bool:
+        """Whether there is a line for them."""
+        return bool(self.workload.presets)
+
+    @property
+    def lines(self) -> int:
+        """Presets, parameters, and the line that starts."""
+        return int(self.has_presets) + len(self.workload.parameters) + 1
+
+    @property
+    def on_start(self) -> bool:
+        """Whether the start line is chosen."""
+        return self.line == self.lines - 1
+
+    @property
+    def chosen(self) -> Parameter | None:
+        """The parameter whose line is chosen."""
+        index = self.line - int(self.has_presets)
+        parameters = self.workload.parameters
+        return parameters[index] if 0 <= index < len(parameters) else None
+
+    def remember(self, texts: Mapping[str, str]) -> None:
+        """Take over what was typed the last time."""
+        for name, text in texts.items():
+            if name in self.fields:
+                self.fields[name] = TextField.holding(text)
+
+    def texts(self) -> dict[str, str]:
+        """What stands in the fields."""
+        return {name: typed.text for name, typed in self.fields.items()}
+
+    def error(self, parameter: Parameter) -> str:
+        """What is wrong with a field, "" when nothing is."""
+        try:
+            read(parameter, self.fields[parameter.name].text)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def first_error(self) -> int | None:
+        """The line of the first field that is wrong."""
+        for index, parameter in enumerate(self.workload.parameters):
+            if self.error(parameter):
+                return index + int(self.has_presets)
+        return None
+
+    def values(self) -> dict[str, Value]:
+        """What to start with. A field at its default is left out: the workload knows better,
+        because a default may depend on the device it finds. Raises ValueError.
+        """
+        result: dict[str, Value] = {}
+        for parameter in self.workload.parameters:
+            text = self.fields[parameter.name].text
+            if text.strip() != self.default(parameter):
+                result[parameter.name] = read(parameter, text)
+        return result
+
+    def key(self, key: str, character: str | None) -> bool:
+        """Take a key; tells whether something changed."""
+        if key in ("up", "shift+tab"):
+            self.line = (self.line - 1) % self.lines
+        elif key in ("down", "tab"):
+            self.line = (self.line + 1) % self.lines
+        elif self.has_presets and self.line == 0:
+            return self._preset_key(key)
+        else:
+            parameter = self.chosen
+            if parameter is None:
+                return False
+            options = self._options(parameter)
+            if options:
+                return self._choose(parameter, options, key)
+            return self.fields[parameter.name].key(key, character)
+        return True
+
+    def paste(self, text: str) -> None:
+        """Text from the clipboard goes to the chosen field."""
+        parameter = self.chosen
+        if parameter is not None and not self._options(parameter):
+            self.fields[parameter.name].insert(text)
+
+    @staticmethod
+    def _options(parameter: Parameter) -> tuple[str, ...]:
+        if parameter.kind == "bool":
+            return ("no", "yes")
+        return tuple(map(str, parameter.choices)) if parameter.kind == "choice" else ()
+
+    def _choose(self, parameter: Parameter, options: tuple[str, ...], key: str) -> bool:
+        step = {"left": -1, "right": 1, "space": 1}.get(key)
+        if step is None:
+            return False
+        text = self.fields[parameter.name].text
+        index = options.index(text) if text in options else -1 if step > 0 else 0
+        self.fields[parameter.name] = TextField.holding(options[(index + step) % len(options)])
+        return True
+
+    def _preset_key(self, key: str) -> bool:
+        step = {"left": -1, "right": 1, "space": 1}.get(key)
+        if step is None:
+            return False
+        presets = self.workload.presets
+        self.preset = (self.preset + step) % (len(presets) + 1)
+        values = presets[self.preset - 1].values if self.preset else {}
+        for parameter in self.workload.parameters:
+            value = values.get(parameter.name)
+            text = self.default(parameter) if value is None else shown(value)
+            self.fields[parameter.name] = TextField.holding(text)
+        return True

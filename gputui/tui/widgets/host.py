@@ -1,0 +1,83 @@
+"""The computer around the GPUs as rows."""
+
+from __future__ import annotations
+
+from gputui.model.units import MISSING, percent, size
+from gputui.state import Session
+from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.chart import Chart
+from gputui.tui.widgets.series import Series
+
+
+def host_items(session: Session) -> list[Row]:
+    """The host's figures, one after another."""
+    host = session.host
+    header = session.header
+    if host is None or header is None:
+        return [(("host: no reading yet", "dim"),)]
+    total = header.host.memory_total_bytes
+    load = MISSING if host.load_1m is None else f"{host.load_1m:.2f}"
+    items: list[Row] = [
+        (("host ", "label"), (header.host.hostname[:40], "text")),
+        (("CPU ", "label"), (f"{percent(host.cpu_percent):>5}", "value")),
+        (
+            ("memory ", "label"),
+            (f"{size(host.memory_used_bytes)} of {size(total)}", "value"),
+        ),
+        (("load ", "label"), (load, "value"), (f" on {header.host.cpu_count} CPUs", "dim")),
+    ]
+    if host.swap_used_bytes:
+        items.append((("swap ", "label"), (size(host.swap_used_bytes), "value")))
+    if session.own_cpu_percent is not None:
+        items.append(
+            (("gputui ", "label"), (percent(session.own_cpu_percent), "value"), (" CPU", "dim"))
+        )
+    if header.driver_version:
+        items.append((("driver ", "label"), (header.driver_version, "text")))
+    if header.cuda_driver_version:
+        items.append((("CUDA ", "label"), (header.cuda_driver_version, "text")))
+    return items
+
+
+def host_charts(session: Session) -> list[Chart]:
+    """CPU and memory over time."""
+    header, host = session.header, session.host
+    total = header.host.memory_total_bytes if header else 0
+    used = host.memory_used_bytes if host else None
+
+    def series(field: str) -> Series:
+        return Series(session.host_history, session.host_long_history, field)
+
+    return [
+        Chart(
+            (("CPU", percent(host.cpu_percent if host else None)),),
+            "utilization",
+            100.0,
+            percent,
+            series("cpu_percent"),
+        ),
+        Chart(
+            (("Memory", f"{size(used)} of {size(total)}"), ("Memory", size(used))),
+            "memory",
+            float(total) or None,
+            size,
+            series("memory_used_bytes"),
+        ),
+    ]
+
+
+def host_details(session: Session) -> tuple[Row, ...]:
+    """What does not change about the host, and the reasons of what is missing."""
+    if session.header is None:
+        return ()
+    host = session.header.host
+    facts: list[Row] = [
+        (("host          ", "label"), (host.hostname, "text")),
+        (("system        ", "label"), (host.system, "text")),
+        (("CPU           ", "label"), (host.cpu_model or MISSING, "text")),
+        (("cores         ", "label"), (str(host.cpu_count), "text")),
+        (("memory        ", "label"), (size(host.memory_total_bytes), "text")),
+    ]
+    for field, reason in session.host_unavailable.items():
+        facts.append(((f"{field:<14}", "label"), (f"n/a: {reason}", "dim")))
+    return tuple(facts)

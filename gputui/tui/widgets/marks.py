@@ -1,0 +1,88 @@
+"""NVTX marks: as a table, as a line of the newest, and in their places in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich.cells import cell_len
+
+from gputui.model.events import StepTimeline
+from gputui.model.naming import is_library_domain
+from gputui.model.units import count, duration, payload
+from gputui.report.marks import MarkRow, newest_marks
+from gputui.state import Run
+from gputui.tui.widgets.canvas import Row, clip, fit, flow
+from gputui.tui.widgets.table import Column
+
+TOP_MARKS = 20
+
+_MOST_NEWEST = 6
+"""Names a line; they are cut at _LONGEST."""
+
+_LONGEST = 40
+_LEAST_NAME = 5
+"""Cells that a part of a name takes at least."""
+
+
+def mark_columns(rows: Sequence[MarkRow]) -> list[Column[MarkRow]]:
+    """The columns of a table of these marks; those in which nothing would stand are left out."""
+    columns: list[Column[MarkRow]] = [
+        Column("mark", lambda r: r.name, 0, flexible=True, right=False, width=24),
+        Column("domain", lambda r: r.domain, 3, right=False, width=8),
+        Column("category", lambda r: r.category or "", 5, right=False, width=8),
+        Column("payload", lambda r: payload(r.payload) if r.payload else "", 3, width=9),
+        Column("rank", lambda r: str(r.pid if r.rank is None else r.rank), 4, width=4),
+        Column("count", lambda r: count(r.count), 0, width=6),
+        Column("first", lambda r: duration(r.first_ns), 2, width=8),
+        Column("last", lambda r: duration(r.last_ns), 1, width=8),
+    ]
+    empty = {
+        title
+        for title, is_there in (
+            ("domain", any(row.domain for row in rows)),
+            ("category", any(row.category for row in rows)),
+            ("payload", any(row.payload for row in rows)),
+        )
+        if not is_there
+    }
+    return [column for column in columns if column.title not in empty]
+
+
+def newest_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Row]:
+    """The names that marks had last: how often each came, its payload, and when, since the run's
+    start."""
+    marks = newest_marks(run, _MOST_NEWEST * lines, library_domains=libraries)
+    items: list[Row] = []
+    for mark in marks:
+        domain = f"{mark.domain}:" if mark.domain else ""
+        parts = [
+            (f"{domain}{mark.name}", "text"),
+            (f" ×{count(mark.count)}", "value"),
+            (f" at {duration(mark.last_ns)}", "dim"),
+        ]
+        if mark.payload:
+            parts.insert(1, (f" {payload(mark.payload)}", "value"))
+        items.append(clip(tuple(parts), _LONGEST))
+    return flow([(("Marks", "label"),), *items], width, lines) if items else []
+
+
+def step_marks(step: StepTimeline, run: Run, columns: int, *, libraries: bool) -> str:
+    """The kept marks of the step's process between its start and its end, each in its place and
+    with its name where there is room; empty where there are none."""
+    places: dict[int, str] = {}
+    for mark in run.marks:
+        offset = mark.time_ns - step.start_ns
+        if (
+            mark.process == step.process
+            and 0 <= offset <= step.duration_ns
+            and (libraries or not is_library_domain(mark.domain))
+        ):
+            places[min(columns - 1, offset * columns // step.duration_ns)] = mark.name
+    line = ""
+    for place, end in pairwise([*sorted(places), columns]):
+        room = end - place - 1
+        name = places[place]
+        is_told = room >= min(cell_len(name), _LEAST_NAME)
+        line = f"{fit(line, place)}▾{fit(name, min(room, cell_len(name))) if is_told else ''}"
+    return line

@@ -1,0 +1,228 @@
+"""The tables of the Memory view: columns, figures, and why one is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gputui.model.units import count, duration, percent, rate, size
+from gputui.report.memory import (
+    Direction,
+    PhaseMemory,
+    Transfer,
+    allocation_rows,
+    held_by_phase,
+    phase_memory,
+    transfers,
+)
+from gputui.report.result_tables import own_tables
+from gputui.report.statistics import TableRow
+from gputui.report.workload_metrics import is_memory_metric, metric_text
+from gputui.state import Run, Session
+from gputui.tui.widgets.canvas import Row, heading, wrap
+from gputui.tui.widgets.result import result_rows
+from gputui.tui.widgets.table import Column
+
+_WAYS: tuple[tuple[Direction, int], ...] = (
+    ("to device", 1),
+    ("to host", 1),
+    ("on device", 2),
+    ("set", 4),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the tables of a run say. `most` is, by outermost phase, the most that a GPU held."""
+
+    phases: list[PhaseMemory]
+    copies: list[Transfer]
+    calls: list[TableRow]
+    most: dict[str, int]
+
+
+def read(session: Session, run: Run) -> Read:
+    """All of them."""
+    most: dict[str, int] = {}
+    for gpu in session.gpus.values():
+        for name, used in held_by_phase(gpu, run).items():
+            most[name] = max(most.get(name, 0), used)
+    return Read(phase_memory(run), transfers(run), allocation_rows(run), most)
+
+
+def phase_columns(most: Mapping[str, int], *, ranks: bool) -> list[Column[PhaseMemory]]:
+    """What phases moved and allocated. `most` is what a device held in outermost phases; `ranks`
+    asks for a column that tells whose a phase is."""
+
+    def moved(way: Direction) -> Column[PhaseMemory]:
+        return Column(way, lambda row: _bytes(row.traffic.bytes_of(way)), dict(_WAYS)[way], width=8)
+
+    columns: list[Column[PhaseMemory]] = [
+        Column(
+            "phase",
+            lambda row: "  " * row.depth + row.name,
+            0,
+            flexible=True,
+            right=False,
+            width=22,
+        )
+    ]
+    if ranks:
+        columns.append(Column("rank", lambda row: row.phase.whose if row.phase else "", 1))
+    if most:
+        columns.append(
+            Column(
+                "GPU held",
+                lambda row: "" if row.depth or not row.phase else _bytes(most.get(row.name, 0)),
+                2,
+                width=8,
+            )
+        )
+    return [
+        *columns,
+        *(moved(way) for way, _ in _WAYS),
+        Column("pageable", lambda row: _bytes(row.traffic.pageable_bytes), 3, width=8),
+        Column("moving", lambda row: _time(row.traffic.moving_ns), 3, width=7),
+        Column("allocs", lambda row: _count(row.traffic.allocations), 1, width=6),
+        Column("frees", lambda row: _count(row.traffic.releases), 5, width=5),
+        Column("allocating", lambda row: _time(row.traffic.allocating_ns), 2, width=10),
+    ]
+
+
+def phase_details(row: PhaseMemory) -> tuple[Row, ...]:
+    """Everything about one phase."""
+    traffic = row.traffic
+    pairs = (
+        *((f"bytes {way}", size(traffic.bytes_of(way))) for way, _ in _WAYS),
+        ("bytes otherwise", size(traffic.bytes_of("other"))),
+        ("of these pageable", size(traffic.pageable_bytes)),
+        ("time moving them", duration(traffic.moving_ns)),
+        ("calls that allocate", count(traffic.allocations)),
+        ("calls that free", count(traffic.releases)),
+        ("time in those calls", duration(traffic.allocating_ns)),
+    )
+    note = "With all that happened in phases inside it, of threads with a range of their own."
+    return (*_labelled(pairs), (), ((note, "dim"),))
+
+
+TRANSFER_SORTS = ("bytes", "count", "time", "rate")
+
+
+def transfer_columns() -> list[Column[Transfer]]:
+    """Copies and memsets by kind of memory at both ends."""
+    return [
+        Column("operation", lambda row: row.operation, 0, flexible=True, right=False, width=26),
+        Column("from", lambda row: row.source or "", 2, right=False, width=8),
+        Column("to", lambda row: row.destination or "", 2, right=False, width=8),
+        Column("bytes", lambda row: size(row.total_bytes), 0, width=8),
+        Column("count", lambda row: count(row.count), 1, width=6),
+        Column("average", lambda row: size(row.average_bytes), 4, width=8),
+        Column("largest", lambda row: size(row.largest_bytes), 5, width=8),
+        Column("time", lambda row: duration(row.total_ns), 1, width=7),
+        Column("rate", lambda row: rate(row.bytes_per_s), 3, width=9),
+    ]
+
+
+def transfer_order(row: Transfer, by: str) -> float:
+    """What rows are sorted by."""
+    figures = (row.total_bytes, row.count, row.total_ns, row.bytes_per_s or 0.0)
+    return figures[TRANSFER_SORTS.index(by)]
+
+
+def transfer_details(row: Transfer) -> tuple[Row, ...]:
+    """Everything about one kind of copy, and what its kind of memory means."""
+    pairs = (
+        ("from", row.source or "not told"),
+        ("to", row.destination or "not told"),
+        ("bytes", size(row.total_bytes)),
+        ("count", count(row.count)),
+        ("average", size(row.average_bytes)),
+        ("largest", size(row.largest_bytes)),
+        ("time on the GPU", duration(row.total_ns)),
+        ("rate while copying", rate(row.bytes_per_s)),
+    )
+    rows = _labelled(pairs)
+    if row.is_pageable:
+        text = "Pageable memory is copied through a buffer of the driver's: pinned is faster."
+        rows = (*rows, (), ((text, "dim"),))
+    return rows
+
+
+ALLOCATION_SORTS = ("total", "count", "average", "longest")
+
+
+def allocation_order(row: TableRow, by: str) -> float:
+    """What rows are sorted by."""
+    figures = (row.total, row.instances, row.average, row.maximum)
+    return figures[ALLOCATION_SORTS.index(by)]
+
+
+def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
+    """The call's times, and the phases it was made in."""
+    pairs = (
+        ("count", count(row.instances)),
+        ("total", duration(row.total)),
+        ("share of CUDA calls", percent(row.percent)),
+        ("average", duration(row.average)),
+        ("median", duration(row.median)),
+        ("shortest", duration(row.minimum)),
+        ("longest", duration(row.maximum)),
+    )
+    made: dict[str, int] = {}
+    for key, times in run.api.items():
+        if key.name == row.name:
+            node = run.ranges.get(key.range)
+            path = node.path if node else "(outside every phase)"
+            made[path] = made.get(path, 0) + times.count
+    rows: list[Row] = [*_labelled(pairs), (), (("called in", "label"),)]
+    for path, calls in sorted(made.items(), key=lambda item: -item[1])[:12]:
+        rows.append(((f"{count(calls):>7} ×  ", "value"), (path, "text")))
+    return tuple(rows)
+
+
+def reported_items(run: Run) -> list[Row]:
+    """The figures of memory that the workload tells, one after another."""
+    return [((f"{label} ", "label"), (text, "value")) for label, text in _reported(run)]
+
+
+def reported_rows(run: Run, width: int) -> list[Row]:
+    """What the workload tells of its memory: figures, and tables with a column of bytes."""
+    rows: list[Row] = [
+        ((f"{label:<28}", "label"), (text, "value")) for label, text in _reported(run)
+    ]
+    for name, reason in (run.result.unavailable if run.result else {}).items():
+        if is_memory_metric(name):
+            label = metric_text(name, None)[0]
+            rows += [((f"{label:<28}", "label"), *row) for row in wrap(reason, width - 28, "dim")]
+    for table in own_tables(run):
+        if table.rows and any(_is_size(column.header) for column in table.columns):
+            rows += [(), heading(table.title, width), *result_rows(table, width)]
+    return rows
+
+
+def _reported(run: Run) -> list[tuple[str, str]]:
+    return [
+        metric_text(name, value)
+        for name, value in run.metrics.items()
+        if is_memory_metric(name) and value is not None
+    ]
+
+
+def _is_size(header: str) -> bool:
+    return header == "bytes" or header.endswith("_bytes")
+
+
+def _labelled(pairs: tuple[tuple[str, str], ...]) -> tuple[Row, ...]:
+    return tuple(((f"{label:<22}", "label"), (value, "text")) for label, value in pairs)
+
+
+def _bytes(value: int) -> str:
+    return size(value) if value else ""
+
+
+def _count(number: int) -> str:
+    return count(number) if number else ""
+
+
+def _time(ns: int) -> str:
+    return duration(ns) if ns else ""

@@ -1,0 +1,228 @@
+"""The processes on the GPUs as table rows: columns, order, filter, tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gputui.model.units import MISSING, duration, percent, size
+from gputui.report.process_table import (
+    ProcessRow,
+    TreeRow,
+    filter_rows,
+    launcher_rows,
+    process_rows,
+    sort_rows,
+    tree_rows,
+)
+from gputui.state import Session
+from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.table import Column
+
+OUTSIDE = "(outside this container)"
+
+_TITLES = {
+    "PID": "pid",
+    "GPU": "gpu",
+    "user": "user",
+    "GPU memory": "gpu_memory_bytes",
+    "SM": "sm_percent",
+    "mem BW": "memory_bandwidth_percent",
+    "CPU": "cpu_percent",
+    "memory": "host_memory_bytes",
+    "time": "run_time_ns",
+    "command": "command",
+}
+_FROM_LEAST = ("PID", "GPU", "user", "command")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How processes are listed."""
+
+    title: str = "GPU memory"
+    descending: bool = True
+    tree: bool = False
+
+    def next(self) -> Order:
+        """By the next column."""
+        titles = list(_TITLES)
+        return self.by(titles[(titles.index(self.title) + 1) % len(titles)])
+
+    def by(self, title: str) -> Order:
+        """By this column; by the same one again, the other way round."""
+        if title not in _TITLES:
+            return self
+        if title == self.title:
+            return self.reversed()
+        return replace(self, title=title, descending=title not in _FROM_LEAST)
+
+    def reversed(self) -> Order:
+        """The other way round."""
+        return replace(self, descending=not self.descending)
+
+
+def listed(session: Session, order: Order, needle: str) -> list[TreeRow]:
+    """The processes in their order; in a tree under what launched them."""
+    rows = filter_rows(process_rows(session), needle)
+    rows = sort_rows(rows, _TITLES[order.title], descending=order.descending)
+    if order.tree:
+        return tree_rows(rows, launcher_rows(session))
+    return [TreeRow(row) for row in rows]
+
+
+def process_columns(many_instances: bool) -> list[Column[TreeRow]]:
+    """The columns; those of least use go first where there is no room."""
+
+    def of(cell: Callable[[ProcessRow], str]) -> Callable[[TreeRow], str]:
+        return lambda line: cell(line.row)
+
+    def figure(cell: Callable[[ProcessRow], str]) -> Callable[[TreeRow], str]:
+        return lambda line: "" if line.row.is_launcher else cell(line.row)
+
+    return [
+        Column("PID", of(lambda p: str(p.pid)), 0, width=7),
+        Column("GPU", figure(lambda p: gpus_text(p, many_instances)), 1, width=4),
+        Column("user", of(lambda p: (p.user or MISSING)[:12]), 5, right=False, width=8),
+        Column("type", figure(lambda p: p.kind or MISSING), 10, right=False),
+        Column("GPU memory", figure(lambda p: size(p.gpu_memory_bytes)), 1, width=11),
+        Column("SM", figure(lambda p: percent(p.sm_percent)), 3, width=6),
+        Column("mem BW", figure(lambda p: percent(p.memory_bandwidth_percent)), 8, width=7),
+        Column("CPU", figure(lambda p: percent(p.cpu_percent)), 4, width=6),
+        Column("memory", figure(lambda p: size(p.host_memory_bytes)), 7, width=8),
+        Column("time", of(lambda p: duration(p.run_time_ns)), 6, width=7),
+        Column(
+            "command",
+            command_text,
+            0,
+            flexible=True,
+            right=False,
+            width=16,
+            role=lambda line: _role(line.row),
+        ),
+    ]
+
+
+def gpus_text(row: ProcessRow, many_instances: bool) -> str:
+    """ "0,1", or "0:7" for a MIG instance; "-" where the driver does not say."""
+    if not row.uses:
+        return "-"
+    if not many_instances:
+        return ",".join(map(str, row.gpus))
+    places = (
+        str(use.gpu) if use.gpu_instance_id is None else f"{use.gpu}:{use.gpu_instance_id}"
+        for use in row.uses
+    )
+    return ",".join(dict.fromkeys(places))
+
+
+def command_text(line: TreeRow) -> str:
+    """The lines of the tree, whether it is ours and its rank, and the command."""
+    row = line.row
+    lines = ""
+    if line.depth:
+        lines = "".join("   " if last else "│  " for last in line.ancestors_last[1:-1])
+        lines += "└─ " if line.ancestors_last[-1] else "├─ "
+    ours = "" if row.run is None else "● " if row.rank is None else f"● rank {row.rank}  "
+    return f"{lines}{ours}{row.command or OUTSIDE}"
+
+
+def _role(row: ProcessRow) -> str:
+    return "accent" if row.run is not None else "dim" if row.is_launcher else "text"
+
+
+def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
+    """What the table knows of a process, with all its GPUs and the reasons of what is missing."""
+    why = session.host_unavailable
+
+    def line(label: str, text: str, field: str = "") -> Row:
+        reason = why.get(f"processes.{field}", "")
+        if text == MISSING and reason:
+            return ((f"{label:<20}", "label"), (f"n/a: {reason}", "dim"))
+        return ((f"{label:<20}", "label"), (text, "text"))
+
+    rows = [
+        line("command", row.command or OUTSIDE),
+        line("user", row.user or MISSING, "user"),
+        line("parent", MISSING if row.parent_pid is None else str(row.parent_pid), "parent_pid"),
+        line("running for", duration(row.run_time_ns), "start_time_ns"),
+    ]
+    if row.run is not None:
+        rank = "" if row.rank is None else f", rank {row.rank}"
+        rows.append(line("of gputui's run", f"{row.run}{rank}"))
+    if row.is_launcher:
+        rows.append(line("", "not on a GPU itself: it started what is"))
+        return tuple(rows)
+    rows += [
+        line("CPU", percent(row.cpu_percent), "cpu_percent"),
+        line("memory", size(row.host_memory_bytes), "host_memory_bytes"),
+    ]
+    for use in row.uses:
+        place = "" if use.gpu_instance_id is None else f", MIG instance {use.gpu_instance_id}"
+        rows.append(((f"on GPU {use.gpu}{place}", "head"),))
+        rows += [
+            line("  memory", size(use.memory_bytes), "gpu_memory_bytes"),
+            line("  SM", percent(use.sm_percent), "sm_percent"),
+            line(
+                "  memory bandwidth",
+                percent(use.memory_bandwidth_percent),
+                "memory_bandwidth_percent",
+            ),
+            line("  encoder", percent(use.encoder_percent), "encoder_percent"),
+            line("  decoder", percent(use.decoder_percent), "decoder_percent"),
+        ]
+    return tuple(rows)
+
+
+def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
+    """What the host tells of a process, and its environment. For a thread: it takes a while.
+
+    Raises ProcessGoneError.
+    """
+    from gputui.collect.process_details import process_details
+
+    told = process_details(pid, start_ns)
+    rows: list[Row] = [(), (("The host says", "head"),)]
+    for label, field, text in (
+        ("arguments", "command", _words(told.command)),
+        ("executable", "executable", told.executable),
+        ("folder", "folder", told.folder),
+        ("status", "status", told.status),
+        ("children", "children", _words(told.children)),
+        ("threads", "threads", _number(told.threads)),
+        ("open files", "open_files", _number(told.open_files)),
+        ("nice", "nice", _number(told.nice)),
+        ("CPU time, own code", "cpu_user_s", _seconds(told.cpu_user_s)),
+        ("CPU time, system", "cpu_user_s", _seconds(told.cpu_system_s)),
+        ("resident memory", "resident_bytes", _bytes(told.resident_bytes)),
+        ("virtual memory", "resident_bytes", _bytes(told.virtual_bytes)),
+        ("read from disk", "read_bytes", _bytes(told.read_bytes)),
+        ("written to disk", "read_bytes", _bytes(told.written_bytes)),
+    ):
+        if text is not None:
+            rows.append(((f"{label:<20}", "label"), (text, "text")))
+        else:
+            reason = told.unavailable.get(field, "not told")
+            rows.append(((f"{label:<20}", "label"), (f"n/a: {reason}", "dim")))
+    rows += [(), (("Environment", "head"),)]
+    if told.environment is None:
+        rows.append(((f"n/a: {told.unavailable.get('environment', 'not told')}", "dim"),))
+    for name, value in (told.environment or {}).items():
+        rows.append(((f"{name}=", "label"), (value, "text")))
+    return tuple(rows)
+
+
+def _words(values: Sequence[object] | None) -> str | None:
+    return None if values is None else " ".join(map(str, values)) or "none"
+
+
+def _number(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else duration(value * 1e9)
+
+
+def _bytes(value: int | None) -> str | None:
+    return None if value is None else size(value)

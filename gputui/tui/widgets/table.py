@@ -1,0 +1,183 @@
+"""Tables as rows: columns with priorities, figures that are never cut, a cursor by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from rich.cells import cell_len
+
+from gputui.tui.widgets.canvas import Row, Span, fit
+
+T = TypeVar("T")
+Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "right"]
+
+GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One column. Of those that do not fit, the highest `priority` number goes first.
+
+    A `flexible` column takes the room that is left and may be cut with an ellipsis; the others
+    are as wide as what they show.
+    """
+
+    title: str
+    cell: Callable[[T], str]
+    priority: int = 0
+    flexible: bool = False
+    right: bool = True
+    width: int = 0
+    role: Callable[[T], str] | str = "text"
+
+
+def fit_columns(
+    columns: Sequence[Column[T]], items: Sequence[T], width: int
+) -> list[tuple[Column[T], int, list[str]]]:
+    """The columns that fit `width`, each with its width and the text of its cells."""
+    texts = [[column.cell(item) for item in items] for column in columns]
+    widths = [
+        column.width
+        if column.flexible
+        else max(cell_len(column.title), column.width, *map(cell_len, cells), 0)
+        for column, cells in zip(columns, texts, strict=True)
+    ]
+    kept = list(range(len(columns)))
+
+    def needed() -> int:
+        return sum(widths[i] for i in kept) + GAP * (len(kept) - 1)
+
+    while len(kept) > 1 and needed() > width:
+        kept.remove(max(kept, key=lambda i: (columns[i].priority, i)))
+    spare = width - needed()
+    result = []
+    for i in kept:
+        size = widths[i]
+        if columns[i].flexible:
+            # No wider than what stands in it: figures far from their name are hard to read.
+            content = max(map(cell_len, [columns[i].title, *texts[i]]))
+            grown = max(size, min(size + spare, content)) if spare >= 0 else max(0, size + spare)
+            spare -= grown - size
+            size = grown
+        result.append((columns[i], min(size, width), texts[i]))
+    return result
+
+
+def table_rows(
+    columns: Sequence[Column[T]],
+    items: Sequence[T],
+    width: int,
+    *,
+    selected: int | None = None,
+    sorted_by: str | None = None,
+    ascending: bool = False,
+) -> list[Row]:
+    """A header and one row an item. The selected row is one span in the role "cursor"."""
+    mark = "▲" if ascending else "▼"
+    fitted = fit_columns(columns, items, width)
+    header = []
+    for column, size, _ in fitted:
+        title = column.title
+        if column.title == sorted_by and cell_len(title) < size:
+            title = f"{mark}{title}" if column.right else f"{title}{mark}"
+        header.append(fit(title, size, right=column.right))
+    rows: list[Row] = [((fit((" " * GAP).join(header), width), "head"),)]
+    for number, item in enumerate(items):
+        spans: list[Span] = []
+        for position, (column, size, cells) in enumerate(fitted):
+            role = column.role if isinstance(column.role, str) else column.role(item)
+            text = fit(cells[number], size, right=column.right)
+            if position:
+                spans.append((" " * GAP, "text"))
+            spans.append((text, role))
+        if number == selected:
+            rows.append(((fit("".join(text for text, _ in spans), width), "cursor"),))
+        else:
+            rows.append(_merged(spans))
+    return rows
+
+
+def column_at(columns: Sequence[Column[T]], items: Sequence[T], width: int, x: int) -> str | None:
+    """The title of the column that is at `x`, None between two."""
+    start = 0
+    for column, size, _ in fit_columns(columns, items, width):
+        if start <= x < start + size:
+            return column.title
+        start += size + GAP
+    return None
+
+
+def _merged(spans: Sequence[Span]) -> Row:
+    """Neighbours of one role as one span; blanks join whatever stands before them."""
+    result: list[Span] = []
+    for text, role in spans:
+        if result and (role == result[-1][1] or not text.strip()):
+            result[-1] = (result[-1][0] + text, result[-1][1])
+        else:
+            result.append((text, role))
+    return tuple(result)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Which row is chosen, by its key, and which rows are in sight."""
+
+    key: Hashable = None
+    index: int = 0
+    offset: int = 0
+    page: int = 10
+    keys: Sequence[Hashable] = field(default_factory=tuple)
+
+    def window(self, keys: Sequence[Hashable], height: int, last: int | None = None) -> slice:
+        """The rows to show of `keys` in `height`, with the chosen one among them.
+
+        When the chosen key is gone the row that took its place is chosen. `last` is a row that
+        is to be in sight too, where there is room for it and the chosen one.
+        """
+        self.keys = keys
+        self.page = max(1, height - 1)
+        if not keys:
+            self.offset = self.index = 0
+            return slice(0, 0)
+        if self.key is None or not (self.index < len(keys) and keys[self.index] == self.key):
+            try:
+                self.index = keys.index(self.key)
+            except ValueError:
+                self.index = min(self.index, len(keys) - 1)
+        self.key = keys[self.index]
+        height = max(1, height)
+        lowest = self.index if last is None else max(self.index, last)
+        self.offset = min(max(self.offset, lowest - height + 1), self.index)
+        self.offset = max(0, min(self.offset, len(keys) - height))
+        return slice(self.offset, self.offset + height)
+
+    def move(self, move: Move) -> bool:
+        """Choose another row; tells whether it is another one."""
+        if not self.keys:
+            return False
+        last = len(self.keys) - 1
+        steps = {"up": -1, "down": 1, "page_up": -self.page, "page_down": self.page}
+        if move == "home":
+            target = 0
+        elif move == "end":
+            target = last
+        else:
+            target = min(last, max(0, self.index + steps.get(move, 0)))
+        if target == self.index:
+            return False
+        self.index = target
+        self.key = self.keys[target]
+        return True
+
+    def take(self, keys: Sequence[Hashable], index: int) -> None:
+        """Choose the row at `index` of what will be shown next."""
+        self.keys = keys
+        self.choose(index)
+
+    def choose(self, index: int) -> None:
+        """Choose the row at `index` of all keys, where there is one."""
+        if 0 <= index < len(self.keys):
+            self.index = index
+            self.key = self.keys[index]

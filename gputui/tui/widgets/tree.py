@@ -1,0 +1,234 @@
+"""The phase tree as table rows: which lines are open to sight, and what stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from gputui.model.naming import is_library_domain
+from gputui.model.units import count, duration, payload, percent
+from gputui.report.paths import PhaseKey
+from gputui.report.phases import PhaseRow
+from gputui.state import Run
+from gputui.tui.widgets.canvas import PHASE_COLORS, Row, bar
+from gputui.tui.widgets.table import Column
+
+_NARROW_BAR, _WIDE_BAR = 8, 20
+
+
+def visible_rows(
+    rows: Sequence[PhaseRow], collapsed: Collection[PhaseKey], needle: str = ""
+) -> list[PhaseRow]:
+    """Rows whose ancestors are all expanded.
+
+    With a `needle`: those whose name holds it (in any case), with their ancestors, collapsed
+    or not.
+    """
+    if needle:
+        wanted: set[PhaseKey] = set()
+        low = needle.lower()
+        for row in rows:
+            if low in row.name.lower():
+                process, domain, names = row.key
+                wanted.update(
+                    (process, domain, names[:length]) for length in range(1, len(names) + 1)
+                )
+        return [row for row in rows if row.key in wanted]
+    result = []
+    hidden_below: int | None = None
+    for row in rows:
+        if hidden_below is not None and row.depth > hidden_below:
+            continue
+        hidden_below = row.depth if row.key in collapsed else None
+        result.append(row)
+    return result
+
+
+SORTS = ("program's order", "time", "count", "a step")
+"""What phases that lie side by side are ordered by; those inside one stay inside it."""
+
+
+def ordered(rows: Sequence[PhaseRow], by: str, *, other_way: bool) -> Sequence[PhaseRow]:
+    """Rows with siblings by one of SORTS, the most first, or the least with `other_way`.
+
+    The time is the GPU's where the phase used one, else the CPU's.
+    """
+    if by == SORTS[0] and not other_way:
+        return rows
+
+    def figure(row: PhaseRow) -> float:
+        if by == "time":
+            return row.gpu_busy_ns or row.cpu_total_ns
+        if by == "count":
+            return row.instances
+        return row.per_step_ns or 0.0 if by == "a step" else 0.0
+
+    # A row's place is its ancestors' places before its own: sorting by them keeps the tree.
+    places: dict[int, tuple[tuple[float, int], ...]] = {}
+    above: list[tuple[tuple[float, int], ...]] = []
+    for number, row in enumerate(rows):
+        del above[row.depth :]
+        value, order = -figure(row), number
+        place = (*(above[-1] if above else ()), (-value, -order) if other_way else (value, order))
+        places[number] = place
+        above.append(place)
+    return [rows[number] for number in sorted(places, key=places.__getitem__)]
+
+
+def running(rows: Sequence[PhaseRow], room: int) -> range | None:
+    """Which of `rows` to keep in sight: an open phase with all inside it, None where none is.
+
+    The outermost, as it lasts; where it has more lines than `room`, the open one inside it that
+    has phases of its own, and so on.
+    """
+    start = next((n for n, row in enumerate(rows) if row.depth == 0 and row.is_open), None)
+    if start is None:
+        return None
+    found = _subtree(rows, start)
+    while len(found) > room:
+        inner = next((n for n in found[1:] if rows[n].is_open and rows[n].has_children), None)
+        if inner is None:
+            break
+        found = _subtree(rows, inner)
+    return found
+
+
+def _subtree(rows: Sequence[PhaseRow], start: int) -> range:
+    end = start + 1
+    while end < len(rows) and rows[end].depth > rows[start].depth:
+        end += 1
+    return range(start, end)
+
+
+def library_roots(run: Run) -> list[int]:
+    """The outermost ranges that libraries wrote for themselves."""
+    return [n for n in run.roots if is_library_domain(run.ranges[n].definition.domain)]
+
+
+def phase_colors(run: Run) -> dict[str, int]:
+    """A colour from 1 for each range name, in order of first appearance."""
+    colors: dict[str, int] = {}
+    for node in run.ranges.values():
+        name = node.definition.name
+        if name not in colors:
+            colors[name] = len(colors) % PHASE_COLORS + 1
+    return colors
+
+
+def tree_columns(
+    collapsed: Collection[PhaseKey],
+    colors: dict[str, int],
+    *,
+    on_gpu: bool,
+    ranks: bool,
+    wide: bool,
+    inherited: Mapping[PhaseKey, int],
+) -> list[Column[PhaseRow]]:
+    """The columns of the tree.
+
+    `inherited` marks the figures of phases in which threads without a range of their own launched
+    kernels.
+    """
+
+    def name(row: PhaseRow) -> str:
+        marker = ("▸ " if row.key in collapsed else "▾ ") if row.has_children else "  "
+        where = f" [{row.domain}]" if row.depth == 0 and row.domain else ""
+        if row.depth == 0 and row.threads:
+            where += f" · {row.threads[0]}" + ("…" if len(row.threads) > 1 else "")
+        return f"{'  ' * row.depth}{marker}{row.name}{where}{'  ● now' if row.is_open else ''}"
+
+    def kernels(row: PhaseRow) -> str:
+        return f"{count(row.kernels)}{'*' if row.key in inherited else ''}"
+
+    def share(row: PhaseRow) -> str:
+        part = row.share_percent
+        if part is None:
+            return ""
+        return f"{bar(part / 100, meter)} {percent(part):>7}"
+
+    meter = _WIDE_BAR if wide else _NARROW_BAR
+
+    columns: list[Column[PhaseRow]] = [
+        Column(
+            "phase",
+            name,
+            0,
+            flexible=True,
+            right=False,
+            width=24,
+            role=lambda row: "accent" if row.is_open else "text",
+        ),
+        Column(
+            "share of GPU" if on_gpu else "share of time",
+            share,
+            1,
+            right=False,
+            width=meter + 8,
+            role=lambda row: f"phase-{colors.get(row.name, 1)}",
+        ),
+        Column("a step", lambda r: duration(r.per_step_ns) if r.per_step_ns else "", 3, width=7),
+        Column("count", lambda row: count(row.instances), 2, width=6),
+        Column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
+        Column("CPU time", lambda row: duration(row.cpu_total_ns), 2, width=8),
+    ]
+    if on_gpu:
+        columns += [
+            Column("GPU time", lambda row: duration(row.gpu_busy_ns), 2, width=8),
+            Column("kernels", kernels, 4, width=7),
+            Column("launches", lambda row: count(row.known_launches), 6, width=8),
+        ]
+    if ranks:
+        columns.insert(1, Column("rank", lambda row: row.whose, 1))
+    return columns
+
+
+def ranges_below(run: Run, key: PhaseKey) -> set[int]:
+    """The range nodes of a row, all threads, and everything inside them."""
+    process, domain, names = key
+    level = [
+        number
+        for number in run.roots
+        if (run.ranges[number].definition.process, run.ranges[number].definition.domain)
+        == (process, domain)
+    ]
+    for depth, name in enumerate(names):
+        level = [number for number in level if run.ranges[number].definition.name == name]
+        if depth < len(names) - 1:
+            level = [child for number in level for child in run.ranges[number].children]
+    found: set[int] = set()
+    while level:
+        number = level.pop()
+        found.add(number)
+        level.extend(run.ranges[number].children)
+    return found
+
+
+def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, ...]:
+    """What Enter shows about a phase: `inherited` kernels were launched by threads that had no
+    range of their own."""
+    whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
+    pairs = [
+        ("path", row.path),
+        ("domain", row.domain or "(default)"),
+        ("process", whose),
+        ("category", row.category or "(none)"),
+        ("payload, newest", payload(row.payload) if row.payload else "(none)"),
+        ("instances", count(row.instances)),
+        ("CPU time", duration(row.cpu_total_ns)),
+        ("average", duration(row.cpu.average)),
+        ("median", duration(row.cpu.median)),
+        ("shortest", duration(row.cpu.minimum)),
+        ("longest", duration(row.cpu.maximum)),
+        ("deviation", duration(row.cpu.deviation)),
+    ]
+    if row.threads:
+        pairs.insert(3, ("threads", ", ".join(row.threads)))
+    if on_gpu:
+        pairs += [
+            ("GPU busy", duration(row.gpu_busy_ns)),
+            ("GPU time, added up", duration(row.gpu_total_ns)),
+            ("projected, average", duration(row.projected.average)),
+            ("kernels", count(row.kernels)),
+            ("  of other threads", f"{count(inherited)} (autograd: no range of their own)"),
+            ("launches", count(row.known_launches)),
+        ]
+    return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)

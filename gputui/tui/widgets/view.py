@@ -1,0 +1,266 @@
+"""What every view shares: the model it reads, and what keys ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from textual import events
+from textual.geometry import Size
+
+from gputui.model.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
+from gputui.report.process_table import ProcessRow
+from gputui.state import Run, Session
+from gputui.tui.source import Playback, Runner, Source
+from gputui.tui.widgets.canvas import LineView, Row, wrap
+from gputui.tui.widgets.table import Cursor, Move
+
+SCROLL_LINES = 3
+LEAST_WIDTH, LEAST_HEIGHT = 60, 16
+"""A terminal smaller than this is asked to grow."""
+
+_OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
+
+
+@dataclass(slots=True)
+class Model:
+    """What views read. Only the main screen changes it."""
+
+    session: Session
+    source: Source | None = None
+    readonly: bool = False
+    failure: str = ""
+    paused: bool = False
+    visited: str = ""
+    """The name of the recording that was opened from Sessions; "" at home."""
+    remark: str = ""
+    """What is wrong with the recording that is played or written."""
+    lost_end: bool = False
+    """Whether a replay is at its end: a run that has not ended by then never will."""
+    revision: int = 0
+    """Another number whenever the run may say something else: what views made of it is kept by
+    this. A run's own times do not tell: a jump in a recording comes to the same moment again."""
+
+    def apply(self, events: Iterable[AnyEvent]) -> None:
+        """Fold `events` in. Readings of the machine leave a run that ended as it was."""
+        events = tuple(events)
+        self.session.apply(events)
+        if (self.run is not None and self.run.is_active) or not all(
+            isinstance(event, _OF_THE_MACHINE) for event in events
+        ):
+            self.revision += 1
+
+    def show(self, session: Session) -> None:
+        """Go on from another state."""
+        self.session = session
+        self.revision += 1
+
+    def enter(self, source: Source | None, session: Session, visited: str) -> None:
+        """Show another source."""
+        self.source, self.visited = source, visited
+        self.failure, self.paused = "", False
+        self.remark, self.lost_end = "", False
+        self.show(session)
+
+    def note(self, remark: str, *, lost_end: bool = False) -> bool:
+        """Remember what is wrong with the recording; whether that is news."""
+        is_news = bool(remark) and remark != self.remark
+        if (remark, lost_end) != (self.remark, self.lost_end):
+            self.remark, self.lost_end = remark, lost_end
+            self.revision += 1
+        return is_news
+
+    @property
+    def run(self) -> Run | None:
+        """The newest run."""
+        return self.session.run
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between samples."""
+        if isinstance(self.source, Runner):
+            return self.source.interval_s
+        return self.session.header.interval_s if self.session.header else 1.0
+
+    @property
+    def can_start(self) -> bool:
+        """Whether workloads can be started: a replay cannot, nor may one that only reads."""
+        return not self.readonly and not isinstance(self.source, Playback)
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What Enter shows about the chosen thing."""
+
+    title: str
+    rows: tuple[Row, ...]
+    more: Callable[[], tuple[Row, ...]] | None = None
+    """Rows that take a while to find out: called in a thread."""
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A view that puts recordings side by side."""
+
+    def compare(self, paths: Sequence[Path]) -> None:
+        """Read them, in a thread, and show what differs from the first."""
+        ...
+
+
+class View(LineView):
+    """A whole view as rows. Subclasses say which rows; keys arrive as method calls."""
+
+    SORTS = False
+    FILTERS = False
+    CHARTS = False
+    PROCESSES = False
+    RECORDINGS = False
+    OPENS = True
+    """Whether Enter opens what is chosen."""
+    LEADS_BACK_TO = ""
+    """The view that Escape goes to from here."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+        self.cursor = Cursor()
+        self.needle = ""
+        self.first_item_line = 0
+        self.header: tuple[int, Callable[[int], str | None]] | None = None
+        """The line of the table's header, and which column is at a place in it."""
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """What to show in that room."""
+        raise NotImplementedError
+
+    def draw(self) -> None:
+        """Show what the session says now."""
+        width, height = self.size
+        if not (width and height):
+            return
+        if is_too_small(self.app.size):
+            need = f"needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {self.app.size.width}×"
+            need += str(self.app.size.height)
+            self.show([(("terminal too small:", "warn"),), ((need, "warn"),)])
+        else:
+            self.show(self.rows(width, height))
+
+    def move(self, move: Move) -> None:
+        """Choose another row, or whatever left and right mean here."""
+        if self.cursor.move(move):
+            self.draw()
+
+    def activate(self) -> Details | None:
+        """Enter: details of the chosen thing, or None where Enter did something here."""
+        return None
+
+    def sort(self) -> None:
+        """Sort by the next column."""
+
+    def sort_by(self, title: str) -> None:
+        """Sort by a column, by the same one again the other way round."""
+
+    def reverse(self) -> None:
+        """Sort the other way round."""
+
+    def follow(self) -> None:
+        """Go back to what is now: leave what the person chose to look at."""
+
+    def chosen_by_hand(self) -> None:
+        """The person chose a row: it stays chosen."""
+
+    @property
+    def process(self) -> ProcessRow | None:
+        """The process that is chosen, if the view has processes."""
+        return None
+
+    def toggle_tree(self) -> bool:
+        """Processes as a tree or a list; tells whether this view has any."""
+        return False
+
+    def toggle_processes(self) -> bool:
+        """Processes on the whole view or not; tells whether this view has any."""
+        return False
+
+    def zoom(self, step: int) -> str:
+        """Charts over a longer or shorter time; gives it in words, "" without charts."""
+        del step
+        return ""
+
+    def step(self, columns: int) -> None:
+        """Read all charts so many columns later."""
+
+    def on_recording(self, what: str) -> bool:
+        """Do something with the chosen recording; tells whether this view has any."""
+        del what
+        return False
+
+    def export(self) -> bool:
+        """Export what this view shows; False where that is the run."""
+        return False
+
+    def toggle_libraries(self) -> str:
+        """Show or hide ranges of libraries; what to say where there are none, else nothing."""
+        return "ranges of libraries are in Phases: 2 shows it"
+
+    def on_resize(self) -> None:
+        """Lay out again."""
+        self.draw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """The wheel moves three lines."""
+        event.stop()
+        self._roll("down")
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """The wheel moves three lines."""
+        event.stop()
+        self._roll("up")
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the row under the pointer, or sort by the column whose title it is on."""
+        if self.header is not None and event.y == self.header[0]:
+            title = self.header[1](event.x)
+            if title is not None:
+                self.sort_by(title)
+            return
+        line = event.y - self.first_item_line
+        if line >= 0 and self.first_item_line:
+            self.cursor.choose(self.cursor.offset + line)
+            self.chosen_by_hand()
+            self.draw()
+
+    def _roll(self, move: Move) -> None:
+        for _ in range(SCROLL_LINES):
+            self.cursor.move(move)
+        self.chosen_by_hand()
+        self.draw()
+
+
+def is_too_small(size: Size) -> bool:
+    """Whether no view can be read on a terminal of that size."""
+    return size.width < LEAST_WIDTH or size.height < LEAST_HEIGHT
+
+
+def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> list[Row]:
+    """A friendly block in the middle of an empty view."""
+    inner = max((sum(len(text) for text, _ in row) for row in paragraphs), default=0)
+    left = " " * max(0, (width - max(inner, len(title))) // 2)
+    top = max(0, (height - len(paragraphs) - 2) // 3)
+    rows: list[Row] = [()] * top
+    rows.append(((left, "text"), (title, "title")))
+    rows.append(())
+    rows.extend(((left, "text"), *row) for row in paragraphs)
+    return rows
+
+
+def no_run(model: Model, start: Sequence[Row], width: int, height: int) -> list[Row]:
+    """A view of runs while there is none: how one begins, or why none will come."""
+    if model.failure or model.remark:
+        text = model.failure or model.remark
+        return panel("No run", wrap(text, max(20, width - 4), "warn"), width, height)
+    if model.lost_end:
+        start = [(("the recording holds no run", "text"),)]
+    return panel("No run yet", start, width, height)

@@ -1,1 +1,0 @@
-"""Views (one key each) and dialogs."""

@@ -1,0 +1,124 @@
+"""What a program calls its streams and devices, and why records of it were lost."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from gputui.attribute import Numbering
+from gputui.attribute.losses import MAX_DOMAINS, OTHER_DOMAINS
+from gputui.attribute.traced_process import TracedProcess
+from gputui.model.events import CaptureDelta, ResourceNamed, RunStarted
+from gputui.render.chrome import write_chrome
+from gputui.render.nsys import write_nsys
+from gputui.report.explain import insights
+from gputui.report.gpu_timing import timing_document
+from gputui.report.losses import lost_count, why_lost
+from gputui.report.summary_tables import TABLES
+from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
+from gputui.store.journal.rotation import Preamble
+from gputui.store.trace import TraceReader, TraceWriter, trace_path
+from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
+
+
+def launches(program: Program) -> list:
+    named = [
+        program.slot(RecordKind.RESOURCE_NAME, sub=Resource.STREAM, a=13, b=0,
+                     name=program.id("copies")),
+        program.slot(RecordKind.RESOURCE_NAME, sub=Resource.STREAM, a=14, b=UNKNOWN_DEVICE,
+                     name=program.id("compute")),
+        program.slot(RecordKind.RESOURCE_NAME, sub=Resource.DEVICE, a=0, b=0,
+                     name=program.id("trainer")),
+        program.slot(RecordKind.RESOURCE_NAME, sub=77, a=13, name=program.id("hostile")),
+    ]  # fmt: skip
+    for number, stream in enumerate((13, 14, 15), 1):
+        kernel = program.kernel(10 * number + 2, 10 * number + 5, number)
+        kernel["b"] = stream
+        named += [program.call(10 * number, 10 * number + 1, number), kernel]
+    return named
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Traced:
+    program = Program()
+    traced = Traced(program)
+    writer = TraceWriter(trace_path(tmp_path / "r.gputui"), 1 << 22)
+    traced.process = TracedProcess(1, MAIN, Numbering(), trace=writer)
+    traced.finish(*launches(program))
+    writer.close()
+    return traced
+
+
+def test_streams_are_called_by_their_names_in_the_tables(traced: Traced) -> None:
+    table = TABLES["gpu_streams"](traced.session, traced.run)
+    at = [column.header for column in table.columns].index("Stream")
+    assert sorted(map(str, (row[at] for row in table.rows))) == [
+        "15", "compute (14)", "copies (13)",
+    ]  # fmt: skip
+    streams = timing_document(traced.run)["streams"]
+    assert isinstance(streams, list)
+    assert {entry["stream"]: entry["name"] for entry in streams} == {
+        13: "copies", 14: "compute", 15: None,
+    }  # fmt: skip
+
+
+def test_names_of_streams_and_devices_are_in_the_exports(traced: Traced, tmp_path: Path) -> None:
+    trace = TraceReader(trace_path(tmp_path / "r.gputui"))
+    out = io.StringIO()
+    write_chrome(out, traced.session, traced.run, trace, 1)
+    named = [e for e in json.loads(out.getvalue())["traceEvents"] if e["ph"] == "M"]
+    tracks = {e["tid"]: e["args"]["name"] for e in named if e["name"] == "thread_name"}
+    assert (tracks[13], tracks[14], tracks[15]) == (
+        "copies (stream 13)", "compute (stream 14)", "stream 15",
+    )  # fmt: skip
+    assert "GPU 0 trainer" in [e["args"]["name"] for e in named]
+    write_nsys(tmp_path / "r.sqlite", traced.session, traced.run, trace)
+
+
+def test_a_rotated_file_begins_with_the_names_of_resources(traced: Traced) -> None:
+    preamble = Preamble()
+    preamble.see(
+        [RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=1)]
+        + [process.attached for process in traced.run.processes.values()]
+        + traced.events
+    )
+    names = [event.name for event in preamble.events() if isinstance(event, ResourceNamed)]
+    assert names == ["copies", "compute", "trainer"]
+
+
+def test_losses_are_told_by_cause_and_domain() -> None:
+    program = Program()
+    traced = Traced(program)
+    refused = [program.slot(RecordKind.REFUSED, thread=MAIN, a=program.id(name)) for name in "aab"]
+    later = program.slot(RecordKind.REFUSED, sub=REFUSED_DEFERRED, a=program.id("c"), value=4)
+    traced.feed([*refused, later])
+    traced.session.apply(traced.process.collect(START_NS, dropped=7, cupti_dropped=2))
+    run = traced.run
+    assert lost_count(run) == 16
+    words = (
+        "7 the ring was full; 4 in domain c: deferred events are not taken in; "
+        "3 in domains a, b: a thread had ranges open in 32 others; "
+    )
+    assert why_lost(run) == words + "2 CUPTI's buffers were full"
+    [lost] = [found for found in insights(traced.session, run) if found.rule == "lost_records"]
+    assert why_lost(run) in lost.verdict
+
+
+def test_domains_without_end_are_counted_together() -> None:
+    program = Program()
+    traced = Traced(program)
+    names = [f"domain {number}" for number in range(MAX_DOMAINS + 5)]
+    run = traced.finish(*(program.slot(RecordKind.REFUSED, a=program.id(name)) for name in names))
+    losses = run.processes[1].losses
+    assert losses["domains", OTHER_DOMAINS] == 5
+    assert sum(losses.values()) == run.processes[1].dropped == MAX_DOMAINS + 5
+    assert "and 61 more" in why_lost(run)
+
+
+def test_an_older_recording_does_not_tell_why() -> None:
+    traced = Traced(Program())
+    traced.session.apply([CaptureDelta(time_ns=START_NS, process=1, dropped=3)])
+    assert (lost_count(traced.run), why_lost(traced.run)) == (3, "")

@@ -1,0 +1,49 @@
+"""Run in a child: reads the machine as commands on stdin say, prints events as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from gputui.collect.nvml.gpus import Nvml
+from gputui.collect.sampler import Sampler, read_once
+from gputui.model.events import AnyEvent
+
+
+def emit(events: Sequence[AnyEvent]) -> None:
+    print(msgspec.json.encode(list(events)).decode(), flush=True)
+
+
+def main() -> None:
+    sampler = None
+    for line in sys.stdin:
+        command = json.loads(line)
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        if command.get("visible") is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = command["visible"]
+        match command["do"]:
+            case "once":
+                emit(read_once(command["only"]))
+            case "start":
+                sampler = Sampler(command["interval_s"], arguments=("--once", "x"))
+                sampler.start(emit)
+            case "interval":
+                assert sampler is not None
+                sampler.set_interval(command["interval_s"])
+            case "stop":
+                assert sampler is not None
+                sampler.stop()
+                names = [thread.name for thread in threading.enumerate()]
+                print(json.dumps({"sampler_alive": "sampler" in names}), flush=True)
+            case "open":
+                nvml = Nvml(open_timeout_s=command["timeout_s"])
+                nvml.close()
+                print(json.dumps(nvml.unavailable_reason), flush=True)
+
+
+main()

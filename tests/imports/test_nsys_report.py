@@ -1,0 +1,411 @@
+"""nsys's SQLite export: read as the events of a session, and checked by SQL of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputui.imports.nsys import NsysReport
+from gputui.model.events import CaptureDelta, Payload
+from gputui.playback.opening import open_recording
+from gputui.report.marks import mark_rows
+from gputui.report.phases import phase_rows
+from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
+from gputui.report.summary_tables import TABLES
+from gputui.state import Run, Session
+from gputui.store.journal import JournalError, JournalWriter
+from tests.imports.nsys_for_tests import EPOCH_NS, PID, REAL, TASK, Export
+
+needs_real = pytest.mark.skipif(not REAL.is_file(), reason="no real nsys export beside the project")
+
+
+def fold(path: Path) -> tuple[Session, Run]:
+    session = Session()
+    reader = open_recording(str(path))
+    session.apply(reader)
+    assert reader.damage is None
+    assert session.unknown_references == 0
+    assert session.run is not None
+    return session, session.run
+
+
+# --- the real one ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real() -> tuple[Session, Run]:
+    return fold(REAL)
+
+
+@pytest.fixture
+def sql() -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{REAL}?mode=ro", uri=True)
+
+
+@needs_real
+def test_kernels_add_up_as_in_sql(real: tuple[Session, Run], sql: sqlite3.Connection) -> None:
+    expected = sql.execute(
+        "SELECT s.value, COUNT(*), SUM(k.end - k.start), MIN(k.end - k.start), "
+        "MAX(k.end - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s "
+        "ON s.id = k.demangledName GROUP BY s.value"
+    )
+    found = {
+        (row.name, row.instances, row.total, row.minimum, row.maximum) for row in kernel_rows(*real)
+    }
+    assert found == set(expected)
+    assert sum(row[1] for row in found) == 3689
+
+
+@needs_real
+def test_ranges_add_up_as_in_sql(real: tuple[Session, Run], sql: sqlite3.Connection) -> None:
+    expected = sql.execute(
+        "SELECT COALESCE(d.text, '') || ':' || COALESCE(n.text, s.value), COUNT(*), "
+        "SUM(n.end - n.start) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId "
+        "LEFT JOIN NVTX_EVENTS d ON d.eventType = 75 AND d.domainId = n.domainId "
+        "WHERE n.eventType = 59 GROUP BY 1"
+    )
+    found = {(row[-1], row[2], row[1]) for row in TABLES["nvtx_pushpop_sum"](*real).rows}
+    assert found == set(expected)
+
+
+@needs_real
+def test_kernels_of_a_range_are_those_nsys_finds_inside(
+    real: tuple[Session, Run], sql: sqlite3.Connection
+) -> None:
+    expected = sql.execute(
+        "SELECT s.value, COUNT(*), SUM(k.end - k.start) FROM NVTX_EVENTS n "
+        "JOIN StringIds s ON s.id = n.textId "
+        "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.globalTid = n.globalTid "
+        "AND r.start >= n.start AND r.end <= n.end "
+        "JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = r.correlationId "
+        "WHERE n.eventType = 59 AND n.domainId = 0 GROUP BY s.value"
+    )
+    found = {(row.name, row.kernels, row.kernel_ns) for row in phase_rows(real[1]) if row.kernels}
+    assert found == set(expected)
+    assert len(found) > 80
+
+
+@needs_real
+def test_projections_are_first_start_to_last_end(
+    real: tuple[Session, Run], sql: sqlite3.Connection
+) -> None:
+    expected = dict(
+        sql.execute(
+            "WITH ops AS (SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL "
+            "UNION ALL SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_MEMCPY) "
+            "SELECT s.value, MAX(o.end) - MIN(o.start) FROM NVTX_EVENTS n "
+            "JOIN StringIds s ON s.id = n.textId "
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.globalTid = n.globalTid "
+            "AND r.start >= n.start AND r.end <= n.end "
+            "JOIN ops o ON o.correlationId = r.correlationId "
+            "WHERE n.eventType = 59 AND n.domainId = 0 GROUP BY s.value"
+        )
+    )
+    found = {row.name: row.projected.total for row in phase_rows(real[1]) if row.projected.count}
+    assert found == expected
+
+
+@needs_real
+def test_calls_and_copies_add_up_as_in_sql(
+    real: tuple[Session, Run], sql: sqlite3.Connection
+) -> None:
+    calls = {
+        name: (count, total)
+        for name, count, total in sql.execute(
+            "SELECT s.value, COUNT(*), SUM(r.end - r.start) FROM CUPTI_ACTIVITY_KIND_RUNTIME r "
+            "JOIN StringIds s ON s.id = r.nameId GROUP BY 1"
+        )
+    }
+    found = {row.name: (row.instances, row.total) for row in api_rows(real[1])}
+    assert found["cudaLaunchKernel"] == calls["cudaLaunchKernel_v7000"]
+    assert found["cuLaunchKernel"] == calls["cuLaunchKernel"]
+    assert sum(count for count, _ in found.values()) == sum(count for count, _ in calls.values())
+    count, total_ns, total_bytes = sql.execute(
+        "SELECT COUNT(*), SUM(end - start), SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY"
+    ).fetchone()
+    times, sizes = memory_time_rows(real[1]), memory_size_rows(real[1])
+    assert [row.name for row in times] == ["[CUDA memcpy Device-to-Host]"]
+    assert (times[0].instances, times[0].total, sizes[0].total) == (count, total_ns, total_bytes)
+    inside = sql.execute(
+        "SELECT s.value, SUM(m.bytes) FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId "
+        "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.globalTid = n.globalTid "
+        "AND r.start >= n.start AND r.end <= n.end "
+        "JOIN CUPTI_ACTIVITY_KIND_MEMCPY m ON m.correlationId = r.correlationId "
+        "WHERE n.eventType = 59 AND n.domainId = 0 GROUP BY s.value"
+    )
+    found_bytes = {row.name: row.memcpy_bytes for row in phase_rows(real[1]) if row.memcpy_bytes}
+    assert found_bytes == dict(inside)
+
+
+@needs_real
+def test_it_says_what_was_run_and_where(real: tuple[Session, Run]) -> None:
+    session, run = real
+    assert run.started.arguments == ("python", "power_iteration__baseline.py")
+    assert session.gpus[0].facts.name == "Tesla T4"
+    assert session.gpus[0].facts.memory_total_bytes == 15828320256
+    assert session.header is not None
+    assert session.header.driver_version == "550.54.15"
+    assert session.header.cuda_driver_version == "12.4"
+    assert run.duration_ns == pytest.approx(1.8e9, rel=0.01)
+    [process] = run.processes.values()
+    assert process.attached.pid == 9946
+
+
+@needs_real
+def test_it_becomes_a_recording_that_folds_to_the_same(
+    real: tuple[Session, Run], tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.gputui"
+    writer = JournalWriter(path)
+    writer.write(list(NsysReport(REAL)))
+    writer.close()
+    _, run = fold(path)
+    assert run.kernels.keys() == real[1].kernels.keys()
+    assert kernel_rows(*fold(path)) == kernel_rows(*real)
+
+
+# --- small ones --------------------------------------------------------------------------------
+
+
+def test_launches_belong_to_the_innermost_range_and_text_is_inline_or_by_id(
+    tmp_path: Path,
+) -> None:
+    export = Export()
+    export.range("step", 100, 1000)
+    export.add(
+        "NVTX_EVENTS", start=200, end=400, eventType=59, textId=export.string("attention"),
+        globalTid=TASK | PID, domainId=0, color=0xFF00FF00,
+    )  # fmt: skip
+    export.kernel("gemm", (210, 220), (300, 350), 1)
+    export.kernel("relu", (500, 510), (600, 620), 2)
+    export.kernel("outside", (2000, 2010), (2100, 2200), 3)
+    session, run = fold(export.write(tmp_path / "r.sqlite"))
+    rows = {row.path: row for row in phase_rows(run)}
+    assert list(rows) == ["step", "step/attention"]
+    assert (rows["step"].kernels, rows["step"].kernel_ns) == (2, 70)
+    assert (rows["step/attention"].kernels, rows["step/attention"].color) == (1, 0x00FF00)
+    assert rows["step"].projected.total == 320
+    assert rows["step"].gpu_busy_ns == 70
+    assert run.started.time_ns == EPOCH_NS + 100
+    assert {kernel.name: kernel.mangled for kernel in session.kernel_names.values()} == {
+        "gemm": "_Zgemm",
+        "relu": "_Zrelu",
+        "outside": "_Zoutside",
+    }
+
+
+def test_a_driver_launch_counts_at_its_own_moment(tmp_path: Path) -> None:
+    export = Export()
+    export.range("setup", 0, 200_000_000)
+    export.kernel("gemm", (10, 20), (30, 100), 1, driver=True)
+    export.range("loop", 300_000_000, 900_000_000)
+    for number in range(2, 6):
+        start = number * 200_000_000 + 50_000_000
+        export.kernel("gemm", (start, start + 20), (start + 30, start + 100), number, driver=True)
+    session = Session()
+    counts = []
+    for event in open_recording(str(export.write(tmp_path / "r.sqlite"))):
+        session.apply([event])
+        if isinstance(event, CaptureDelta):
+            assert session.run is not None
+            kernels = sum(row.instances for row in kernel_rows(session, session.run))
+            launches = sum(row.instances for row in api_rows(session.run))
+            counts.append((kernels, launches))
+    assert len(counts) > 3
+    assert counts[-1] == (5, 5)
+    assert [kernels for kernels, _ in counts] == [launches for _, launches in counts]
+
+
+def test_nobody_knows_how_the_program_of_a_report_ended(tmp_path: Path) -> None:
+    export = Export()
+    export.range("step", 0, 1000)
+    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    assert run.outcome == "ended"
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 2, 7, 100])
+def test_every_row_counts_wherever_blocks_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
+    monkeypatch.setattr("gputui.imports.nsys.database.ROWS_AT_ONCE", rows_at_once)
+    export = Export()
+    for i in range(50):
+        export.range("step", 1000 * i, 1000 * i + 900)
+        export.kernel("gemm", (1000 * i + 10, 1000 * i + 20), (1000 * i + 30, 1000 * i + 40), i + 1)
+    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    [step] = phase_rows(run)
+    assert (step.instances, step.kernels, step.launches, step.kernel_ns) == (50, 50, 50, 500)
+
+
+def test_memory_operations_keep_their_kinds(tmp_path: Path) -> None:
+    export = Export()
+    common = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": TASK}
+    export.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=10, end=30, correlationId=1, bytes=4096,
+               copyKind=1, srcKind=1, dstKind=2, **common)  # fmt: skip
+    export.add("CUPTI_ACTIVITY_KIND_MEMSET", start=40, end=45, correlationId=2, bytes=64,
+               value=0, memKind=2, **common)  # fmt: skip
+    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    found = {
+        (key.operation, key.source_kind, key.destination_kind): (both.time.total, both.size.total)
+        for key, both in run.memory_operations.items()
+    }
+    assert found == {
+        ("[CUDA memcpy Host-to-Device]", "pinned", "device"): (20, 4096),
+        ("[CUDA memset]", None, "device"): (5, 64),
+    }
+
+
+def test_domains_categories_marks_and_start_end_ranges(tmp_path: Path) -> None:
+    export = Export()
+    thread = {"globalTid": TASK | PID}
+    export.add("NVTX_EVENTS", start=0, eventType=75, text="mine", domainId=3, **thread)
+    export.add("NVTX_EVENTS", start=0, eventType=33, text="io", domainId=3, category=9, **thread)
+    export.add("NVTX_EVENTS", start=10, end=90, eventType=60, text="load", domainId=3, category=9,
+               **thread)  # fmt: skip
+    export.add("NVTX_EVENTS", start=20, eventType=34, text="here", domainId=0, category=4,
+               uint64Value=-1, **thread)  # fmt: skip
+    export.add("NVTX_EVENTS", start=21, eventType=34, domainId=0, floatValue=0.5, **thread)
+    export.range("never closed", 30, None)
+    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    load = next(node for node in run.ranges.values() if node.definition.name == "load")
+    assert (load.definition.domain, load.definition.category) == ("mine", "io")
+    assert (load.definition.style, load.cpu.total) == ("StartEnd", 80)
+    assert [(mark.name, mark.time_ns, mark.payload) for mark in run.marks] == [
+        ("here", EPOCH_NS + 20, Payload("uint64", 2**64 - 1)),
+        ("(no name)", EPOCH_NS + 21, Payload("float", 0.5)),
+    ]
+    assert [(row.name, row.category) for row in mark_rows(run)] == [
+        ("here", "4"), ("(no name)", None),
+    ]  # fmt: skip
+    assert [row.instances for row in phase_rows(run) if row.name == "never closed"] == [1]
+
+
+def test_a_report_of_two_processes_keeps_them_apart(tmp_path: Path) -> None:
+    export = Export()
+    other = 1 << 48 | 501 << 24
+    export.range("step", 0, 100)
+    export.range("step", 10, 50, globalTid=other | 501)
+    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    assert {row.pid: row.cpu_total_ns for row in phase_rows(run)} == {500: 100, 501: 40}
+    assert {process.attached.cuda_status for process in run.processes.values()} == {
+        "the report holds no CUDA activity"
+    }
+
+
+nested = st.recursive(
+    st.just([]), lambda inside: st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3),
+                                                   inside, st.integers(0, 3)), max_size=3),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(nested)
+def test_any_nesting_is_found_again(tmp_path_factory: pytest.TempPathFactory, tree: list) -> None:
+    export = Export()
+    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
+
+    def write(ranges: list, at: int, above: str) -> int:
+        for name, before, inside, after in ranges:
+            path = f"{above}/{name}" if above else name
+            # A range and the one after it do not begin at one moment, nor has any no length:
+            # of such rows nsys itself does not tell which was inside which.
+            start = at + 1
+            end = write(inside, start + before, path) + after + 1
+            export.range(name, start, end)
+            totals[path] = totals.get(path, 0) + end - start
+            counts[path] = counts.get(path, 0) + 1
+            at = end
+        return at
+
+    write(tree, 0, "")
+    if not totals:
+        return
+    _, run = fold(export.write(tmp_path_factory.mktemp("r") / "r.sqlite"))
+    assert {row.path: row.cpu_total_ns for row in phase_rows(run)} == totals
+    assert {row.path: row.instances for row in phase_rows(run)} == counts
+
+
+# --- what is no report -------------------------------------------------------------------------
+
+
+def test_an_export_without_activity_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = Export().write(tmp_path / "empty.sqlite")
+    with pytest.raises(JournalError, match="--trace=cuda,nvtx") as caught:
+        open_recording(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_damage_is_one_line_or_a_word_about_where(tmp_path: Path) -> None:
+    export = Export()
+    for i in range(3000):
+        export.range(f"range {i}", 10 * i, 10 * i + 5)
+    whole = export.write(tmp_path / "whole.sqlite").read_bytes()
+    for name, data in {
+        "cut": whole[: len(whole) // 2],
+        "head": whole[:20],
+        "zeros": whole[:100] + b"\0" * (len(whole) - 100),
+        "noise": whole[:4096] + b"\xff" * (len(whole) - 4096),
+    }.items():
+        path = tmp_path / f"{name}.sqlite"
+        path.write_bytes(data)
+        try:
+            reader = open_recording(str(path))
+            Session().apply(reader)
+        except JournalError as error:
+            message = str(error)
+        else:
+            message = reader.damage or ""
+        assert str(path) in message
+        assert "\n" not in message
+
+
+def test_code_in_the_file_does_not_run(tmp_path: Path) -> None:
+    export = Export()
+    export.range("real", 0, 10)
+    path = export.write(tmp_path / "r.sqlite")
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS "
+        "(SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT * FROM n"
+    )
+    connection.commit()
+    connection.close()
+    _, run = fold(path)
+    assert not run.kernels
+    assert [row.name for row in phase_rows(run)] == ["real"]
+
+
+def test_wrong_types_and_absurd_figures_are_survived(tmp_path: Path) -> None:
+    export = Export()
+    export.range("fine", 10, 60)
+    export.range("backwards", 50, 5)
+    export.range("\x1b[2Jhostile\u202e", 70, 80)
+    export.range("far", 2**62, 2**63 - 1)
+    export.range("long ago", -(2**62), -5)
+    export.range("text", "soon", "later")  # type: ignore[arg-type]
+    export.kernel("k", (20, 30), (40, 45), 2**63 - 1)
+    export.add("CUPTI_ACTIVITY_KIND_KERNEL", start="x", end=b"\0", deviceId=-7, globalPid=None,
+               correlationId="nine", demangledName=-1)  # fmt: skip
+    session, run = fold(export.write(tmp_path / "r.sqlite"))
+    names = {row.name for row in phase_rows(run)}
+    assert "fine" in names
+    assert not any("\x1b" in name or "\u202e" in name for name in names)
+    assert session.time_ns <= 4_102_444_800_000_000_000
+
+
+def test_the_export_is_left_as_it_was(tmp_path: Path) -> None:
+    export = Export()
+    export.range("a", 0, 10)
+    path = export.write(tmp_path / "r.sqlite")
+    path.chmod(stat.S_IRUSR)
+    before = path.read_bytes()
+    fold(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["r.sqlite"]

@@ -1,0 +1,130 @@
+"""The CSV tables of nsys stats, as a course report's scripts name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gputui.cli.dispatch import run as gputui
+from gputui.playback.opening import open_recording
+from gputui.report.phases import phase_rows
+from gputui.report.statistics import api_rows, category_rows, kernel_rows, memory_time_rows
+from gputui.state import Run, Session
+from gputui.store.journal import JournalError
+
+RANGES = """\
+Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Range
+45.2,1782316000,30,59410533.3,59400000.0,59000000,60000000,120000.5,:BACKWARD
+28.9,1139483000,30,37982766.7,37970000.0,37500000,39000000,90000.1,:FORWARD
+19.8,780154000,720,1083547.2,1080000.0,1000000,1200000,5000.0,:MHA(total)
+6.1,272168000,30,9072266.7,9070000.0,9000000,9200000,40000.0,mine:OPTIMIZER
+"""
+
+KERNELS = """\
+Generating SQLite file report.sqlite from report.nsys-rep
+
+Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
+62.5,1004806000,19530,51449.4,50000.0,1000,90000,10.0,ampere_sgemm_128x64_nn
+37.5,602932000,60,10048866.7,10000000.0,9000000,11000000,0.0,"multi_tensor_apply_kernel<a, b>"
+"""
+
+
+def fold(path: Path) -> tuple[Session, Run]:
+    session = Session()
+    session.apply(open_recording(str(path)))
+    assert session.unknown_references == 0
+    assert session.run is not None
+    return session, session.run
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    (tmp_path / "nsys_medium_nvtx_pushpop_sum.csv").write_text(RANGES)
+    (tmp_path / "nsys_medium_cuda_gpu_kern_sum_base.csv").write_text(KERNELS)
+    return tmp_path / "nsys_medium"
+
+
+def test_a_prefix_reads_all_its_tables(prefix: Path) -> None:
+    session, run = fold(prefix)
+    rows = {row.name: row for row in phase_rows(run)}
+    assert {name: row.cpu_total_ns for name, row in rows.items()} == {
+        "BACKWARD": 1782316000,
+        "FORWARD": 1139483000,
+        "MHA(total)": 780154000,
+        "OPTIMIZER": 272168000,
+    }
+    forward = rows["FORWARD"].cpu
+    assert (forward.count, forward.median, forward.minimum) == (30, 37970000.0, 37500000)
+    assert forward.deviation == pytest.approx(90000.1)
+    assert rows["OPTIMIZER"].domain == "mine"
+    kernels = kernel_rows(session, run)
+    assert [(row.instances, row.total) for row in kernels] == [(19530, 1004806000), (60, 602932000)]
+    assert [name for name, *_ in category_rows(kernels)] == ["matmul", "optimizer"]
+
+
+def test_a_folder_and_a_single_file_read_too(prefix: Path) -> None:
+    assert len(phase_rows(fold(prefix.parent)[1])) == 4
+    single = prefix.parent / "nsys_medium_nvtx_pushpop_sum.csv"
+    _, run = fold(single)
+    assert len(phase_rows(run)) == 4
+    assert not run.kernels
+
+
+def test_calls_and_copies_in_other_units(tmp_path: Path) -> None:
+    (tmp_path / "cuda_api_sum.csv").write_text(
+        "Time (%),Total Time (us),Num Calls,Avg (us),Med (us),Min (us),Max (us),StdDev (us),Name\n"
+        "100.0,12.5,5,2.5,2.0,1.0,5.0,0.5,cudaLaunchKernel_v7000\n"
+    )
+    (tmp_path / "cuda_gpu_mem_time_sum.csv").write_text(
+        "Time (%),Total Time (ns),Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation\n"
+        "100.0,900,3,300.0,300.0,300,300,0.0,[CUDA memcpy Host-to-Device]\n"
+    )
+    (tmp_path / "cuda_gpu_mem_size_sum.csv").write_text(
+        "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
+        "1258.291,300,4.194,4.194,4.194,4.194,0.000,[CUDA memcpy Host-to-Device]\n"
+    )
+    _, run = fold(tmp_path)
+    assert [(row.name, row.total) for row in api_rows(run)] == [("cudaLaunchKernel", 12500)]
+    assert [(row.instances, row.total) for row in memory_time_rows(run)] == [(3, 900)]
+    [both] = run.memory_operations.values()
+    assert both.size.total == 1258291000
+
+
+def test_several_reports_in_a_folder_are_told_apart(prefix: Path) -> None:
+    (prefix.parent / "other_nvtx_pushpop_sum.csv").write_text(RANGES)
+    with pytest.raises(JournalError, match="several reports") as caught:
+        open_recording(str(prefix.parent))
+    assert "nsys_medium" in str(caught.value)
+    assert len(phase_rows(fold(prefix)[1])) == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello\n", "a,b,c\n1,2,3\n", "\0" * 1000, "Name\n" * 1000, '"' * 1000]
+)
+def test_a_file_that_is_no_table_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x_cuda_api_sum.csv"
+    path.write_text(text)
+    with pytest.raises(JournalError) as caught:
+        open_recording(str(path))
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x_nvtx_pushpop_sum.csv"
+    bad = "1,nan,3,1,1,1,1,0,:a\n1,5,-3,1,1,1,1,0,:b\n1,5\n1,1e300,3,1,1,1,1,0,:c\n"
+    path.write_text(RANGES + bad)
+    reader = open_recording(str(path))
+    session = Session()
+    session.apply(reader)
+    assert reader.skipped == 4
+    assert session.run is not None
+    assert len(session.run.ranges) == 4
+
+
+def test_summary_prints_them(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gputui(["summary", str(prefix)]) == 0
+    shown = capsys.readouterr().out
+    assert "FORWARD" in shown
+    assert "ampere_sgemm_128x64_nn" in shown

@@ -1,0 +1,103 @@
+"""Building the library: by hand and as the build hook of an installation."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputui.inject import build as build_module
+from gputui.inject.build import LIBRARY_NAME, SOURCE, SOURCES, build
+
+
+@pytest.mark.usefixtures("library")
+def test_it_builds_where_it_is_told(tmp_path):
+    assert build(tmp_path) == tmp_path / LIBRARY_NAME
+    assert [path.name for path in tmp_path.iterdir()] == [LIBRARY_NAME]
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [
+        ("/no/such/compiler -x", "/no/such/compiler could not compile"),
+        ("false", "false could not compile gputui_capture.c: exit status 1"),
+    ],
+)
+def test_a_compiler_that_fails_is_a_reason(tmp_path, monkeypatch, compiler, reason):
+    monkeypatch.setenv("CC", compiler)
+    result = build(tmp_path)
+    assert isinstance(result, str)
+    assert reason in result
+    assert "\n" not in result
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_compiler_and_no_linux_are_reasons(tmp_path, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "install gcc or clang" in build(tmp_path)
+    monkeypatch.setattr(build_module.sys, "platform", "darwin")
+    assert build(tmp_path) == "the capture library needs Linux, this is darwin"
+
+
+class Application:
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def display_warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A source tree like the one an installation builds from, with the hook loaded out of it."""
+    folder = tmp_path / "gputui" / "capture"
+    folder.mkdir(parents=True)
+    shutil.copy(build_module.__file__, folder)
+    shutil.copytree(SOURCES, folder / SOURCES.name)
+    monkeypatch.setattr(build_module, "SOURCE", folder / SOURCES.name / SOURCE.name)
+    return tmp_path
+
+
+def run_hook(project: Path, target: str) -> tuple[dict, list[str]]:
+    pytest.importorskip("hatchling")
+    from hatchling.builders.hooks.custom import CustomBuildHook as Loader
+
+    app = Application()
+    config = {"path": "gputui/inject/build.py"}
+    hook = Loader(str(project), config, None, None, str(project), target, app)
+    data: dict = {"pure_python": True}
+    hook.initialize("standard", data)
+    return data, app.warnings
+
+
+@pytest.mark.usefixtures("library")
+def test_the_hook_compiles_and_marks_the_wheel(project):
+    data, warnings = run_hook(project, "wheel")
+    assert warnings == []
+    assert (project / "gputui" / "capture" / LIBRARY_NAME).is_file()
+    assert data["pure_python"] is False
+    assert data["tag"].startswith("py3-none-linux_")
+
+
+def test_the_hook_without_a_compiler_warns_and_installs_pure_python(project, monkeypatch):
+    monkeypatch.setenv("CC", "false")
+    data, (warning,) = run_hook(project, "wheel")
+    assert "false could not compile" in warning
+    assert data == {"pure_python": True}
+
+
+def test_the_hook_leaves_source_distributions_alone(project):
+    assert run_hook(project, "sdist") == ({"pure_python": True}, [])
+    assert not (project / "gputui" / "capture" / LIBRARY_NAME).exists()
+
+
+@pytest.mark.usefixtures("library")
+def test_by_hand(project, capfd):
+    import subprocess
+
+    script = project / "gputui" / "capture" / "build.py"
+    subprocess.run([sys.executable, str(script)], check=True)
+    assert capfd.readouterr().out.strip() == str(script.with_name(LIBRARY_NAME))

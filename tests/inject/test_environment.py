@@ -1,0 +1,180 @@
+"""How a child is given the library, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gputui
+from gputui.inject import environment
+from gputui.inject.environment import (
+    LOCK_NAME,
+    capture_environment,
+    create_capture_folder,
+)
+
+NSYS = "/opt/nvidia/nsight-systems/2025.5.1/target-linux-x64/libToolsInjection64.so"
+NCU = "/opt/nvidia/nsight-compute/2025.3/target/libInjection.so"
+
+
+def test_both_variables_name_the_library(library, tmp_path):
+    made, problem = capture_environment(tmp_path, True, {"HOME": "/h"})
+    assert problem is None
+    assert made["CUDA_INJECTION64_PATH"] == made["NVTX_INJECTION64_PATH"] == str(library)
+    assert made["GPUTUI_CAPTURE_DIR"] == str(tmp_path)
+    assert made["GPUTUI_CAPTURE_KERNELS"] == "1"
+    assert made["HOME"] == "/h"
+
+
+def test_without_kernels_cuda_is_left_alone(library, tmp_path):
+    made, problem = capture_environment(tmp_path, False, {"CUDA_INJECTION64_PATH": str(library)})
+    assert problem is None
+    assert "CUDA_INJECTION64_PATH" not in made
+    assert made["NVTX_INJECTION64_PATH"] == str(library)
+    made, problem = capture_environment(tmp_path, False, {"CUDA_INJECTION64_PATH": NSYS})
+    assert problem is None
+    assert made["CUDA_INJECTION64_PATH"] == NSYS
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("taken", "parts"),
+    [
+        ({"CUDA_INJECTION64_PATH": NSYS}, ["CUDA_INJECTION64_PATH", "nsys", "no kernels"]),
+        ({"NVTX_INJECTION64_PATH": NCU}, ["NVTX_INJECTION64_PATH", "ncu", "no phases"]),
+        ({"NVTX_INJECTION64_PATH": "/lib/libcupti.so.13"}, ["CUPTI", "no phases"]),
+        ({"NVTX_INJECTION64_PATH": "./."}, ["no tool at all"]),
+        ({"CUDA_INJECTION64_PATH": "/x/lib\x1bodd.so"}, ["another tool (lib\ufffdodd.so)"]),
+        (
+            {"CUDA_INJECTION64_PATH": NSYS, "NVTX_INJECTION64_PATH": NSYS},
+            ["no phases and no kernels: NVTX_INJECTION64_PATH and CUDA_INJECTION64_PATH are held"],
+        ),
+        ({"NVTX_DISABLE": "1"}, ["NVTX_DISABLE"]),
+        ({"NVTX_INJECTION64_PATH": NCU}, ["no phases (kernels can be seen): "]),
+        ({"CUDA_INJECTION64_PATH": NSYS}, ["no kernels (phases can be seen): "]),
+        (
+            {"CUDA_INJECTION64_PATH": NSYS, "NVTX_INJECTION64_PATH": NSYS},
+            ["no phases and no kernels: "],
+        ),
+        ({"NSYS_PROFILING_SESSION_ID": "7"}, ["maybe no kernels: ", "nsys"]),
+        (
+            {"LD_PRELOAD": f"/usr/lib/libjemalloc.so.2:{NSYS}"},
+            ["maybe no phases and no kernels: LD_PRELOAD brings Nsight Systems (nsys)"],
+        ),
+    ],
+)
+def test_what_another_tool_holds_stays_and_is_named(tmp_path, taken, parts):
+    made, problem = capture_environment(tmp_path, True, taken)
+    assert made.items() >= taken.items()
+    assert "\n" not in problem
+    for part in parts:
+        assert part in problem
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("preloaded", ["libjemalloc.so.2", "/no/such.so", "/", "a:b c", "\udcff"])
+def test_what_else_is_preloaded_is_nobodys_business(tmp_path, preloaded):
+    assert capture_environment(tmp_path, True, {"LD_PRELOAD": preloaded})[1] is None
+
+
+@pytest.mark.usefixtures("library")
+def test_a_profiler_as_the_command_is_named(tmp_path):
+    command = ["/opt/bin/nsys", "profile", "./a.out"]
+    _, problem = capture_environment(tmp_path, True, {}, command=command)
+    assert problem == "maybe no phases and no kernels: Nsight Systems (nsys) takes their places"
+
+
+def test_a_library_that_is_missing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "LIBRARY_NAME", "absent.so")
+    made, problem = capture_environment(tmp_path, True, {"A": "b"})
+    assert made == {"A": "b"}
+    assert "-m gputui.inject.build" in problem
+
+
+@pytest.mark.usefixtures("library")
+def test_a_library_of_other_sources_is_said_and_not_used(tmp_path):
+    package = tmp_path / "gputui"
+    shutil.copytree(Path(gputui.__file__).parent, package)
+    with (package / "inject" / "src" / "layout.h").open("a") as source:
+        source.write("/* changed by an update */\n")
+
+    def ran(*words: str) -> str:
+        there = os.environ | {"PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, *words]
+        return subprocess.check_output(command, env=there, cwd=tmp_path, text=True)
+
+    asked = (
+        "import pathlib, gputui.inject.environment as e\n"
+        "made, problem = e.capture_environment(pathlib.Path('x'), True, {'A': 'b'})\n"
+        "print(problem, made)"
+    )
+    assert "of another version of gputui: run " in ran("-c", asked)
+    assert "{'A': 'b'}" in ran("-c", asked)
+    ran("-m", "gputui.inject.build")
+    assert f"'NVTX_INJECTION64_PATH': '{package}" in ran("-c", asked)
+
+
+def test_a_folder_is_private_and_goes_away():
+    with create_capture_folder() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "1-1.ring").write_bytes(b"x")
+    assert not folder.exists()
+
+
+def test_without_room_in_shared_memory_the_temporary_folder_serves(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment.tempfile, "gettempdir", lambda: str(tmp_path))
+    with create_capture_folder(room_bytes=1 << 62) as folder:
+        assert folder.parent == tmp_path
+
+
+LEAVES_A_FOLDER = """
+import os
+from gputui.inject.environment import create_capture_folder
+with create_capture_folder(1 << 62) as folder:
+    print(folder, flush=True)
+    {ending}
+"""
+
+
+def leave_folder(tmp_path, ending: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_A_FOLDER.format(ending=ending)],
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[0]
+
+
+def test_the_end_of_the_interpreter_removes_the_folder_and_a_fork_does_not(tmp_path):
+    left = leave_folder(tmp_path, "pid = os.fork()\n    if pid: os.waitpid(pid, 0); os._exit(0)")
+    assert os.path.isdir(left)
+    assert not os.path.exists(leave_folder(tmp_path, "raise SystemExit"))
+
+
+def test_folders_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path, monkeypatch):
+    dead = leave_folder(tmp_path, "os._exit(0)")
+    assert os.path.isdir(dead)
+    monkeypatch.setattr(environment.tempfile, "gettempdir", lambda: str(tmp_path))
+    foreign = tmp_path / "gputui-notes"
+    foreign.mkdir(mode=0o700)
+    shared = tmp_path / "gputui-shared"
+    shared.mkdir(mode=0o755)
+    (shared / LOCK_NAME).touch()
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    (target / LOCK_NAME).touch()
+    (tmp_path / "gputui-link").symlink_to(target)
+    with (
+        create_capture_folder(room_bytes=1 << 62) as first,
+        create_capture_folder(room_bytes=1 << 62) as second,
+    ):
+        assert not os.path.exists(dead)
+        for path in (first, second, foreign, shared, target):
+            assert path.is_dir()

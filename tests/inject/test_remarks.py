@@ -1,0 +1,113 @@
+"""What gputui says of a capture that did not come to what was asked: real runs around programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.inject.recorded import recorded
+
+CHILD = Path(__file__).with_name("cuda_child.py")
+
+
+@pytest.fixture(scope="module")
+def cupti(compile_program) -> Path:
+    return compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC").parent
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("step", []),
+        (
+            "stepp",
+            [
+                "--trace-steps: no range named stepp occurred: kernels were traced all the time; "
+                "ranges there were: step"
+            ],
+        ),
+    ],
+)
+def test_a_step_that_never_occurs_traces_all_and_is_said(cupti, tmp_path, step, said):
+    flags = ["--trace-steps", f"2/3:{step}"]
+    child = [sys.executable, str(CHILD), str(cupti), "steps"]
+    told, document = recorded(tmp_path, flags, *child, GPUTUI_CUPTI_PATH=str(cupti))
+    assert document["run"]["remarks"] == said
+    partly = document["overhead"]["kernels_traced_percent"] < 100
+    assert partly == (not said)
+    for line in said:
+        assert f"gputui: {line}\n" in told  # as it goes
+        assert f"\n{line}\n" in told  # in the summary
+    assert bool(said) == ("--trace-steps" in told)
+
+
+LINEAR = "import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2))"
+NOTHING = "--annotate: nothing to annotate: no Python process of the run imported torch"
+
+
+@pytest.mark.parametrize(
+    ("command", "ranges"),
+    [
+        ([sys.executable, "-c", LINEAR], ["Linear"]),
+        (["sh", "-c", f"echo; {sys.executable} -c '{LINEAR}'"], ["Linear"]),
+        # NVTX is there, and read, before torch is.
+        ([sys.executable, "-c", f"import nvtx; nvtx.mark('here'); {LINEAR}"], ["Linear"]),
+        ([sys.executable, "-I", "-c", f"import nvtx; nvtx.mark('here'); {LINEAR}"], None),
+        ([sys.executable, "-c", "import nvtx; nvtx.mark('here')"], None),
+        (["true"], None),
+    ],
+)
+def test_a_program_that_has_nothing_to_annotate_is_told_from_one_that_has(
+    tmp_path, command, ranges
+):
+    told, document = recorded(tmp_path, ["--annotate", "modules"], *command)
+    lines = [line for line in document["run"]["remarks"] if line.startswith("--annotate")]
+    if ranges is None:
+        (line,) = lines
+        assert line.startswith(NOTHING)
+        assert f"gputui: {line}\n" in told
+    else:
+        assert lines == []
+        assert "--annotate" not in told
+        assert {phase["path"] for phase in document["phases"]} >= set(ranges)
+
+
+def test_a_compiled_program_has_nothing_to_annotate(nvtx_program, tmp_path):
+    _, document = recorded(tmp_path, ["--annotate", "autograd"], nvtx_program, "nesting")
+    (line,) = document["run"]["remarks"]
+    assert line.startswith(NOTHING)
+    assert document["phases"]
+
+
+MARKED = "import nvtx\nwith nvtx.annotate('a'): pass"
+OTHER = "/opt/other/libtool.so"
+
+
+@pytest.mark.parametrize(
+    ("extra", "said", "phases"),
+    [
+        ({"NVTX_INJECTION64_PATH": OTHER}, "no phases (kernels can be seen): NVTX_INJEC", []),
+        ({"CUDA_INJECTION64_PATH": OTHER}, "no kernels (phases can be seen): CUDA_INJEC", ["a"]),
+        ({"NSYS_PROFILING_SESSION_ID": "1"}, "maybe no kernels: NSYS_ variables", ["a"]),
+    ],
+)
+def test_another_tool_is_named_in_one_line_and_the_rest_goes_on(tmp_path, extra, said, phases):
+    told, document = recorded(tmp_path, [], sys.executable, "-c", MARKED, **extra)
+    (line,) = document["run"]["remarks"]
+    assert line.startswith(f"not captured: {said}")
+    assert told.count(f"gputui: {line}\n") == 1
+    assert [phase["path"] for phase in document["phases"]] == phases
+
+
+def test_a_tool_that_is_preloaded_is_named_as_what_may_be_in_the_way(compile_program, tmp_path):
+    tool = str(compile_program("preloaded.c", "libpreloaded.so", "-shared", "-fPIC"))
+    told, document = recorded(tmp_path, [], sys.executable, "-c", MARKED, LD_PRELOAD=tool)
+    (line,) = document["run"]["remarks"]
+    assert line == (
+        "not captured: maybe no phases and no kernels: LD_PRELOAD brings another tool "
+        "(libpreloaded.so)"
+    )
+    assert told.count(f"gputui: {line}\n") == 1
+    assert document["phases"] == []

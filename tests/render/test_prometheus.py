@@ -1,0 +1,229 @@
+"""Figures served to Prometheus: their types, units and labels, and where they are served."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from gputui.model.events import (
+    GpuSample,
+    GpuStatus,
+    GpuUnavailable,
+    HostSample,
+    MachineSample,
+    MigFacts,
+    MigSample,
+    ProcessSample,
+    RunMetrics,
+)
+from gputui.render.prometheus_server import AddressError, Exporter, PrometheusError, parse_address
+from gputui.state import Session
+from tests.events_for_tests import at, attached, gpu, header, run_started
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def scrape(session: Session) -> dict[str, Metric]:
+    port = free_port()
+    exporter = Exporter(session, ("127.0.0.1", port))
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+    finally:
+        exporter.close()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def value(families: dict[str, Metric], name: str, **labels: str) -> float:
+    (found,) = [
+        sample.value
+        for sample in families[name].samples
+        if labels.items() <= sample.labels.items() and not sample.name.endswith("_created")
+    ]
+    return float(found)
+
+
+@pytest.fixture
+def session() -> Session:
+    """Two GPUs, of which one is lost; one is divided."""
+    divided = gpu(0)
+    instance = MigFacts(index=1, uuid="MIG-1", name="1g.18gb", gpu_instance_id=3)
+    session = Session()
+    session.apply(
+        [
+            header(replace(divided, mig_instances=(instance,)), gpu(1)),
+            GpuUnavailable(time_ns=at(1), gpu=1, reasons={"device": "lost"}),
+            MachineSample(
+                time_ns=at(2),
+                host=HostSample(cpu_percent=50.0, memory_used_bytes=1 << 30),
+                gpus=(
+                    GpuSample(
+                        index=0,
+                        utilization_percent=97.0,
+                        power_watts=612.5,
+                        sm_clock_mhz=1980,
+                        throttle_reasons=("power cap",),
+                        mig_instances=(MigSample(index=1, sm_active_percent=25.0),),
+                    ),
+                    GpuSample(index=1),
+                ),
+                processes=(ProcessSample(pid=7, gpu=0, user="ann", gpu_memory_bytes=5),),
+            ),
+            GpuStatus(
+                time_ns=at(2),
+                gpu=0,
+                energy_joules=1234.5,
+                throttle_seconds={"power cap": 12.0},
+                ecc_corrected_lifetime=5,
+                ecc_uncorrected_lifetime=0,
+                xid_count=0,
+            ),
+        ]
+    )
+    return session
+
+
+def test_device_figures_are_in_base_units(session: Session) -> None:
+    families = scrape(session)
+    assert value(families, "gputui_gpu_utilization_ratio", gpu="0") == pytest.approx(0.97)
+    assert value(families, "gputui_gpu_power_watts", uuid="GPU-0") == 612.5
+    assert value(families, "gputui_gpu_sm_clock_hertz", gpu="0") == 1.98e9
+    assert value(families, "gputui_gpu_throttled", reason="power cap") == 1
+    assert value(families, "gputui_host_cpu_ratio") == 0.5
+    assert value(families, "gputui_process_gpu_memory_bytes", pid="7", user="ann") == 5
+    assert value(families, "gputui_mig_sm_active_ratio", profile="1g.18gb", gpu="0") == 0.25
+    assert families["gputui_gpu_power_watts"].type == "gauge"
+
+
+def test_a_gpu_that_is_lost_is_down_and_tells_nothing(session: Session) -> None:
+    families = scrape(session)
+    assert value(families, "gputui_gpu_up", gpu="0") == 1
+    assert value(families, "gputui_gpu_up", gpu="1") == 0
+    assert {s.labels["gpu"] for s in families["gputui_gpu_power_watts"].samples} == {"0"}
+    assert "gputui_gpu_fan_ratio" not in families
+
+
+def test_counters_are_counters(session: Session) -> None:
+    families = scrape(session)
+    for name, expected in (
+        ("gputui_gpu_energy_joules", 1234.5),
+        ("gputui_gpu_throttle_seconds", 12.0),
+        ("gputui_gpu_xid_errors", 0.0),
+    ):
+        assert families[name].type == "counter"
+        assert families[name].samples[0].name == f"{name}_total"
+        assert value(families, name, gpu="0") == expected
+    assert value(families, "gputui_gpu_ecc_errors", kind="corrected") == 5
+
+
+def test_units_and_types_are_told_by_names(session: Session, h200: Session) -> None:
+    for family in [*scrape(session).values(), *scrape(h200).values()]:
+        assert family.documentation
+        assert family.name.startswith("gputui_")
+        assert not family.name.endswith(("percent", "_mhz", "_ns", "_ms", "_total"))
+        assert family.type in {"gauge", "counter"}
+        labels = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        assert len(labels) == len(set(labels)), family.name
+
+
+def test_a_run_serves_its_metrics_and_phases(h200: Session) -> None:
+    families = scrape(h200)
+    assert value(families, "gputui_run_active") == 0
+    assert value(families, "gputui_run_metric", metric="tokens_per_s") > 0
+    phases = {s.labels["phase"]: s.value for s in families["gputui_phase_kernels"].samples}
+    assert families["gputui_phase_kernels"].type == "counter"
+    assert max(phases.values()) > 0
+    assert families["gputui_phase_gpu_busy_seconds"].samples
+
+
+def test_hostile_names_stay_in_their_labels(session: Session) -> None:
+    session.apply([run_started(), attached()])
+    name = 'a"} 1\ngputui_gpu_up{gpu="9"} 1\n#'
+    session.apply([RunMetrics(time_ns=at(3), run=1, metrics={name: 4.0, "text": "no"})])
+    families = scrape(session)
+    assert value(families, "gputui_run_metric", metric=name) == 4.0
+    assert {s.labels["gpu"] for s in families["gputui_gpu_up"].samples} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9400", ("127.0.0.1", 9400)),
+        ("0.0.0.0:9400", ("0.0.0.0", 9400)),
+        ("[::1]:9400", ("::1", 9400)),
+        ("box:1", ("box", 1)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "65536", ":9400", "box:", "-1", "٣"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(AddressError, match="--prometheus"):
+        parse_address(text)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield int(listening.getsockname()[1])
+
+
+def test_a_port_in_use_is_said_in_one_line(taken: int) -> None:
+    with pytest.raises(PrometheusError, match=f"cannot listen on 127.0.0.1 port {taken}: Addr"):
+        Exporter(Session(), ("127.0.0.1", taken))
+
+
+def gputui(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gputui", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_on_the_command_line(taken: int) -> None:
+    done = gputui("--record", "--prometheus", str(taken), "--duration", "1s")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "cannot listen" in done.stderr
+    done = gputui("--record", "--prometheus", "nine")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert gputui("--once", "--prometheus", "9400").returncode == 2
+
+
+def test_a_recording_is_served_while_it_runs(tmp_path: Path) -> None:
+    port, out = free_port(), str(tmp_path / "r.gputui")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gputui", "--record", "-o", out, "--prometheus", str(port)],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"gputui: serving http://127.0.0.1:{port}/metrics\n"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b"gputui_samples_total" in answer.read()
+        process.terminate()
+        process.wait()
+
+
+def test_without_the_package_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(PrometheusError, match=r"pip install 'gputui\[prometheus\]'"):
+        Exporter(Session(), ("127.0.0.1", free_port()))

@@ -1,0 +1,103 @@
+"""Kernel names → categories: names from real traces, and the traps among them."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.model.naming import short_name
+from gputui.report.categories import CATEGORIES, category
+from gputui.state import Session
+from tests.conftest import DATA
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_bias_TNT", "matmul"),
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float>(cublasLt::Params)", "matmul"),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize32x32x8", "matmul"),
+        ("void gemv2T_kernel_val<int, int, float, float, float>(x)", "matmul"),
+        ("triton_tem_fused_mm_0", "matmul"),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int)",
+         "normalization"),
+        ("void at::native::GammaBetaBackwardCUDAKernel<float, float>(long)", "normalization"),
+        ("void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64, cutlass::x>>()",
+         "attention"),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", "attention"),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>(float*)",
+         "softmax"),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMath>()",
+         "optimizer"),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+         "communication"),
+        ("triton_red_fused_native_layer_norm_1", "triton fused"),
+        ("triton_poi_fused__scaled_dot_product_flash_attention_cat_2", "triton fused"),
+        ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>(int)",
+         "copy"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>>(int)",
+         "elementwise"),
+        ("void at::native::elementwise_kernel<SubTensorOpWithScalar1d>(x)", "elementwise"),
+        ("void at::native::reduce_kernel<512, 1, ArgMaxOps<float>>(x)", "reduction"),
+        ("void at::native::(anonymous namespace)::indexSelectSmallIndex<float>(x)", "index"),
+        ("void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel()",
+         "random"),
+        ("preatt_kernel(float*, float*, float*, int, int, int, int)", "attention"),
+        ("Kernel2", "matmul"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", "attention"),
+        ("void at::native::(anonymous namespace)::compute_grad_weight<float, long>()", "index"),
+        ("my_own_thing(float*)", "other"),
+    ],
+)  # fmt: skip
+def test_categories(name: str, expected: str) -> None:
+    assert category(name) == expected
+    assert expected in CATEGORIES
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("void at::native::elementwise_kernel<128, 2, F>(int, F)", "elementwise_kernel"),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int)",
+         "vectorized_layer_norm_kernel"),
+        ("preatt_kernel(float*, int)", "preatt_kernel"),
+        ("nvjet_sm90_tst_64x8_TNT", "nvjet_sm90_tst_64x8_TNT"),
+        ("[CUDA memcpy Host-to-Device]", "[CUDA memcpy Host-to-Device]"),
+        ("void outer<int>::inner(float*)", "inner"),
+        ("void outer<a<int>, b<int>>::inner<c<int>>(float*)", "inner"),
+        ("void outer<(k)1>::kernel<(bool)0, 4>(int)", "kernel"),
+        ("[CUDA memset] of x", "[CUDA memset] of x"),
+        ("ns::kernel", "kernel"),
+        ("int kernel", "kernel"),
+        ("a > b::kernel<int>(x)", "kernel"),
+    ],
+)  # fmt: skip
+def test_short_names(name: str, expected: str) -> None:
+    assert short_name(name) == expected
+
+
+def test_the_longest_kernels_of_every_workload_on_an_h200_are_labelled_right() -> None:
+    """The fifty longest of the catalogue's runs, and the fifty with the largest shares of their
+    runs, each label read by a person."""
+    with (DATA / "h200_kernels.csv").open(newline="") as file:
+        labelled = [(row["kernel"], row["category"]) for row in csv.DictReader(file)]
+    assert len(labelled) >= 50
+    assert [(name, category(name)) for name, _ in labelled] == labelled
+
+
+@given(st.text(max_size=80))
+def test_any_name_has_a_category_and_a_short_name(name: str) -> None:
+    assert category(name) in CATEGORIES
+    assert bool(short_name(name)) == bool(name)
+
+
+def test_nothing_is_left_over_in_a_run_on_an_h200(h200: Session) -> None:
+    assert h200.run is not None
+    totals: dict[str, int] = {}
+    for key, times in h200.run.kernels.items():
+        label = category(h200.kernel_names[key.kernel].name)
+        totals[label] = totals.get(label, 0) + times.total
+    assert totals.get("other", 0) <= 0.02 * sum(totals.values())

@@ -1,0 +1,71 @@
+"""NVTX marks: all are counted, however few are kept one by one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+
+from gputui.attribute import Numbering
+from gputui.collect.traced_run import Run, RunRequest
+from gputui.model.events import AnyEvent, Mark
+from gputui.render.text_tables import to_csv, to_text
+from gputui.report.domains import domains_of, of_domains
+from gputui.report.marks import mark_rows
+from gputui.report.summary_document import summary_document
+from gputui.report.summary_tables import TABLES
+from gputui.state import MARKS, Session
+from gputui.tui.views.summary import summary_rows
+from tests.events_for_tests import at, attached, header, run_started
+
+PROGRAM = """
+import nvtx
+for number in range(5000):
+    nvtx.mark("often")
+    if number % 1000 == 0:
+        nvtx.mark("seldom", domain="app")
+"""
+
+
+def test_all_marks_of_a_program_are_counted() -> None:
+    events: list[AnyEvent] = []
+    request = RunRequest.of_command([sys.executable, "-c", PROGRAM])
+    child = Run(1, request, events.extend, interval_s=0.1, numbering=Numbering())
+    child.start()
+    assert child.join(60)
+    session = Session()
+    session.apply([header(), *events])
+    run = session.run
+    assert run is not None
+    often, seldom = mark_rows(run)
+    assert (often.name, often.domain, often.count) == ("often", "", 5000)
+    assert (seldom.name, seldom.domain, seldom.count) == ("seldom", "app", 5)
+    assert 0 < often.first_ns <= seldom.first_ns <= seldom.last_ns <= often.last_ns
+    assert often.last_ns <= run.duration_ns
+    assert len(run.marks) == MARKS
+
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["nvtx_marks"](session, run)))))
+    assert [(row["Name"], row["Domain"], row["Marks"]) for row in rows] == [
+        ("often", "default", "5000"), ("seldom", "app", "5"),
+    ]  # fmt: skip
+    told = summary_document(session, run)["marks"]
+    assert [(mark["name"], mark["count"]) for mark in told] == [("often", 5000), ("seldom", 5)]
+    lines = ["".join(text for text, _ in row) for row in summary_rows(session, run, 78)]
+    start = next(n for n, line in enumerate(lines) if line.startswith("─ Marks "))
+    assert lines[start + 2].split()[0] == "often"
+
+    assert domains_of(run) == ["default", "app"]
+    assert [row.name for row in mark_rows(of_domains(run, ["app"]))] == ["seldom"]
+
+
+def test_a_recording_that_did_not_count_them_says_so() -> None:
+    session = Session()
+    session.apply([header(), run_started(), attached()])
+    session.apply(
+        Mark(time_ns=at(2 + number), process=1, thread=101, name="epoch") for number in range(3)
+    )
+    run = session.run
+    assert run is not None
+    (row,) = mark_rows(run)
+    assert (row.count, row.first_ns, row.last_ns) == (3, 10**9, 3 * 10**9)
+    assert "newest 3 alone" in to_text(TABLES["nvtx_marks"](session, run))

@@ -1,0 +1,237 @@
+"""Memory of a run: copies, allocations, phases, and what devices held."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.model.events import (
+    ApiDelta,
+    CaptureDelta,
+    GpuSample,
+    HostSample,
+    MachineSample,
+    MemoryOperationDelta,
+    OpenRange,
+)
+from gputui.report.memory import (
+    allocation_rows,
+    held,
+    held_by_phase,
+    is_allocation,
+    is_release,
+    phase_memory,
+    transfers,
+)
+from gputui.report.summary_tables import TABLES
+from gputui.report.workload_metrics import is_memory_metric, metric_text
+from gputui.state import Run, Session
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
+
+GIB = 1 << 30
+
+
+def copied(
+    range_: int, way: str, source: str, destination: str, *sizes: int
+) -> MemoryOperationDelta:
+    return MemoryOperationDelta(
+        process=1,
+        range=range_,
+        operation=f"[CUDA memcpy {way}]",
+        device=0,
+        source_kind=source,
+        destination_kind=destination,
+        time=times(*[1000] * len(sizes)),
+        size=times(*sizes),
+    )
+
+
+def called(range_: int, name: str, *durations: int) -> ApiDelta:
+    return ApiDelta(process=1, range=range_, name=name, time=times(*durations))
+
+
+def sample(second: float, used: int) -> MachineSample:
+    return MachineSample(
+        time_ns=at(second),
+        host=HostSample(),
+        gpus=(GpuSample(index=0, memory_used_bytes=used),),
+    )
+
+
+def session_of(*events: object) -> Session:
+    session = Session()
+    session.apply([header(gpu()), run_started(), attached(), *events])  # type: ignore[list-item]
+    return session
+
+
+def run_of(session: Session) -> Run:
+    assert session.run is not None
+    return session.run
+
+
+@pytest.fixture
+def copying() -> Run:
+    """load copies to the device, decode/step back; one memset outside."""
+    return run_of(
+        session_of(
+            defined(1, "load"),
+            defined(2, "decode"),
+            defined(3, "step", parent=2),
+            CaptureDelta(
+                time_ns=at(3),
+                process=1,
+                memory_operations=(
+                    copied(1, "Host-to-Device", "pageable", "device", 4000, 6000),
+                    copied(1, "Host-to-Device", "pinned", "device", 500),
+                    copied(3, "Device-to-Host", "device", "pinned", 8, 8),
+                    MemoryOperationDelta(
+                        process=1,
+                        range=0,
+                        operation="[CUDA memset]",
+                        device=0,
+                        time=times(10),
+                        size=times(64),
+                    ),
+                ),
+                api=(
+                    called(1, "cudaMalloc", 100, 200),
+                    called(3, "cudaMallocAsync_v11020", 5),
+                    called(3, "cudaFree", 7),
+                    called(3, "cudaMemcpyAsync", 9),
+                ),
+            ),
+        )
+    )
+
+
+def test_copies_are_told_apart_by_the_memory_at_both_ends(copying: Run) -> None:
+    rows = transfers(copying)
+    assert [(r.source, r.destination, r.count, r.total_bytes) for r in rows] == [
+        ("pageable", "device", 2, 10_000),
+        ("pinned", "device", 1, 500),
+        (None, None, 1, 64),
+        ("device", "pinned", 2, 16),
+    ]
+    first = rows[0]
+    assert first.is_pageable
+    assert not rows[1].is_pageable
+    assert first.average_bytes == 5000
+    assert first.largest_bytes == 6000
+    assert first.bytes_per_s == pytest.approx(10_000 / 2e-6)
+
+
+def test_phases_hold_what_phases_inside_them_did(copying: Run) -> None:
+    rows = {row.path: row.traffic for row in phase_memory(copying)}
+    assert list(rows) == ["load", "decode", "decode/step", "(outside every phase)"]
+    assert rows["load"].bytes_of("to device") == 10_500
+    assert rows["load"].pageable_bytes == 10_000
+    assert (rows["load"].allocations, rows["load"].releases) == (2, 0)
+    assert rows["load"].allocating_ns == 300
+    assert rows["decode"] == rows["decode/step"]
+    assert rows["decode"].bytes_of("to host") == 16
+    assert (rows["decode"].allocations, rows["decode"].releases) == (1, 1)
+    assert rows["(outside every phase)"].bytes_of("set") == 64
+
+
+def test_both_are_tables_to_be_asked_for(copying: Run) -> None:
+    copies = TABLES["memory_copies"](Session(), copying)
+    assert copies.rows[0] == (
+        *("[CUDA memcpy Host-to-Device]", "pageable", "device"),
+        *(2, 10_000, 5000.0, 6000, 2000, 5_000_000_000),
+    )
+    assert len(copies.rows) == 4
+    phases = TABLES["memory_phases"](Session(), copying)
+    headers = [column.header for column in phases.columns]
+    load, decode, step, outside = (dict(zip(headers, row, strict=True)) for row in phases.rows)
+    assert (load["To Device (bytes)"], load["Pageable (bytes)"]) == (10_500, 10_000)
+    assert (decode["Phase"], step["Phase"], step["Path"]) == ("decode", "  step", "decode/step")
+    assert (outside["Set (bytes)"], outside["PID"]) == (64, None)
+
+
+def test_calls_that_get_memory_or_give_it_back(copying: Run) -> None:
+    assert [row.name for row in allocation_rows(copying)] == [
+        "cudaMalloc",
+        "cudaFree",
+        "cudaMallocAsync_v11020",
+    ]
+    for name in ("cudaMallocHost", "cudaHostAlloc", "cudaMallocManaged", "cuMemAlloc_v2"):
+        assert is_allocation(name)
+        assert not is_release(name)
+    for name in ("cudaFreeAsync_v11020", "cudaFreeHost", "cuMemFree_v2"):
+        assert is_release(name)
+    assert not is_allocation("cudaMemcpyAsync")
+
+
+def test_a_run_without_memory_operations_has_no_rows() -> None:
+    run = run_of(session_of(defined(1, "load")))
+    assert phase_memory(run) == []
+    assert transfers(run) == []
+
+
+def test_what_a_device_held_is_of_the_run_alone() -> None:
+    session = session_of(sample(2, GIB), sample(3, 3 * GIB), sample(4, 2 * GIB), run_ended())
+    session.apply([sample(20, 50 * GIB)])
+    found = held(session.gpus[0], run_of(session))
+    assert found is not None
+    assert (found.first, found.least, found.most, found.last) == (GIB, GIB, 3 * GIB, 2 * GIB)
+    assert held(session_of().gpus[0], run_of(session)) is None
+
+
+def test_what_a_device_held_counts_for_the_phase_that_began_last() -> None:
+    def opened(second: float, number: int) -> CaptureDelta:
+        return CaptureDelta(
+            time_ns=at(second + 0.1), process=1, open_ranges=(OpenRange(number, at(second)),)
+        )
+
+    session = session_of(
+        defined(1, "load"),
+        defined(2, "decode"),
+        sample(1.8, 9 * GIB),
+        opened(2, 1),
+        sample(2.5, GIB),
+        opened(3, 2),
+        sample(3.5, 4 * GIB),
+        sample(4.5, 3 * GIB),
+        run_ended(),
+        sample(30, 70 * GIB),
+    )
+    found = held_by_phase(session.gpus[0], run_of(session))
+    assert found == {"load": GIB, "decode": 4 * GIB}
+
+
+def test_every_copy_of_a_recorded_inference_is_in_a_phase(h200: Session) -> None:
+    run = run_of(h200)
+    rows = {row.path: row.traffic for row in phase_memory(run)}
+    assert rows["decode/step/copy_back"].bytes_of("to host") == 63 * 8
+    roots = [row for row in phase_memory(run) if row.depth == 0]
+    moved = sum(sum(row.traffic.moved_bytes.values()) for row in roots)
+    assert moved == sum(row.total_bytes for row in transfers(run))
+    assert sum(row.traffic.allocations for row in roots) == 22  # 21 cudaMalloc, 1 cudaHostAlloc
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("weight_bytes", 709_742_592, ("weight", "677 MiB")),
+        ("kv_cache_bytes", 251_658_240, ("KV cache", "240 MiB")),
+        ("model_bandwidth_bytes_per_s", 2e11, ("model bandwidth", "200 GB/s")),
+        ("model_bytes_per_step", 1 << 20, ("model bytes per step", "1.00 MiB")),
+        ("ttft_ms", 4.5, ("TTFT", "4.50 ms")),
+        ("tokens_per_s", 917.0, ("tokens/s", "917")),
+        ("mbu_percent", 4.25, ("mbu", "4.2 %")),
+        ("compiled", True, ("compiled", "yes")),
+        ("device_name", "NVIDIA H200", ("device name", "NVIDIA H200")),
+        ("final_loss", None, ("final loss", "n/a")),
+    ],
+)
+def test_a_metric_is_told_in_the_unit_of_its_name(
+    name: str, value: float | str | bool | None, shown: tuple[str, str]
+) -> None:
+    assert metric_text(name, value) == shown
+
+
+def test_metrics_of_memory_are_amounts_not_rates() -> None:
+    assert is_memory_metric("kv_cache_bytes")
+    assert is_memory_metric("peak_memory_allocated_bytes")
+    assert not is_memory_metric("read_bytes_per_s")
+    assert not is_memory_metric("memory_bandwidth_percent")
+    assert not is_memory_metric("tokens_per_s")

@@ -1,0 +1,81 @@
+"""What a recording was made without: no figure and a reason, and no word where it was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gputui.cli.files import summary
+from gputui.playback.loading import load
+from gputui.render.text_tables import to_csv, to_json, to_text
+from gputui.report.availability import REASON
+from gputui.report.summary_document import summary_document
+from gputui.report.summary_tables import TABLES
+from gputui.state import Session
+from tests.conftest import DATA
+
+EMPTY = (
+    "launch_latency", "launch_intervals", "gpu_streams", "gpu_idle_ranges", "kernel_shapes",
+    "cuda_kern_exec_sum", "cuda_kern_exec_sum:base",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_table_that_an_old_recording_has_nothing_for_says_why(h200: Session, name: str) -> None:
+    assert h200.run is not None
+    table = TABLES[name](h200, h200.run)
+    assert table.rows == ()
+    assert REASON in to_text(table).splitlines()[0]
+    assert json.loads(to_json(table))["unavailable"] == {"rows": REASON}
+
+
+@pytest.mark.parametrize(
+    ("name", "headers"),
+    [
+        ("gpu_idle", ["Idle (ns)", "Idle (%)", "Gaps", "Overlap (ns)", "Overlap (%)"]),
+        ("nvtx_gpu_proj_sum", ["Total Range Time (ns)", "Total GPU Ops", "Avg Range Lvl"]),
+        ("nvtx_kern_sum", ["NVTX Inst"]),
+    ],
+)
+def test_a_figure_that_was_not_measured_is_null_with_a_reason(
+    h200: Session, name: str, headers: list[str]
+) -> None:
+    assert h200.run is not None
+    table = TABLES[name](h200, h200.run)
+    document = json.loads(to_json(table))
+    assert document["rows"]
+    for header in headers:
+        assert [row[header] for row in document["rows"]] == [None] * len(table.rows)
+        assert document["unavailable"][header] == REASON
+    assert to_text(table).splitlines()[0].endswith(f"{REASON})")
+    assert ",," in to_csv(table) or to_csv(table).splitlines()[1].endswith(",")
+
+
+def test_the_document_of_an_old_recording_has_nulls_with_reasons(h200: Session) -> None:
+    assert h200.run is not None
+    document = summary_document(h200, h200.run)
+    (device,) = document["timing"]["devices"]
+    assert device["busy_ns"] > 0
+    for name in ("overlap_ns", "idle", "idle_ranges"):
+        assert device[name] is None
+        assert device["unavailable"][name] == REASON
+    assert document["timing"]["streams"] is None
+    assert document["timing"]["unavailable"] == {"streams": REASON, "threads": REASON}
+    assert document["launch_shapes"] is None
+    assert document["unavailable"] == {"launch_shapes": REASON}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_nothing_is_missing_from_a_recording_of_today(name: str) -> None:
+    loaded = load(str(DATA / "h200-annotated.gputui.gz"))
+    assert TABLES[name](loaded.session, loaded.run).unavailable == {}
+
+
+def test_csv_has_its_reason_on_stderr(h200_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert summary([str(h200_path), "--table", "gpu_idle", "--format", "csv"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].endswith(",,,,,,,,,")
+    assert err.startswith("gputui: gpu_idle: ")
+    assert err.endswith(f"idle time and overlap {REASON}\n")

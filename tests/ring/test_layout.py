@@ -1,0 +1,93 @@
+"""The C library and layout.py describe the same ring."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+
+import pytest
+
+from gputui.inject.build import SOURCE
+from gputui.model.payloads import PayloadType
+from gputui.ring import layout
+
+
+@pytest.fixture(scope="module")
+def described(library) -> dict[str, str]:
+    out = ctypes.create_string_buffer(16384)
+    loaded = ctypes.CDLL(str(library))
+    assert loaded.gputui_layout(out, ctypes.c_uint64(len(out))) > 0
+    return dict(line.split("=") for line in out.value.decode().splitlines())
+
+
+@pytest.mark.parametrize(("struct", "dtype"), [("Slot", layout.SLOT), ("Header", layout.HEADER)])
+def test_fields_stand_where_python_reads_them(described, struct, dtype):
+    in_c = {name: where for name, where in described.items() if name.startswith(struct + ".")}
+    in_python = {
+        f"{struct}.{name}": f"{field[1]},{field[0].itemsize}"
+        for name, field in dtype.fields.items()
+    }
+    assert in_c == in_python
+
+
+def test_numbers_are_the_same(described):
+    numbers = {name: int(value) for name, value in described.items() if "." not in name}
+    expected = {
+        "RING_MAGIC": layout.MAGIC,
+        "LAYOUT_VERSION": layout.LAYOUT_VERSION,
+        "HEADER_BYTES": layout.HEADER_BYTES,
+        "SLOT_BYTES": layout.SLOT_BYTES,
+        "STRING_BYTES_PER_SLOT": layout.STRING_BYTES_PER_SLOT,
+        "STRING_BYTES_MAX": layout.STRING_BYTES_MAX,
+        "SAMPLE_EVERY": layout.SAMPLE_EVERY,
+        "SAMPLE_NS_MAX": layout.SAMPLE_NS_MAX,
+        "FLAG_COLORED": layout.FLAG_COLORED,
+        "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
+        "UNKNOWN_DEVICE": layout.UNKNOWN_DEVICE,
+        "NAMED_BY_SYSTEM": layout.NAMED_BY_SYSTEM,
+        "REFUSED_DEFERRED": layout.REFUSED_DEFERRED,
+    }
+    for prefix, values in [
+        ("KIND", layout.RecordKind),
+        ("PAYLOAD", PayloadType),
+        ("CUDA", layout.CudaState),
+        ("RESOURCE", layout.Resource),
+    ]:
+        expected |= {f"{prefix}_{value.name}": value.value for value in values}
+    assert numbers == expected
+
+
+def test_calls_that_alternate_are_timed_alike(described):
+    every = int(described["SAMPLE_EVERY"])
+    timed = [every * n % 2 for n in range(1, 101)]  # pushes are odd calls, pops even ones
+    assert timed.count(0) == timed.count(1)
+
+
+@pytest.mark.usefixtures("library")
+def test_it_compiles_without_warnings_with_nothing_but_cc(tmp_path):
+    target = tmp_path / "library.so"
+    flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["cc", *flags, str(SOURCE), "-o", str(target)], check=True)
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", str(target)], capture_output=True, text=True, check=True
+    ).stdout
+    assert {line.split()[-1] for line in symbols.splitlines()} == {
+        "InitializeInjection",
+        "InitializeInjectionNvtx2",
+        "InitializeInjectionNvtxExtension",
+        "gputui_layout",
+        "gputui_name",
+        "gputui_pop",
+        "gputui_push",
+        "gputui_ring_close",
+        "gputui_ring_hold",
+        "gputui_ring_open",
+        "gputui_ring_read",
+        "gputui_ring_waiting",
+        "gputui_watch_add",
+        "gputui_watch_close",
+        "gputui_watch_open",
+        "gputui_watch_remove",
+        "gputui_watch_run",
+        "gputui_watch_stop",
+    }

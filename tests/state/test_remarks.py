@@ -1,0 +1,97 @@
+"""What a person must know of a run to trust its figures."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gputui.model.events import AnyEvent, CaptureDelta, RangeDefined
+from gputui.state import Session, remarks
+from tests.events_for_tests import at, attached, header, run_ended, run_started
+
+
+def pushed(number: int, name: str, process: int = 1, parent: int = 0) -> RangeDefined:
+    return RangeDefined(
+        time_ns=at(2), range=number, process=process, thread=1, parent=parent, name=name
+    )
+
+
+def said(*events: AnyEvent, step: str | None = "step") -> list[str]:
+    session = Session()
+    session.apply([header(), replace(run_started(), traced_step=step), *events])
+    assert session.run is not None
+    return [remark.line for remark in remarks(session.run)]
+
+
+def grown_to(seconds: float) -> CaptureDelta:
+    return CaptureDelta(time_ns=at(1 + seconds), process=1, records=1)
+
+
+NO_STEP = "--trace-steps: no range named step occurred"
+
+
+def test_a_step_that_occurs_is_not_remarked_on() -> None:
+    assert said(attached(), pushed(1, "decode"), pushed(2, "step", parent=1), run_ended()) == []
+    assert said(attached(), pushed(1, "decode"), run_ended(), step=None) == []
+
+
+def test_a_step_that_never_occurs_is_named_with_the_ranges_there_were() -> None:
+    ranges = [pushed(1, "outer"), pushed(2, "inner", parent=1), pushed(3, "Steps", parent=2)]
+    assert said(attached(), *ranges, run_ended()) == [
+        f"{NO_STEP}: kernels were traced all the time; ranges there were: Steps, outer, inner"
+    ]
+    assert said(attached(), run_ended()) == [
+        f"{NO_STEP}: kernels were traced all the time; there was no range at all"
+    ]
+
+
+def test_of_many_names_some_are_listed_and_long_ones_cut() -> None:
+    ranges = [pushed(number, f"{number}" * 100) for number in range(1, 31)]
+    (line,) = said(attached(), *ranges, run_ended())
+    assert line.endswith("… and 22 more")
+    assert len(line) < 700
+
+
+def test_what_has_not_occurred_yet_is_said_after_a_while() -> None:
+    assert said(attached(), pushed(1, "load"), grown_to(9.9)) == []
+    (line,) = said(attached(), pushed(1, "load"), grown_to(10))
+    assert line == (f"{NO_STEP} so far: kernels are traced all the time; ranges there were: load")
+    assert said(attached(), pushed(1, "load"), pushed(2, "step"), grown_to(10)) == []
+
+
+def test_a_step_that_one_of_two_processes_lacks_is_laid_to_that_one() -> None:
+    both = [attached(1), attached(2)]
+    (line,) = said(*both, pushed(1, "step"), pushed(2, "other", process=2), run_ended())
+    assert line.startswith(f"{NO_STEP} in pid 102: its kernels were traced all the time; ")
+
+
+def test_a_process_without_cuda_needs_no_step() -> None:
+    launcher = replace(attached(2), cuda_status="no CUDA")
+    assert said(attached(1), launcher, pushed(1, "step"), run_ended()) == []
+    (line,) = said(launcher, pushed(1, "other", process=2), run_ended())
+    assert line == f"{NO_STEP}: no kernels are seen either; ranges there were: other"
+    assert said(launcher, pushed(1, "step", process=2), run_ended()) == []
+
+
+def test_a_step_that_is_a_start_end_range_is_told_from_one_that_is_not_there() -> None:
+    (line,) = said(attached(), replace(pushed(1, "step"), style="StartEnd"), run_ended())
+    assert line.endswith("it occurred as a start/end range, and steps are counted by push and pop")
+
+
+def test_nothing_to_annotate_is_said_at_the_end_or_after_a_while() -> None:
+    started = replace(run_started(), annotate="modules")
+    nothing = "no Python process of the run imported torch, or it ignores PYTHONPATH"
+
+    def told(*events: AnyEvent) -> list[str]:
+        session = Session()
+        session.apply([header(), started, *events])
+        assert session.run is not None
+        return [remark.line for remark in remarks(session.run)]
+
+    assert told(attached(), grown_to(9.9)) == []
+    (line,) = told(attached(), grown_to(10))
+    assert line.startswith(f"--annotate: nothing to annotate so far: {nothing}")
+    (line,) = told(attached(), run_ended())
+    assert line.startswith(f"--annotate: nothing to annotate: {nothing}")
+    annotated = replace(attached(2), annotated=True)
+    assert told(attached(1), annotated, grown_to(10)) == []
+    assert told(attached(1), annotated, run_ended()) == []

@@ -1,0 +1,101 @@
+"""The application on a scripted source, at a size, with its text to look at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from gputui.state import Session
+from gputui.tui.app import GputuiApp
+from gputui.tui.source import Options
+from gputui.tui.widgets.canvas import LineView
+from tests.tui.scripted import Batch, ScriptedSource
+
+PATIENCE_S = 60
+"""What never comes must fail a test, not hold up those after it."""
+
+
+async def wait_until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Until a thread has brought something about."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await pilot.pause(0.005)
+
+
+class Shown:
+    """An application that runs, and what a person would see of it."""
+
+    def __init__(self, app: GputuiApp, pilot: Pilot[None], source: ScriptedSource) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.source = source
+
+    async def give(self, batches: Sequence[Batch]) -> None:
+        """Events, and the drawing that follows."""
+        self.source.give(batches)
+        await self.settle()
+
+    async def press(self, *keys: str) -> None:
+        """Keys, and the drawing that follows each."""
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Until every message was handled, those included that followed from others."""
+        for _ in range(2):
+            await self.pilot.pause()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Until a thread has brought something about."""
+        await wait_until(self.pilot, condition)
+        await self.settle()
+
+    @property
+    def lines(self) -> list[str]:
+        """The text of the topmost screen, widget after widget from the top."""
+        views = self.app.screen.query(LineView)
+        shown = sorted((v for v in views if v.is_on_screen), key=lambda v: v.region.y)
+        return [line.rstrip() for view in shown for line in view.drawn]
+
+    @property
+    def text(self) -> str:
+        """The same in one."""
+        return "\n".join(self.lines)
+
+
+Show = Callable[..., AbstractAsyncContextManager[Shown]]
+
+
+@pytest.fixture
+def show() -> Show:
+    """Runs the application: `show(batches, size, path=..., options=...)`."""
+
+    @asynccontextmanager
+    async def run(
+        batches: Sequence[Batch] = (),
+        size: tuple[int, int] = (120, 40),
+        *,
+        path: Path | None = None,
+        options: Options | None = None,
+    ) -> AsyncIterator[Shown]:
+        made: list[ScriptedSource] = []
+
+        def connect(notify: Callable[[], None]) -> ScriptedSource:
+            made.append(ScriptedSource(notify, path))
+            return made[0]
+
+        app = GputuiApp(connect, Session(), options)
+        async with app.run_test(size=size) as pilot:
+            await wait_until(pilot, lambda: app.model.source is not None)
+            shown = Shown(app, pilot, made[0])
+            await shown.give(batches)
+            yield shown
+        assert app.crash is None
+
+    return run

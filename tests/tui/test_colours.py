@@ -1,0 +1,75 @@
+"""Many colours, 256, 16 and none: what must be told apart is."""
+
+from __future__ import annotations
+
+import pytest
+from rich.color import Color, ColorSystem
+from rich.segment import Segment
+
+from gputui.state import Session
+from gputui.tui.app import GputuiApp
+from gputui.tui.source import Options
+from tests.tui import scripted
+from tests.tui.conftest import Show
+from tests.tui.scripted import ScriptedSource
+
+SYSTEMS = [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD]
+
+
+def seen(hexadecimal: str, system: ColorSystem) -> object:
+    """The colour a terminal of that kind shows."""
+    color = Color.parse(hexadecimal).downgrade(system)
+    return color.triplet if system is ColorSystem.TRUECOLOR else color.number
+
+
+@pytest.mark.parametrize("theme", ["gputui-dark", "gputui-light", "gputui-safe"])
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+def test_what_must_differ_differs(theme: str, system: ColorSystem) -> None:
+    app = GputuiApp(ScriptedSource, Session(), Options(theme=theme))
+    app.console._color_system = system
+    variables = app.get_css_variables()
+    background = seen(variables["background"], system)
+
+    def of(name: str) -> object:
+        return seen(variables[f"gp-{name}"], system)
+
+    for name in ("text", "dim", "label", "rule", "accent", "good", "warn", "hot", "head", "field"):
+        assert of(name) != background, name
+    for name in ("utilization", "memory", "bandwidth", "power", "tensor", "occupancy"):
+        assert of(name) not in (background, of("hot")), name
+    assert of("cursor") not in (background, of("cursor-text"))
+    assert len({of("text"), of("warn"), of("hot"), of("good")}) == 4
+    for number in range(1, 9):
+        assert of(f"phase-{number}") not in (background, of("on-block"))
+
+
+async def test_no_color_draws_no_colour_at_all(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with show(scripted.gpu_session(4, quiet=5, ended=False), (120, 40)) as shown:
+        for key in ("1", "down", "2", "3", "5", "h"):
+            await shown.press(key)
+            for segment in segments(shown.app):
+                style = segment.style
+                assert style is None or (
+                    (style.color is None or style.color.is_default)
+                    and (style.bgcolor is None or style.bgcolor.is_default)
+                )
+
+
+async def test_without_colours_trouble_and_choices_are_still_told(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    batch = [scripted.header(4), scripted.machine(0, 4), scripted.status(0, bad=True)]
+    async with show([batch], (120, 40)) as shown:
+        for part in ("› GPU 0", "THROTTLED: power cap", "Xid errors 3 (last 79)"):
+            assert part in shown.text
+        await shown.press("down")
+        chosen = [s.text for s in segments(shown.app) if s.style and s.style.reverse]
+        assert any("4000" in text for text in chosen)
+        assert any("1 Devices" in text for text in chosen)
+
+
+def segments(app: GputuiApp) -> list[Segment]:
+    """All that is on the screen, as it leaves the program."""
+    return [segment for strip in app.screen._compositor.render_strips() for segment in strip]

@@ -1,0 +1,161 @@
+"""Devices: cards in trouble, MIG, topology, charts over hours, and any number of GPUs."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from gputui.model.events import GpuUnavailable
+from tests.tui import scripted
+from tests.tui.conftest import Show
+from tests.tui.scripted import SECOND_NS, START_NS, Batch
+
+
+def line_with(lines: list[str], text: str) -> str:
+    """The first line that has `text`."""
+    return next(line for line in lines if text in line)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8, 16])
+async def test_every_gpu_has_its_figures_at_every_size(
+    show: Show, gpus: int, size: tuple[int, int]
+) -> None:
+    batches: list[Batch] = [[scripted.header(gpus)]]
+    batches += [[scripted.machine(tick, gpus)] for tick in range(20)]
+    async with show(batches, size) as shown:
+        seen = set()
+        for _ in range(gpus):
+            text = shown.text
+            assert "Processes on the GPUs" in text
+            seen |= set(re.findall(r"^ *(\d+)  .* GiB", text, re.M)) | set(
+                re.findall(r"─ (?:› )?GPU (\d+) ", text)
+            )
+            await shown.press("right")
+        assert seen >= {str(index) for index in range(gpus)}
+
+
+async def test_a_card_in_trouble_says_so_on_its_card(show: Show) -> None:
+    batch = [scripted.header(1), scripted.machine(0, 1), scripted.status(0, bad=True)]
+    async with show([batch], (120, 40)) as shown:
+        for part in ("Xid errors 3 (last 79)", "ECC uncorrected 1", "pending: reset the GPU"):
+            assert part in shown.text
+    async with show([[*batch[:2], scripted.status(0)]], (120, 40)) as shown:
+        assert "Xid" not in shown.text
+        assert "ECC" not in shown.text
+
+
+async def test_a_lost_card_marks_itself_alone_and_shows_the_age_of_its_figures(show: Show) -> None:
+    lost = GpuUnavailable(
+        time_ns=START_NS + 5 * SECOND_NS, gpu=1, reasons={"device": "the GPU is lost"}
+    )
+    batches: list[Batch] = [[scripted.header(2)], [scripted.machine(0, 2)], [lost]]
+    later = scripted.machine(30, 2)
+    batches.append([msgspec.structs.replace(later, gpus=later.gpus[:1])])
+    async with show(batches, (120, 40)) as shown:
+        assert shown.text.count("the GPU is lost: figures are 30.0 s old") == 1
+        await shown.press("right", "enter")
+        assert "! the GPU is lost" in shown.text
+
+
+@pytest.mark.parametrize("back_s", [5, 600, 7200])
+async def test_a_clock_that_is_set_back_leaves_cards_and_charts_whole(
+    show: Show, back_s: int
+) -> None:
+    batches: list[Batch] = [[scripted.header(1)]]
+    batches += [[scripted.machine(7200 + tick, 1)] for tick in range(20)]
+    batches += [[scripted.machine(7220 - back_s + tick, 1)] for tick in range(3)]
+    async with show(batches, (120, 40)) as shown:
+        assert "old" not in shown.text
+        assert "GPU 0" in shown.text
+        for _ in range(8):
+            await shown.press("minus")
+        assert "GPU 0" in shown.text
+
+
+async def test_a_card_that_does_not_answer_is_marked_in_the_list(show: Show) -> None:
+    batches: list[Batch] = [[scripted.header(8)], [scripted.machine(0, 8)]]
+    later = scripted.machine(10, 8)
+    batches.append([msgspec.structs.replace(later, gpus=later.gpus[1:])])
+    async with show(batches, (80, 24)) as shown:
+        assert shown.text.count("! no answer") >= 1
+        assert "! no answer" in line_with(shown.lines, "  0  ")
+
+
+async def test_mig_instances_have_their_lines(show: Show) -> None:
+    batch = scripted.with_instances(scripted.header(1), scripted.machine(0, 1))
+    async with show([batch], (120, 40)) as shown:
+        assert "77 %" in line_with(shown.lines, "3g.71gb")
+        assert "9.00 GiB of 70.0 GiB" in line_with(shown.lines, "3g.71gb")
+        assert "n/a" in line_with(shown.lines, "4g.71gb")
+
+
+async def test_details_have_every_field_with_units_reasons_and_topology(show: Show) -> None:
+    first = scripted.header(2)
+    gpus = (msgspec.structs.replace(first.gpus[0], topology={1: "NV18"}), first.gpus[1])
+    batch: Batch = [
+        msgspec.structs.replace(first, gpus=gpus),
+        scripted.machine(0, 2),
+        scripted.status(0, bad=True),
+        scripted.no_nvlink(0),
+    ]
+    async with show([batch], (120, 160)) as shown:
+        await shown.press("enter")
+        for label, figure in (
+            ("to GPU 1", "NV18"),
+            ("energy since driver load", "7.20 MJ (2.00 kWh)"),
+            ("throttled so far by", "power cap 12.5 s"),
+            ("ECC uncorrected", "1"),
+            ("persistence mode", "on"),
+            ("last Xid error", "79 at 20"),
+            ("NVLink received", "n/a: no NVLink on this machine"),
+            ("FP64 pipe active", "n/a: "),
+            ("row remapping pending", "yes"),
+        ):
+            assert figure in line_with(shown.lines, label)
+
+
+async def test_charts_zoom_from_half_a_minute_to_a_day(show: Show) -> None:
+    batches: list[Batch] = [[scripted.header(1)]]
+    batches.append([scripted.machine(60 * tick, 1) for tick in range(26 * 60)])
+    async with show(batches, (120, 40)) as shown:
+        await shown.press(*["z"] * 9)
+        assert "-12h" in shown.text
+        assert "charts show 24 h" in shown.text
+        axis = line_with(shown.lines, "now")
+        plots = [line for line in shown.lines if "█" in line]
+        assert axis.count("now") == 2
+        assert any(line.count("█") > 60 for line in plots)  # the whole day is there
+        await shown.press(*["Z"] * 9)
+        assert "charts show 30 s" in shown.text
+
+
+async def test_the_cursor_reads_all_charts_at_one_moment(show: Show) -> None:
+    batches: list[Batch] = [[scripted.header(1)]]
+    for tick in range(40):
+        sample = scripted.machine(tick, 1)
+        gpu = msgspec.structs.replace(
+            sample.gpus[0],
+            sm_active_percent=float(tick),
+            tensor_active_percent=float(tick) / 2,
+        )
+        batches.append([msgspec.structs.replace(sample, gpus=(gpu,))])
+    async with show(batches, (120, 40)) as shown:
+        assert "SM active  39 %  min 0 %  mean 20 %  max 39 %" in shown.text
+        await shown.press("comma", "comma", "shift+left")
+        assert "SM active  36 %" in shown.text
+        assert "Tensor cores  18 %" in shown.text
+        assert "charts at " in shown.text
+        await shown.give([[scripted.machine(40, 1)]])
+        assert "SM active  36 %" in shown.text
+        await shown.press("full_stop")
+        assert "SM active  37 %" in shown.text
+        await shown.press("0")
+        assert "charts at " not in shown.text
+
+
+async def test_phases_are_marked_where_they_began(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=20, ended=False), (120, 40)) as shown:
+        assert "┬decode" in shown.text

@@ -1,0 +1,134 @@
+"""However the screen ends, the terminal is restored, the source is closed, nothing spins."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LEAVES_ALTERNATE_SCREEN = b"\x1b[?1049l"
+DEADLINE_S = 20.0
+
+PROGRAM = """
+import sys
+from gputui.state import Session
+from gputui.tui import run_app
+from tests.tui import scripted
+
+class Source(scripted.ScriptedSource):
+    def start(self):
+        if "crash" in sys.argv:
+            self.hub.take = lambda: 1 / 0
+        self.give(scripted.gpu_session(1, quiet=3, ended=False))
+    def close(self):
+        open(sys.argv[1], "w").write("closed")
+        return True
+
+sys.exit(run_app(Source, Session()))
+"""
+
+
+class Screen:
+    """The program under a terminal of its own."""
+
+    def __init__(self, note: Path, *arguments: str) -> None:
+        self.master, slave = pty.openpty()
+        self.seen = b""
+        environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(note), *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(slave)
+
+    def read_until(self, text: bytes) -> None:
+        """Read what is drawn until `text` was, or the program is gone."""
+        deadline = time.monotonic() + DEADLINE_S
+        while text not in self.seen and time.monotonic() < deadline:
+            if not select.select([self.master], [], [], 0.2)[0]:
+                continue
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            self.seen += data
+
+    def ended(self) -> int:
+        """The status, once the program is gone."""
+        self.read_until(b"never drawn")
+        try:
+            return self.process.wait(DEADLINE_S)
+        finally:
+            self.process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_restore_the_terminal_and_close_the_source(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    note = tmp_path / "note"
+    screen = Screen(note)
+    screen.read_until(b"H200")
+    screen.process.send_signal(number)
+    assert screen.ended() == 0
+    assert LEAVES_ALTERNATE_SCREEN in screen.seen
+    assert note.read_text() == "closed"
+
+
+def test_ctrl_c_quits(tmp_path: Path) -> None:
+    screen = Screen(tmp_path / "note")
+    screen.read_until(b"H200")
+    os.write(screen.master, b"\x03")
+    assert screen.ended() == 0
+    assert LEAVES_ALTERNATE_SCREEN in screen.seen
+
+
+def test_a_terminal_that_vanishes_ends_the_program(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    screen = Screen(note)
+    screen.read_until(b"H200")
+    # A new session has no controlling terminal here: no SIGHUP comes, only the end of input.
+    os.close(screen.master)
+    assert screen.process.wait(DEADLINE_S) == 0
+    assert note.read_text() == "closed"
+
+
+def test_an_internal_error_is_one_line_without_data(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    screen = Screen(note, "crash")
+    assert screen.ended() == 1
+    ending = screen.seen.split(LEAVES_ALTERNATE_SCREEN)[-1].decode()
+    assert "gputui: internal error: ZeroDivisionError: division by zero at " in ending
+    assert "Traceback" not in ending
+    assert "locals" not in ending
+    assert note.read_text() == "closed"
+
+
+def test_without_a_terminal_it_says_so() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "unused"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "--record" in result.stderr

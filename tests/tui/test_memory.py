@@ -1,0 +1,105 @@
+"""The Memory view: what devices hold, what phases moved and allocated, what the workload says."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.model.events import GpuSample, GpuUnavailable
+from gputui.state import Gpu, Session
+from gputui.tui.widgets.canvas import row_width
+from gputui.tui.widgets.memory_charts import bar_row, scale_of
+from tests.tui import scripted
+from tests.tui.conftest import Show
+from tests.tui.scripted import GIB
+from tests.tui.test_recorded import INFERENCE, recorded
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_a_recorded_inference(show: Show, size: tuple[int, int]) -> None:
+    async with show([recorded(INFERENCE)], size) as shown:
+        await shown.press("4")
+        for part in ("Memory of NVIDIA H200", "GPU 0 memory used", "weight 237 MiB", "now"):
+            assert part in shown.text
+        copies = next(line for line in shown.lines if line.strip().startswith("load"))
+        assert "1.00 KiB" in copies
+        await shown.press("right")
+        assert "pageable" in shown.text
+        assert "pinned" in shown.text
+        await shown.press("right")
+        assert "cudaMalloc" in shown.text
+        assert "cudaMemcpy" not in shown.text
+        await shown.press("right")
+        assert "-m workloads" in shown.text or "/opt/torch" in shown.text
+        await shown.press("right")
+        assert "peak memory reserved" in shown.text
+
+
+async def test_details_sort_and_filter(show: Show) -> None:
+    async with show([recorded(INFERENCE)], (120, 40)) as shown:
+        await shown.press("4", "enter")
+        assert "calls that allocate" in shown.text
+        await shown.press("escape", "right", "enter")
+        assert "rate while copying" in shown.text
+        await shown.press("escape", "s")
+        assert "▼count" in shown.text
+        await shown.press("r")
+        assert "▲count" in shown.text
+        await shown.press("right", "enter")
+        assert "called in" in shown.text
+        await shown.press("escape", "slash", *"host", "enter")
+        assert "cudaHostAlloc" in shown.text
+        assert "cudaFree" not in shown.text
+        await shown.press("escape")
+        assert "cudaFree" in shown.text
+
+
+async def test_processes_are_a_key_away(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 40)) as shown:
+        await shown.press("4", "p")
+        assert "python -m x" in shown.text
+        await shown.press("t", "enter")
+        assert "Process 4000" in shown.text
+        await shown.press("escape", "p")
+        assert "allocs" in shown.text
+
+
+async def test_without_a_gpu_the_host_is_shown_and_why(show: Show) -> None:
+    async with show(scripted.cpu_session(), (120, 40)) as shown:
+        await shown.press("4")
+        assert "no NVIDIA GPU: the NVIDIA driver is not loaded" in shown.text
+        assert "of 126 GiB" in shown.text
+        assert "no CUDA" in shown.text
+        await shown.press("left")
+        assert "peak memory 1.22 GiB" in shown.text
+
+
+async def test_eight_gpus_have_a_bar_each(show: Show) -> None:
+    async with show(scripted.gpu_session(8, quiet=20), (80, 24)) as shown:
+        await shown.press("4")
+        for index in range(8):
+            assert f"GPU {index} ▕" in shown.text
+
+
+def test_the_scale_fits_what_is_held() -> None:
+    assert scale_of(0, 140 * GIB) == 1 << 20
+    assert scale_of(1.65 * GIB, 140 * GIB) == 2 * GIB
+    assert scale_of(1.3 * GIB, 140 * GIB) == 1.5 * GIB
+    assert scale_of(139 * GIB, 140 * GIB) == 140 * GIB
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_a_bar_says_what_is_not_known(width: int) -> None:
+    session = Session()
+    session.apply([scripted.header(1)])
+    gpu = session.gpus[0]
+    assert "no reading yet" in text_of(gpu, width)
+    session.apply([GpuUnavailable(time_ns=1, gpu=0, reasons={"memory_used_bytes": "fell off"})])
+    assert "fell off" in text_of(gpu, width)
+    gpu.sample = GpuSample(index=0, memory_used_bytes=139 * GIB, memory_total_bytes=140 * GIB)
+    assert "NEARLY FULL" in text_of(gpu, width)
+
+
+def text_of(gpu: Gpu, width: int) -> str:
+    row = bar_row(gpu, width)
+    assert row_width(row) <= width
+    return "".join(text for text, _ in row)

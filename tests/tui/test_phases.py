@@ -1,0 +1,239 @@
+"""Phases: what runs now stays in sight, libraries and autograd are told apart."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gputui.model.events import (
+    CaptureDelta,
+    KernelDelta,
+    Mark,
+    MarkDelta,
+    OpenRange,
+    Payload,
+    ProcessAttached,
+    RangeDefined,
+    RangeDelta,
+    RunStarted,
+    StepTimeline,
+)
+from tests.events_for_tests import times
+from tests.tui import scripted
+from tests.tui.conftest import Show
+from tests.tui.scripted import SECOND_NS, START_NS, Batch
+
+AT = START_NS + 100 * SECOND_NS
+FINISHED = 20
+
+
+def finished_phases() -> list[Batch]:
+    """A run that decodes, behind so many phases that it starts below the fold of 24 lines."""
+    run = scripted.decode_run(0, 500, cuda=True, ended=False)
+    early: Batch = [
+        RangeDefined(time_ns=AT, range=100 + n, process=1, thread=1, parent=0, name=f"before{n}")
+        for n in range(FINISHED)
+    ]
+    first, rest = run[0], run[1:]
+    attached = next(n for n, event in enumerate(first) if isinstance(event, RangeDefined))
+    return [[scripted.header(1)], [*first[:attached], *early, *first[attached:]], *rest]
+
+
+async def test_what_runs_is_in_sight_until_the_person_moves(show: Show) -> None:
+    batches = finished_phases()
+    async with show(batches[:-1], (80, 24)) as shown:
+        await shown.press("2")
+        assert "decode  ● now" in shown.text
+        assert "step  ● now" in shown.text
+        assert "before0" not in shown.text
+        await shown.press("g")
+        assert "before0" in shown.text
+        assert "0 follows" in shown.text
+        await shown.give(batches[-1:])
+        assert "before0" in shown.text
+        assert "decode  ● now" not in shown.text
+        await shown.press("0")
+        assert "decode  ● now" in shown.text
+        await shown.press("g", "escape")
+        assert "decode  ● now" in shown.text
+
+
+async def test_a_phase_larger_than_the_view_gives_way_to_the_open_one_inside(show: Show) -> None:
+    names = ["train", *[f"epoch{n}" for n in range(30)], "inner", "leaf"]
+    parents = {"train": 0, "inner": 30, "leaf": 32} | {f"epoch{n}": 1 for n in range(30)}
+    numbers = {name: index + 1 for index, name in enumerate(names)}
+    run = scripted.decode_run(0, 500, cuda=False, ended=False)[0][:2]
+    defined: Batch = [
+        RangeDefined(
+            time_ns=AT,
+            range=numbers[name],
+            process=1,
+            thread=1,
+            parent=parents[name] if name != "inner" else numbers["epoch29"],
+            name=name,
+        )
+        for name in names
+    ]
+    opened = CaptureDelta(
+        time_ns=AT,
+        process=1,
+        open_ranges=tuple(
+            OpenRange(range=numbers[name], since_ns=AT - 5)
+            for name in ("train", "epoch29", "inner", "leaf")
+        ),
+    )
+    async with show([[scripted.header(0)], [*run, *defined, opened]], (80, 24)) as shown:
+        await shown.press("2")
+        assert "epoch29  ● now" in shown.text
+        assert "leaf  ● now" in shown.text
+        assert "epoch0 " not in shown.text
+
+
+def with_libraries() -> list[Batch]:
+    """A range of NCCL's, and kernels that autograd's thread launched in "step"."""
+    run = scripted.decode_run(0, 500, cuda=True, ended=False)
+    step = next(
+        event.range for event in run[0] if isinstance(event, RangeDefined) and event.name == "step"
+    )
+    more: Batch = [
+        RangeDefined(
+            time_ns=AT,
+            range=200,
+            process=1,
+            thread=1,
+            parent=0,
+            domain="NCCL",
+            name="ncclAllReduce",
+        ),
+        CaptureDelta(
+            time_ns=AT,
+            process=1,
+            ranges=(RangeDelta(range=200, cpu=scripted.dist(7, 1000)),),
+            kernels=(
+                KernelDelta(
+                    process=1,
+                    range=step,
+                    kernel=1,
+                    device=0,
+                    time=scripted.dist(9, 1000),
+                    inherited=True,
+                ),
+            ),
+        ),
+    ]
+    return [[scripted.header(1)], *run, more]
+
+
+async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
+    run = scripted.decode_run(0, 500, cuda=True)
+    async with show([[scripted.header(1)], *run], (120, 40)) as shown:
+        await shown.press("2", "d")
+        assert "no library (NCCL, CUB) wrote a range or a mark here" in shown.text
+        await shown.press("0")
+        assert "nothing runs now: 0 follows what does" in shown.text
+        await shown.press("5", "enter")
+        assert "nothing to open here: 2, 3 and 4 have details" in shown.text
+
+
+async def test_ranges_of_libraries_come_with_one_key(show: Show) -> None:
+    async with show(with_libraries(), (120, 40)) as shown:
+        await shown.press("2")
+        assert "ncclAllReduce" not in shown.text
+        assert "d: 1 of libraries" in shown.text
+        await shown.press("d")
+        assert "ncclAllReduce [NCCL]" in shown.text
+        await shown.press("1", "d")
+        assert "ranges of libraries are in Phases" in shown.text
+
+
+async def test_kernels_of_threads_without_ranges_are_marked(show: Show) -> None:
+    async with show(with_libraries(), (120, 40)) as shown:
+        await shown.press("2")
+        step = next(line for line in shown.lines if "▾ step" in line)
+        assert "*" in step
+        attention = next(line for line in shown.lines if " attention " in line and "%" in line)
+        assert "*" not in attention
+        assert "* launched by threads without a range" in shown.text
+
+
+async def test_what_is_not_seen_is_told_apart_from_what_is(show: Show) -> None:
+    why = "no kernels (phases can be seen): CUDA_INJECTION64_PATH is held by Nsight Systems (nsys)"
+    batches = finished_phases()[:-1]
+    at = next(n for n, event in enumerate(batches[1]) if isinstance(event, RunStarted))
+    batches[1][at] = replace(batches[1][at], capture_unavailable_reason=why)
+    async with show(batches, (80, 24)) as shown:
+        await shown.press("2")
+        assert "decode  ● now" in shown.text
+        assert "no kernels (phases can be seen)" in shown.text
+        assert "(nsys)" in shown.text
+        assert "phases are not seen" not in shown.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_newest_marks_stand_above_the_tree_and_in_the_last_step(
+    show: Show, size: tuple[int, int]
+) -> None:
+    run = scripted.decode_run(0, 500, cuda=False, ended=False)
+    step = next(event for event in run[-1] if isinstance(event, StepTimeline))
+    run_began = next(event for event in run[0] if isinstance(event, RunStarted)).time_ns
+    last = run_began + 7 * SECOND_NS
+    marks: Batch = [
+        Mark(time_ns=step.start_ns + step.duration_ns // 2, process=1, thread=1, name="loss"),
+        CaptureDelta(time_ns=last, process=1, marks=(
+            MarkDelta("", "loss", 12, run_began, last, Payload("double", 0.25)),
+            MarkDelta("io", "saved", 2, run_began, last - SECOND_NS),
+            MarkDelta("NCCL", "sent", 9, run_began, last),
+        )),
+    ]  # fmt: skip
+    async with show([[scripted.header(0)], *run[:-1], [*run[-1], *marks]], size) as shown:
+        await shown.press("2")
+        assert "Marks   loss 0.25 ×12 at 7.00 s   io:saved ×2 at 6.00 s" in shown.text
+        assert "sent" not in shown.text
+        [line] = [line for line in shown.text.splitlines() if line.lstrip().startswith("MARK")]
+        assert abs(line.index("▾loss") - size[0] // 2) < 5
+        await shown.press("d")
+        assert "NCCL:sent ×9" in shown.text
+
+
+async def test_shares_are_the_same_on_both_views_and_say_of_what(show: Show) -> None:
+    first = scripted.decode_run(0, 500, cuda=False, ended=False)[0][:2]
+    other = ProcessAttached(
+        time_ns=AT, run=1, process=2, pid=4712, parent_pid=1, rank=1, command="python x.py",
+        cuda_status="no CUDA",
+    )  # fmt: skip
+    batch: Batch = [
+        *first,
+        other,
+        RangeDefined(time_ns=AT, range=1, process=1, thread=1, parent=0, name="step"),
+        RangeDefined(time_ns=AT, range=2, process=2, thread=2, parent=0, name="step"),
+        RangeDefined(
+            time_ns=AT, range=3, process=1, thread=1, parent=0, name="io", domain="loader"
+        ),
+        *(
+            CaptureDelta(
+                time_ns=AT + SECOND_NS,
+                process=process,
+                ranges=tuple(RangeDelta(range=number, cpu=times(total)) for number, total in found),
+            )
+            for process, found in ((1, ((1, 3_000_000), (3, 1_000_000))), (2, ((2, 3_000_000),)))
+        ),
+        StepTimeline(time_ns=AT, process=2, range=2, start_ns=AT, duration_ns=3_000_000, spans=()),
+    ]
+    async with show([[scripted.header(1)], batch], (120, 40)) as shown:
+        await shown.press("2")
+        assert "Last step: step of rank 1" in shown.text
+        assert "100 %" in next(line for line in shown.lines if "io [loader]" in line)
+        await shown.press("G", "enter")
+        assert "process             4000" in shown.text
+        assert "GPU busy" not in shown.text
+        await shown.press("escape", "5")
+        assert "share of the time in outermost ranges, in each domain by itself" in shown.text
+        assert "100 %" in next(line for line in shown.lines if "io [loader]" in line)
+
+
+async def test_a_run_without_marks_has_no_line_for_them(show: Show) -> None:
+    batches = [[scripted.header(0)], *scripted.decode_run(0, 500, cuda=False, ended=False)]
+    async with show(batches, (80, 24)) as shown:
+        await shown.press("2")
+        assert "Last step" in shown.text
+        assert "MARK" not in shown.text.upper()

@@ -1,0 +1,122 @@
+"""Sessions of a real H200, replayed whole: what the screens say is what was recorded."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+import gputui
+from gputui.model.events import AnyEvent, CaptureDelta, MachineSample, RunProgress
+from gputui.state import Session
+from gputui.store.journal import JournalReader
+from gputui.tui.app import GputuiApp
+from gputui.tui.source import Options
+from tests.tui.conftest import Show
+from tests.tui.scripted import ScriptedSource
+
+INFERENCE = Path(__file__).parents[1] / "data" / "h200-inference.gputui"
+DEMO = Path(gputui.__file__).with_name("demo.gputui")
+
+
+@cache
+def recorded(path: Path) -> list[AnyEvent]:
+    """All its events."""
+    return list(JournalReader.open(path))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_phases_and_progress_of_the_inference(show: Show, size: tuple[int, int]) -> None:
+    async with show([recorded(INFERENCE)], size) as shown:
+        await shown.press("2")
+        for part in ("✓ done in 4.45 s", "64 of 64 tokens", "tokens/s 463", "Last step: decode"):
+            assert part in shown.text
+        await shown.press("end")
+        copies = next(line for line in reversed(shown.lines) if "copy_back" in line)
+        assert " 63 " in copies  # 64 tokens, of which prefill made the first
+        await shown.press("slash", *"attention", "enter", "end")
+        attention = next(line for line in reversed(shown.lines) if " attention " in line)
+        assert f" {63 * 12} " in attention  # twelve layers
+
+
+async def test_kernels_and_calls_of_the_inference(show: Show) -> None:
+    async with show([recorded(INFERENCE)], (160, 50)) as shown:
+        await shown.press("3")
+        for part in ("nvjet_", "matmul", "flash_fwd", "vectorized_layer_norm_kernel"):
+            assert part in shown.text
+        await shown.press("right")
+        assert "cudaLaunchKernel" in shown.text
+        await shown.press("right")
+        assert "[CUDA memcpy Device-to-Host]" in shown.text
+
+
+async def test_what_watching_the_inference_cost(show: Show) -> None:
+    async with show([recorded(INFERENCE)], (160, 50)) as shown:
+        await shown.press("5", "end")
+        for part in ("records a second", "7.28 k", "library, of the run", "0.03 %"):
+            assert part in shown.text
+
+
+async def test_the_machine_while_it_ran(show: Show) -> None:
+    events = recorded(DEMO)
+    samples = [event for event in events if isinstance(event, MachineSample)]
+    power = samples[-1].gpus[0].power_watts
+    assert power is not None
+    async with show([events], (120, 40)) as shown:
+        await shown.press("1")
+        for part in (
+            *("GPU 0  NVIDIA H200", "140 GiB · 132 SMs · compute 9.0", "of 4.81 TB/s"),
+            *(f"Power  {power:.0f} W of 700 W", "driver 580.159.04"),
+        ):
+            assert part in shown.text
+        await shown.press("enter", "pagedown")
+        assert "2 × 3201 MHz × 6016 bit from NVML" in shown.text
+
+
+async def test_moment_by_moment_what_runs_is_in_sight(show: Show) -> None:
+    """At every delta of the demo some open phase can be seen, without a key pressed."""
+    async with show((), (80, 24)) as shown:
+        await shown.press("2")
+        for event in recorded(DEMO):
+            await shown.give([[event]])
+            if isinstance(event, CaptureDelta) and event.open_ranges:
+                assert "● now" in shown.text
+        assert "✓ done" in shown.text
+
+
+def decoding() -> list[AnyEvent]:
+    """The demo until it is well into its decoding."""
+    events = recorded(DEMO)
+    late = max(
+        number
+        for number, event in enumerate(events)
+        if isinstance(event, RunProgress) and event.total and 0.6 < event.done / event.total < 0.9
+    )
+    return events[:late]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+@pytest.mark.parametrize("view", ["devices", "phases"])
+def test_pictures(
+    snap_compare: Any, monkeypatch: pytest.MonkeyPatch, view: str, size: tuple[int, int]
+) -> None:
+    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    made: list[ScriptedSource] = []
+
+    def connect(notify: Any) -> ScriptedSource:
+        made.append(ScriptedSource(notify))
+        return made[0]
+
+    async def show_it(pilot: Pilot[None]) -> None:
+        while app.model.source is None:
+            await pilot.pause(0.005)
+        made[0].give([decoding()])
+        for _ in range(3):
+            await pilot.pause()
+
+    app = GputuiApp(connect, Session(), Options(shows_run=view == "phases"))
+    assert snap_compare(app, terminal_size=size, run_before=show_it)

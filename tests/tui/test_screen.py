@@ -1,0 +1,367 @@
+"""The screen as a person meets it: text at three sizes, keys, dialogs, hostile names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from gputui.tui.shell.keys import KEYS
+from gputui.tui.shell.main import MainScreen
+from gputui.tui.source import Options
+from tests.tui import scripted
+from tests.tui.conftest import Show
+from tests.tui.scripted import Batch
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+SESSIONS: dict[str, Callable[[], list[Batch]]] = {
+    "one GPU": lambda: scripted.gpu_session(1, quiet=20),
+    "eight GPUs, running": lambda: scripted.gpu_session(8, quiet=5, ended=False),
+    "no GPU": scripted.cpu_session,
+    "hostile names": scripted.hostile_session,
+    "nothing yet": lambda: [],
+    "only a header": lambda: [[scripted.header(2)]],
+}
+
+
+@pytest.mark.parametrize("size", [*SIZES, (60, 16), (40, 10)], ids=str)
+@pytest.mark.parametrize("session", SESSIONS)
+async def test_every_view_fits_every_size(show: Show, size: tuple[int, int], session: str) -> None:
+    async with show(SESSIONS[session](), size) as shown:
+        keys = ("1", "2", "3", "right", "right", "4", *["right"] * 4, "5", "6", "l", "1", "2")
+        for key in (*keys, "end", "home", "l"):
+            await shown.press(key)
+            for line in shown.lines:
+                assert cell_len(line) <= size[0]
+            view = shown.app.main.view
+            width, height = view.size
+            if size != (40, 10):
+                assert len(view.rows(width, height)) <= height
+
+
+async def test_devices_names_figures_and_axes(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=100), (120, 40)) as shown:
+        text = shown.text
+        for part in (
+            *("GPU 0  NVIDIA H200", "SM active", "Memory bandwidth", "Tensor cores", "Power"),
+            *("of 140 GiB", "of 700 W", "100 %┤", "-1m", "now", "45 °C (slows at 89)"),
+            *("host gpu-box", "python -m x", "40.0 GiB", "2 figures n/a: Enter says why"),
+        ):
+            assert part in text
+        await shown.press("enter", "pagedown", "pagedown")
+        assert "no NVLink on this machine" in shown.text
+
+
+async def test_a_chart_is_labelled_also_on_the_smallest_terminal(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=100), (80, 24)) as shown:
+        assert shown.text.count("now") >= 4
+        assert "100 %┤" in shown.text
+
+
+async def test_eight_gpus_are_a_list_and_the_chosen_card(show: Show) -> None:
+    async with show(scripted.gpu_session(8, quiet=20), (80, 24)) as shown:
+        assert "─ › GPU 0" in shown.text
+        await shown.press("right", "right", "right")
+        assert "─ › GPU 3" in shown.text
+        assert "THROTTLED: power cap" in shown.text
+
+
+async def test_no_gpu_says_why_and_what_works(show: Show) -> None:
+    async with show(scripted.cpu_session(), (80, 24)) as shown:
+        assert "the NVIDIA driver is not loaded" in shown.text
+        assert "gputui --demo" in shown.text
+        assert "CPU" in shown.text
+        await shown.press("3")
+        assert "no CUDA" in shown.text
+
+
+async def test_phases_show_the_tree_progress_metrics_and_the_last_step(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5, ended=False), (120, 40)) as shown:
+        await shown.press("2")
+        text = shown.text
+        for part in (
+            *("inference", "3000 of 3000 tokens", "TTFT 14.2 ms", "tokens/s 340", "● now"),
+            *("attention", "share of GPU", "Last step: decode/step", "CPU", "GPU", "3.00 ms"),
+        ):
+            assert part in text
+
+
+async def test_phases_collapse_move_and_filter(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 40)) as shown:
+        await shown.press("2", "j", "j", "j", "enter")
+        assert "▸ decode" in shown.text
+        assert "qkv_proj" not in shown.text
+        await shown.press("right")
+        assert "qkv_proj" in shown.text
+        await shown.press("slash", *"q_p".replace("_", ""), "enter")
+        assert "no phase matches" in shown.text
+        await shown.press("escape", "slash", *"mlp", "enter")
+        names = [line.split()[0] for line in shown.lines if "%" in line and "tokens" not in line]
+        assert "mlp" in names
+        assert "norm" not in names
+        await shown.press("escape")
+        assert "norm" in shown.text
+
+
+async def test_phases_side_by_side_are_sorted_and_stay_where_they_belong(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 60)) as shown:
+        await shown.press("2", "0")
+        tops = ("load", "warmup", "prefill", "decode")
+
+        def order() -> list[str]:
+            words = [line.replace("▾", " ").split()[:1] for line in shown.lines[4:]]
+            return [word[0] for word in words if word and word[0] in (*tops, "step", "mlp")]
+
+        assert order()[:4] == ["load", "warmup", "prefill", "decode"]
+        await shown.press("s")
+        assert "by time" in shown.text
+        assert order()[:3] == ["decode", "step", "mlp"]
+        await shown.press("r")
+        assert order()[0] == "prefill"
+        assert order()[-3:-1] == ["decode", "step"] or order()[-2:] == ["step", "mlp"]
+        await shown.press("r", "s", "s", "s")
+        assert order()[:4] == ["load", "warmup", "prefill", "decode"]
+
+
+async def test_the_summary_is_filtered_line_by_line(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 60)) as shown:
+        await shown.press("5", "slash", *"mlp", "enter")
+        assert "─ Phases " in shown.text
+        assert "mlp" in shown.text
+        assert "lm_head" not in shown.text
+        assert "─ CUDA calls " not in shown.text
+        await shown.press("escape")
+        assert "lm_head" in shown.text
+        await shown.press("slash", *"zzz", "enter")
+        assert "no line matches" in shown.text
+
+
+async def test_a_phase_that_lasts_the_run_has_its_share_while_it_is_open(show: Show) -> None:
+    async with show(scripted.cpu_session(ended=False), (120, 40)) as shown:
+        await shown.press("2")
+        decode = next(line for line in shown.lines if "decode  ● now" in line)
+        assert "95 %" in decode
+
+
+async def test_kernels_sort_switch_and_show_details(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 40)) as shown:
+        await shown.press("3")
+        assert "nvjet_hsh_64x8_64x16_4x1_v_bz_TNT" in shown.text
+        assert "▼total" in shown.text
+        await shown.press("s")
+        assert "▼count" in shown.text
+        await shown.press("enter")
+        assert "launched in" in shown.text
+        assert "decode/step/attention" in shown.text
+        await shown.press("escape", "right")
+        assert "cudaLaunchKernel" in shown.text
+        await shown.press("tab")
+        assert "[CUDA memcpy Device-to-Host]" in shown.text
+
+
+async def test_summary_has_every_table(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=5), (120, 60)) as shown:
+        await shown.press("5")
+        seen = shown.text
+        await shown.press("end")
+        seen += shown.text
+        for part in ("Run", "Phases", "Kernels", "CUDA calls", "Memory operations", "Devices"):
+            assert f"─ {part} " in seen
+        assert "dropped" in seen
+
+
+async def test_before_a_run_views_say_what_to_do(show: Show) -> None:
+    async with show([[scripted.header(0)]], (80, 24)) as shown:
+        for key in ("2", "3", "4", "5"):
+            await shown.press(key)
+            assert "No run yet" in shown.text
+            assert "choose a workload and start it" in shown.text
+
+
+async def test_the_menu_checks_starts_and_remembers(show: Show) -> None:
+    async with show([[scripted.header(0)]], (80, 24)) as shown:
+        await shown.press("w")
+        await shown.until(lambda: "GPT-2-shaped" in shown.text)
+        await shown.press("enter")
+        assert "tiny" in shown.text  # the default without a GPU
+        await shown.press("down", "down", "9", "9")
+        assert "expected a whole number from 1 to 64" in shown.text
+        await shown.press("enter")
+        assert not shown.source.started
+        await shown.press("ctrl+u", "4", "down", "down", "space", "ctrl+s")
+        assert shown.source.started == [("inference", {"batch": 4, "compile": True})]
+        assert shown.app.main.current == "phases"
+        await shown.press("w")
+        await shown.until(lambda: "GPT-2-shaped" in shown.text)
+        await shown.press("enter", "enter")
+        assert shown.source.started[1] == shown.source.started[0]
+
+
+async def test_a_preset_fills_the_form(show: Show) -> None:
+    async with show([[scripted.header(1)]], (120, 40)) as shown:
+        await shown.press("w")
+        await shown.until(lambda: "GPT-2-shaped" in shown.text)
+        await shown.press("enter", "right")
+        assert "throughput" in shown.text
+        await shown.press("enter")
+        assert shown.source.started == [("inference", {"batch": 32})]
+
+
+async def test_stop_asks_first(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=2, ended=False)) as shown:
+        await shown.press("x", "escape")
+        assert shown.source.stops == 0
+        await shown.press("x", "enter")
+        assert shown.source.stops == 1
+
+
+async def test_quit_asks_while_a_run_is_active(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=2, ended=False)) as shown:
+        await shown.press("q")
+        assert "Quit?" in shown.text
+        await shown.press("n")
+        assert shown.app.is_running
+
+
+async def test_pause_freezes_the_screen_and_loses_nothing(show: Show) -> None:
+    batches = scripted.gpu_session(1, quiet=10)
+    async with show(batches[:5]) as shown:
+        await shown.press("space")
+        assert "PAUSED" in shown.text
+        before = shown.lines[1:]
+        await shown.give(batches[5:])
+        assert shown.lines[1:] == before
+        await shown.press("space")
+        assert shown.lines[1:] != before
+        assert shown.app.model.session.run is not None
+
+
+async def test_nothing_is_drawn_behind_a_dialog(show: Show) -> None:
+    batches = scripted.gpu_session(1, quiet=10, ended=False)
+    async with show(batches[:5]) as shown:
+        before = list(shown.app.main.view.drawn)
+        await shown.press("h")
+        await shown.give(batches[5:])
+        assert shown.app.main.view.drawn == before
+        await shown.press("escape")
+        assert shown.app.main.view.drawn != before
+
+
+async def test_the_interval_changes_within_its_bounds(show: Show) -> None:
+    async with show([[scripted.header(1)]]) as shown:
+        await shown.press("plus")
+        assert shown.source.interval_s == 2.0
+        await shown.press(*["minus"] * 9)
+        assert shown.source.interval_s == 0.1
+
+
+async def test_the_log_shows_what_was_printed(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=2), (80, 24)) as shown:
+        assert "token 9 done" not in shown.text
+        await shown.press("l")
+        assert "! token 9 done" in shown.text
+        await shown.press("left_square_bracket")
+        assert "token 9 done" not in shown.text
+        await shown.press("l")
+        assert "Log of" not in shown.text
+
+
+async def test_export_writes_a_file_and_says_where(show: Show, tmp_path: Path) -> None:
+    journal = tmp_path / "session.gputui"
+    async with show(scripted.gpu_session(1, quiet=2), path=journal) as shown:
+        await shown.press("e", "tab", "tab", "enter")
+        await shown.until(lambda: "written:" in shown.text)
+        assert (tmp_path / "session-run1.md").read_text()
+        await shown.press("e", "ctrl+u", *"/nowhere/x.json", "enter")
+        await shown.until(lambda: "cannot write" in shown.text)
+
+
+async def test_help_lists_keys_that_exist(show: Show) -> None:
+    for key in KEYS:
+        name = key.action.partition("(")[0]
+        assert callable(getattr(MainScreen, f"action_{name}", None)), key.action
+    bound = {key for keys in KEYS for key in keys.keys}
+    assert len(bound) == sum(len(key.keys) for key in KEYS)
+    async with show(scripted.gpu_session(1, quiet=2), (200, 60)) as shown:
+        await shown.press("f1")
+        for key in KEYS:
+            assert key.help in shown.text
+
+
+async def test_every_key_of_the_help_is_bound(show: Show) -> None:
+    async with show([[scripted.header(1)]]) as shown:
+        active = shown.app.screen.active_bindings
+        for key in KEYS:
+            for name in key.keys:
+                assert active[name].binding.action == key.action
+
+
+async def test_too_small_a_terminal_says_so(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=2), (40, 10)) as shown:
+        assert "needs 60×16, has 40×10" in shown.text
+
+
+async def test_hostile_names_are_shown_as_they_are(show: Show) -> None:
+    async with show(scripted.hostile_session(), (200, 50)) as shown:
+        assert "[red]x[/evil] $(id)" in shown.text
+        await shown.press("2")
+        assert f"attention{scripted.HOSTILE}" in shown.text
+        await shown.press("enter", "escape", "3", "enter", "escape", "e", "escape", "l", "5")
+
+
+async def test_ascii_leaves_nothing_else(show: Show) -> None:
+    options = Options(ascii=True)
+    async with show(scripted.hostile_session(), (120, 40), options=options) as shown:
+        for key in ("1", "2", "3", "4", "5", "6", "l", "h"):
+            await shown.press(key)
+            strips = shown.app.screen._compositor.render_strips()
+            assert all(strip.text.isascii() for strip in strips)
+            assert all(strip.cell_length == 120 for strip in strips)
+
+
+async def test_without_colours_a_choice_is_still_seen(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with show(scripted.gpu_session(1, quiet=2), (120, 40)) as shown:
+        await shown.press("2")
+        segments = [s for strip in shown.app.screen._compositor.render_strips() for s in strip]
+        assert any(s.style and s.style.reverse and "load" in s.text for s in segments)
+
+
+@pytest.mark.parametrize(
+    "theme", ["gputui-dark", "gputui-light", "gputui-safe", "nord", "nonsense"]
+)
+async def test_themes(show: Show, theme: str) -> None:
+    async with show(scripted.gpu_session(1, quiet=2), options=Options(theme=theme)) as shown:
+        await shown.press("2")
+        assert "attention" in shown.text
+
+
+async def test_a_source_that_cannot_be_made_is_explained() -> None:
+    from gputui.state import Session
+    from gputui.tui.app import GputuiApp
+
+    def connect(_: Callable[[], None]) -> scripted.ScriptedSource:
+        raise OSError("the recording cannot be written: disk full")
+
+    app = GputuiApp(connect, Session())
+    async with app.run_test(size=(80, 24)) as pilot:
+        while not app.model.failure:
+            await pilot.pause(0.005)
+        await pilot.pause()
+        assert "disk full" in "\n".join(app.main.view.drawn)
+
+
+async def test_a_recording_that_stops_is_said_to_and_so_is_what_it_lost(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=3, ended=False), (120, 40)) as shown:
+        shown.source.recording.notices.append("x.2.gputui was removed to keep its size")
+        await shown.give([[scripted.machine(200, 1)]])
+        assert "x.2.gputui was removed" in shown.lines[-1]
+        shown.source.recording.failure = "the recording x.gputui stopped: no space left"
+        await shown.give([[scripted.machine(201, 1)]])
+        assert "stopped: no space left" in shown.lines[-1]
+        await shown.press("2")
+        assert "! the recording x.gputui stopped" in shown.text

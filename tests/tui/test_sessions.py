@@ -1,0 +1,319 @@
+"""The Sessions view on real files: listed, opened in place, changed, compared, exported."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gputui.store.journal import JournalReader, JournalWriter, Limits
+from gputui.store.places import default_folder
+from gputui.tui.source import Options
+from gputui.tui.views.sessions import SessionsView
+from tests.tui import scripted
+from tests.tui.conftest import Show, Shown
+from tests.tui.test_recorded import DEMO, INFERENCE, recorded
+
+LIVE = scripted.gpu_session(1, quiet=3, ended=False)
+
+
+@pytest.fixture
+def folder() -> Path:
+    """Two recordings of an H200, one that was cut, two files that are none."""
+    place = default_folder()
+    place.mkdir(parents=True)
+    shutil.copy(DEMO, place / "demo.gputui")
+    shutil.copy(INFERENCE, place / "small.gputui")
+    (place / "cut.gputui").write_bytes(DEMO.read_bytes()[:20_000])
+    (place / "foreign.gputui").write_text("hello\n")
+    (place / "[red]evil[b +].gputui").write_bytes(b"")
+    for number, file in enumerate(sorted(place.iterdir())):
+        os.utime(file, (1000 + number, 1000 + number))
+    return place
+
+
+def files(shown: Shown) -> int:
+    """How many files the view has read, -1 while it is reading."""
+    view = shown.app.main.view
+    assert isinstance(view, SessionsView)
+    return -1 if view.library.unread != 0 else len(view.library.entries)
+
+
+async def listed(shown: Shown) -> None:
+    """Until the folder was read."""
+    await shown.press("6")
+    await shown.until(lambda: files(shown) > 0)
+
+
+def line_of(shown: Shown, name: str) -> str:
+    return next(line for line in shown.lines if line.rstrip().endswith(f" {name}"))
+
+
+async def choose(shown: Shown, name: str) -> None:
+    """Move the cursor to a recording."""
+    await shown.press("slash", *name, "enter", "home")
+    await shown.press("escape")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_what_is_in_the_folder(show: Show, size: tuple[int, int]) -> None:
+    async with show(LIVE, size) as shown:
+        await listed(shown)
+        assert files(shown) == 5
+        assert "inference" in line_of(shown, "demo")
+        header, *events = recorded(DEMO)
+        length_ns = max(event.time_ns for event in events) - header.time_ns
+        assert f"{length_ns / 1e9:.2f} s" in line_of(shown, "demo")
+        assert "done" in line_of(shown, "small")
+        assert "no end was recorded" in line_of(shown, "cut")
+        assert "is not a gputui" in line_of(shown, "foreign")
+        assert "is empty" in line_of(shown, "[red]evil[b +]")
+
+
+async def test_an_empty_folder_says_what_to_do(show: Show) -> None:
+    async with show([[scripted.header(0)]], (80, 24)) as shown:
+        await shown.press("6")
+        await shown.until(lambda: "No recordings here" in shown.text)
+        await shown.press("enter", "m", "c", "R", "D", "e")
+        assert shown.app.main.current == "sessions"
+
+
+@pytest.mark.usefixtures("folder")
+async def test_sort_and_filter(show: Show) -> None:
+    async with show(LIVE, (160, 40)) as shown:
+        await listed(shown)
+        names = ("demo", "small", "cut", "foreign")
+
+        def order() -> list[str]:
+            return [
+                line.split()[-1]
+                for line in shown.lines
+                if line.split()[-1:] and line.split()[-1] in names
+            ]
+
+        await shown.press("s")  # name
+        assert order() == ["cut", "demo", "foreign", "small"]
+        await shown.press("r")
+        assert order() == ["small", "foreign", "demo", "cut"]
+        await shown.press("slash", *"dem", "enter")
+        assert order() == ["demo"]
+        await shown.press("escape")
+        assert len(order()) == 4
+
+
+@pytest.mark.usefixtures("folder")
+async def test_a_recording_is_opened_in_place_and_left_again(show: Show) -> None:
+    async with show(LIVE, (120, 40)) as shown:
+        live = shown.app.model.session
+        await listed(shown)
+        await choose(shown, "small")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.model.visited == "small")
+        assert shown.app.main.current == "phases"
+        assert "small" in shown.lines[0]
+        shown.app.model.source.is_paused = True  # type: ignore[union-attr]
+        await shown.press("J", *"100%", "enter")
+        await shown.until(lambda: "run done" in shown.lines[0])
+        # What is live goes on out of sight.
+        before = live.samples
+        await shown.give([[scripted.machine(200, 1)]])
+        assert live.samples == before + 1
+        assert shown.app.model.session is not live
+        await shown.press("q")  # a run is active at home
+        assert "Quit?" in shown.text
+        await shown.press("escape", "b")
+        assert shown.app.model.session is live
+        assert shown.app.model.source is shown.source
+        assert not shown.source.closed
+        assert "every 1 s" in shown.lines[0]
+        await shown.press("b")
+        assert "no recording was opened" in shown.text
+
+
+@pytest.mark.usefixtures("folder")
+async def test_one_recording_after_another(show: Show) -> None:
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        for name in ("small", "demo"):
+            await shown.press("6")
+            await choose(shown, name)
+            await shown.press("enter")
+            await shown.until(lambda name=name: shown.app.model.visited == name)
+        await shown.press("b")
+        assert shown.app.model.source is shown.source
+
+
+async def test_what_is_no_recording_is_not_opened(show: Show, folder: Path) -> None:
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        await choose(shown, "foreign")
+        await shown.press("enter")
+        assert "is not a gputui session" in shown.lines[-1]
+        shown.app.visit(folder / "gone.gputui", follow=False)
+        await shown.until(lambda: "no such file" in shown.lines[-1])
+        assert not shown.app.model.visited
+
+
+@pytest.mark.usefixtures("folder")
+async def test_what_a_line_has_no_room_for_is_a_key_away(show: Show) -> None:
+    async with show(LIVE, (80, 24)) as shown:
+        await listed(shown)
+        await choose(shown, "demo")
+        await shown.press("right")
+        assert "NVIDIA H200" in shown.text
+        assert f"{DEMO.stat().st_size / 1024:.0f} KiB" in shown.text
+
+
+async def test_a_recording_is_renamed(show: Show, folder: Path) -> None:
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        await choose(shown, "small")
+        await shown.press("R", "ctrl+u", *"a/b", "enter")
+        await shown.until(lambda: "no name for a file" in shown.text)
+        await shown.press("R", "ctrl+u", *"baseline", "enter")
+        await shown.until(lambda: (folder / "baseline.gputui").exists())
+        await shown.until(lambda: any(line.endswith("baseline") for line in shown.lines))
+        assert not (folder / "small.gputui").exists()
+
+
+async def test_deleting_asks_first(show: Show, folder: Path) -> None:
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        await choose(shown, "small")
+        await shown.press("D")
+        assert str(folder / "small.gputui")[-30:] in "".join(shown.text.split("\n"))
+        await shown.press("n")
+        assert (folder / "small.gputui").exists()
+        await shown.press("D", "y")
+        await shown.until(lambda: not (folder / "small.gputui").exists())
+        await shown.until(lambda: files(shown) == 4)
+
+
+async def test_a_rotated_recording_is_listed_and_deleted_as_one(show: Show, folder: Path) -> None:
+    writer = JournalWriter(folder / "long.gputui", Limits(rotate_bytes=20_000))
+    for event in JournalReader.open(INFERENCE):
+        writer.write([event])
+    writer.close()
+    parts = list(folder.glob("long*"))
+    assert len(parts) > 2
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        assert files(shown) == 6
+        assert "done" in line_of(shown, "long")
+        await choose(shown, "long")
+        await shown.press("D")
+        assert f"{len(parts)} files" in shown.text
+        await shown.press("y")
+        await shown.until(lambda: files(shown) == 5)
+        assert not list(folder.glob("long*"))
+
+
+async def test_readonly_changes_nothing(show: Show, folder: Path) -> None:
+    async with show(LIVE, (120, 40), options=Options(readonly=True)) as shown:
+        await listed(shown)
+        await shown.press("R")
+        assert "--readonly" in shown.lines[-1]
+        await shown.press("D")
+        assert "--readonly" in shown.lines[-1]
+        assert len(list(folder.iterdir())) == 5
+
+
+async def test_the_file_being_written_is_told_and_kept(show: Show, folder: Path) -> None:
+    current = folder / "demo.gputui"
+    async with show(LIVE, (120, 40), path=current) as shown:
+        await listed(shown)
+        assert "being recorded here" in line_of(shown, "demo")
+        await choose(shown, "demo")
+        await shown.press("D")
+        assert "being recorded here" in shown.lines[-1]
+        assert current.exists()
+
+
+async def test_a_file_that_someone_else_is_writing_is_told(show: Show, folder: Path) -> None:
+    cut = folder / "cut.gputui"
+    cut.write_bytes(cut.read_bytes().replace(b'"interval_s":0.5', b'"interval_s":600.0', 1))
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        assert "being recorded" in line_of(shown, "cut")
+
+
+async def test_a_recording_is_exported(show: Show, folder: Path) -> None:
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        await choose(shown, "small")
+        await shown.press("e", "tab", "tab", "enter")
+        await shown.until(lambda: "written:" in shown.text)
+        assert "Phases" in (folder / "small.md").read_text()
+        await choose(shown, "small")
+        await shown.press("e", *["tab"] * 5, "enter")
+        await shown.until(lambda: "has no trace beside it" in shown.text)
+
+
+@pytest.mark.usefixtures("folder")
+async def test_another_folder(show: Show, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(INFERENCE, other / "alone.gputui")
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        await shown.press("f", "ctrl+u", *str(tmp_path / "nowhere"), "enter")
+        assert "is no folder" in shown.text
+        await shown.press("ctrl+u", *str(other), "enter")
+        await shown.until(lambda: files(shown) == 1)
+        assert "done" in line_of(shown, "alone")
+
+
+@pytest.mark.usefixtures("folder")
+async def test_marked_recordings_are_compared(show: Show) -> None:
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        await shown.press("c")
+        assert "mark two or more" in shown.lines[-1]
+        await choose(shown, "demo")
+        await shown.press("m")
+        await choose(shown, "small")
+        await shown.press("m")
+        await shown.press("c")
+        await shown.until(lambda: "gpu_busy_avg_ns" in shown.text)
+        assert "baseline  demo" in shown.text
+        assert "run 2     small" in shown.text
+        assert "exceeds the spread" in shown.text
+        await shown.press("slash", *"decode/step/mlp", "enter")
+        mlp = next(line for line in shown.lines if line.startswith("decode/step/mlp"))
+        assert "%" in mlp
+        await shown.press("escape", "left", "left", "left")
+        assert "Session" in shown.text
+        await shown.press("right")
+        assert "240 MiB" in shown.text  # the KV cache, in the unit of its name
+        await shown.press("s")
+        changes = [abs(float(found)) for found in re.findall(r"([+-][\d.]+) %", shown.text)]
+        assert len(changes) > 5
+        assert changes == sorted(changes, reverse=True)
+        await shown.press("enter")
+        assert "Baseline" in shown.text
+        await shown.press("escape", "e", "enter")
+        await shown.until(lambda: "written:" in shown.text)
+        [written] = default_folder().glob("compare-*.md")
+        assert "decode/step/mlp" in written.read_text()
+        await shown.press("escape")
+        assert shown.app.main.current == "sessions"
+
+
+async def test_a_recording_without_a_run_is_compared_by_its_machine_alone(
+    show: Show, folder: Path
+) -> None:
+    header = JournalReader.open(DEMO).header
+    lines = DEMO.read_bytes().split(b"\n", 1)[0]
+    assert header
+    (folder / "bare.gputui").write_bytes(lines + b"\n")
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        for name in ("bare", "demo"):
+            await choose(shown, name)
+            await shown.press("m")
+        await shown.press("c")
+        await shown.until(lambda: "the machine alone" in shown.text)
