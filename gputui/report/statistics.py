@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
 from gputui.model.sketch import Accumulator
-from gputui.report.categories import category
 from gputui.state import Run, Session
 
 NameStyle = Literal["full", "base", "mangled"]

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from gputui.model.events import SCHEMA_VERSION, Payload, ResultTable
+from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
 from gputui.model.units import moment
 from gputui.report.availability import REASON, has_shapes
-from gputui.report.categories import category
 from gputui.report.cost import cost_of
 from gputui.report.explain import insight_documents, insights
 from gputui.report.gpu_readings import devices_document

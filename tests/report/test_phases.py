@@ -17,7 +17,7 @@ from gputui.model.events import (
     OpenRange,
     RangeDelta,
 )
-from gputui.report.categories import category
+from gputui.model.kernel_categories import category
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.state import MAX_LEVELS, Session

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.model.kernel_categories import CATEGORIES, category
 from gputui.model.naming import short_name
-from gputui.report.categories import CATEGORIES, category
 from gputui.state import Session
 from tests.conftest import DATA
 
