@@ -1,1 +1,1 @@
-"""Live sources: each turns something outside the program into events."""
+"""Live sources: each turns something outside gputui into events."""

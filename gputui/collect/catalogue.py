@@ -1,6 +1,6 @@
-"""The workloads there are, asked of `python -m workloads --catalogue` in a process of its own.
+"""The catalogue of workloads, read from `python -m workloads --catalogue` in a subprocess.
 
-The catalogue is data here: gputui never imports a workload, nor what a workload imports.
+Here the catalogue is only data: gputui never imports a workload or its dependencies.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ Value = str | int | float | bool
 
 
 class CatalogueError(Exception):
-    """The catalogue, a workload or a parameter is not what was asked for. One line for people."""
+    """A workload or a parameter is unknown or invalid, or the catalogue cannot be read. One
+    line.
+    """
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One parameter of a workload, as it declared it.
+    """One parameter, as its workload declares it.
 
-    `cpu_default` replaces `default` on a machine without CUDA; `allowed` says in words what a
-    value may be; a text must match `pattern` where there is one.
+    `cpu_default` replaces `default` on a machine without CUDA; `allowed` describes valid values in
+    words; a text must match `pattern` if there is one.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload, as it declared itself."""
+    """One workload, as it declares itself."""
 
     name: str
     summary: str = ""
@@ -70,21 +72,21 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload that somebody installed but that does not load, and why."""
+    """An installed workload that fails to load, and why."""
 
     name: str
     error: str
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """Every workload found."""
-
     schema: int
     workloads: tuple[Workload, ...]
     broken: tuple[Broken, ...] = ()
 
     def find(self, name: str) -> Workload:
-        """The workload called `name`. Raises CatalogueError, naming the nearest, if none is."""
+        """The workload called `name`. Raises CatalogueError, suggesting the nearest name, if there
+        is none.
+        """
         for workload in self.workloads:
             if workload.name == name:
                 return workload
@@ -101,8 +103,8 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_catalogue() -> Catalogue:
-    """Ask for the catalogue. Takes a tenth of a second. Raises CatalogueError."""
-    # -P: a folder called workloads where gputui was started is not ours.
+    """Read the catalogue; takes about 0.1 s. Raises CatalogueError."""
+    # -P: do not import a folder named `workloads` from the current directory.
     command = [sys.executable, "-P", "-m", "workloads", "--catalogue"]
     try:
         answer = subprocess.run(
@@ -123,10 +125,10 @@ def load_catalogue() -> Catalogue:
 
 
 def parse_parameters(workload: Workload, words: Mapping[str, str]) -> dict[str, Value]:
-    """The typed values of `words` (name → text as typed), without defaults.
+    """Parse `words` (name → text as typed) into typed values, without defaults.
 
-    `preset=NAME` stands for the values of that preset, which the other words overrule. Raises
-    CatalogueError with one line that names the parameter, the value and what is allowed.
+    `preset=NAME` stands for that preset's values, which the other words override. Raises
+    CatalogueError with one line naming the parameter, the value and what is allowed.
     """
     known = {parameter.name: parameter for parameter in workload.parameters}
     values: dict[str, Value] = {}
@@ -169,7 +171,7 @@ def parse_value(parameter: Parameter, text: str) -> Value:
 
 
 def _parsed(parameter: Parameter, text: str) -> Value | None:
-    """`text` as a value of the parameter's kind; None when it is none."""
+    """`text` as a value of the parameter's kind; None if it is not one."""
     match parameter.kind:
         case "bool":
             return _BOOLEANS.get(text.lower())
@@ -191,7 +193,7 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 def workload_text(workload: Workload) -> str:
-    """One workload for people: what it does, its parameters and presets."""
+    """A description of one workload: what it does, its parameters and presets."""
     lines = [f"{workload.name}: {workload.summary}", ""]
     if workload.description:
         lines += [workload.description, ""]

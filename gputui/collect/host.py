@@ -1,4 +1,4 @@
-"""The computer around the GPUs, through psutil."""
+"""The host around the GPUs, through psutil."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gputui.base.sanitize import sanitize
 from gputui.model.events import HostFacts, HostSample
 
 _UNREADABLE = (OSError, psutil.Error, RuntimeError, ValueError)
-"""What psutil raises where /proc is missing, hidden or odd."""
+"""What psutil raises if /proc is missing, hidden or malformed."""
 
 
 def host_facts() -> HostFacts:
-    """What does not change about this computer. Never raises."""
+    """Facts of this host that do not change. Never raises."""
     try:
         memory = int(psutil.virtual_memory().total)
     except _UNREADABLE:
@@ -31,7 +31,7 @@ def host_facts() -> HostFacts:
 
 
 class Host:
-    """Reads the host. CPU use is that since the reading before, so the first has none."""
+    """Reads the host. CPU use covers the time since the previous reading, so the first has none."""
 
     def __init__(self) -> None:
         self._primed = False
@@ -56,7 +56,7 @@ class Host:
         try:
             load = float(os.getloadavg()[0])
         except OSError:
-            reasons["load_1m"] = "this system tells no load average"
+            reasons["load_1m"] = "this system has no load average"
         try:
             swap = int(psutil.swap_memory().used)
         except _UNREADABLE as error:
@@ -71,7 +71,7 @@ def _system() -> str:
     """The distribution as people name it ("Ubuntu 24.04"), or the kernel."""
     try:
         release = platform.freedesktop_os_release()
-    except (OSError, ValueError):  # not there, or no UTF-8
+    except (OSError, ValueError):  # missing, or not UTF-8
         return sanitize(f"{platform.system()} {platform.release()}", 120)
     name = f"{release.get('NAME', 'Linux')} {release.get('VERSION_ID', '')}"
     return sanitize(name.strip(), 120)

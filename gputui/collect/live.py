@@ -22,23 +22,23 @@ from gputui.store.trace import TraceWriter
 
 
 class Recording(Protocol):
-    """A journal as the live source and its users see it."""
+    """A journal, as seen by the live source and its users."""
 
     @property
     def path(self) -> Path | None:
-        """The file, None where there is none."""
+        """The file; None if there is none."""
 
     @property
     def bytes_written(self) -> int | None:
-        """What it has taken of the disk so far, None before it begins."""
+        """Bytes written to disk so far; None before it begins."""
 
     @property
     def failure(self) -> str | None:
-        """Why nothing more is recorded, None while all is well."""
+        """Why recording has stopped; None while it works."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What was left out of it or removed to make room, a line each."""
+        """What was left out or removed to make room, one line each."""
 
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append events."""
@@ -49,7 +49,7 @@ class Recording(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """What the command line says about watching and tracing."""
+    """The command line's options for sampling and tracing."""
 
     interval_s: float = 1.0
     only: tuple[int, ...] | None = None
@@ -69,7 +69,7 @@ class Live:
         self.hub = Hub(notify, recording)
         self._options = options
         self._interval_s = options.interval_s
-        # An argument may be any bytes, and a journal that starts with them could not be read.
+        # An argument may be any bytes; unsanitized, they would make the journal unreadable.
         self._arguments = tuple(map(sanitize, options.arguments))
         self._sampler = Sampler(options.interval_s, options.only, self._arguments, self._written)
         self._numbering = Numbering()
@@ -83,14 +83,13 @@ class Live:
     def close(self) -> bool:
         """End the run and its children, stop sampling, finish the recording.
 
-        Waits for the children, at most a little longer than they are given to end; whether
-        they are all gone.
+        Waits for the children a little longer than their grace time. True if all are gone.
         """
         self.stop_run()
         gone = self._run is None or self._run.join(GRACE_S + 5.0)
         self._sampler.stop()
         if self.hub.awaits_header:
-            # The driver hangs. What the run did is recorded all the same.
+            # The driver hangs. Record the run all the same.
             reason = "the NVIDIA driver did not answer before the end"
             self.hub.emit([bare_header(self._arguments, self._options.interval_s, reason)])
         self.recording.close()
@@ -104,7 +103,7 @@ class Live:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between samples. Setting it raises ValueError for an impossible one."""
+        """Seconds between samples. Setting an impossible one raises ValueError."""
         return self._interval_s
 
     @interval_s.setter
@@ -114,25 +113,25 @@ class Live:
 
     @property
     def has_active_run(self) -> bool:
-        """Whether a child is there or being ended."""
+        """Whether a child is running or being ended."""
         return self._run is not None and self._run.is_active
 
     def catalogue(self) -> Catalogue:
-        """The workloads there are. Takes a tenth of a second; raises CatalogueError."""
+        """The workloads there are; takes about 0.1 s. Raises CatalogueError."""
         return load_catalogue()
 
     def start_workload(
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
     ) -> None:
-        """Start a workload of the catalogue; a run that is active is ended first."""
+        """Start a workload of the catalogue; an active run is ended first."""
         self.start_run(RunRequest.of_workload(name, parameters, step_range))
 
     def start_command(self, command: Sequence[str]) -> None:
-        """Start the user's own command; a run that is active is ended first."""
+        """Start the user's own command; an active run is ended first."""
         self.start_run(RunRequest.of_command(command))
 
     def start_run(self, request: RunRequest) -> Run:
-        """Start what `request` says. Returns at once; the run's events tell how it goes."""
+        """Start `request`. Returns at once; the run's events report its progress."""
         previous = self._run
         if previous is not None:
             previous.stop()
@@ -158,6 +157,6 @@ class Live:
             self._run.stop()
 
     def interrupt_run(self) -> None:
-        """Hand a Ctrl-C on to the run's processes."""
+        """Pass a Ctrl-C on to the run's processes."""
         if self._run is not None:
             self._run.interrupt()

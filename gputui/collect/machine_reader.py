@@ -28,11 +28,11 @@ PROCESSES_EVERY_NS = 1_900_000_000
 """Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
 
 FIRST_STATUS_S = 0.5
-"""How long the first tick waits for what is slow to read, so that `--once` has it."""
+"""How long the first tick waits for slow readings, so that `--once` has them."""
 
 
 def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None) -> Header:
-    """The header of a session on this host, without GPUs for the `reason`."""
+    """The header of a session on this host without GPUs, for `reason`."""
     return Header(
         time_ns=time.time_ns(),
         schema=JOURNAL_SCHEMA,
@@ -49,8 +49,8 @@ def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None)
 class Machine:
     """GPUs, host and processes of this machine. Used from one thread. Close it.
 
-    Opening takes a first reading that only starts the counters; figures that are rates are
-    right from 100 ms later on.
+    Opening takes a first reading that only starts the counters; rates are right from 100 ms later
+    on.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Machine:
         self._cpu_since_ns = time.monotonic_ns()
         self._start_counters()
         self.opened_ns = time.monotonic_ns()
-        """When the first reading ended, by the monotonic clock."""
+        """When the first reading ended, on the monotonic clock."""
 
     def tick(self, written: Written = NOTHING_WRITTEN) -> list[AnyEvent]:
-        """The reasons that changed, then the sample, with what was `written`."""
+        """The reasons that changed, then the sample, including the disk space in `written`."""
         statuses = self._nvml.statuses(0.0 if self._status_told else FIRST_STATUS_S)
         self._status_told = True
         processes_due = self._processes_due()
@@ -118,7 +118,7 @@ class Machine:
         return events
 
     def close(self) -> None:
-        """Gives the driver back. Takes at most about a second."""
+        """Release the driver. Takes at most about a second."""
         self._nvml.close()
 
     def _start_counters(self) -> None:

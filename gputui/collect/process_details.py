@@ -14,18 +14,18 @@ from gputui.collect.processes import start_time_ns
 T = TypeVar("T")
 
 _LONGEST = 32_768
-"""Characters kept of one variable or argument: nothing longer is read by a person."""
+"""Characters kept of one variable or argument: nobody reads more."""
 
 
 class ProcessGoneError(Exception):
-    """The process ended, or its pid is another's by now. One line for people."""
+    """The process has ended, or its pid was reused. One line for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDetails:
-    """What the host tells of one process. What it will not tell is None, with its reason.
+    """What the host knows about one process. What it will not reveal is None, with a reason.
 
-    Text is cleaned of control characters. The environment is never recorded.
+    Control characters are removed. The environment is never recorded.
     """
 
     pid: int
@@ -51,7 +51,7 @@ class ProcessDetails:
 
 
 def same_process(pid: int, start_ns: int) -> psutil.Process:
-    """The process with this pid that started then. Raises ProcessGoneError."""
+    """The process with this pid and start time. Raises ProcessGoneError."""
     try:
         process = psutil.Process(pid)
         started_ns = start_time_ns(process)
@@ -63,8 +63,8 @@ def same_process(pid: int, start_ns: int) -> psutil.Process:
 
 
 def process_details(pid: int, start_ns: int) -> ProcessDetails:
-    """Everything about the process `pid` that started at `start_ns` (a sample's
-    `start_time_ns`). Raises ProcessGoneError. Takes milliseconds: not for the screen's thread.
+    """Everything about the process `pid` that started at `start_ns` (a sample's `start_time_ns`).
+    Raises ProcessGoneError. Takes milliseconds: not for the screen's thread.
     """
     process = same_process(pid, start_ns)
     read = _Reader()
@@ -102,7 +102,7 @@ def process_details(pid: int, start_ns: int) -> ProcessDetails:
 
 
 class _Reader:
-    """Calls, and keeps the reason of each that is refused."""
+    """Makes calls, and keeps the reason for each that is refused."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}

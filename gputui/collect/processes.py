@@ -1,4 +1,4 @@
-"""The processes on the GPUs: what the driver says of them, joined with what the host says."""
+"""The processes on the GPUs: the driver's data joined with the host's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of the host's own pid namespace (linux/proc_ns.h, PROC_PID_INIT_INO)."""
 
 _START_TICKS = 19
-"""Place of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5), field 22)."""
+"""Position of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5), field 22)."""
 
 _FOREIGN = (
     "some processes are outside this container or hidden from this user; to see them, start the "
@@ -27,13 +27,13 @@ _FOREIGN = (
 )
 _DENIED = "this user may not look into some processes"
 _DEEPEST = 16
-"""Ancestors that are followed: more is no launcher of anything."""
-_NOT_YET = "not measured of some processes yet: it is every few seconds"
-_NO_MEMORY = "the driver does not tell it for some processes (containers, MIG)"
+"""Ancestors to follow: nothing further up launched the work."""
+_NOT_YET = "not measured yet for some processes: it is measured every few seconds"
+_NO_MEMORY = "the driver does not report it for some processes (containers, MIG)"
 
 
 def in_container() -> bool:
-    """Whether this process has a pid namespace of its own: the driver may speak of other pids."""
+    """Whether this process has a pid namespace of its own: the driver may use other pids."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PID_NAMESPACE
     except OSError:
@@ -41,10 +41,10 @@ def in_container() -> bool:
 
 
 def start_time_ns(process: psutil.Process) -> int:
-    """When the process started, the same figure each time it is asked. Raises psutil.Error.
+    """When the process started, the same value on every call. Raises psutil.Error.
 
-    psutil's own moves with the clock: the kernel tells the boot time by the clock of now, which
-    time synchronization shifts, and the process would be taken for another one.
+    psutil's own value moves with the clock: the kernel computes the boot time from the current
+    clock, which time synchronization shifts, and the process would be taken for another one.
     """
     try:
         after_name = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2]
@@ -63,7 +63,7 @@ def _boot_time_s() -> float:
 
 @dataclass(slots=True)
 class _Known:
-    """A process seen before, and whether its CPU time has a start."""
+    """A process seen before, and whether its CPU time has a baseline."""
 
     process: psutil.Process
     user: str | None
@@ -74,13 +74,13 @@ class _Known:
 
 
 class ProcessTable:
-    """Joins driver and host. Remembers processes between calls, so a pid used again is noticed."""
+    """Joins driver and host. Remembers processes between calls, so a reused pid is noticed."""
 
     def __init__(self, *, verify: bool | None = None) -> None:
-        """`verify`: believe that a pid is ours only if that process has an NVIDIA device open.
+        """`verify`: accept a pid as ours only if that process has an NVIDIA device open.
 
-        The driver of a container's host may list the host's pids, which inside mean other
-        processes. Default: only in a pid namespace of our own.
+        In a container the driver may list the host's pids, which mean other processes inside.
+        Default: only in a pid namespace of our own.
         """
         self._verify = in_container() if verify is None else verify
         self._known: dict[int, _Known] = {}
@@ -88,7 +88,7 @@ class ProcessTable:
 
     @property
     def launchers(self) -> tuple[LauncherSample, ...]:
-        """The ancestors of what the last update found, by pid."""
+        """The ancestors of the processes found by the last update, by pid."""
         return tuple(
             LauncherSample(
                 pid=pid,
@@ -103,9 +103,9 @@ class ProcessTable:
     def update(
         self, readings: Iterable[tuple[int, DeviceReading]]
     ) -> tuple[tuple[ProcessSample, ...] | None, dict[str, str]]:
-        """The processes of all GPUs by GPU and pid, and why figures are missing.
+        """The processes of all GPUs by GPU and pid, and why values are missing.
 
-        None when no GPU could list any. Reason keys are `processes` and `processes.FIELD`.
+        None if no GPU could list any. Reason keys are `processes` and `processes.FIELD`.
         """
         by_gpu = list(readings)
         reasons = _merged({gpu: reading.process_reasons for gpu, reading in by_gpu})
@@ -187,7 +187,7 @@ class ProcessTable:
         )
 
     def _climb(self) -> None:
-        """Finds the ancestors of the known processes, up to the first one of all."""
+        """Find the ancestors of the known processes, up to init."""
         found: dict[int, _Known] = {}
         for known in self._known.values():
             child = known
@@ -208,7 +208,7 @@ class ProcessTable:
                 known = _meet(pid)
         except (psutil.Error, OSError):
             return None
-        # A parent that is younger than its child is another process with the pid used again.
+        # A parent younger than its child is another process that reuses the pid.
         return known if known.start_time_ns <= child.start_time_ns else None
 
 
@@ -225,10 +225,10 @@ def _command(process: psutil.Process) -> str:
     try:
         command = " ".join(process.cmdline()) or process.name()
     except psutil.ZombieProcess:
-        command = f"{process.name()} <defunct>"  # as ps has it: it ended, and nobody waited for it
+        command = f"{process.name()} <defunct>"  # as ps shows it: ended, and not yet reaped
     except psutil.AccessDenied:
         command = process.name()
-    # A script given with -c has line ends; they are no more than spaces in one line.
+    # A script given with -c has line ends; show it on one line.
     return sanitize(" ".join(str(command).splitlines()))
 
 
@@ -243,7 +243,7 @@ class _Details:
 
 
 def _has_nvidia_device(pid: int) -> bool:
-    """Whether the process has a device file of the driver open, as every CUDA process has."""
+    """Whether the process has a device file of the driver open, as every CUDA process does."""
     folder = f"/proc/{pid}/fd"
     try:
         return any(
@@ -255,7 +255,7 @@ def _has_nvidia_device(pid: int) -> bool:
 
 
 def _merged(by_gpu: dict[int, dict[str, str]]) -> dict[str, str]:
-    """One reason a key: said plainly when it holds for every GPU, else with the GPUs named."""
+    """One reason per key: stated plainly if it holds for every GPU, else naming the GPUs."""
     merged: dict[str, str] = {}
     for key in sorted({key for reasons in by_gpu.values() for key in reasons}):
         groups: dict[str, list[int]] = {}

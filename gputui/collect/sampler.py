@@ -1,7 +1,7 @@
-"""A thread that reads the machine at a rate of its own and hands events over.
+"""A thread that samples the machine at its own rate and emits events.
 
-This module is light on purpose: what is heavy to import (psutil, pynvml) and what may wait (the
-driver) is met in the thread, after it was started.
+This module stays light: heavy imports (psutil, pynvml) and slow calls (the driver) happen in the
+thread.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from gputui.collect.written import NOTHING_WRITTEN, Written
 from gputui.model.events import AnyEvent, HostUnavailable
 
 MINIMUM_INTERVAL_S = 0.1
-"""GPM's floor: closer samples are invalid."""
+"""GPM's minimum: closer samples are invalid."""
 MAXIMUM_INTERVAL_S = 86_400.0
 
 _FIRST_WINDOW_NS = 110_000_000
-"""From opening to the first tick: a little more than GPM's 100 ms, so that it has all figures."""
+"""From opening to the first tick: slightly more than GPM's 100 ms, so that it has every value."""
 _STOP_TIMEOUT_S = 2.0
 _ONCE_TIMEOUT_S = 60.0
-"""More than all that a reading itself waits for."""
+"""Longer than anything a reading waits for."""
 
 Emit = Callable[[Sequence[AnyEvent]], None]
 
@@ -35,13 +35,13 @@ class Schedule:
         self._interval_ns = interval_ns
 
     def after(self, now_ns: int) -> int:
-        """The first tick later than `now_ns`; those that were missed are skipped."""
+        """The first tick after `now_ns`; missed ones are skipped."""
         passed = max(0, now_ns - self._start_ns) // self._interval_ns
         return self._start_ns + (passed + 1) * self._interval_ns
 
 
 class Sampler:
-    """Emits the header, then one sample an interval, each with the reasons that changed.
+    """Emits the header, then one sample per interval, each with the reasons that changed.
 
     `emit` is called from the sampler's thread; it should return quickly.
     """
@@ -53,9 +53,10 @@ class Sampler:
         arguments: Sequence[str] = (),
         written: Callable[[], Written] = lambda: NOTHING_WRITTEN,
     ) -> None:
-        """`only` are NVML indexes (None: as CUDA_VISIBLE_DEVICES says); `arguments` those of
-        the command line, for the header; `written` tells what is on the disk. Raises
-        `ValueError` for an impossible interval."""
+        """`only` are NVML indexes (None: follow CUDA_VISIBLE_DEVICES); `arguments` is the command
+        line, for the header; `written` gives the recording's disk use. Raises `ValueError` for an
+        impossible interval.
+        """
         self._only = only
         self._arguments = tuple(arguments)
         self._written = written
@@ -66,14 +67,14 @@ class Sampler:
         self._thread: threading.Thread | None = None
 
     def start(self, emit: Emit) -> None:
-        """Starts the thread. Once."""
+        """Start the thread. Once."""
         if self._thread is not None:
-            raise RuntimeError("the sampler was started before")
+            raise RuntimeError("the sampler was already started")
         self._thread = threading.Thread(target=self._run, args=(emit,), name="sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and waits for it, at most two seconds (a driver may hang)."""
+        """Stop the thread and wait for it, at most two seconds (a driver may hang)."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -81,7 +82,7 @@ class Sampler:
             self._thread.join(_STOP_TIMEOUT_S)
 
     def set_interval(self, interval_s: float) -> None:
-        """From now on, a sample each `interval_s` seconds. Raises `ValueError`."""
+        """From now on, take a sample every `interval_s` seconds. Raises `ValueError`."""
         interval_ns = _nanoseconds(interval_s)
         with self._changed:
             self._interval_ns = interval_ns
@@ -98,7 +99,7 @@ class Sampler:
             emit([bare_header(self._arguments, self._interval_ns / 1e9, reason)])
             return
         try:
-            # Even when it is time to stop: without a header there is no session.
+            # Even if already stopping: without a header there is no session.
             emit([machine.header])
             first_ns = machine.opened_ns + _FIRST_WINDOW_NS
             schedule = Schedule(first_ns, self._interval_ns)
@@ -114,7 +115,7 @@ class Sampler:
             machine.close()
 
     def _wait(self, due_ns: int, schedule: Schedule) -> Schedule | None:
-        """Waits for the tick. The schedule that then holds, or None when it is time to stop."""
+        """Wait for the tick. Returns the schedule in force, or None to stop."""
         with self._changed:
             while not self._stopping:
                 now_ns = time.monotonic_ns()
@@ -129,7 +130,7 @@ class Sampler:
 
 
 def _stopped(error: Exception) -> str:
-    """A fault of ours must not end the session without a word."""
+    """A bug of ours must not end the session silently."""
     return f"sampling stopped: {type(error).__name__}: {error}"
 
 
@@ -149,7 +150,7 @@ def read_once(only: Sequence[int] | None = None, arguments: Sequence[str] = ()) 
 def begin_reading(
     only: Sequence[int] | None = None, arguments: Sequence[str] = ()
 ) -> Callable[[], list[AnyEvent]]:
-    """Starts `read_once` in a thread; what is returned waits for it and gives its events."""
+    """Start `read_once` in a thread; call the result to wait for its events."""
     worker: Worker[list[AnyEvent]] = Worker("once")
     worker.ask(lambda: read_once(only, arguments))
     return lambda: worker.answer(time.monotonic() + _ONCE_TIMEOUT_S)

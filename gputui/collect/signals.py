@@ -1,4 +1,4 @@
-"""Signals to processes that are shown, never to another that has the pid by now."""
+"""Signals to displayed processes, never to another process that has reused the pid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 from gputui.collect.process_details import ProcessGoneError, same_process
 
 SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "KILL": signal.SIGKILL}
-"""What may be sent, by name."""
+"""The signals offered, by name."""
 
 
 class SignalRefusedError(Exception):
@@ -18,16 +18,16 @@ class SignalRefusedError(Exception):
 
 
 def send_signal(pid: int, start_ns: int, name: str) -> None:
-    """Sends a signal of `SIGNALS` to the process `pid` that started at `start_ns`.
+    """Send a signal of `SIGNALS` to the process `pid` that started at `start_ns`.
 
-    Raises ProcessGoneError when that process has ended, also when its pid is used again;
-    SignalRefusedError for a pid that is no single process, for the first process of all, for
-    this one, and when the system will not let this user. A pidfd holds the process between the
-    check and the signal; without pidfds (Linux before 5.3) the check comes just before it.
+    Raises ProcessGoneError if that process has ended, even if its pid was reused;
+    SignalRefusedError for a pid that is not a single process, for init, for gputui itself, and if
+    the system does not permit it. A pidfd holds the process between the check and the signal;
+    without pidfds (Linux before 5.3) the check comes just before the signal.
     """
     number = SIGNALS.get(name)
     if number is None:
-        raise SignalRefusedError(f"{name} is none of {', '.join(SIGNALS)}")
+        raise SignalRefusedError(f"{name} is not one of {', '.join(SIGNALS)}")
     if pid <= 1:
         raise SignalRefusedError(f"no signal is sent to process {pid}")
     if pid == os.getpid():

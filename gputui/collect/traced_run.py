@@ -1,4 +1,4 @@
-"""A run: a child, what it prints and reports, and what is captured of it, as events."""
+"""A run as events: a child, what it prints and reports, and what is captured of it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from gputui.store.trace import TraceWriter
 Emit = Callable[[Sequence[AnyEvent]], None]
 
 _REFUSED = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
-"""What torch.profiler prints where another holds the process's one place at CUPTI."""
+"""What torch.profiler prints if another tool already holds the process's only CUPTI
+subscription.
+"""
 
 _TWO = (
-    "a profiler in the command wants CUPTI too, which serves one: it gets no CUDA "
+    "a profiler in the command needs CUPTI too, which serves only one: it gets no CUDA "
     "events. To leave CUDA to it, run with --no-kernels"
 )
 
@@ -51,14 +53,13 @@ class RunRequest:
         parameters: Mapping[str, str | int | float | bool],
         step_range: str | None,
     ) -> RunRequest:
-        """A workload of the catalogue, its parameters already parsed."""
+        """A workload of the catalogue, with parsed parameters."""
         words = [word for key, value in parameters.items() for word in (f"--{key}", _typed(value))]
         command = (sys.executable, "-P", "-m", "workloads", name, *words)
         return cls("workload", name, command, dict(parameters), step_range)
 
     @classmethod
     def of_command(cls, command: Sequence[str]) -> RunRequest:
-        """The user's own command."""
         return cls("command", os.path.basename(command[0]) or command[0], tuple(command))
 
 
@@ -83,9 +84,9 @@ class Run:
         trace: TraceWriter | None = None,
         recording: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        """`emit` is called from the run's threads; RunEnded is its last event, and kept
-        as `ended`. `recording` tells where the session is recorded: a memory snapshot that the
-        child leaves is kept there.
+        """`emit` is called from the run's threads; RunEnded is its last event, also kept as
+        `ended`. `recording` gives the session's file: a memory snapshot left by the child is moved
+        beside it.
 
         The child starts once the run `after` has ended.
         """
@@ -108,15 +109,15 @@ class Run:
         self._started = False
         self._child_ended_ns: int | None = None
         self.ended: RunEnded | None = None
-        # A child that cannot be ended must not hold the exit up.
+        # A child that cannot be killed must not delay the exit.
         self._thread = threading.Thread(target=self._main, name=f"run-{number}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; the child follows."""
+        """Start the thread, which starts the child."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask for the end. Returns at once."""
+        """Ask the run to end. Returns at once."""
         with self._lock:
             self._stop_wanted = True
             if self._child is not None:
@@ -125,13 +126,13 @@ class Run:
                 self._reader.hurry()
 
     def interrupt(self) -> None:
-        """Hand a Ctrl-C on to the child and its children."""
+        """Pass a Ctrl-C on to the child and its descendants."""
         with self._lock:
             if self._child is not None:
                 self._child.interrupt()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; whether it came."""
+        """Wait for the end; whether it came in time."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -147,7 +148,7 @@ class Run:
         try:
             ending = self._run_child()
         except Exception as error:
-            # Whoever waits for the run's end must hear of it, and why.
+            # Whoever waits for the run's end must learn of it, and why.
             why = f"{type(error).__name__}: {error}"
             if isinstance(error, OSError) and error.strerror:
                 why = f"{error.strerror.lower()}: {error.filename or 'its pipes'}"

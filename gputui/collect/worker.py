@@ -1,4 +1,4 @@
-"""A thread for calls that may hang, so that who asks never waits longer than it wants to."""
+"""A thread for calls that may hang, so that callers wait only as long as they choose."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ T = TypeVar("T")
 
 
 class Worker(Generic[T]):
-    """Runs one call at a time in a daemon thread of its own. Used from one thread.
+    """Runs one call at a time in its own daemon thread. Used from one thread.
 
-    A call that hangs keeps this worker busy and nothing else; a program that ends does not
-    wait for it.
+    A call that hangs blocks only this worker, and does not keep the program from exiting.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,16 +25,16 @@ class Worker(Generic[T]):
 
     @property
     def waiting_s(self) -> float:
-        """How long the call under way has been waited for; 0 when there is none."""
+        """How long the current call has been waited for; 0 if there is none."""
         return 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is still to be taken."""
+        """Whether an answer has yet to be taken."""
         return self._asked_at is not None
 
     def ask(self, call: Callable[[], T]) -> bool:
-        """Starts `call`; False when the one before has not ended. A late answer is dropped."""
+        """Start `call`; False if the previous one has not ended. A late answer is dropped."""
         if self._asked_at is not None:
             try:
                 self._answers.get_nowait()
@@ -46,9 +45,9 @@ class Worker(Generic[T]):
         return True
 
     def answer(self, until: float) -> T:
-        """The answer, waited for until the monotonic time `until`.
+        """The answer, waiting until the monotonic time `until`.
 
-        Raises `TimeoutError` when there is none by then, and whatever the call raised.
+        Raises `TimeoutError` if there is none by then, and whatever the call raised.
         """
         try:
             value, error = self._answers.get(timeout=max(0.0, until - time.monotonic()))
@@ -60,7 +59,7 @@ class Worker(Generic[T]):
         return value  # type: ignore[return-value]  # None here is T's own None
 
     def rest(self, until: float) -> bool:
-        """Whether no call is under way, or the one that is ends until the monotonic time `until`.
+        """Whether no call is under way, or it ends before the monotonic time `until`.
 
         Its answer is dropped.
         """
@@ -74,7 +73,7 @@ class Worker(Generic[T]):
         return True
 
     def stop(self) -> None:
-        """Lets the thread end after the call under way."""
+        """Let the thread end after the current call."""
         self._calls.put(None)
 
     def _run(self) -> None:

@@ -262,7 +262,7 @@ def test_a_profiler_that_finds_cupti_taken_is_explained_in_one_line(tmp_path: Pa
     refused = "echo CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED >&2"
     done = gputui("--record", "-o", str(path), "--", "sh", "-c", f"{refused}; {refused}; exit 3")
     assert done.returncode == 3
-    assert done.stderr.count("gputui: a profiler in the command wants CUPTI too") == 1
+    assert done.stderr.count("gputui: a profiler in the command needs CUPTI too") == 1
     assert path.read_text().count("run with --no-kernels") == 1
 
 

@@ -290,7 +290,7 @@ def test_facts_that_are_missing_have_reasons_too(machine: FakeMachine, probe: Pr
     assert reading.gpu().memory_bandwidth_percent == 16.0
     assert reading.gpu().memory_bandwidth_bytes_per_s is None
     assert reading.reasons()["memory_bus_width_bits"] == "not supported by this GPU"
-    assert reading.reasons()["memory_bandwidth_bytes_per_s"] == "the peak is not known"
+    assert reading.reasons()["memory_bandwidth_bytes_per_s"] == "the peak is unknown"
 
 
 def test_what_mig_takes_away_is_said_to_be_migs_doing(machine: FakeMachine, probe: Probe) -> None:

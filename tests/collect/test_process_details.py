@@ -125,7 +125,7 @@ def test_no_signal_to_all_or_to_the_first(pid: int) -> None:
 def test_no_signal_to_gputui_itself_and_none_that_is_not_offered() -> None:
     with pytest.raises(SignalRefusedError, match="quit it instead"):
         send_signal(os.getpid(), started(os.getpid()), "TERM")
-    with pytest.raises(SignalRefusedError, match="none of TERM, INT, KILL"):
+    with pytest.raises(SignalRefusedError, match="not one of TERM, INT, KILL"):
         send_signal(2**22 + 5, 0, "STOP")
 
 

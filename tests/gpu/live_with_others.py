@@ -227,7 +227,7 @@ def a_profiler_in_the_program() -> list[tuple[str, object, object]]:
     return [
         ("torch.profiler beside gputui: status", 0, with_us.status),
         ("kernels", 1000, with_us.kernels()),
-        ("lines that say so", 1, with_us.text.count("wants CUPTI too")),
+        ("lines that say so", 1, with_us.text.count("needs CUPTI too")),
         ("--no-kernels: status", 0, alone.status),
         ("the profiler's kernels", True, "profiler saw 500" in alone.text),
         ("ranges", 2, alone.phase("work")["instances"]),

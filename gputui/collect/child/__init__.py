@@ -1,1 +1,1 @@
-"""A child process: started, read, ended; what it prints and reports."""
+"""A child process: starting and ending it, reading its output and its reports."""

@@ -1,8 +1,9 @@
-"""The memory snapshot that a run may leave: kept beside the recording, never looked into.
+"""The memory snapshot a run may leave: moved beside the recording, never opened.
 
-It is a pickle, which can hold any code, for PyTorch's viewer (https://pytorch.org/memory_viz).
-The workloads write one where `-p snapshot=true` asks; any command may, to the file that the
-environment variable GPUTUI_SNAPSHOT names: `torch.cuda.memory._dump_snapshot(path)`.
+It is a pickle, which can run code, for PyTorch's viewer (https://pytorch.org/memory_viz). The
+workloads write one with `-p snapshot=true`; any command may write one with
+`torch.cuda.memory._dump_snapshot(path)` to the file named by the environment variable
+GPUTUI_SNAPSHOT.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ VARIABLE = "GPUTUI_SNAPSHOT"
 FILE = "snapshot.pickle"
 
 ROOM_BYTES = 1 << 62
-"""More than shared memory ever has: a snapshot may be larger than that, and waits on the disk."""
+"""Not in shared memory: a snapshot may be larger than that, so it goes to disk."""
 
 
 def keep_snapshot(made: Path, recording: Path | None, run: int) -> str | None:
-    """Move what run `run` left at `made` to where its recording lies.
+    """Move the snapshot of run `run` from `made` to beside its recording.
 
-    A line that says where it is or why it was not kept; None where the run left nothing.
+    Gives a line saying where it is or why it was not kept; None if the run left none.
     """
     try:
         facts = made.lstat()

@@ -1,4 +1,4 @@
-"""What a killed supervisor leaves behind: it falls to this process, which ends it by force."""
+"""Cleaning up after a killed supervisor: its children become ours, and are killed."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import psutil
 from gputui.collect.child.supervisor import adopt_orphans, descendants
 
 _PATIENCE_S = 5.0
-"""A process that hangs in the kernel cannot be ended, nor waited for any longer than this."""
+"""Longest wait for one process: one that hangs in the kernel cannot be killed."""
 
 _supervisors: set[int] = set()
 
 
 def expect_orphans() -> None:
-    """Have the orphans of supervisors fall to this process. Call before one is started."""
+    """Adopt the orphans of supervisors. Call before starting one."""
     adopt_orphans()
 
 
 def supervisor_started(pid: int) -> None:
-    """`pid` supervises: neither it nor what is below it is an orphan."""
+    """Register a supervisor: neither it nor its descendants are orphans."""
     _supervisors.add(pid)
 
 
 def supervisor_gone(pid: int) -> None:
-    """The supervisor `pid` has ended and was waited for."""
+    """Unregister a supervisor that has ended and was waited for."""
     _supervisors.discard(pid)
 
 
 def end_orphans() -> None:
-    """Kill what a supervisor left that was killed before its work was done and waited for."""
+    """Kill and reap what a supervisor left that was killed before it could clean up."""
     until = time.monotonic() + _PATIENCE_S
     while (orphans := _orphans()) and time.monotonic() < until:
         for orphan in orphans:
@@ -46,7 +46,7 @@ def end_orphans() -> None:
 
 
 def _orphans() -> list[int]:
-    """Children in sessions of their own: what gputui starts without a supervisor shares its."""
+    """Children in other sessions: what gputui starts without a supervisor shares its own."""
     own = os.getsid(0)
     found = []
     for child in psutil.Process().children():

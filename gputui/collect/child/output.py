@@ -1,4 +1,4 @@
-"""What a child prints and reports: bytes of a pipe → whole lines, in bounded memory."""
+"""What a child prints and reports: bytes of a pipe → complete lines, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from gputui.base.sanitize import clean_output
 Stream = Literal["stdout", "stderr", "report"]
 
 LINES_PER_BATCH = 2000
-"""More lines than this in one batch of output are counted and left out; of reports every line
-counts, and so many make a batch."""
+"""Output lines beyond this in one batch are counted and dropped. Reports are never dropped: this
+many of them complete a batch.
+"""
 
 _LONGEST_LINE = 1 << 16
 _LONGEST_REPORT = 1 << 22
-"""A table is one line."""
+"""A reported table is one line."""
 
 
 @dataclass(slots=True)
 class Lines:
-    """Whole lines of one stream since the last batch."""
+    """Complete lines of one stream since the last batch."""
 
     stream: Stream
     lines: list[str]
@@ -28,7 +29,7 @@ class Lines:
 
 
 class LineBuffer:
-    """Bytes → whole lines, without ever holding more than a line and a batch."""
+    """Splits bytes into lines, holding at most one line and one batch."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream: Stream = stream
@@ -39,11 +40,11 @@ class LineBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes now has to be left out, or handed over first."""
+        """Whether the next input would be dropped unless the batch is handed over first."""
         return len(self._lines) >= LINES_PER_BATCH
 
     def feed(self, data: bytes) -> None:
-        """Take what was read."""
+        """Add bytes as they were read."""
         pieces = (self._partial + data).split(b"\n")
         self._partial = pieces.pop()
         if len(self._partial) > self._longest:
@@ -58,7 +59,7 @@ class LineBuffer:
         return text if self.stream == "report" else clean_output(text)
 
     def take(self, final: bool = False) -> Lines | None:
-        """The lines since the last call, None where there are none; `final` ends the last."""
+        """The lines since the last call, None if there are none; `final` completes the last one."""
         if final and self._partial:
             self.feed(b"\n")
         if not self._lines and not self._dropped:

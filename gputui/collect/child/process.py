@@ -1,4 +1,4 @@
-"""One child process: started under a supervisor, read in batches, ended with all its children."""
+"""One child process: started under a supervisor, read in batches, ended with its descendants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gputui.collect.child.orphans import (
 from gputui.collect.child.output import LineBuffer, Lines
 
 GRACE_S = 5.0
-"""How long a child may take to end after SIGTERM before it is killed."""
+"""How long a child may take to end after SIGTERM before SIGKILL."""
 
 _BATCH_S = 0.1
 _READ_BYTES = 1 << 16
@@ -54,10 +54,10 @@ class Child:
         name: str,
         pass_through: bool = False,
     ) -> None:
-        """`command` is argv; nothing is given to a shell. `name` is what people call it.
+        """`command` is argv; no shell is involved. `name` is what people call it.
 
-        With `pass_through` the child's standard input, output and errors are also gputui's own,
-        byte for byte.
+        With `pass_through` the child's stdin, stdout and stderr are also gputui's own, byte for
+        byte.
         """
         self._command = list(command)
         self._name = sanitize(name, 200)
@@ -68,17 +68,17 @@ class Child:
         self._stopping = False
 
     def stop(self) -> None:
-        """Ask for the end of the child and all its children. Returns at once."""
+        """Ask the child and all its descendants to end. Returns at once."""
         if not self._stopping:
             self._stopping = True
             self._tell(b"x")
 
     def interrupt(self) -> None:
-        """Send SIGINT to the child and its children, as Ctrl-C in a terminal does."""
+        """Send SIGINT to the child and its descendants, as Ctrl-C in a terminal does."""
         self._tell(b"i")
 
     def _tell(self, word: bytes) -> None:
-        # The lock keeps the descriptor's number from meaning another file by now.
+        # Under the lock, so that the descriptor number cannot be reused for another file meanwhile.
         with self._control_lock:
             if self._control_write >= 0:
                 with contextlib.suppress(BrokenPipeError):
@@ -89,9 +89,9 @@ class Child:
         started: Callable[[int], None],
         output: Callable[[list[Lines]], None],
     ) -> Ending:
-        """Start the child, hand its lines over in batches, and give how it ended.
+        """Start the child, hand over its lines in batches, and return how it ended.
 
-        `started` gets the pid once; it is not called when the command cannot be started.
+        `started` gets the pid once; it is not called if the command cannot be started.
         """
         executable = shutil.which(self._command[0], path=self._environment.get("PATH"))
         if executable is None:
@@ -142,7 +142,7 @@ class Child:
         try:
             words = self._read_all(supervisor, report_read, status_read, started, output)
         finally:
-            # Where reading failed, the closed pipe tells the supervisor to end them all.
+            # If reading failed, the closed pipe makes the supervisor end them all.
             self._close_control()
             supervisor.wait()
             supervisor_gone(supervisor.pid)
@@ -161,7 +161,7 @@ class Child:
         started: Callable[[int], None],
         output: Callable[[list[Lines]], None],
     ) -> dict[str, int]:
-        """Pump every stream until the supervisor has said its last word and gone."""
+        """Read every stream until the supervisor has reported the end and exited."""
         assert supervisor.stdout is not None
         assert supervisor.stderr is not None
         words: dict[str, int] = {}
@@ -190,7 +190,7 @@ class Child:
                     if not data:
                         selector.unregister(key.fd)
                         if key.fd == status and not words.keys() & {"ended", "failed"}:
-                            # Those left hold the other pipes open, maybe for ever.
+                            # Survivors may hold the other pipes open for ever.
                             supervisor.wait()
                             end_orphans()
                     elif key.fd == status:
@@ -234,7 +234,7 @@ class Child:
 
 
 def _read(descriptor: int) -> bytes | None:
-    """What is there now; b"" at the end, None when there is nothing yet."""
+    """What can be read now; b"" at the end, None if there is nothing yet."""
     try:
         return os.read(descriptor, _READ_BYTES)
     except BlockingIOError:
@@ -249,7 +249,7 @@ def _write_through(
     try:
         let_through(through[descriptor], data)
     except (OSError, ValueError):
-        # Whoever read our output is gone; the child runs on and is still recorded.
+        # Whoever read our output is gone; the child keeps running and is still recorded.
         del through[descriptor]
 
 
@@ -263,7 +263,7 @@ def _hear(data: bytes, words: dict[str, int], started: Callable[[int], None]) ->
 
 
 def _oom_kills() -> int:
-    """How often the kernel's out-of-memory killer struck on this host; 0 where it does not say."""
+    """How often the kernel's OOM killer has struck on this host; 0 if unknown."""
     try:
         with open("/proc/vmstat", encoding="ascii") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""Tables a workload reports: lines of a pipe anybody can write to → bounded, clean records."""
+"""Tables reported by a workload: untrusted lines of a pipe → bounded, sanitized records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gputui.model.events import ResultColumn, ResultTable
 
 TABLES_LIMIT = 50
 ROWS_LIMIT = 2000
-"""Rows kept of one table."""
+"""Rows kept per table."""
 
 COLUMNS_LIMIT = 64
 CELLS_LIMIT = 40_000
-"""Cells kept of one run, so that its result stays one line of the journal."""
+"""Cells kept per run, so that its result stays one line of the journal."""
 
 _TEXT_LIMIT = 120
 
@@ -29,7 +29,7 @@ class _Column(msgspec.Struct):
 
 
 class TableReport(msgspec.Struct, tag_field="type", tag="table"):
-    """Rows of one table. A second report of the same name adds rows to the first."""
+    """Rows of one table. A second report of the same name appends rows to the first."""
 
     name: str
     columns: list[_Column]
@@ -38,7 +38,7 @@ class TableReport(msgspec.Struct, tag_field="type", tag="table"):
 
 
 class ResultTables:
-    """The tables of one run, as far as they were reported."""
+    """The tables one run has reported so far."""
 
     def __init__(self) -> None:
         self._heads: dict[str, ResultTable] = {}
@@ -46,7 +46,9 @@ class ResultTables:
         self._cells = 0
 
     def add(self, report: TableReport) -> bool:
-        """Keeps what there is room for. False for what is no table, or has other columns."""
+        """Add what fits. False if it is not a table, or its columns differ from the first
+        report.
+        """
         name = sanitize(report.name, 100)
         columns = tuple(
             ResultColumn(
@@ -77,7 +79,7 @@ class ResultTables:
         return sound
 
     def freeze(self) -> tuple[ResultTable, ...]:
-        """The tables in the order they were first reported."""
+        """The tables, in the order they were first reported."""
         return tuple(
             msgspec.structs.replace(head, rows=tuple(self._rows[name]))
             for name, head in self._heads.items()
@@ -85,7 +87,7 @@ class ResultTables:
 
 
 def _cell(value: Any) -> Cell:
-    """A scalar as it is, text cleaned; what is neither is missing."""
+    """A scalar, its text sanitized; None for anything else."""
     if isinstance(value, str):
         return sanitize(value, _TEXT_LIMIT)
     return value if isinstance(value, int | float) else None

@@ -1,4 +1,4 @@
-"""What a child says of itself on its report pipe: lines anybody can write to → events."""
+"""What a child reports about itself on its pipe: untrusted lines → events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gputui.collect.child.reported_tables import ResultTables, TableReport
 from gputui.model.events import AnyEvent, RunMetrics, RunOutput, RunProgress, RunResult
 
 METRICS_LIMIT = 500
-"""Different metric names kept from one child."""
+"""Distinct metric names kept per child."""
 
 _LARGEST = 1 << 63
 
@@ -49,7 +49,9 @@ _report = msgspec.json.Decoder(_Progress | _Metrics | TableReport | _Result | _E
 
 
 class Reports:
-    """The reports of one run, bounded and clean. `error` is why the child said it failed."""
+    """The reports of one run, bounded and sanitized. `error` is the child's own reason for
+    failing.
+    """
 
     def __init__(self, run: int) -> None:
         self._run = run
@@ -58,7 +60,7 @@ class Reports:
         self.error: str | None = None
 
     def read(self, lines: list[str]) -> list[AnyEvent]:
-        """What a batch of lines says; the newest progress of a batch stands for all."""
+        """The events of a batch of lines; only the newest progress of a batch is kept."""
         progress: RunProgress | None = None
         result: RunResult | None = None
         metrics: dict[str, float | int | str | bool | None] = {}
@@ -120,7 +122,7 @@ class Reports:
             if isinstance(value, str):
                 value = sanitize(value, 500)
             if isinstance(value, int) and abs(value) >= _LARGEST:
-                continue  # no counter of anything; nor could the recording's readers hold it
+                continue  # beyond any counter, and more than readers of the recording can hold
             if value is None or isinstance(value, str | int | float):
                 self._metric_names.add(name)
                 kept[name] = value

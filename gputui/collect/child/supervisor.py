@@ -1,15 +1,15 @@
-"""The parent of a run's processes: a small program of its own that outlives nobody.
+"""The parent of a run's processes: a small program that never outlives them.
 
     python -I -S supervisor.py CONTROL_FD STATUS_FD GRACE_SECONDS CMD ARG ...
 
-It starts CMD in a session of its own, adopts every orphan below it, and ends them all (SIGTERM,
-then SIGKILL after the grace time) when CMD has ended, when a byte or the end arrives on
-CONTROL_FD, so also when gputui itself was killed. The byte "i" on CONTROL_FD is handed on as
-SIGINT instead. On STATUS_FD it writes lines of words:
+It starts CMD in a new session, adopts every orphaned descendant, and ends them all (SIGTERM,
+then SIGKILL after the grace time) when CMD has ended, or when a byte or end of file arrives on
+CONTROL_FD, which includes the death of gputui. The byte "i" on CONTROL_FD is passed on as
+SIGINT instead. On STATUS_FD it writes lines:
 
     started PID | failed ERRNO | leftover COUNT | ended WAITSTATUS
 
-The standard library alone, and little of it: it starts with every run.
+It imports little, and only from the standard library, because it starts with every run.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command of `arguments`; 0 once everything below is gone."""
+    """Run the command in `arguments`; returns 0 once every descendant is gone."""
     control, status = int(arguments[0]), int(arguments[1])
     grace_s = float(arguments[2])
     command = arguments[3:]
@@ -86,7 +86,7 @@ def _supervise(child: int, control: int, status: int, wake: int, grace_s: float)
 
 
 def _reap(child: int, ended: int | None) -> int | None:
-    """Collect every dead child; the wait status of `child` once it is among them."""
+    """Reap every dead child; the wait status of `child` if it was among them."""
     while True:
         try:
             pid, wait_status = os.waitpid(-1, os.WNOHANG)
@@ -99,13 +99,13 @@ def _reap(child: int, ended: int | None) -> int | None:
 
 
 def adopt_orphans() -> None:
-    """From now on, processes below this one whose parents end become children of this one."""
+    """Make this process the new parent of descendants whose own parents end."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants(ancestor: int, known: list[int]) -> list[int]:
-    """Every living process below `ancestor`; those `known` where there is no /proc to tell."""
+    """Every living descendant of `ancestor`; those in `known` if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")

@@ -1,4 +1,4 @@
-"""One GPU read through NVML and GPM: every figure, or the reason why it is missing."""
+"""One GPU read through NVML and GPM: every value, or the reason why it is missing."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Device:
     """One GPU. `read_slowly` runs in a thread of its own, everything else in the GPU's worker."""
 
     def __init__(self, library: Library, index: int, instance: str | None = None) -> None:
-        """`instance` is the UUID of the MIG instance to show, of whatever GPU; None means all."""
+        """`instance` is the UUID of the only MIG instance to show, of any GPU; None means all."""
         self.index = index
         self.slow = SlowReading(None)
-        """The newest answer of the slow calls, set by who runs them."""
+        """The newest result of the slow calls, set by whoever runs them."""
         self._library = library
         self._only = instance
         self._handle: Handle | None = None
@@ -43,36 +43,37 @@ class Device:
 
     @property
     def handle(self) -> Handle | None:
-        """The driver's handle, None before the GPU could be opened."""
+        """The driver's handle; None before the GPU could be opened."""
         return self._handle if self._facts is not None else None
 
     @property
     def needs_pcie(self) -> bool:
-        """Whether PCIe rates come from the slow calls, because there is no GPM."""
+        """Whether PCIe rates need the slow calls, because there is no GPM."""
         return self._facts is not None and not self._facts.gpm_supported
 
     @property
     def xid_count(self) -> int:
-        """Xid errors so far, those included that no status has told yet."""
+        """Xid errors so far, including those not in a status yet."""
         return 0 if self._xids is None else self._xids.count
 
     def open(self) -> GpuFacts:
-        """The static facts. Raises `DriverError` when the GPU cannot be reached."""
+        """The static facts. Raises `DriverError` if the GPU cannot be reached."""
         if self._facts is None:
             self._handle = self._library.handle(self.index)
             self._facts = self._read_facts(self._handle)
         return self._facts
 
     def warm(self) -> None:
-        """Has the driver prepare the counters; to be called while nothing else calls it."""
+        """Make the driver prepare the counters; call while nothing else calls it."""
         if self._gpm is not None and not (self._facts is not None and self._facts.mig_enabled):
             self._gpm.warm()
         if self._instances is not None:
             self._instances.warm()
 
     def poll(self, processes: bool, process_use: bool) -> DeviceReading:
-        """One reading; with `processes`, also who is on the GPU and what was last measured of
-        them; that is measured anew with `process_use`."""
+        """One reading; with `processes`, also who is on the GPU and their last measured use, which
+        `process_use` measures anew.
+        """
         try:
             facts = self.open()
             assert self._handle is not None
@@ -81,7 +82,7 @@ class Device:
             return DeviceReading.without(self.index, error.reason, self._facts_reasons)
 
     def read_slowly(self, status: bool) -> SlowReading:
-        """The calls that take milliseconds: PCIe rates where they are needed, and the status."""
+        """The calls that take milliseconds: PCIe rates if needed, and the status."""
         if self._handle is None or self._facts is None or self._xids is None:
             return self.slow
         pcie, pcie_reasons = self.slow.pcie, self.slow.pcie_reasons
@@ -143,7 +144,7 @@ class Device:
         if bandwidth is None:
             fields.reasons["memory_bandwidth_bytes_per_s"] = gpm.reasons["memory_bandwidth_percent"]
         elif peak is None:
-            fields.reasons["memory_bandwidth_bytes_per_s"] = "the peak is not known"
+            fields.reasons["memory_bandwidth_bytes_per_s"] = "the peak is unknown"
         sample = GpuSample(
             index=self.index,
             utilization_percent=read("utilization_percent", library.utilization_percent, handle),
@@ -198,7 +199,7 @@ class Device:
                 fields.reasons[name] = fields.reasons["memory_used_bytes"]
         elif memory.reserved is None:
             fields.reasons["memory_reserved_bytes"] = (
-                "this driver counts it as used memory: a newer one is needed"
+                "this driver counts it as used memory: a newer driver is needed"
             )
         return memory
 
@@ -215,7 +216,7 @@ class Device:
         return () if self._instances is None else self._instances.read(fields.reasons)
 
     def _read_counters(self, handle: Handle, facts: GpuFacts, fields: Fields) -> GpmReading:
-        """GPM's figures, with those of links from elsewhere on a GPU without it."""
+        """GPM's values; on a GPU without GPM, link rates from elsewhere."""
         gpm = self._read_gpm(fields)
         if not facts.gpm_supported:
             gpm = GpmReading(dict(gpm.values), dict(gpm.reasons))

@@ -25,7 +25,7 @@ def read_facts(
     cores = fields.read("sm_count", library.core_count, handle)
     per_sm = _CORES_PER_SM.get(capability or "")
     if cores is not None and per_sm is None:
-        fields.reasons["sm_count"] = f"cores of one SM not known for {capability}"
+        fields.reasons["sm_count"] = f"cores per SM unknown for {capability}"
     mig = fields.read("mig_enabled", library.mig_enabled, handle)
     unified = not mig and not library.has_memory(handle)
     memory = None if unified else fields.read("memory_total_bytes", library.memory, handle)
@@ -33,7 +33,7 @@ def read_facts(
     clock = fields.read("max_memory_clock_mhz", library.max_memory_clock_mhz, handle)
     peak = None
     if width is not None and clock is not None:
-        # Two transfers a clock; a bus of `width` bits moves width/8 bytes a transfer.
+        # Two transfers per clock; a bus of `width` bits moves width/8 bytes per transfer.
         peak = 2 * clock * 1e6 * width / 8
     else:
         fields.reasons["peak_memory_bandwidth_bytes_per_s"] = (

@@ -1,8 +1,8 @@
 """GPM: the hardware counters of Hopper and later GPUs, read without root and without a daemon.
 
-A figure is the share of cycles between two samples, so the first reading has none. Samples
-closer than 100 ms give zeros and NaN on Hopper (NVIDIA's stated floor, also measured), so a
-faster caller gets the last figures again.
+A metric is the share of cycles between two samples, so the first reading has none. Samples closer
+than 100 ms give zeros and NaN on Hopper (NVIDIA's documented minimum, also measured), so a faster
+caller gets the previous values again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gputui.collect.nvml.bindings import INVALID_ARGUMENT, DriverError, GpmSampl
 
 MINIMUM_WINDOW_NS = 100_000_000
 _JITTER_NS = 15_000_000
-"""A tick this much too early is waited out: at 100 ms a tick, every second one comes early."""
+"""A tick that comes this much too early waits: at 100 ms per tick, every second one is early."""
 
 _MIB = 1024 * 1024
 
@@ -36,22 +36,22 @@ METRICS: dict[str, tuple[int, float]] = {
 }
 """Field → NVML's metric id (nvml.h, nvmlGpmMetricId_t) and factor to the field's unit.
 
-Id 1 (graphics activity) is left out: it alone takes 1.9 ms a call, all these together 0.06.
+Id 1 (graphics activity) is left out: it takes 1.9 ms per call, all these together 0.06.
 """
 
 FIELDS = tuple(METRICS)
 INSTANCE_FIELDS = FIELDS[:4]
-"""What is read of a MIG instance."""
+"""The metrics of a MIG instance."""
 
 _LAST_CORE_METRIC = 13
-"""Ids up to here every driver with GPM knows; one unknown id makes it refuse the whole query."""
+"""Every driver with GPM knows the ids up to here; an unknown id makes it refuse the whole query."""
 
 SUPPORT_NEEDED = "needs the counters (GPM) of a Hopper or later GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class GpmReading:
-    """Figures by field name, and the reason for each field that has none."""
+    """Values by field name, and the reason for each field that has none."""
 
     values: dict[str, float] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class GpmReading:
 
 
 class GpmReader:
-    """Reads one GPU, or one MIG instance of it, of which it reads `INSTANCE_FIELDS`.
+    """Reads one GPU, or the `INSTANCE_FIELDS` of one MIG instance.
 
     Not to be shared between threads. Close it to free its two samples.
     """
@@ -70,7 +70,7 @@ class GpmReader:
     def __init__(
         self, library: Library, handle: Handle, gpu_instance_id: int | None = None
     ) -> None:
-        """Raises `DriverError` when the driver cannot say whether the GPU has GPM."""
+        """Raises `DriverError` if the driver cannot say whether the GPU has GPM."""
         self._library = library
         self._handle = handle
         self._instance = gpu_instance_id
@@ -83,10 +83,10 @@ class GpmReader:
             self._request = library.gpm_request([METRICS[name][0] for name in self.fields])
 
     def warm(self) -> None:
-        """Has the driver prepare what it computes with, while no other thread is in it.
+        """Make the driver initialize its computing state while no other thread uses it.
 
-        Driver 580.159.04 does so at the first figures, and ended one in four programs in which
-        other threads were at work meanwhile (two H200); later figures never did.
+        Driver 580.159.04 does so at the first query, and crashed one in four programs in which
+        other threads were calling it meanwhile (two H200); later queries never crashed.
         """
         if not self.supported:
             return
@@ -97,9 +97,9 @@ class GpmReader:
             self._library.gpm_metrics(self._request, older, newer)
 
     def read(self) -> GpmReading:
-        """The figures since the sample before. May wait some milliseconds, for a whole window.
+        """The values since the previous sample. May wait some milliseconds to fill the window.
 
-        Raises `DriverError`; the next call then starts anew.
+        Raises `DriverError`; the next call then starts over.
         """
         if not self.supported:
             return self._without(SUPPORT_NEEDED)
@@ -117,7 +117,7 @@ class GpmReader:
         return self._last
 
     def close(self) -> None:
-        """Frees the samples. Raises `DriverError` when the driver will not."""
+        """Free the samples. Raises `DriverError` if the driver refuses."""
         while self._samples:
             self._library.gpm_free(self._samples.pop())
 
@@ -140,7 +140,7 @@ class GpmReader:
             if isinstance(answer, str):
                 reading.reasons[name] = answer
             else:
-                # Cycles are counted apart from time, so that a share may come out above all.
+                # Cycles and time are counted separately, so a share may exceed 100 %.
                 share = name.endswith("_percent")
                 reading.values[name] = min(answer, 100.0) if share else answer * factor
         return reading

@@ -1,7 +1,7 @@
 """The GPUs of this machine through NVML, each read in a thread of its own.
 
-No driver is a normal case: `unavailable_reason` says so and there are no devices. A GPU that is
-lost, or whose driver call hangs, says so on its own card and stops nobody.
+No driver is a normal case: `unavailable_reason` says why and there are no devices. A GPU that is
+lost, or whose driver call hangs, shows it on its own card and holds up nothing else.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from gputui.collect.worker import Worker
 from gputui.model.events import GpuFacts, GpuStatus
 
 OPEN_TIMEOUT_S = 5.0
-"""How long the driver may take to start, and again to tell the facts of its GPUs."""
+"""How long the driver may take to start, and again to list the facts of its GPUs."""
 POLL_TIMEOUT_S = 0.5
 """How long one tick waits for a GPU; the slowest call measured took 0.034 s."""
 
 SETTLE_TIMEOUT_S = 2.0
-"""How long preparing counters and telling the ways between GPUs may take; a driver that hangs
-there goes without the ways."""
+"""How long preparing the counters and reading the topology may take; if the driver hangs there, the
+topology is left out.
+"""
 STATUS_EVERY_S = 5.0
-"""How often what is slow to read, or seldom changes, is read."""
+"""How often slow or seldom changing values are read."""
 
 _NO_GPU = "the NVIDIA driver works but sees no GPU (in a container: start it with --gpus)"
 
@@ -42,13 +43,13 @@ _Answer = GpuFacts | DeviceReading | None
 
 @dataclass(slots=True)
 class _Gpu:
-    """A GPU with its two threads: one for ticks, one for what is slow."""
+    """A GPU with its two threads: one for ticks, one for slow calls."""
 
     device: Device
     worker: Worker[_Answer]
     slow: Worker[SlowReading]
     asked_s: float | None = None
-    """When the status was last asked for, by the monotonic clock."""
+    """When the status was last requested, on the monotonic clock."""
     told_xids: int = 0
 
     @property
@@ -89,9 +90,9 @@ def _open_library(only: Sequence[int] | None, visible: str | None) -> _Opened:
 
 
 def missing_gpus(only: Sequence[int]) -> str | None:
-    """One line where `only` names GPUs that are not there; None too where no driver tells.
+    """One line if `only` names GPUs that do not exist; None if all exist or there is no driver.
 
-    Leaves the driver started, so that what follows need not wait for it again.
+    Leaves the driver initialized, so that the next caller need not wait for it.
     """
     opener: Worker[_Opened] = Worker("nvml-only")
     opener.ask(lambda: _open_library(only, None))
@@ -106,7 +107,7 @@ def missing_gpus(only: Sequence[int]) -> str | None:
 
 
 class Nvml:
-    """The chosen GPUs. Opening never raises; `unavailable_reason` says what is not there.
+    """The chosen GPUs. Opening never raises; `unavailable_reason` says what is missing.
 
     Used from one thread. Close it.
     """
@@ -149,11 +150,11 @@ class Nvml:
         self._open_devices(opened.chosen, open_timeout_s)
 
     def poll(self, processes: bool, process_use: Collection[int]) -> list[DeviceReading]:
-        """One reading of each GPU, side by side; with `processes`, also who is on it. What they
-        use is measured anew on the GPUs whose indexes are in `process_use`.
+        """One reading of each GPU, in parallel; with `processes`, also who is on it. Their use is
+        measured anew on the GPUs in `process_use`.
 
-        A GPU that does not answer in time is waited for once, then left to itself until it
-        does: its reading has nothing but the reason.
+        A GPU that does not answer in time is waited for once, then skipped until it does: its
+        reading holds only the reason.
         """
         asked = {
             gpu.index
@@ -177,8 +178,9 @@ class Nvml:
         return readings
 
     def statuses(self, wait_s: float = 0.0) -> list[GpuStatus]:
-        """Those that were read since the last call, each GPU's every few seconds and after an
-        Xid. Asks for the next; waits at most `wait_s` for those under way."""
+        """Status readings since the last call: each GPU's every few seconds and after an Xid.
+        Starts the next; waits at most `wait_s` for those under way.
+        """
         until = time.monotonic() + wait_s
         told = []
         for gpu in self._gpus:
@@ -207,12 +209,12 @@ class Nvml:
             gpu.slow.ask(functools.partial(gpu.device.read_slowly, due))
 
     def close(self) -> None:
-        """Frees what the driver holds for us. Waits at most a second, also for a hung driver."""
+        """Free the driver's objects. Waits at most a second, even if the driver hangs."""
         until = time.monotonic() + 0.5
         idle = True
         closing = []
         for gpu in self._gpus:
-            # While a slow call is under way, what it uses must stay.
+            # A slow call under way still uses its handles: leave them.
             if not gpu.slow.rest(until) or not gpu.worker.ask(gpu.device.close):
                 idle = False
             else:
@@ -261,7 +263,7 @@ class Nvml:
         )
 
     def _settle(self, library: Library) -> dict[int, dict[int, str]]:
-        """Has the counters prepared, one GPU at a time; gives the ways between GPUs.
+        """Prepare the counters, one GPU at a time; returns the topology.
 
         Nothing else calls the driver meanwhile.
         """
@@ -284,7 +286,7 @@ class Nvml:
 
 
 def _coarse(seconds: float) -> str:
-    """A time that changes seldom, so that a reason is not said anew each tick."""
+    """A rounded time, so that the reason does not change each tick."""
     if seconds < 1:
         return "a moment"
     if seconds >= 60:

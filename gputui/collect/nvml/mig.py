@@ -1,4 +1,4 @@
-"""The MIG instances of one GPU: memory by the driver's word, use by GPM's counters."""
+"""The MIG instances of one GPU: memory from the driver, use from GPM's counters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class _Instance:
 class Instances:
     """Used from the GPU's own thread. Close it.
 
-    The driver counts per GPU instance: compute instances that share one tell the same figures.
+    The driver counts per GPU instance: compute instances sharing one have the same values.
     """
 
     def __init__(self, library: Library, gpu: Handle, only: str | None) -> None:
-        """`only` is a UUID; where it is not of this GPU, all are taken. Raises `DriverError`
-        when the driver will not say what instances there are."""
+        """`only` is a UUID; if it is not on this GPU, all are taken. Raises `DriverError` if the
+        driver cannot list the instances.
+        """
         self._library = library
         self._readers: dict[int, GpmReader | str] = {}
         every = [
@@ -41,22 +42,20 @@ class Instances:
 
     @property
     def facts(self) -> tuple[MigFacts, ...]:
-        """The instances' static facts."""
         return tuple(instance.facts for instance in self._instances)
 
     @property
     def handles(self) -> dict[int, Handle]:
-        """A handle of each GPU instance, by its id."""
         return {each.facts.gpu_instance_id: each.handle for each in self._instances}
 
     def warm(self) -> None:
-        """As GpmReader's."""
+        """Prepare each instance's counters: see `GpmReader.warm`."""
         for reader in self._readers.values():
             if isinstance(reader, GpmReader):
                 reader.warm()
 
     def read(self, reasons: dict[str, str]) -> tuple[MigSample, ...]:
-        """A sample of each; why figures are missing goes into `reasons`."""
+        """A sample of each; why values are missing goes into `reasons`."""
         counters = {number: self._read_counters(number) for number in self._readers}
         return tuple(
             self._sample(instance, counters[instance.facts.gpu_instance_id], reasons)
@@ -64,7 +63,7 @@ class Instances:
         )
 
     def close(self) -> None:
-        """Frees the counters' samples. Raises `DriverError` when the driver will not."""
+        """Free the counters' samples. Raises `DriverError` if the driver refuses."""
         for reader in self._readers.values():
             if isinstance(reader, GpmReader):
                 reader.close()

@@ -1,4 +1,4 @@
-"""Who is on one GPU, by the driver's word."""
+"""The processes on one GPU, as the driver lists them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _IDLE = ProcessUse(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Occupants:
-    """`processes` is None when the driver will not list, `use` when it will not measure.
+    """`processes` is None if the driver will not list them, `use` if it will not measure.
 
-    `use` has who was there when it was measured; those that did nothing then with zeros.
-    Reason keys are `processes` and `processes.FIELD`.
+    `use` covers the processes present when it was measured, with zeros for idle ones. Reason keys
+    are `processes` and `processes.FIELD`.
     """
 
     processes: tuple[GpuProcess, ...] | None
@@ -34,7 +34,7 @@ class Occupants:
 
 
 class OccupantReader:
-    """Lists who is on one GPU, and keeps what was last measured of them: that is asked seldom."""
+    """Lists the processes on one GPU, and caches their last measured use, which is read seldom."""
 
     def __init__(self) -> None:
         self._use: dict[int, ProcessUse] | None = None
@@ -43,21 +43,22 @@ class OccupantReader:
         self._listed: frozenset[int] = frozenset()
 
     def measure(self, library: Library, handle: Handle, *, mig: bool) -> None:
-        """Measures what those listed so far use (1.4 to 2.3 ms on an H200). Raises
-        `DriverError` only when the GPU is lost."""
+        """Measure the use of the processes listed so far (1.4 to 2.3 ms on an H200). Raises
+        `DriverError` only if the GPU is lost.
+        """
         fields = Fields(mig)
         use = fields.read("use", library.process_use, handle)
         self._use_reason = fields.reasons.get("use")
-        # Who is not told of did nothing.
+        # Not in the answer means idle.
         self._use = None if use is None else dict.fromkeys(self._listed, _IDLE) | use
         self._use_ns = time.monotonic_ns()
 
     def list(
         self, library: Library, handle: Handle, instances: Mapping[int, Handle], *, measure: bool
     ) -> Occupants:
-        """Asks the GPU; where that is refused, each of its MIG `instances`, by GPU instance id.
+        """List the GPU's processes; if refused, those of its MIG `instances`, by GPU instance id.
 
-        With the newest figures of use, which `measure` brings up to date.
+        Includes their newest use, which `measure` updates.
         """
         fields = Fields(bool(instances))
         listed = fields.read("processes", library.processes, handle)

@@ -1,4 +1,4 @@
-"""What one GPU said: figures, and the reason for each that is missing."""
+"""One reading of a GPU: values, and the reason for each that is missing."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ STATUS_FIELDS = tuple(
 
 
 _TOO_MUCH = 1 << 63
-"""All ones in 64 bits is how some drivers say that they do not know, and no event can hold it."""
+"""Some drivers return 64 one bits for "unknown"; no event can hold that."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """What one GPU said at one tick. `processes` is None when it could not tell, or not asked.
-    `process_use` has every process that was there when it was measured.
+    """One GPU at one tick. `processes` is None if they could not be listed, or were not requested.
+    `process_use` has every process that was present when it was measured.
 
-    `reasons` says why fields are None, `process_reasons` the same of the processes' fields.
+    `reasons` says why fields are None, `process_reasons` the same for the processes' fields.
     """
 
     sample: GpuSample
@@ -49,7 +49,7 @@ class DeviceReading:
 
     @classmethod
     def without(cls, index: int, reason: str, more: dict[str, str] | None = None) -> DeviceReading:
-        """A card that tells nothing, for one reason."""
+        """A card without any value, for one reason."""
         reasons = (more or {}) | dict.fromkeys((DEVICE, *SAMPLE_FIELDS), reason)
         return cls(GpuSample(index=index), reasons, process_reasons={"processes": reason})
 
@@ -64,7 +64,7 @@ class Fields:
     def read(
         self, name: str, call: Callable[[Handle], T | DriverError], handle: Handle
     ) -> T | None:
-        """The field's value or None. Raises `DriverError` only when the GPU is lost."""
+        """The field's value or None. Raises `DriverError` only if the GPU is lost."""
         try:
             value = call(handle)
         except DriverError as error:
@@ -72,9 +72,9 @@ class Fields:
         return self.take(name, value)
 
     def take(self, name: str, value: T | DriverError) -> T | None:
-        """The value, or None when it is an error, whose reason is kept.
+        """The value, or None if it is an error, whose reason is kept.
 
-        Raises the error when the GPU is lost.
+        Raises the error if the GPU is lost.
         """
         if isinstance(value, int) and value >= _TOO_MUCH:
             value = DriverError(999, "the driver's answer makes no sense")
@@ -86,6 +86,6 @@ class Fields:
         return None
 
     def reason(self, error: DriverError) -> str:
-        """The error in words, with MIG named where it is what stands in the way."""
+        """The error in words, naming MIG if that is the cause."""
         on_mig = self._mig and error.code == NOT_SUPPORTED
         return "not supported while MIG is on" if on_mig else error.reason

@@ -1,4 +1,4 @@
-"""Which GPUs are shown: `--only`, or CUDA_VISIBLE_DEVICES, or all."""
+"""Which GPUs are shown: `--only`, else CUDA_VISIBLE_DEVICES, else all."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from gputui.collect.nvml.bindings import DriverError
 from gputui.model.visible_devices import read_visible_devices
 
 _SHOWN = 96
-"""Characters of the variable that are said again: a UUID is shorter."""
+"""Characters of the variable that messages repeat: a UUID is shorter."""
 
 
 class Chosen(NamedTuple):
-    """The GPUs to show."""
-
     indexes: tuple[int, ...]
     instance: str | None
-    """UUID of the MIG instance that alone is to be shown of its GPU; None means all."""
+    """UUID of the only MIG instance to show of its GPU; None means all."""
     reason: str | None
-    """One line when something asked for is not there."""
+    """One line if something requested does not exist."""
 
 
 def choose_devices(
@@ -32,9 +30,9 @@ def choose_devices(
 ) -> Chosen:
     """Which of `count` GPUs to show, in the order of their indexes.
 
-    `only` wins over `visible`, the text of CUDA_VISIBLE_DEVICES, which is read as
-    `read_visible_devices` says. `uuids` gives the UUID of each index; `index_of_mig` the GPU that
-    holds an instance, or raises `DriverError`.
+    `only` wins over `visible`, the text of CUDA_VISIBLE_DEVICES, parsed by `read_visible_devices`.
+    `uuids` gives the UUID of each index; `index_of_mig` the GPU that holds an instance, or raises
+    `DriverError`.
     """
     have = f"this machine has {f'GPU 0 to {count - 1}' if count > 1 else 'GPU 0'}"
     if only is not None:
@@ -59,10 +57,10 @@ def choose_devices(
         reason = (
             f"CUDA_VISIBLE_DEVICES: {sanitize(entry, _SHOWN)!r} "
             + {
-                "no GPU": f"is no GPU here, {have}",
+                "no GPU": f"is not a GPU here: {have}",
                 "several GPUs": "names more than one GPU",
-                "twice": "names a GPU for the second time, and so hides every GPU: name it once",
-                "mixed": "is not read by CUDA: indices and UUIDs do not mix",
+                "twice": "names a GPU twice, which hides every GPU: name it once",
+                "mixed": "mixes indices and UUIDs, which CUDA does not accept",
             }[why]
         )
     elif not seen.gpus:

@@ -1,4 +1,4 @@
-"""What is read of a GPU every few seconds, in a thread of its own, because it may take long."""
+"""What is read of a GPU every few seconds, in a thread of its own because it may be slow."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gputui.collect.nvml.reading import Fields
 from gputui.model.events import GpuFacts, GpuStatus
 
 _XIDS_AT_ONCE = 64
-"""A GPU in trouble may report faster than it is asked: the rest is read the next time."""
+"""A failing GPU may report faster than it is polled: the rest is read next time."""
 
 
 class Xids:
-    """Counts the Xid errors of one GPU from when it is made. Used from one thread; free it."""
+    """Counts the Xid errors of one GPU since creation. Used from one thread; free it."""
 
     def __init__(self, library: Library, handle: Handle) -> None:
         self._library = library
@@ -31,7 +31,7 @@ class Xids:
             self.reason = error.reason
 
     def poll(self) -> None:
-        """Counts those that came. Never waits."""
+        """Count those that have arrived. Never waits."""
         if self._watch is None:
             return
         try:
@@ -42,12 +42,12 @@ class Xids:
                 self.last_ns, self.last = time.time_ns(), xid
                 self.count += 1
         except DriverError as error:
-            # The rest of the card says what is wrong; to listen on could only repeat it.
+            # The card already shows what is wrong; listening on would only repeat it.
             self.reason = error.reason
             self.close()
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stop listening."""
         watch, self._watch = self._watch, None
         if watch is not None:
             self._library.xid_free(watch)
@@ -55,7 +55,9 @@ class Xids:
 
 @dataclass(frozen=True, slots=True)
 class SlowReading:
-    """What the slow calls said. `status` is None when only PCIe was asked, or the GPU is lost."""
+    """Results of the slow calls. `status` is None if only PCIe was requested, or the GPU is
+    lost.
+    """
 
     status: GpuStatus | None
     reasons: dict[str, str] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class SlowReading:
 
 
 def read_pcie(library: Library, handle: Handle) -> tuple[dict[str, float], dict[str, str]]:
-    """PCIe rates by field, or why not. Each way takes 20 ms; GPM gives it at no cost."""
+    """PCIe rates by field, or why not. Each direction takes 20 ms; GPM gives both for free."""
     values, fields = {}, Fields()
     for name, call in (
         ("pcie_rx_bytes_per_s", library.pcie_rx_bytes_per_s),
@@ -128,7 +130,7 @@ def read_status(
 
 
 def _margin(library: Library, handle: Handle, facts: GpuFacts, fields: Fields) -> float | None:
-    """The driver's own figure or, where it has none, the way to the slowdown threshold."""
+    """The driver's own margin, or else the distance to the slowdown threshold."""
     name = "temperature_margin_celsius"
     margin = fields.read(name, library.temperature_margin_celsius, handle)
     threshold = facts.temperature_slowdown_celsius

@@ -1,4 +1,4 @@
-"""Why clocks are lower than they could be, in words."""
+"""Why clocks are lowered, in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _HARDWARE_SLOWDOWN = 0x008
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """The driver's mask in words. Idle is no throttle; a bit that is not known is shown as one."""
+    """The driver's mask in words. Idle does not count as throttling; an unknown bit is shown as
+    such.
+    """
     words = [word for bit, word in _THROTTLES if bits & bit]
     if bits & _HARDWARE_SLOWDOWN and not bits & (0x040 | 0x080):
         words.append("hardware slowdown")

@@ -1,4 +1,4 @@
-"""How the GPUs of one machine reach each other, in the words of `nvidia-smi topo -m`."""
+"""How the GPUs of one machine are connected, in the terms of `nvidia-smi topo -m`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gputui.collect.nvml.bindings import DriverError, Handle, Library
 
 
 def read_topology(library: Library, handles: Mapping[int, Handle]) -> dict[int, dict[int, str]]:
-    """By GPU, the way to each other one. What the driver will not tell is left out."""
+    """For each GPU, its connection to each other one. What the driver does not say is left out."""
     ways: dict[int, dict[int, str]] = {index: {} for index in handles}
     links = {index: _active_links(library, handle) for index, handle in handles.items()}
     for first, one in handles.items():

@@ -1,28 +1,29 @@
-"""Whose turn it is, where asking every GPU at once would make one tick dear."""
+"""Taking turns, where reading every GPU in one tick would be too slow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 LEAST_AGE_NS = 1_900_000_000
-"""The driver looks back two seconds: asking sooner tells little new. Less a tick's jitter."""
+"""The driver looks back two seconds: reading sooner adds little. Less a tick's jitter."""
 MOST_AGE_NS = 8_000_000_000
-"""A figure that is older is asked for whatever it costs, or not shown."""
+"""An older value is refreshed at any cost, or not shown."""
 _ROUND = 4
-"""Ticks in which everyone has been asked, at a tick a second or slower."""
+"""Ticks in which every member has had a turn, at one tick per second or slower."""
 _LEAST_SHARE = 2
 
 
 class Turns:
-    """Members asked in turn, the one that waited longest first."""
+    """Members in turn, the one that waited longest first."""
 
     def __init__(self, members: Sequence[int]) -> None:
         self._share = max(_LEAST_SHARE, -(-len(members) // _ROUND))
         self._asked_ns: dict[int, int | None] = dict.fromkeys(members)
 
     def take(self, now_ns: int) -> frozenset[int]:
-        """Who is asked at this tick: a share of the members, with all that were not asked for
-        `MOST_AGE_NS` (at first, everyone). Nobody twice within `LEAST_AGE_NS`."""
+        """Whose turn it is at this tick: a share of the members, plus all not read for
+        `MOST_AGE_NS` (at first, everyone). Nobody twice within `LEAST_AGE_NS`.
+        """
         waited = {
             member: MOST_AGE_NS + 1 if asked_ns is None else now_ns - asked_ns
             for member, asked_ns in self._asked_ns.items()

@@ -1,7 +1,7 @@
-"""The driver's management library (NVML) with types: the one place that touches `pynvml`.
+"""Typed bindings to the driver's management library (NVML): the only place that touches `pynvml`.
 
-Each method is one call. It returns plain numbers and strings in this program's units, or raises
-`DriverError` with a reason for people. Handles, samples and requests are opaque objects.
+Each method is one call. It returns plain numbers and strings in gputui's units, or raises
+`DriverError` with a readable reason. Handles, samples and requests are opaque objects.
 """
 
 from gputui.collect.nvml.bindings.calls import (

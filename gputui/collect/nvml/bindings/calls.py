@@ -1,4 +1,4 @@
-"""How a call into NVML is made, and what its errors mean to people."""
+"""How NVML is called, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ _VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5
 
 
 class DriverError(Exception):
-    """A call that gave no answer. `code` is NVML's, 999 for an answer that makes no sense."""
+    """A call that gave no usable answer. `code` is NVML's, 999 for an answer that makes no
+    sense.
+    """
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -74,7 +76,7 @@ class Calls:
     def fields(
         self, handle: Handle, identifiers: Sequence[int | tuple[int, int]]
     ) -> dict[int, int | float | DriverError]:
-        """Several of the driver's fields in one call, each with its value or its own error.
+        """Several driver fields in one call, each with its value or its own error.
 
         An identifier is a field, or a field and its scope.
         """
@@ -106,7 +108,7 @@ class Calls:
             raise DriverError(999, f"the driver's answer makes no sense: {error}") from error
 
     def _newest(self, name: str, older: str, *arguments: object) -> Any:
-        """`name`'s answer, or `older`'s where the driver does not have `name`."""
+        """`name`'s answer, or `older`'s if the driver does not have `name`."""
         try:
             return self._call(name, *arguments)
         except DriverError as error:

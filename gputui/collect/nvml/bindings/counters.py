@@ -13,11 +13,11 @@ GpmSample = NewType("GpmSample", object)
 
 _METRICS_LOCK = threading.Lock()
 _LOCK_TIMEOUT_S = 0.3
-"""Under the time that a tick waits for a GPU."""
+"""Shorter than a tick waits for a GPU."""
 
 
 class GpmRequest:
-    """The block that one GPM query is asked with and answered in; made once, used each time."""
+    """The buffer of a GPM query and its answer; made once, reused each time."""
 
     def __init__(self, block: Any, identifiers: Sequence[int]) -> None:
         self.block = block
@@ -25,7 +25,7 @@ class GpmRequest:
 
 
 class CounterCalls(Calls):
-    """Samples are taken, and figures computed between two of them."""
+    """Takes samples, and computes metrics between two of them."""
 
     def gpm_supported(self, handle: Handle) -> bool:
         return bool(self._call("nvmlGpmQueryDeviceSupport", handle).isSupportedDevice)
@@ -37,7 +37,7 @@ class CounterCalls(Calls):
         self._call("nvmlGpmSampleFree", sample)
 
     def gpm_sample(self, handle: Handle, sample: GpmSample, gpu_instance_id: int | None) -> None:
-        """Of the whole GPU, or of one MIG instance of it."""
+        """A sample of the whole GPU, or of one MIG instance."""
         if gpu_instance_id is None:
             self._call("nvmlGpmSampleGet", handle, sample)
         else:
@@ -54,11 +54,11 @@ class CounterCalls(Calls):
     def gpm_metrics(
         self, request: GpmRequest, first: GpmSample, second: GpmSample
     ) -> dict[int, float | str]:
-        """By metric id, the figure between two samples, or the reason why there is none."""
+        """By metric id, the value between two samples, or the reason why there is none."""
         block = request.block
         block.sample1, block.sample2 = first, second
-        # The driver computes with state that threads share (see GpmReader.warm). The wait has an
-        # end, so that a GPU whose call hangs takes this from the others and no more.
+        # The driver computes with state shared between threads (see GpmReader.warm). The wait is
+        # bounded, so that a GPU whose call hangs costs the others no more than that.
         if not _METRICS_LOCK.acquire(timeout=_LOCK_TIMEOUT_S):
             raise DriverError(999, "the counters of another GPU do not answer")
         try:

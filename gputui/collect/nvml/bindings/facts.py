@@ -27,7 +27,7 @@ _ARCHITECTURES = {
 
 
 class FactCalls(Calls):
-    """Milliseconds each, so only at the start."""
+    """Calls that take milliseconds each, so made only at the start."""
 
     def driver_version(self) -> str:
         return sanitize(str(self._call("nvmlSystemGetDriverVersion")), 80)
@@ -88,7 +88,7 @@ class FactCalls(Calls):
         return int(self._call("nvmlDeviceGetPowerManagementDefaultLimit", handle)) / 1000
 
     def power_limit_range_watts(self, handle: Handle) -> tuple[float, float]:
-        """The least and the most it can be set to."""
+        """The lowest and highest settable limit."""
         least, most = self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle)
         return int(least) / 1000, int(most) / 1000
 

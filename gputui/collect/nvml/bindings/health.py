@@ -15,8 +15,9 @@ _THROTTLE_FIELDS = {
     77: "board limit",
     79: "reliability",
 }
-"""nvml.h, NVML_FI_DEV_PERF_POLICY_*: nanoseconds. Newer fields tell the hardware's slowdowns
-apart, but their numbers changed between drivers 570 and 590, so they cannot be asked for."""
+"""nvml.h, NVML_FI_DEV_PERF_POLICY_*: nanoseconds. Newer fields distinguish the hardware slowdowns,
+but their numbers changed between drivers 570 and 590, so they cannot be requested.
+"""
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 _CORRECTED, _UNCORRECTED = 0, 1
@@ -90,7 +91,7 @@ class HealthCalls(Calls):
         return bool(self._call("nvmlDeviceGetRetiredPagesPendingStatus", handle))
 
     def xid_watch(self, handle: Handle) -> XidWatch:
-        """Begins to listen for Xid errors of this GPU."""
+        """Start listening for Xid errors of this GPU."""
         watch = self._call("nvmlEventSetCreate")
         try:
             kind = self._nvml.nvmlEventTypeXidCriticalError
@@ -101,7 +102,7 @@ class HealthCalls(Calls):
         return XidWatch(watch)
 
     def next_xid(self, watch: XidWatch) -> int | None:
-        """The next Xid that is already there; never waits."""
+        """The next Xid already queued; never waits."""
         try:
             return int(self._call("nvmlEventSetWait_v2", watch, 0).eventData)
         except DriverError as error:

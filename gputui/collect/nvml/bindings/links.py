@@ -1,4 +1,4 @@
-"""PCIe and NVLink: what the links are, what goes through them, and who they lead to."""
+"""PCIe and NVLink: what the links are, what they carry, and where they lead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ANCESTORS = {0: "SELF", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
 
 class NvlinkBytes(NamedTuple):
-    """What all links of a GPU carried since a moment in the past."""
+    """What all links of a GPU carried since some moment in the past."""
 
     rx: int
     tx: int
@@ -50,19 +50,18 @@ class LinkCalls(Calls):
         return int(self._call("nvmlDeviceGetPcieReplayCounter", handle))
 
     def pcie_rx_bytes_per_s(self, handle: Handle) -> float:
-        """Over the last 20 ms, and takes as long."""
+        """Averaged over 20 ms, and takes that long."""
         return 1024.0 * int(self._call("nvmlDeviceGetPcieThroughput", handle, _PCIE_RX))
 
     def pcie_tx_bytes_per_s(self, handle: Handle) -> float:
-        """Over the last 20 ms, and takes as long."""
+        """Averaged over 20 ms, and takes that long."""
         return 1024.0 * int(self._call("nvmlDeviceGetPcieThroughput", handle, _PCIE_TX))
 
     def nvlink_count(self, handle: Handle) -> int:
-        """How many links the GPU has."""
         return int(self.field(handle, _NVLINK_LINK_COUNT))
 
     def nvlink_link_bytes_per_s(self, handle: Handle) -> float:
-        """What one link carries each way; the first link's where there is no common figure."""
+        """What one link carries each way; the first link's if there is no common value."""
         try:
             return 1e6 * self.field(handle, _NVLINK_SPEED_MBPS)
         except DriverError as error:
@@ -74,14 +73,13 @@ class LinkCalls(Calls):
         return 1e6 * answer
 
     def nvlink_active_count(self, handle: Handle) -> int:
-        """How many links are up."""
         active, known = 0, False
         for link in range(_MAXIMUM_LINKS):
             try:
                 active += bool(self._call("nvmlDeviceGetNvLinkState", handle, link))
                 known = True
             except DriverError as error:
-                # Links are numbered without gaps; the first that is not there ends them.
+                # Links are numbered without gaps; the first missing one ends them.
                 if error.code == INVALID_ARGUMENT or (known and error.code == NOT_SUPPORTED):
                     break
                 raise
@@ -99,17 +97,17 @@ class LinkCalls(Calls):
         return NvlinkBytes(1024 * int(rx), 1024 * int(tx))  # type: ignore[arg-type]
 
     def common_ancestor(self, first: Handle, second: Handle) -> str:
-        """The way between two GPUs over PCIe, as PIX, PXB, PHB, NODE or SYS."""
+        """The PCIe path between two GPUs: PIX, PXB, PHB, NODE or SYS."""
         level = int(self._call("nvmlDeviceGetTopologyCommonAncestor", first, second))
         return _ANCESTORS.get(level, f"level {level}")
 
     def has_nvlink_between(self, first: Handle, second: Handle) -> bool:
-        """Whether two GPUs reach each other over NVLink, also through a switch."""
+        """Whether two GPUs reach each other over NVLink, directly or through a switch."""
         status = self._call("nvmlDeviceGetP2PStatus", first, second, _P2P_NVLINK)
         return int(status) == _P2P_OK
 
     def nvlinks_to(self, handle: Handle, pci_bus_id: str) -> int:
-        """How many active links end at that GPU. 0 where they end at a switch."""
+        """How many active links end at that GPU. 0 if they end at a switch."""
         count = 0
         for link in range(_MAXIMUM_LINKS):
             try:

@@ -1,4 +1,4 @@
-"""MIG: the parts a GPU was divided into."""
+"""MIG: the instances a GPU is divided into."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gputui.collect.nvml.bindings.calls import Calls, DriverError, Handle
 
 
 class MigAttributes(NamedTuple):
-    """What an instance was given."""
+    """The resources of an instance."""
 
     sm_count: int
     memory_total_bytes: int
 
 
 class MigCalls(Calls):
-    """Instances have handles of their own; name, UUID and memory are asked as for a GPU."""
+    """Instances have handles of their own; name, UUID and memory are read as for a GPU."""
 
     def mig_handles(self, handle: Handle) -> dict[int, Handle]:
-        """The instances there are, by the driver's index; the numbers may have gaps."""
+        """The instances, by the driver's index; the numbers may have gaps."""
         found = {}
         for index in range(int(self._call("nvmlDeviceGetMaxMigDeviceCount", handle))):
             try:

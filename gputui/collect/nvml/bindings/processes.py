@@ -1,4 +1,4 @@
-"""Who is on a GPU, and how much of it each uses."""
+"""The processes on a GPU, and how much of it each uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Kind = Literal["C", "G", "C+G"]
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process on a GPU by the driver's word; `memory_bytes` is None where it will not tell."""
+    """A process on a GPU, as the driver lists it; `memory_bytes` is None if the driver does not
+    say.
+    """
 
     pid: int
     memory_bytes: int | None
@@ -26,7 +28,7 @@ class GpuProcess:
 
 
 class ProcessUse(NamedTuple):
-    """What a process used of a GPU lately, in percent of the time."""
+    """A process's recent use of a GPU, in percent of the time."""
 
     sm: float
     memory_bandwidth: float
@@ -35,10 +37,10 @@ class ProcessUse(NamedTuple):
 
 
 class ProcessCalls(Calls):
-    """Tens of microseconds to milliseconds."""
+    """Calls that take tens of microseconds to milliseconds."""
 
     def processes(self, handle: Handle) -> list[GpuProcess]:
-        """Processes with a compute or graphics context, once each (and each MIG instance)."""
+        """Processes with a compute or graphics context, once each (per MIG instance)."""
         found: dict[tuple[int, int | None, int | None], GpuProcess] = {}
         supported = False
         failure: DriverError | None = None
@@ -70,16 +72,16 @@ class ProcessCalls(Calls):
         return list(found.values())
 
     def process_use(self, handle: Handle) -> dict[int, ProcessUse]:
-        """Use of the GPU by pid: the newest sample of each of the last two seconds.
+        """Use of the GPU by pid: the newest sample of each from the last two seconds.
 
-        The driver samples at most a second apart, and only processes that did something (nvml.h,
-        nvmlDeviceGetProcessUtilization), so a pid that is not there did nothing.
+        The driver samples at most a second apart, and only active processes (nvml.h,
+        nvmlDeviceGetProcessUtilization), so a missing pid was idle.
         """
         since_us = time.time_ns() // 1000 - _WINDOW_US
         try:
             samples = self._call("nvmlDeviceGetProcessUtilization", handle, since_us)
         except DriverError as error:
-            # NOT_FOUND, and success with nothing in it (raised as code 0), mean no sample.
+            # NOT_FOUND, and success with an empty list (raised as code 0), mean no sample.
             if error.code in (NOT_FOUND, 0):
                 return {}
             raise

@@ -1,4 +1,4 @@
-"""What a tick reads: microseconds each."""
+"""What a tick reads: calls of microseconds each."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Memory:
 
 
 class ReadingCalls(Calls):
-    """Figures that change from tick to tick."""
+    """Values that change from tick to tick."""
 
     def utilization_percent(self, handle: Handle) -> float:
         """Share of the driver's last sample window (1/6 to 1 s) in which a kernel ran."""
         return float(self._call("nvmlDeviceGetUtilizationRates", handle).gpu)
 
     def memory(self, handle: Handle) -> Memory:
-        """By the second version of the call, whose figures are nvidia-smi's; else the first."""
+        """By version 2 of the call, which matches nvidia-smi; else by the first version."""
         try:
             version = self._nvml.nvmlMemory_v2
             info = self._call("nvmlDeviceGetMemoryInfo", handle, version)
@@ -50,7 +50,9 @@ class ReadingCalls(Calls):
         return Memory(int(info.total), int(info.used), None)
 
     def has_memory(self, handle: Handle) -> bool:
-        """False for a chip without memory of its own (GB10, Jetson): neither call is for it."""
+        """False for a chip without memory of its own (GB10, Jetson), which neither call
+        supports.
+        """
         for arguments in ((self._nvml.nvmlMemory_v2,), ()):
             try:
                 self._call("nvmlDeviceGetMemoryInfo", handle, *arguments)
@@ -69,7 +71,7 @@ class ReadingCalls(Calls):
     def instant_power_and_memory_temperature(
         self, handle: Handle
     ) -> tuple[float | DriverError, float | DriverError]:
-        """Watts and degrees, in one call. A sensor that is not there reads 0."""
+        """Watts and degrees, in one call. A missing sensor reads 0."""
         answers = self.fields(handle, (_POWER_INSTANT, _MEMORY_TEMPERATURE))
         power, celsius = answers[_POWER_INSTANT], answers[_MEMORY_TEMPERATURE]
         if celsius == _NO_MEMORY_SENSOR:
@@ -94,7 +96,7 @@ class ReadingCalls(Calls):
     def performance_state(self, handle: Handle) -> int:
         state = int(self._call("nvmlDeviceGetPerformanceState", handle))
         if not 0 <= state <= 15:
-            raise DriverError(999, "the driver does not know it")
+            raise DriverError(999, "unknown to the driver")
         return state
 
     def sm_clock_mhz(self, handle: Handle) -> int:
@@ -113,7 +115,7 @@ class ReadingCalls(Calls):
         return float(self._call("nvmlDeviceGetDecoderUtilization", handle)[0])
 
     def clock_event_bits(self, handle: Handle) -> int:
-        """Why the clocks are what they are, as the driver's bit mask."""
+        """The reasons for the current clocks, as the driver's bit mask."""
         return int(
             self._newest(
                 "nvmlDeviceGetCurrentClocksEventReasons",
