@@ -1,4 +1,4 @@
-"""What the capture library saw, as events: attribution and statistics of the traced processes."""
+"""Attribution and statistics of traced processes: what the capture library saw, as events."""
 
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader

@@ -1,4 +1,4 @@
-"""CUDA calls: where they were made, how long they took, and what they launched."""
+"""CUDA calls: the range they were made in, how long they took, and what they launched."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ from gputui.model.events import ApiDelta, ThreadLaunches
 from gputui.model.naming import is_kernel_launch
 
 NESTED_NS = 2_000_000_000
-"""How long a driver call of a ring waits for the runtime call around it, which returns later."""
+"""How long a driver call waits for the runtime call around it, which returns later."""
 
 MAX_NAMES = 4096
 MAX_OTHERS = 500_000
-"""Ranges of further domains around calls that are kept for the operations to come."""
+"""Ranges of other domains kept around calls for operations still to come."""
 
 OTHER = np.dtype(
     [("sequence", "i8"), ("instance", "i8"), ("node", "i8"), ("start_end", "?"), ("alone", "?"),
      ("repeated", "?")]
 )  # fmt: skip
-"""A further domain's innermost range around a call, or a Start/End range: then whether the call
-lies in ranges of that style alone and this is the first, and whether an earlier one around it is
-of the same node."""
+"""The innermost range of another domain around a call, or a Start/End range: then whether the call
+lies only in ranges of that style and this is the first, and whether an earlier one around it
+belongs to the same node.
+"""
 
 _NESTED = np.dtype(
     [("correlation", "u4"), ("key", "i8"), ("duration", "i8"), ("read", "i8"), ("flushes", "i8")]
 )
-"""A driver call of which it is not known yet whether a runtime call made it: when it was read,
-and how many flushes had ended by then."""
+"""A driver call that may have been made by a runtime call: when it was read, and how many flushes
+had ended by then.
+"""
 
 _NAME_BITS = 16
 _RUNTIME = 0
@@ -67,7 +69,7 @@ class Calls:
         strings: Strings,
         nested_ns: int,
     ) -> None:
-        """`nested_ns` is how long at most a driver call waits for the runtime call around it."""
+        """`nested_ns` is the longest time a driver call waits for the runtime call around it."""
         self._start_end = start_end
         self._nested_ns = nested_ns
         self._main_thread = main_thread
@@ -88,22 +90,23 @@ class Calls:
 
     @property
     def names(self) -> list[str]:
-        """Names of calls, by the numbers that stand in `feed`'s answer."""
+        """Names of calls, by the numbers in `feed`'s answer."""
         return self._names
 
     def feed(self, records: Slots, now_ns: int) -> Slots:
-        """Take in the API records of a batch, in ring order.
+        """Add the API records of a batch, in ring order.
 
-        Gives the calls that are new in the window, for operations that came before their call.
+        Returns the calls new in the window, for operations that arrived before their call.
         """
         new = self._drop_nested(records) if len(records) else records
-        # After the runtime calls of the batch have claimed theirs.
+        # After the batch's runtime calls have claimed theirs.
         self._release_driver_calls(now_ns - self._nested_ns)
         return self._add(new, new["sub"] == _RUNTIME, now_ns)
 
     def _drop_nested(self, records: Slots) -> Slots:
-        """The records less the driver calls that a runtime call made: they have its id, and
-        nsys does not list them. Those held from earlier batches go too."""
+        """The records without the driver calls made by a runtime call, which share its id and which
+        nsys does not list. Removes those held from earlier batches too.
+        """
         is_runtime = records["sub"] == _RUNTIME
         correlations = np.ascontiguousarray(records["correlation"])
         runtime_ids = correlations[is_runtime]
@@ -150,7 +153,7 @@ class Calls:
         calls["outside"] = (placement.nodes == NO_NODE) | placement.inherited
         calls["outside"][placement.others] = False
         self._sequence += len(records)
-        # The driver call that is in the window already stands for its runtime call.
+        # The driver call already in the window stands in for its runtime call.
         new = ~self.window.promote(calls)
         self._keep_others(placement, calls, new)
         calls = pick(calls, new)
@@ -161,7 +164,7 @@ class Calls:
         return calls
 
     def _await(self, calls: Slots, change: int) -> None:
-        """The ranges around calls await an operation of each, or do so no more."""
+        """Make the ranges around these calls expect an operation of each, or stop expecting it."""
         calls = pick(calls, calls["awaits"])
         self._instances.await_operations(calls["instance"][~calls["inherited"]], change)
         if len(self.others):
@@ -169,7 +172,7 @@ class Calls:
             self._instances.await_operations(beside["instance"], change)
 
     def beside(self, sequences: Int64s) -> tuple[Slots, Int64s]:
-        """What `others` hold of calls, and which of `sequences` each is of."""
+        """The `others` around calls, and which of `sequences` each belongs to."""
         left = np.searchsorted(self.others["sequence"], sequences, side="left")
         counts = np.searchsorted(self.others["sequence"], sequences, side="right") - left
         rows = np.repeat(np.arange(len(sequences)), counts)
@@ -177,15 +180,18 @@ class Calls:
         return pick(self.others, np.repeat(left, counts) + offsets), rows
 
     def answer(self, calls: Slots) -> None:
-        """The first operation of each of these calls came: their ranges await it no more."""
+        """The first operation of each of these calls has arrived: their ranges stop expecting
+        it.
+        """
         self._await(calls, -1)
 
     def launching_threads(self) -> tuple[ThreadLaunches, ...]:
-        """Launches by thread since the last call."""
         return tuple(ThreadLaunches(*of_thread) for of_thread in self._intervals.collect())
 
     def collect(self, process: int, nodes: Nodes, everything: bool) -> tuple[ApiDelta, ...]:
-        """What returned since the last call. `everything` waits for no enclosing call."""
+        """Calls that returned since the last collection. `everything` waits for no enclosing
+        call.
+        """
         if everything:
             self._release_driver_calls(None)
         keys = join([keys for keys, _ in self._done], np.int64)
@@ -204,7 +210,7 @@ class Calls:
         )
 
     def name(self, number: int) -> str:
-        """The name that calls in the window carry by number."""
+        """The name for a number carried by calls in the window."""
         return self._names[number]
 
     def _number_names(self, names: UInt32s) -> Int64s:
@@ -233,7 +239,7 @@ class Calls:
         if not len(self._nested):
             return
         limit_ns = before_ns if before_ns is not None else LATEST_NS
-        # A flush that began after the driver call had come brings the runtime call around it.
+        # A flush that began after the driver call arrived brings the runtime call around it.
         settled = self._instances.flushes - SETTLED_FLUSHES
         alone = (self._nested["read"] <= limit_ns) | (self._nested["flushes"] <= settled)
         done = pick(self._nested, np.flatnonzero(alone))
@@ -242,7 +248,7 @@ class Calls:
             self._nested = self._nested[len(done) :]
 
     def _keep_others(self, placement: Placement, calls: Slots, new: Bools) -> None:
-        """Keep what is around calls beside the range they count in; of those that are `new`."""
+        """Keep the ranges around calls other than the one they count in; for the `new` calls."""
         threads, starts = calls["thread"].astype(np.int64), calls["start"].copy()
         rows, instances, nodes = self._start_end.around(threads, starts)
         total = len(placement.others) + len(rows)

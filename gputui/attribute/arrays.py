@@ -1,4 +1,4 @@
-"""Array types and the few helpers that every part of the reader shares."""
+"""Array types and the few helpers shared by every part of the reader."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Slots = npt.NDArray[np.void]
 """Rows of `layout.SLOT`."""
 
 LATEST_NS = 1 << 62
-"""Times after this (the year 2116) are cut to it: a record can say anything."""
+"""Later times (after the year 2116) are clamped to this: a record can hold anything."""
 
 LONGEST_NS = 1 << 50
-"""Durations over this (13 days) are cut to it, so that sums stay within 64 bits."""
+"""Longer durations (13 days) are clamped to this, so that sums stay within 64 bits."""
 
 
 def times_ns(values: npt.NDArray[np.uint64]) -> Int64s:
-    """Clock readings of a record as signed integers."""
+    """Timestamps of a record as signed integers."""
     return np.minimum(values, np.uint64(LATEST_NS)).astype(np.int64)
 
 
@@ -42,7 +42,7 @@ def run_starts(values: Integers) -> Int64s:
 
 
 def distinct(values: Int64s) -> Int64s:
-    """The different values, sorted. `np.unique` hashes, which is slower on what is sorted."""
+    """The distinct values, sorted. `np.unique` hashes, which is slower on sorted input."""
     values = np.sort(values)
     return values[run_starts(values)] if len(values) else values
 
@@ -55,32 +55,32 @@ def join(parts: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any
 
 
 def pick(rows: Slots, where: Int64s | Bools) -> Slots:
-    """`rows[where]`, 20 times as fast: NumPy copies structured rows field by field."""
+    """`rows[where]`, 20 times faster: NumPy copies structured rows field by field."""
     if where.dtype == np.bool_:
         where = np.flatnonzero(where)
     return whole(rows).take(where).view(rows.dtype)
 
 
 def stack(parts: Sequence[Slots]) -> Slots:
-    """Structured rows end to end, copied whole as in `pick`."""
+    """Structured rows end to end, copied in one block as in `pick`."""
     return np.concatenate([whole(part) for part in parts]).view(parts[0].dtype)
 
 
 def whole(rows: Slots) -> Slots:
-    """Structured rows seen as opaque ones, which NumPy copies quickly."""
+    """Structured rows viewed as opaque ones, which NumPy copies quickly."""
     return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
 
 
 def grouped(
     keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
 ) -> Iterator[tuple[int, Distribution]]:
-    """Each different key, in order, with the distribution of its values."""
+    """Each distinct key, in order, with the distribution of its values."""
     different, parts = distributions(keys, values, exact_limit)
     return zip(different.tolist(), parts, strict=True)
 
 
 class KeyTable:
-    """64-bit keys → small numbers; each new key is defined once. At most `limit` keys are kept."""
+    """64-bit keys → small numbers; each new key is defined once. Keeps at most `limit` keys."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -95,8 +95,8 @@ class KeyTable:
     ) -> Int64s:
         """The number of each key.
 
-        `define(key, first)` numbers a key not seen before; `first` is where in `keys` it stands
-        first. Keys over the limit get what `overflow()` gives.
+        `define(key, first)` numbers a new key; `first` is its first position in `keys`. Keys over
+        the limit get the result of `overflow()`.
         """
         if not len(keys):
             return np.empty(0, np.int64)
@@ -112,7 +112,7 @@ class KeyTable:
         return self._values[places]
 
     def keep(self, wanted: Callable[[Int64s], Bools]) -> None:
-        """Forget the keys whose numbers are not `wanted`."""
+        """Drop the keys whose numbers are not `wanted`."""
         mask = wanted(self._values)
         self._keys = self._keys[mask]
         self._values = self._values[mask]
@@ -124,7 +124,7 @@ class KeyTable:
 
     def _define(self, keys: Int64s, indices: Int64s, define: Callable[[int, int], int]) -> None:
         _, first = np.unique(keys, return_index=True)
-        # In the order they came, so that numbers follow the program's own order.
+        # In order of arrival, so that numbers follow the program's own order.
         room = np.sort(first)[: self._limit - len(self._keys)]
         chosen = keys[room]
         values = [define(int(key), int(indices[at])) for key, at in zip(chosen, room, strict=True)]

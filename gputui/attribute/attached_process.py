@@ -14,12 +14,10 @@ from gputui.ring.reader import RingFacts, RingReader
 from gputui.ring.string_definitions import StringDefinitions
 
 _BATCHES_A_POLL = 8
-"""How much is worked on before other rings have their turn: some 0.2 s."""
+"""How much is processed before other rings have their turn: about 0.2 s."""
 
 
 class Attached:
-    """A ring and the process behind it."""
-
     def __init__(self, ring: RingReader, process: TracedProcess, seen_ns: int) -> None:
         self.ring = ring
         self._seen_ns = seen_ns
@@ -38,21 +36,21 @@ class Attached:
         self._paused_ns = 0
         self._cpu_ns = 0
         self.drained = False
-        """All that the process wrote was read, and it writes no more."""
+        """Everything the process wrote has been read, and it writes no more."""
         self.behind = False
         """The last poll left records waiting."""
 
     def poll(self, now_ns: int) -> int:
-        """Take records out of the ring and work on them; small batches wait for more.
+        """Take records out of the ring and process them; small batches wait for more.
 
-        Gives the number of slots read; `behind` says whether more are there.
+        Returns the number of slots read; `behind` says whether more are waiting.
         """
         began = time.thread_time_ns()
         before = self._slots
         gone = self.ring.exited or self.ring.gone
         if gone and self._gone_ns is None:
             self._gone_ns = now_ns
-        # Only of a process that is dead may slots be passed over that were never filled.
+        # Only after the process has died may slots that were never filled be skipped.
         dead = gone and self.ring.gone
         self.drained = False
         self.behind = True
@@ -72,7 +70,7 @@ class Attached:
         return self._slots - before
 
     def collect(self, run: int, now_ns: int, ended: bool) -> list[AnyEvent]:
-        """What is new, the last time with `ended`: records that still wait are lost then."""
+        """What is new. With `ended`, for the last time: records still waiting are then lost."""
         began = time.thread_time_ns()
         self._feed(now_ns)
         health = self.ring.health()
@@ -80,7 +78,7 @@ class Attached:
         events: list[AnyEvent] = []
         facts = self.ring.facts
         if facts != self.facts:
-            # A process may come and go between two collections.
+            # A process may start and end between two collections.
             moment_ns = now_ns if self.facts else self._seen_ns
             self.facts = facts
             events.append(_attachment(run, self.process.number, facts, moment_ns))
@@ -120,7 +118,7 @@ class Attached:
         strings, self._strings = self._strings, {}
         goodbyes = records["start"][records["kind"] == RecordKind.EXIT]
         if len(goodbyes):
-            self._goodbye_ns = min(int(goodbyes[-1]), now_ns)  # it may say anything
+            self._goodbye_ns = min(int(goodbyes[-1]), now_ns)  # it may hold anything
         self.process.feed(records, strings, now_ns)
 
 

@@ -1,7 +1,7 @@
-"""Distributions in few buckets: what travels every tick for things there are many of.
+"""Distributions in few buckets, for numerous things that travel every tick.
 
-A value is no further than 5 % from its bucket's middle; below 32 it is itself. Count, total,
-minimum, maximum and deviation are those of the values.
+A value is within 5 % of its bucket's middle; below 32 it is exact. Count, total, minimum, maximum
+and deviation are exact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gputui.model.sketch import steps
 GAMMA = 1.1
 EXACT_BELOW = 32
 _BUCKETS = 512
-"""More than values of 50 bits fill."""
+"""More buckets than 50-bit values fill."""
 
 _LARGEST = 1 << 62
 _STEPS = np.arange(_BUCKETS - EXACT_BELOW, dtype=np.float64)
@@ -30,7 +30,7 @@ _MIDDLES = np.concatenate(
 
 
 def coarse_distributions(keys: Int64s, values: Int64s) -> dict[int, Distribution]:
-    """The distribution of `values`, none negative, for each of the small numbers `keys`."""
+    """The distribution of the non-negative `values` for each of the small numbers `keys`."""
     if not len(keys):
         return {}
     count = int(keys.max()) + 1

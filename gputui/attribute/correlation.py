@@ -1,4 +1,4 @@
-"""The window of CUDA calls in which a GPU operation finds its launch, by correlation id."""
+"""A window of recent CUDA calls, in which a GPU operation finds its launch by correlation id."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gputui.attribute.timeline import NO_NODE
 
 WINDOW_NS = 60_000_000_000
 WINDOW_CALLS = 1 << 20
-"""Calls are kept this long, or this many. A graph launch can be followed by kernels for long."""
+"""Calls are kept this long, or this many. Kernels of a graph launch may arrive long after it."""
 
 _RUN_CALLS = WINDOW_CALLS // 8
-"""Runs longer than this are not merged, so that old calls leave in small portions."""
+"""Longer runs are not merged, so that old calls leave in small portions."""
 
 CALL = np.dtype(
     [
@@ -44,18 +44,19 @@ CALL = np.dtype(
     ]
 )
 """A call: the range around it; its number; whether operations are expected of it, and whether one
-has come; whether its thread had no range open at all; and the call itself."""
+has arrived; whether its thread had no range open; and the call itself.
+"""
 
 NO_CALL = np.zeros(1, CALL)
 NO_CALL["node"], NO_CALL["instance"], NO_CALL["sequence"] = NO_NODE, NO_INSTANCE, -1
-"""What an operation gets whose call never came."""
+"""What an operation gets if its call never arrived."""
 
 
 @dataclass(slots=True)
 class Found:
-    """The calls of operations: for each whether there is one, the call (zeros where not), and
-    whether it is the first operation of that call. `answered` are the calls that these were the
-    first operations of.
+    """The calls of operations: for each whether there is one, the call (zeros if not), and whether
+    it is the first operation of that call. `answered` are the calls whose first operations these
+    were.
     """
 
     found: Bools
@@ -66,7 +67,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Run:
-    """Calls sorted by correlation id, of equal ids the newest last."""
+    """Calls sorted by correlation id; among equal ids the newest comes last."""
 
     calls: Slots
     correlations: UInt32s
@@ -77,7 +78,7 @@ class _Run:
 class CallWindow:
     """Sorted runs, merged as they grow: most operations find their call in the newest run.
 
-    Ids wrap at 2³², so an id can stand in the window more than once: the newest call counts.
+    Ids wrap at 2³², so an id can occur more than once in the window: the newest call counts.
     """
 
     def __init__(self) -> None:
@@ -85,11 +86,11 @@ class CallWindow:
 
     @property
     def oldest_sequence(self) -> int:
-        """Calls with a lower number are gone."""
+        """Calls with a lower number have been dropped."""
         return min((int(run.calls["sequence"].min()) for run in self._runs[:1]), default=0)
 
     def add(self, calls: Slots, now_ns: int) -> None:
-        """Take in calls, in the order they came."""
+        """Add calls, in order of arrival."""
         if not len(calls):
             return
         self._push(calls, now_ns)
@@ -128,14 +129,16 @@ class CallWindow:
         return Found(found, calls, first, stack(answered))
 
     def runtime_calls(self, correlations: UInt32s) -> Bools:
-        """Which ids have a runtime call here."""
+        """Which ids have a runtime call in the window."""
         matched = np.zeros(len(correlations), np.bool_)
         for run, places, at in self._matches(correlations):
             matched[at] = run.calls["runtime"][places]
         return matched
 
     def promote(self, calls: Slots) -> Bools:
-        """Which of these runtime calls have their driver call here: it now stands for them."""
+        """Which of these runtime calls have their driver call in the window, which now stands for
+        them.
+        """
         matched = np.zeros(len(calls), np.bool_)
         if not any(run.has_driver_calls for run in self._runs):
             return matched
@@ -163,7 +166,7 @@ class CallWindow:
 
 
 def _firsts(places: Int64s) -> tuple[Int64s, Int64s]:
-    """The different places, and where each stands first. Only graphs repeat a call."""
+    """The distinct positions, and the first occurrence of each. Only graphs repeat a call."""
     if (places[1:] > places[:-1]).all():
         return places, np.arange(len(places))
     return np.unique(places, return_index=True)

@@ -1,4 +1,4 @@
-"""GPU operations: which call launched them, in which range, and what they add up to."""
+"""GPU operations: which call launched them, in which range, and their sums."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_ORPHANS = 500_000
 """Operations whose call has not arrived wait this long, or until this many others wait."""
 
 MAX_DEVICE = 255
-"""Device numbers over this are taken for it."""
+"""Higher device numbers are clamped to this."""
 
 
 class Operations:
@@ -77,15 +77,15 @@ class Operations:
         self.trace: TraceSink | None = None
         self.unattributed = 0
         self.pending = 0
-        """Operations not yet collected."""
+        """Operations not collected yet."""
 
     @property
     def defined(self) -> list[KernelDefined]:
-        """Kernels that are new, to be told and cleared."""
+        """New kernels to report; the caller clears the list."""
         return self._names.defined
 
     def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
-        """Take in the operations of a batch, after its calls."""
+        """Add the operations of a batch, after its calls."""
         expired = np.empty(0, SLOT)
         if len(self._orphans):
             answered = np.isin(self._orphans["correlation"], new_calls["correlation"])
@@ -111,7 +111,7 @@ class Operations:
         self._give_up(expired, now_ns)
 
     def give_up_orphans(self, now_ns: int) -> None:
-        """Nothing more will come: count what still waits for its call."""
+        """Nothing more will arrive: count what still waits for its call."""
         self._give_up(self._orphans, now_ns)
         self._orphans, self._orphaned_ns = np.empty(0, SLOT), np.empty(0, np.int64)
 
@@ -154,7 +154,8 @@ class Operations:
                 self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
         if self.trace is not None:
             self.trace.operations(records, nodes, inherited, is_kernel, kernels, shapes)
-        # CUPTI gives 0 for a time it could not take: such an operation is counted, not placed.
+        # CUPTI reports 0 for a time it could not take: count such an operation, but do not place
+        # it.
         timed = starts > 0
         origins = self._streams.origins(devices, records["b"], calls["thread"])
         launches = first & is_kernel & timed
@@ -207,7 +208,7 @@ class Operations:
         places = place_keys(nodes, devices[rows], np.zeros(len(rows), np.bool_))
         self._beside_sums.add(places[told], kernel[told], durations[told])
 
-    # --- what it adds up to
+    # --- sums
 
     def take_launched(self) -> Launched:
         """All operations since the last call, sorted by start."""
@@ -225,24 +226,26 @@ class Operations:
         return Launched(*(column[order] for column in columns))
 
     def take_beside(self) -> list[Beside]:
-        """The same of further domains: node, start and end, in no order."""
+        """The same for other domains: node, start and end, in no particular order."""
         beside, self._beside = self._beside, []
         return beside
 
     def kernels(self) -> tuple[KernelDelta, ...]:
-        """Kernels since the last call."""
         return self._kernel_sums.collect()
 
     def range_kernels(self) -> tuple[RangeKernels, ...]:
-        """Which instances launched which kernel for the first time; before they are finalised."""
+        """Which instances launched which kernel for the first time; call before they are
+        finalised.
+        """
         self._held.gather()
         return self._range_kernels.collect()
 
     def kernels_beside(
         self, finalised: Finalised
     ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
-        """The same kernels in the further domains that were open too, and in the Start/End ranges
-        that are complete, with how many of these launched each."""
+        """The same kernels in the other open domains, and in completed Start/End ranges, with how
+        many of these launched each.
+        """
         held, instances = self._held.release(finalised)
         return (*self._beside_sums.collect(), *held), instances
 
@@ -252,9 +255,7 @@ class Operations:
         return len(self._launches)
 
     def launches(self) -> tuple[LaunchDelta, ...]:
-        """Launches since the last call."""
         return self._launches.collect()
 
     def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
-        """Copies and memsets since the last call."""
         return self._memory_sums.collect()

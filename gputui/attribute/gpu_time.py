@@ -1,4 +1,4 @@
-"""How long the GPU worked for each range, with all that is inside it."""
+"""How long the GPU worked for each range, including the ranges inside it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.unions import Unions
 
 Beside = tuple[Int64s, Int64s, Int64s]
-"""Node, start and end of operations in further domains than the one they count in."""
+"""Node, start and end of operations in domains other than the one they count in."""
 
 
 @dataclass(slots=True)
 class Launched:
     """Operations with the range that launched each, sorted by start.
 
-    `nodes` and `instances` are those of the row an operation counts in; `inherited` tells that
-    they are the main thread's. `origins` hold stream and launching thread, for `Streams`.
+    `nodes` and `instances` are the ones an operation counts in; `inherited` means they are the main
+    thread's. `origins` hold stream and launching thread, for `Streams`.
     """
 
     starts_ns: Int64s
@@ -36,7 +36,7 @@ class Launched:
 
 
 class GpuTime:
-    """Remembers up to where each range was covered."""
+    """Remembers up to which time each range has been covered."""
 
     def __init__(self) -> None:
         self._ranges = Unions()
@@ -44,9 +44,9 @@ class GpuTime:
     def ranges(
         self, nodes: Nodes, launched: Launched, beside: list[Beside]
     ) -> tuple[Int64s, Int64s]:
-        """Busy time and sum of durations for each node, operations of its children included.
+        """Busy time and sum of durations by node, including operations of its children.
 
-        Both are indexed by node. What is inherited does not count, as in nsys.
+        Inherited operations do not count, as in nsys.
         """
         busy_ns = np.zeros(len(nodes), np.int64)
         total_ns = np.zeros(len(nodes), np.int64)
@@ -61,7 +61,7 @@ class GpuTime:
             at_nodes, starts, ends = at_nodes[order], starts[order], ends[order]
         levels = nodes.level
         deepest = int(levels[at_nodes].max()) if len(at_nodes) else 0
-        # From the innermost level outwards, so that all operations of a node come together.
+        # From the innermost level outwards, so that all operations of a node are counted together.
         for level in range(deepest, 0, -1):
             here = levels[at_nodes] == level
             at = slice(None) if here.all() else here

@@ -1,4 +1,4 @@
-"""Arrays of durations or sizes → distributions, one for each key, a whole batch at a time."""
+"""Arrays of durations or sizes → one distribution per key, a whole batch at a time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gputui.model.events import Distribution
 from gputui.model.sketch import EXACT_BELOW, GAMMA, LOG_GAMMA
 
 DELTA_VALUES = 256
-"""A delta with more different values than this travels in buckets."""
+"""A delta with more distinct values than this is sent in buckets."""
 
 Int64s = npt.NDArray[np.int64]
 
 
 def bucket_middles(values: Int64s) -> Int64s:
-    """The representative of each value: itself below 1000, else its bucket's middle."""
+    """The representative of each value: exact below 1000, else its bucket's middle."""
     index = np.ceil(np.log(np.maximum(values, 1)) / LOG_GAMMA)
     middles = np.rint(2.0 * np.power(GAMMA, index) / (GAMMA + 1.0)).astype(np.int64)
     return np.where(values < EXACT_BELOW, values, middles)
@@ -31,9 +31,9 @@ def distribution(values: Int64s) -> Distribution:
 def distributions(
     keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
 ) -> tuple[Int64s, list[Distribution]]:
-    """The distribution of `values` for each different key.
+    """The distribution of `values` for each distinct key.
 
-    Gives the sorted different keys and, beside each, its distribution. Arrays are of one length.
+    Returns the sorted distinct keys and the distribution of each. The arrays have equal length.
     """
     if not len(keys):
         return np.empty(0, np.int64), []
@@ -44,7 +44,7 @@ def distributions(
     totals = np.add.reduceat(values, starts)
     differences = values - np.repeat(totals / counts, counts)
     squares = np.add.reduceat(differences * differences, starts)
-    # Squares of nanoseconds: what is rounded away no deviation shows.
+    # Squares of nanoseconds: the rounding is too small to show in a deviation.
     squares = np.round(squares, 3)
     minima, maxima = values[starts], values[ends - 1]
     exact = _different(starts, values) <= exact_limit
@@ -67,8 +67,9 @@ def distributions(
 
 
 def _sorted(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
-    """Both by key, then by value. Sorting numbers that hold both takes a fifth of the time of
-    sorting indexes, where they fit."""
+    """Both sorted by key, then by value. If both fit into one number, sorting those takes a fifth
+    of the time of sorting indexes.
+    """
     different = np.unique(keys)
     bits = int(values.max()).bit_length()
     if len(different).bit_length() + bits >= 64 or values.min() < 0:
@@ -80,7 +81,7 @@ def _sorted(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
-    """Where another value begins, in groups that begin at `starts`."""
+    """Where a new value begins, in groups that begin at `starts`."""
     begins = np.ones(len(values), np.bool_)
     begins[1:] = values[1:] != values[:-1]
     begins[starts] = True
@@ -89,14 +90,14 @@ def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
 
 
 def _different(starts: Int64s, values: Int64s) -> Int64s:
-    """How many different values each group has."""
+    """The number of distinct values in each group."""
     runs = _run_starts(starts, values)
     different: Int64s = np.diff(np.r_[np.searchsorted(runs, starts), len(runs)])
     return different
 
 
 def _steps(starts: Int64s, values: Int64s) -> tuple[list[int], list[int]]:
-    """The `values` of a Distribution for all groups, and where each group's begin, and the end."""
+    """The `values` of a Distribution for all groups, where each group's begin, and the end."""
     runs = _run_starts(starts, values)
     first_runs = np.searchsorted(runs, starts)
     steps = np.empty((len(runs), 2), np.int64)

@@ -1,8 +1,8 @@
-"""Where the program was while a device idled.
+"""Where the program was while a device was idle.
 
-A gap in a device's work ends with an operation. What held it back is what the thread that launched
-that operation did meanwhile: each gap is shared out, to the nanosecond, among the innermost ranges
-that were open there. A thread without ranges of its own takes the main thread's, as everywhere.
+A gap in a device's work ends with an operation. Its cause is what the thread that launched that
+operation did meanwhile: each gap is divided, to the nanosecond, among the innermost ranges open
+there. A thread without ranges takes the main thread's, as everywhere.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _LIBRARY = 2
 def idle_by_node(
     lanes: RangeStacks, main_thread: int, threads: Int64s, starts_ns: Int64s, ends_ns: Int64s
 ) -> dict[int, int]:
-    """How long gaps lay in each node.
+    """The idle time in each node.
 
-    Gaps of one device, apart from each other and in order of time; `threads` launched what ended
-    each.
+    The gaps are those of one device, disjoint and in order of time; `threads` launched the
+    operations that ended them.
     """
     shares: dict[int, int] = {}
     order = np.argsort(threads, kind="stable")
@@ -59,7 +59,7 @@ def _shared_out(
 
 
 def _idle_before(times: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> Int64s:
-    """How long gaps lay before each moment."""
+    """The idle time before each moment."""
     lengths = ends_ns - starts_ns
     before = np.cumsum(lengths) - lengths
     gap = np.maximum(np.searchsorted(starts_ns, times, side="right") - 1, 0)

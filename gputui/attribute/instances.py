@@ -1,4 +1,4 @@
-"""Instances: one row for each time a range was entered, until all it launched has arrived."""
+"""Instances: one row per entry of a range, until everything it launched has arrived."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from gputui.ring.payloads import payload_types
 NO_INSTANCE = -1
 
 CLOSED_LIMIT = 1_000_000
-"""Closed instances that wait for their operations; when more wait, none wait any longer."""
+"""Closed instances that may wait for their operations; beyond this, all are finalised."""
 
 HORIZON_NS = 10_000_000_000
 """How long a closed instance waits for operations that its calls announced."""
 
 UNDECIDED_NS = 2_000_000_000
-"""How long it waits to learn which of several open ranges is around it."""
+"""How long it waits to learn which of several open ranges encloses it."""
 
 HOST_SETTLE_NS = 1_000_000_000
-"""How long it waits in a process that shows no sign of CUDA: its first CUDA calls may be on
-their way, no longer than the library's flushes are apart."""
+"""How long it waits in a process without any sign of CUDA: the first CUDA calls may still be on
+their way, no longer than the interval between the library's flushes.
+"""
 
 SETTLED_FLUSHES = 2
 """The first flush after an event may have begun before it; the second cannot have."""
@@ -36,13 +37,13 @@ _SLOT_MASK = (1 << _SLOT_BITS) - 1
 
 @dataclass(slots=True)
 class Finalised:
-    """Instances that are complete: closed, with all operations known. Arrays beside each other.
+    """Complete instances: closed, with all operations known. Parallel arrays.
 
-    `first_ns` is over `last_ns` where nothing ran. `depths` counts the ranges of its stack around
-    each, as far as Nesting does not; `busy_children` the ranges directly inside it, of any
-    stack, that launched something. `start_end` tells style; `elsewhere` that another thread ended
-    the range (`end_threads`, 0 elsewhere), which then has no GPU work, as in nsys; `unended` that
-    the program left it open. `payloads` count where `payload_types` are not 0.
+    `first_ns` exceeds `last_ns` if nothing ran. `depths` counts the enclosing ranges of its own
+    stack that Nesting does not count; `busy_children` the ranges directly inside it, of any stack,
+    that launched something. `start_end` is the style; `elsewhere` means that another thread ended
+    the range (`end_threads`, 0 otherwise), which then has no GPU work, as in nsys; `unended` that
+    the program left it open. `payloads` are valid if `payload_types` are not 0.
     """
 
     ids: Int64s
@@ -63,17 +64,17 @@ class Finalised:
 
 
 class Instances:
-    """A pool of rows that are used again. An id holds a row and how often it had been used
-    before, so that an id kept too long finds nothing rather than another instance.
+    """A pool of reused rows. An id holds a row and how often it had been reused before, so that a
+    stale id finds nothing rather than another instance.
     """
 
     ROW = _SLOT_MASK
-    """The bits of an id that are its row."""
+    """The bits of an id that hold its row."""
 
     def __init__(self) -> None:
         self.nesting = Nesting(self)
         self.now_ns = 0
-        """The newest moment of any range record."""
+        """The newest timestamp of any range record."""
         self._used = 0
         self._free = np.empty(0, np.int64)
         self.flushes = 0
@@ -84,7 +85,7 @@ class Instances:
         self.level = np.empty(0, np.int64)
         self.parent = np.empty(0, np.int64)
         self.root = np.empty(0, np.int64)
-        """The nearest instance around, or itself, whose place Nesting finds."""
+        """The nearest enclosing instance, or itself, whose place Nesting finds."""
         self.start_ns = np.empty(0, np.int64)
         self.end_ns = np.empty(0, np.int64)
         self.first_ns = np.empty(0, np.int64)
@@ -105,11 +106,10 @@ class Instances:
 
     @staticmethod
     def rows(ids: Int64s) -> Int64s:
-        """The row of each id."""
         return ids & _SLOT_MASK
 
     def open(self, starts_ns: Int64s, levels: Int64s) -> Int64s:
-        """The ids of new instances. Their node and parent are still to be set."""
+        """The ids of new instances. Their node and parent have yet to be set."""
         count = len(starts_ns)
         taken = self._free[len(self._free) - min(count, len(self._free)) :]
         self._free = self._free[: len(self._free) - len(taken)]
@@ -139,7 +139,7 @@ class Instances:
         return (self.generation[rows] << _SLOT_BITS) | rows
 
     def set_payloads(self, ids: Int64s, records: Slots) -> None:
-        """Keep the payloads of those whose record, beside each, has one."""
+        """Store the payloads of instances whose record has one."""
         types = payload_types(records)
         has = np.flatnonzero(types)
         rows = self.rows(ids[has])
@@ -147,12 +147,12 @@ class Instances:
         self.payload[rows] = records["end"][has]
 
     def set_parents(self, ids: Int64s, parents: Int64s) -> None:
-        """Say in which instance each new one was opened (NO_INSTANCE for the outermost)."""
+        """Set the instance in which each new one was opened (NO_INSTANCE for the outermost)."""
         self.parent[self.rows(ids)] = parents
         np.add.at(self.children, self.rows(parents[parents >= 0]), 1)
 
     def inherit_roots(self, ids: Int64s, levels: Int64s) -> None:
-        """What Nesting did not take in lies where its parent lies."""
+        """Instances that Nesting did not take lie where their parent lies."""
         if not len(self.nesting):
             return
         for level in np.unique(levels[levels > 1]).tolist():
@@ -161,34 +161,34 @@ class Instances:
             self.root[rows] = self.root[self.rows(self.parent[rows])]
 
     def close(self, ids: Int64s, ends_ns: Int64s, now_ns: int) -> None:
-        """They ended. `now_ns` is when that was read."""
+        """Close instances. `now_ns` is when their end was read."""
         rows = self.rows(ids)
-        self.end_ns[rows] = np.minimum(ends_ns, LATEST_NS - 1)  # the latest stands for open
+        self.end_ns[rows] = np.minimum(ends_ns, LATEST_NS - 1)  # the latest is kept for open ones
         self.closed_ns[rows] = now_ns
         self.touched[rows] = self.flushes
         self._closed.append(ids)
         self._closed_count += len(ids)
 
     def alive(self, ids: Int64s) -> Bools:
-        """Which ids still name an instance."""
+        """Which ids still refer to an instance."""
         rows = self.rows(ids)
         known = (ids >= 0) & (rows < self._used)
         rows = np.where(known, rows, 0)
         return known & (self.generation[rows] == ids >> _SLOT_BITS) if self._used else known
 
     def is_alive(self, number: int) -> bool:
-        """Whether one id still names an instance."""
+        """Whether one id still refers to an instance."""
         row = number & _SLOT_MASK
         return number >= 0 and row < self._used and self.generation[row] == number >> _SLOT_BITS
 
     def await_operations(self, ids: Int64s, change: int) -> None:
-        """`change` is 1 where a call announced operations, −1 where the first of them came."""
+        """`change` is 1 when a call announces operations, −1 when the first of them arrives."""
         np.add.at(self.awaited, self.rows(ids[self.alive(ids)]), change)
 
     def add_operations(self, ids: Int64s, starts_ns: Int64s, ends_ns: Int64s, first: Bools) -> None:
-        """Operations that ran, each launched in the instance beside it.
+        """Add operations to the instance that launched each.
 
-        Of the operations of one call the first alone is counted, as in nsys.
+        Only the first operation of each call is counted, as in nsys.
         """
         mask = self.alive(ids)
         rows = self.rows(ids[mask])
@@ -198,9 +198,9 @@ class Instances:
         self.touched[rows] = self.flushes
 
     def finalise(self, now_ns: int, sees_gpu: bool, everything: bool) -> Finalised:
-        """Take out the instances that are complete, or all closed ones.
+        """Remove and return the complete instances, or all closed ones.
 
-        Each gives its GPU work to its parent first: round by round, the innermost go first.
+        Each gives its GPU work to its parent first: round by round, innermost first.
         """
         closed = join(self._closed, np.int64)
         everything = everything or self._closed_count > CLOSED_LIMIT
@@ -218,7 +218,7 @@ class Instances:
             elif not everything:
                 ready &= waited_ns >= HOST_SETTLE_NS
             if not ready.any():
-                # What is inside may never close, where ranges of two domains cross.
+                # Inner ranges may never close if ranges of two domains cross.
                 forced = (waited_ns >= 2 * HORIZON_NS) | everything
                 if not forced.any():
                     break
@@ -235,7 +235,7 @@ class Instances:
         return self._release(join(done, np.int64))
 
     def _placed(self, ids: Int64s, ready: Bools, now_ns: int, everything: bool) -> Bools:
-        """Which of the ready instances have a place in the tree, that of each settled."""
+        """Which of the ready instances have a settled place in the tree."""
         placed = np.ones(len(ids), np.bool_)
         rows = self.rows(ids)
         for at in np.flatnonzero(ready & (self.root[rows] == ids)).tolist():
@@ -254,7 +254,7 @@ class Instances:
         parents = self.rows(parents[mask])
         roots = self.root[rows]
         ran = self.last_ns[rows] >= 0
-        # What Nesting placed it has counted.
+        # Those Nesting placed, it has counted.
         stacked = (roots & _SLOT_MASK != rows) | (roots < 0)
         np.add.at(self.busy_children, parents[stacked & ran], 1)
         inside = stacked & ran & (roots >= 0)

@@ -1,4 +1,4 @@
-"""What kernels are called, and the number of each in this session."""
+"""Kernel names, and each one's number in this session."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gputui.ring.layout import RecordKind
 MAX_KERNEL_NAMES = 20_000
 
 _GRAPH_KEY = 1 << 33
-"""Added to the number of a whole graph, which stands among the kernels, to tell it from names."""
+"""Added to a graph's number, to distinguish it from kernel names in the same table."""
 
 
 class KernelNames:
-    """Kernels of one process by name. `defined` are those that are new to the session."""
+    """Kernels of one process by name. `defined` are those new to the session."""
 
     def __init__(
         self, strings: Strings, numbering: Numbering, range_kernels: KernelsOfRanges
@@ -32,7 +32,6 @@ class KernelNames:
         self.defined: list[KernelDefined] = []
 
     def numbers(self, records: Slots, now_ns: int) -> Int64s:
-        """The number of each record's kernel or graph."""
         keys = np.where(
             records["kind"] == RecordKind.GRAPH,
             records["e"].astype(np.int64) | _GRAPH_KEY,

@@ -1,4 +1,4 @@
-"""Launches from the call to the kernel's end: time in the call, in the queue, and running."""
+"""Launches from call to the kernel's end: time in the call, in the queue, and running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DTYPE = np.dtype(
     ]
 )
 _KERNEL_BITS = 24
-# A launch's key: thread (its place among those that launched) | call | device | kernel.
+# A launch's key: thread (its index among launching threads) | call | device | kernel.
 _NAME_SHIFT = 32
 _THREAD_SHIFT = 48
 _PLACE_MASK = (1 << _NAME_SHIFT) - 1
@@ -30,12 +30,13 @@ _NAME_MASK = (1 << (_THREAD_SHIFT - _NAME_SHIFT)) - 1
 
 EXACT_LAUNCHES = 50_000
 FEW_VALUES = 32
-"""After so many launches, how many different times of one travel as they are: each has four
-distributions, and no two calls take equally long."""
+"""How many distinct times are sent exactly after so many launches: each launch has four
+distributions, and no two calls take equally long.
+"""
 
 
 class Launches:
-    """The launches of one process since they were last collected."""
+    """The launches of one process since the last collection."""
 
     def __init__(self, process: int, calls: Calls) -> None:
         self._process = process
@@ -51,7 +52,7 @@ class Launches:
         starts_ns: Int64s,
         durations: Int64s,
     ) -> None:
-        """Kernels beside the call that launched each; those without a call are left out."""
+        """Add kernels with the calls that launched them; those without a call are left out."""
         part = np.empty(len(calls), _DTYPE)
         part["thread"] = calls["thread"]
         part["name"] = calls["name"]
@@ -68,7 +69,6 @@ class Launches:
         return sum(map(len, self._parts))
 
     def collect(self) -> tuple[LaunchDelta, ...]:
-        """What was launched since the last call."""
         parts, self._parts = self._parts, []
         if not any(map(len, parts)):
             return ()
@@ -120,7 +120,7 @@ class Launches:
 
 
 def _numbered(threads: UInt32s) -> tuple[UInt32s, Int64s]:
-    """The different threads, and which of them each is; most programs launch from one."""
+    """The distinct threads, and the index of each row's; most programs launch from one."""
     if (threads == threads[0]).all():
         return threads[:1], np.zeros(len(threads), np.int64)
     different, numbers = np.unique(threads, return_inverse=True)

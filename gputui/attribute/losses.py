@@ -1,4 +1,4 @@
-"""What of a process was lost, by cause."""
+"""What was lost of a process, by cause."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gputui.model.events import Loss
 from gputui.ring.layout import REFUSED_DEFERRED
 
 MAX_DOMAINS = 64
-"""Domains that are told apart."""
+"""Domains counted separately."""
 
 OTHER_DOMAINS = "(other domains)"
 
 MOST_EVENTS = 1 << 32
-"""More deferred events than any one call hands over: what a ring that was scribbled on may say."""
+"""More deferred events than any call submits: a bound for a corrupted ring."""
 
 
 class Losses:
-    """Counts what the library refused, by domain, and joins the other causes to it."""
+    """Counts what the library refused, by domain, and adds the other causes."""
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
@@ -31,7 +31,7 @@ class Losses:
         self._places = 0
 
     def refuse(self, records: Slots) -> None:
-        """Take in REFUSED records."""
+        """Add REFUSED records."""
         deferred = records["sub"] == REFUSED_DEFERRED
         counts = np.where(deferred, np.clip(records["value"], 1, MOST_EVENTS), 1)
         keys, rows = np.unique(records["a"].astype(np.int64) << 1 | deferred, return_inverse=True)
@@ -44,8 +44,9 @@ class Losses:
             self._refused["deferred" if key & 1 else "domains", domain] += count
 
     def collect(self, ring: int, unread: int, cupti: int, places: int) -> tuple[Loss, ...]:
-        """What was lost since the last call. `places` is how many records found no place in the
-        reader so far."""
+        """Losses since the last call. `places` is how many records the reader could not place so
+        far.
+        """
         found = [Loss("ring", "", ring), Loss("unread", "", unread), Loss("cupti", "", cupti)]
         found.append(Loss("places", "", places - self._places))
         found += [Loss(cause, domain, count) for (cause, domain), count in self._refused.items()]

@@ -15,10 +15,10 @@ from gputui.model.payloads import NO_PAYLOAD, payload_of
 from gputui.ring.payloads import payload_types
 
 MARKS_KEPT = 1000
-"""Marks a tick; of more the newest stay."""
+"""Marks kept per tick; of more, the newest stay."""
 
 MAX_NAMES = 10_000
-"""Different marks a process; what comes after shares the name "(other marks)"."""
+"""Distinct marks per process; any further ones share the name "(other marks)"."""
 
 OTHER_MARKS = "(other marks)"
 
@@ -27,8 +27,9 @@ _Key = tuple[str, str]
 
 
 class Marks:
-    """Counts marks by domain and name. `newest` are those to be told one by one, to be cleared, and
-    `defined` are names not yet told; with `trace` every mark goes there."""
+    """Counts marks by domain and name. `newest` are marks to report one by one and `defined` are
+    new names; the caller clears both. With `trace`, every mark goes there.
+    """
 
     def __init__(
         self, process: int, strings: Strings, numbering: Numbering, trace: TraceSink | None
@@ -43,7 +44,7 @@ class Marks:
         self._new: dict[_Key, MarkDelta] = {}
 
     def feed(self, records: Slots, now_ns: int) -> None:
-        """Take in MARK records, none of which is later than `now_ns`."""
+        """Add MARK records, none later than `now_ns`."""
         if not len(records):
             return
         moments = np.minimum(times_ns(records["start"]), now_ns)
@@ -83,7 +84,7 @@ class Marks:
             )
 
     def collect(self) -> tuple[MarkDelta, ...]:
-        """What was counted since the last call."""
+        """Counts since the last call."""
         new, self._new = self._new, {}
         return tuple(new.values())
 
@@ -91,7 +92,7 @@ class Marks:
         return self._strings.domain(int(record["a"])), self._strings.label(int(record["name"]))
 
     def _key(self, record: np.void, now_ns: int) -> _Key:
-        """What a mark is counted under, which is defined then."""
+        """The key of a mark, which is defined if new."""
         told = self._strings.range_attributes(record)
         key = self._strings.domain(int(record["a"])), told.name
         if key not in self._numbers and len(self._numbers) >= MAX_NAMES:

@@ -1,13 +1,13 @@
-"""Which range lies in which on a thread, where ranges of several stacks or none overlap there.
+"""Which range lies in which, where ranges of several stacks (or of none) overlap on a thread.
 
-Within one stack the parent is the range below. Start/End ranges and other domains know no stack:
-as nsys has it, the parent of a range is the shortest of those that its thread began before it and
-ended after it, of any style and domain, and its level is how many parents stand above each other.
-Start/End ranges that another thread ended are no one's parent.
+Within one stack the parent is the range below. Start/End ranges and other domains have no common
+stack: as in nsys, a range's parent is the shortest range that its thread began before it and ended
+after it, of any style and domain, and its level is the length of its chain of parents. A Start/End
+range ended by another thread is nobody's parent.
 
-How long the ranges around are is known when they end. What is inside waits for that only while
-Start/End ranges leave it open, and not for long; the level of what is inside is settled link by
-link, as the parents of its parents become known.
+The length of enclosing ranges is known only when they end. Inner ranges wait for that only while
+Start/End ranges leave it open, and not for long; their level is settled link by link, as the
+parents of their parents become known.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 UNDECIDED = -2
 MAX_AROUND = 256
-"""Ranges of other stacks around one range that are looked at, the newest."""
+"""Ranges of other stacks examined around one range, newest first."""
 
 
 class Nesting:
-    """The instances that began inside ranges of other stacks, and Start/End ranges."""
+    """Instances that began inside ranges of other stacks, and Start/End ranges."""
 
     def __init__(self, instances: Instances) -> None:
         self._instances = instances
@@ -40,8 +40,9 @@ class Nesting:
         return len(self._around)
 
     def cross(self, ids: Int64s, around: Int64s) -> None:
-        """`ids`, each once a pair, began while the instance beside it was the innermost one open
-        of another stack, or an open Start/End range."""
+        """These `ids` (one per pair) began while the instance beside each was the innermost open
+        one of another stack, or an open Start/End range.
+        """
         found: dict[int, list[int]] = {}
         for number, other in zip(ids.tolist(), around.tolist(), strict=True):
             found.setdefault(number, []).append(other)
@@ -53,11 +54,11 @@ class Nesting:
         self._instances.root[self._instances.rows(own)] = own
 
     def start_end(self, ids: Int64s) -> None:
-        """These are Start/End ranges."""
+        """Register Start/End ranges."""
         self._around.update((number, []) for number in ids.tolist())
 
     def outgrown(self, closed: Int64s) -> None:
-        """Of instances that closed: what began inside one but goes on is not inside."""
+        """For closed instances: whatever began inside one but outlasts it is not inside it."""
         if not self._inside:
             return
         for other in self._inside.keys() & set(closed.tolist()):
@@ -65,7 +66,7 @@ class Nesting:
                 self._outgrow(number, other)
 
     def _outgrow(self, number: int, other: int) -> None:
-        """Look below on the other stack for what ends no earlier."""
+        """Look further down the other stack for a range that ends no earlier."""
         instances = self._instances
         end_ns = instances.end_ns[number & instances.ROW]
         below = other
@@ -80,7 +81,7 @@ class Nesting:
         self._stop_waiting(other, number)
 
     def parent(self, number: int, now_ns: int, decide: bool) -> int:
-        """The instance around a closed one, NO_INSTANCE, or UNDECIDED; `decide` forbids that."""
+        """The parent of a closed instance, NO_INSTANCE, or UNDECIDED, which `decide` rules out."""
         instances = self._instances
         end_ns = instances.end_ns[number & instances.ROW]
         own = int(instances.parent[number & instances.ROW])
@@ -99,7 +100,7 @@ class Nesting:
             else:
                 closed.append((other_end_ns - start_ns, -start_ns, other))
         shortest = min(closed, default=(LATEST_NS, 0, -1))
-        # What has been open for longer than a closed one lasted will be longer.
+        # What has already been open for longer than a closed one lasted is longer.
         still_open = [part for part in still_open if now_ns - part[0] < shortest[0]]
         if not still_open:
             return shortest[2]
@@ -111,15 +112,15 @@ class Nesting:
         return newest if is_sure else UNDECIDED
 
     def settle(self, number: int, parent: int) -> None:
-        """An instance is finalised, with this parent."""
+        """Record a finalised instance with its parent."""
         instances = self._instances
         row = number & instances.ROW
         for other in self._around.pop(number):
             self._stop_waiting(other, number)
         below = self._below.pop(number, {})
         counts = instances.last_ns[row] >= 0 and not instances.elsewhere[row]
-        # Of what is inside a Start/End range the link to it is counted here: not until it ends
-        # is it sure on which thread it does.
+        # The link to a Start/End range is counted here: only its end shows on which thread that
+        # happens.
         link = int(instances.start_end[row] and not instances.elsewhere[row])
         above = 0
         root = -1
@@ -142,9 +143,9 @@ class Nesting:
                 self.wait_for_level(root, name, count)
 
     def wait_for_level(self, root: int, node: int, count: int) -> None:
-        """So many instances of a node lie in `root`; their level grows with its own."""
+        """This many instances of a node lie in `root`; their level grows with its own."""
         if root not in self._around:
-            return  # finalised by force, before what is inside
+            return  # finalised early, before its inner ranges
         waiting = self._below.setdefault(root, {})
         waiting[node] = waiting.get(node, 0) + count
 
@@ -158,7 +159,7 @@ class Nesting:
             self._levels[node] = self._levels.get(node, 0) + levels
 
     def _wait(self, other: int, number: int) -> None:
-        """`other` is not finalised before `number` is."""
+        """Keep `other` from being finalised before `number`."""
         waiting = self._inside.setdefault(other, set())
         if number not in waiting:
             waiting.add(number)

@@ -1,5 +1,6 @@
-"""Numbers of processes, ranges, marks, kernels and launch shapes: one set a session, for all its
-runs."""
+"""Numbers of processes, ranges, marks, kernels and launch shapes: one set per session, shared by
+its runs.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ import threading
 from gputui.model.events.definitions import MAX_SHAPES
 
 MAX_KERNELS = 100_000
-"""Different kernel names a session; what comes after shares the name "(other kernels)"."""
+"""Distinct kernel names per session; any further ones share the name "(other kernels)"."""
 
 OTHER_KERNELS = "(other kernels)"
 
 Geometry = tuple[int, int, int, int, int, int, int, int, int]
-"""Grid x y z, block x y z, registers a thread, static and dynamic shared bytes of a block."""
+"""Grid x y z, block x y z, registers per thread, static and dynamic shared bytes per block."""
 
 
 class Numbering:
-    """Hands out numbers from 1. Shared by the readers of a session, from any thread."""
+    """Assigns numbers from 1. Shared by the readers of a session, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,25 +29,25 @@ class Numbering:
         self._shapes: dict[tuple[int, Geometry], int] = {}
 
     def process(self) -> int:
-        """A number that no process had."""
+        """A new process number."""
         with self._lock:
             self._processes += 1
             return self._processes
 
     def range(self) -> int:
-        """A number that no range had."""
+        """A new range number."""
         with self._lock:
             self._ranges += 1
             return self._ranges
 
     def mark(self) -> int:
-        """A number that no name of marks had."""
+        """A new mark number."""
         with self._lock:
             self._marks += 1
             return self._marks
 
     def kernel(self, mangled: str) -> tuple[int, str, bool]:
-        """The number of a kernel name, the name it is kept under, and whether that is new."""
+        """The number of a kernel name, the name it is stored under, and whether that is new."""
         with self._lock:
             if mangled not in self._kernels and len(self._kernels) >= MAX_KERNELS:
                 mangled = OTHER_KERNELS
@@ -58,7 +59,7 @@ class Numbering:
             return number, mangled, True
 
     def shape(self, kernel: int, geometry: Geometry) -> tuple[int, bool]:
-        """The number of a kernel's launch shape and whether that is new; 0 where they are full."""
+        """The number of a kernel's launch shape and whether that is new; 0 if the table is full."""
         with self._lock:
             known = self._shapes.get((kernel, geometry))
             if known is not None:

@@ -1,4 +1,4 @@
-"""What kernels, copies and memsets add up to, by range, device and whether it was inherited."""
+"""Sums of kernels, copies and memsets by range, device and whether the range was inherited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gputui.model.events import Distribution, KernelDelta, MemoryOperationDelta
 from gputui.ring.layout import RecordKind
 
 MAX_THREADS = 4095
-"""Launching threads that are told apart."""
+"""Launching threads counted separately."""
 
 _MEMSET_CODE = 255
 _MOST_BYTES = np.uint64(1 << 50)
@@ -33,7 +33,7 @@ _THREAD_MASK = (1 << (_NODE_SHIFT - _THREAD_SHIFT)) - 1
 
 
 def place_keys(nodes: Int64s, devices: Int64s, inherited: Bools) -> Int64s:
-    """Where each operation belongs, as both sums want it; `devices` are under 256."""
+    """The key part common to both sums; `devices` are under 256."""
     return (
         nodes << _NODE_SHIFT
         | inherited.astype(np.int64) << _INHERITED_SHIFT
@@ -42,7 +42,7 @@ def place_keys(nodes: Int64s, devices: Int64s, inherited: Bools) -> Int64s:
 
 
 class KernelSums:
-    """Kernels of one process, and the times they took."""
+    """Kernels of one process, and their durations."""
 
     def __init__(self, process: int, nodes: Nodes) -> None:
         self._process = process
@@ -58,7 +58,9 @@ class KernelSums:
     def add_launched(
         self, places: Int64s, kernels: Int64s, durations: Int64s, calls: Slots
     ) -> None:
-        """Kernels with the calls that launched them: outside of ranges threads are told apart."""
+        """Kernels with the calls that launched them: outside ranges, each thread counts
+        separately.
+        """
         outside = calls["outside"]
         if outside.any():
             places = places.copy()
@@ -73,7 +75,6 @@ class KernelSums:
         return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
 
     def collect(self) -> tuple[KernelDelta, ...]:
-        """Kernels since the last call."""
         rows, self._rows = self._rows, []
         keys = join([keys for keys, _ in rows], np.int64)
         durations = join([durations for _, durations in rows], np.int64)
@@ -92,7 +93,7 @@ class KernelSums:
 
 
 class MemorySums:
-    """Copies and memsets of one process, the times they took and the bytes they moved."""
+    """Copies and memsets of one process, their durations and sizes."""
 
     def __init__(self, process: int, nodes: Nodes) -> None:
         self._process = process
@@ -100,12 +101,11 @@ class MemorySums:
         self._rows: list[tuple[Int64s, Int64s, Int64s]] = []
 
     def add(self, places: Int64s, records: Slots, durations: Int64s) -> None:
-        """Records of copies and memsets."""
+        """Add records of copies and memsets."""
         sizes = np.minimum(records["value"], _MOST_BYTES).astype(np.int64)
         self._rows.append((places | _memory_code(records), durations, sizes))
 
     def collect(self) -> tuple[MemoryOperationDelta, ...]:
-        """Copies and memsets since the last call."""
         rows, self._rows = self._rows, []
         keys = join([row[0] for row in rows], np.int64)
         times = grouped(keys, join([row[1] for row in rows], np.int64))

@@ -1,4 +1,4 @@
-"""What ranges did since the last tick, by range."""
+"""What happened in each range since the last tick."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def range_deltas(
     busy_ns: Int64s,
     total_ns: Int64s,
 ) -> tuple[RangeDelta, ...]:
-    """One for each of `count` nodes where something happened, called by its number.
+    """One delta for each of `count` nodes where something happened, by its number.
 
-    `host` are the times of the ranges that closed; `finalised` those whose GPU work is known now.
-    `levels` are what nesting found of depths beside theirs, `busy_ns` and `total_ns` GPU time,
-    by node.
+    `host` are the durations of the ranges that closed; `finalised` those whose GPU work is known
+    now. `levels` are the additional depths found by nesting, `busy_ns` and `total_ns` GPU time by
+    node.
     """
     ran = finalised.last_ns >= finalised.first_ns
     projected = dict(grouped(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran]))
@@ -61,7 +61,7 @@ def range_deltas(
 
 
 def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
-    """By node, that of the instance that began last."""
+    """By node, the payload of the instance that began last."""
     has = np.flatnonzero(finalised.payload_types)
     has = has[np.lexsort((finalised.starts_ns[has], finalised.nodes[has]))]
     nodes = finalised.nodes[has]

@@ -1,4 +1,4 @@
-"""How many instances of each range launched each kernel, in themselves or in what is inside."""
+"""How many instances of each range launched each kernel, directly or in inner ranges."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gputui.attribute.range_tree import Nodes
 from gputui.model.events import RangeKernels
 
 NO_KERNEL = -1
-"""Stands for an operation that is none."""
+"""Marks an operation that does not exist."""
 
 _KERNEL_BITS = 24
 _KERNEL_MASK = (1 << _KERNEL_BITS) - 1
 
 
 class KernelsOfRanges:
-    """Remembers, for the instances that are not finalised, the kernels already counted."""
+    """Remembers the kernels already counted for instances not finalised yet."""
 
     def __init__(self, nodes: Nodes, instances: Instances) -> None:
         self._nodes = nodes
@@ -29,7 +29,7 @@ class KernelsOfRanges:
         self._bases = np.zeros(256, np.int64)
 
     def define(self, kernel: int, base: str) -> None:
-        """A kernel and the name that it may share with others."""
+        """Register a kernel and its base name, which others may share."""
         if kernel >= len(self._bases):
             more = np.zeros(max(kernel + 1, 2 * len(self._bases)), np.int64)
             more[: len(self._bases)] = self._bases
@@ -37,18 +37,18 @@ class KernelsOfRanges:
         self._bases[kernel] = self._names.setdefault(base, kernel)
 
     def base(self, kernel: int) -> int:
-        """The first kernel of the same base name."""
+        """The first kernel with the same base name."""
         return int(self._bases[kernel])
 
     def add(self, ids: Int64s, kernels: Int64s) -> None:
-        """Kernels, each launched in the instance beside it."""
+        """Add kernels with the instance that launched each."""
         wanted = (kernels != NO_KERNEL) & self._instances.alive(ids)
         if wanted.any():
             keys = self._instances.rows(ids[wanted]) << _KERNEL_BITS | kernels[wanted]
             self._new.append(distinct(keys))
 
     def collect(self) -> tuple[RangeKernels, ...]:
-        """The first times since the last call. To be asked before instances are finalised."""
+        """First launches since the last call. Call before instances are finalised."""
         self._forget_released()
         before = self._known
         rows = join(self._new, np.int64)
@@ -56,7 +56,7 @@ class KernelsOfRanges:
         found: list[Int64s] = []
         while len(rows):
             rows = distinct(rows)
-            # What an instance launched before was counted in those around it then.
+            # Kernels an instance launched before were counted in its enclosing ranges then.
             rows = rows[~np.isin(rows, self._known, assume_unique=True)]
             found.append(rows)
             self._known = np.concatenate((self._known, rows))
@@ -89,7 +89,7 @@ class KernelsOfRanges:
         )
 
     def _with_bases(self, keys: Int64s) -> Int64s:
-        """The first kernel of each base name in place of the kernel."""
+        """Each kernel replaced by the first one with the same base name."""
         bases: Int64s = keys & ~_KERNEL_MASK | self._bases[keys & _KERNEL_MASK]
         return bases
 

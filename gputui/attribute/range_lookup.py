@@ -18,10 +18,10 @@ _LIBRARY = 2
 class Placement:
     """Where moments lie: one row each, and rows of `others` for further domains.
 
-    `instances` and `nodes` are of the innermost range of the default domain, else of the
-    program's other domains. Where the thread had none open they are those of the main thread
-    and `inherited` is set. `others` index a moment and name what was innermost in another domain
-    of the same thread, libraries included.
+    `instances` and `nodes` belong to the innermost range of the default domain, else of the
+    program's other domains. If the thread had none open they are the main thread's and `inherited`
+    is set. `others` index a moment and give the innermost range in another domain of the same
+    thread, libraries included.
     """
 
     instances: Int64s

@@ -1,4 +1,4 @@
-"""The stacks of a process: one for each thread and domain, with its timeline."""
+"""The stacks of a process: one per thread and domain, with its timeline."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from gputui.attribute.timeline import Timeline
 from gputui.model.naming import is_library_domain
 
 MAX_LANES = 4096
-"""Stacks kept a process; those that were idle the longest make room for new ones."""
+"""Stacks kept per process; the longest idle ones make room for new ones."""
 
 OWN_BRANCHES = 256
-"""Stacks with a branch of their own in the range tree. Those of further threads, which come by the
-thousands where each request has its thread, share one a domain."""
+"""Stacks with a branch of their own in the range tree. Further threads, which can be thousands with
+one thread per request, share one per domain.
+"""
 
 NO_LANE = MAX_LANES
 
 WINDOW_NS = 60_000_000_000
 WINDOW_MOMENTS = 1_000_000
-"""Timelines go back this far, or hold this many moments together."""
+"""Timelines reach back this far, or hold this many moments in total."""
 
 
 @dataclass(slots=True)
 class RangeStack:
-    """One stack: a thread's ranges in one domain."""
+    """One thread's ranges in one domain."""
 
     place: int
     branch: int
-    """The place in the range tree: stacks with the same one share their nodes."""
+    """The place in the range tree; stacks with the same place share their nodes."""
     thread: int
     domain: str
     priority: int
@@ -58,7 +59,6 @@ class RangeStacks:
         return self._lanes[index]
 
     def all(self) -> Collection[RangeStack]:
-        """Every stack."""
         return self._lanes.values()
 
     def of_thread(self, thread: int) -> list[RangeStack]:
@@ -79,7 +79,7 @@ class RangeStacks:
             domain = self._strings.domain(int(domains[first]))
             return self._number(thread, domain)
 
-        # Thread ids are below 2³¹ on Linux; of a hostile one the low bits are kept.
+        # Thread ids are below 2³¹ on Linux; of a malicious one, keep the low bits.
         keys = ((threads & 0x7FFF_FFFF) << 32) | domains
         if len(self._table) >= MAX_LANES:
             self._make_room()
@@ -109,7 +109,7 @@ class RangeStacks:
         return self._shared_branches.setdefault(domain, further)
 
     def _make_room(self) -> None:
-        """Forget the stacks that were idle the longest, until half of all are free."""
+        """Drop the longest idle stacks, until half of all are free."""
         idle = [
             (lane.timeline.last_ns, key)
             for key, index in self._by_name.items()
@@ -125,7 +125,7 @@ class RangeStacks:
         self._table.keep(lambda values: np.isin(values, kept))
 
     def forget(self) -> None:
-        """Drop what is too long ago, or too much, from the timelines."""
+        """Drop what is too old, or too much, from the timelines."""
         window_ns = WINDOW_NS
         lanes = self._lanes.values()
         newest = max((lane.timeline.last_ns for lane in lanes), default=0)

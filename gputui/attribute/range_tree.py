@@ -15,19 +15,19 @@ from gputui.model.cuda_names import NOT_A_STEP, step_rank
 from gputui.model.events import RangeDefined
 
 MAX_NODES = 20_000
-"""Nodes a process; what comes after shares one node."""
+"""Nodes per process; any further ones share one node."""
 
 TOO_MANY = "(too many ranges)"
 
 Style = Literal["PushPop", "StartEnd"]
 Describe = Callable[[int], Attributes]
-"""Index of a record → what it says of its range."""
+"""Index of a record → the attributes of its range."""
 
 
 class Nodes:
     """Numbers nodes 1, 2, … within the process; 0 is outside every range.
 
-    Arrays are indexed by that number. `number` holds what the session knows a node by.
+    Arrays are indexed by that number. `number` holds each node's number in the session.
     """
 
     def __init__(self, process: int, pid: int, numbering: Numbering, step: str | None) -> None:
@@ -61,10 +61,10 @@ class Nodes:
         now_ns: int,
         style: Style = "PushPop",
     ) -> Int64s:
-        """The node of each (parent, name id); what is new is defined.
+        """The node of each (parent, name id), defined if new.
 
-        A top-level range has a negative number of its place (thread and domain) as parent.
-        `indices` are handed to `describe` and to `place`, which gives thread and domain.
+        The parent of a top-level range is the negative number of its place (thread and domain).
+        `indices` are passed to `describe`, and to `place`, which returns thread and domain.
         """
 
         def define(key: int, first: int) -> int:
@@ -109,7 +109,7 @@ class Nodes:
         self.number[node] = self._numbering.range()
         self.parent[node] = parent
         self.level[node] = self.level[parent] + 1
-        # Start/End ranges overlap: one that is called a step is none that others are inside of.
+        # Start/End ranges overlap: one named like a step does not contain other ranges.
         is_stacked = style == "PushPop"
         self.step_rank[node] = step_rank(told.name, self._step) if is_stacked else NOT_A_STEP
         self.likeliest_step = min(self.likeliest_step, int(self.step_rank[node]))

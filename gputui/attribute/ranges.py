@@ -1,11 +1,11 @@
 """Pushes and pops → instances, nodes and timelines, a whole batch at a time.
 
-A stack machine without a loop over records. A push at level L opens inside the newest push at
-level L − 1 before it, a pop closes the newest push at its level: both are one binary search in
-the pushes sorted by (stack, level, position). What was open before the batch stands in front.
+A stack machine without a loop over records. A push at level L opens inside the newest preceding
+push at level L − 1, a pop closes the newest push at its own level: both are one binary search in
+the pushes sorted by (stack, level, position). What was open before the batch is put in front.
 
-Records say at which level they are. Where that does not follow from the record before, records
-were dropped between: pops or pushes are put in so that all that comes after is right again.
+Records carry their level. If that does not follow from the previous record, records were dropped in
+between: pops or pushes are inserted so that everything after them is right again.
 """
 
 from __future__ import annotations
@@ -47,23 +47,22 @@ class Ranges:
         self.lanes = RangeStacks(strings)
         self.start_end = StartEndRanges(nodes, instances, self.lanes, strings)
         self.ignored = 0
-        """Pops without a push, records that were dropped, and those of stacks over the limit."""
+        """Pops without a push, dropped records, and records of stacks over the limit."""
         self.refused = 0
-        """Records without a place: of stacks over the limit, and of levels over theirs."""
+        """Records that could not be placed: stacks or levels over their limits."""
         self.closed_nodes: list[Int64s] = []
         self.closed_ns: list[Int64s] = []
-        """Node and duration of the instances that closed, until taken."""
+        """Node and duration of closed instances, until taken."""
 
     def open(self) -> Int64s:
-        """The instances that are open now."""
         return join([lane.stack for lane in self.lanes.all() if len(lane.stack)], np.int64)
 
     def feed(self, records: Slots, now_ns: int) -> None:
-        """Take in the RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
+        """Add the RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
         while len(records):
             lanes = self.lanes.indices(records)
             known = lanes != NO_LANE
-            # Up to the first record without a stack; asked again, idle ones have made room.
+            # Up to the first record without a stack; on the next try, idle ones have made room.
             end = len(records) if known.all() else int(np.argmin(known))
             if end == 0:
                 refused = int(np.count_nonzero(~known))
@@ -98,8 +97,8 @@ class Ranges:
         seen = ~moves.lost[pushes]
         self._instances.set_payloads(new[seen], pick(records, moves.source[pushes][seen]))
         keys, holders = self._pushes(lanes, moves, pushes, new)
-        # A push looks for its parent a level up, a pop for the push that it closes; where the
-        # level is over the limit both look for the instance at the limit.
+        # A push looks for its parent one level up, a pop for the push that it closes; beyond the
+        # level limit both look for the instance at the limit.
         wanted = np.where(moves.is_push, moves.level - 1, moves.level)
         wanted = np.where(tracked, wanted, MAX_LEVEL)
         position = np.arange(1, len(wanted) + 1)
@@ -135,7 +134,7 @@ class Ranges:
         rows = self._instances.rows(ids)
         self._instances.close(ids, times_ns, now_ns)
         nodes = self._instances.node[rows]
-        # When a range ended, or began, is not known where that record was dropped.
+        # The start or end of a range whose record was dropped is unknown.
         whole = ~lost & ~self._instances.lost[rows]
         self.closed_nodes.append(nodes[whole])
         self.closed_ns.append(durations_ns(self._instances.start_ns[rows][whole], times_ns[whole]))
@@ -147,7 +146,7 @@ class Ranges:
         for other in self.lanes.of_thread(lane.thread):
             if other is lane:
                 continue
-            # Of two that began in the same nanosecond the older stack's is outside.
+            # Of two that began in the same nanosecond, the older stack's is outside.
             found, _ = other.timeline.at(times_ns - (other.place > lane.place))
             alive = self._instances.alive(found)
             inside.append(ids[alive])
@@ -158,7 +157,7 @@ class Ranges:
         self._instances.nesting.cross(np.concatenate(inside), np.concatenate(around))
 
     def close_open(self, end_ns: int, now_ns: int) -> None:
-        """The program is gone: what it left open lasts until `end_ns`."""
+        """The program has ended: what it left open lasts until `end_ns`."""
         ids = self.open()
         rows = self._instances.rows(ids)
         self._instances.unended[rows] = True

@@ -1,4 +1,4 @@
-"""The source over all rings of one run: finds them, drains them, and emits what was seen."""
+"""The source over all rings of one run: finds them, drains them, and emits events."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from gputui.store.trace import TraceWriter
 
 POLL_S = 0.05
 IDLE_POLL_S = 0.25
-"""How often rings are read; RingWatch empties those that fill in the meantime."""
+"""How often rings are read; RingWatch empties those that fill up meanwhile."""
 
 UNCOLLECTED_RECORDS = 500_000
-"""Records after which a collection comes before its time, so that memory stays bounded."""
+"""Collect early after this many records, so that memory stays bounded."""
 
 HURRY_S = 2.0
-"""How long what still waits at the end is worked on where somebody waits for the end."""
+"""How long to keep processing the backlog at the end while somebody waits for the end."""
 
 Emit = Callable[[list[AnyEvent]], None]
 
 
 class CaptureReader:
-    """Reads the rings in `folder`, where the processes of `run` make them.
+    """Reads the rings in `folder`, where the processes of `run` create them.
 
-    `poll` and `collect` can be called by hand; `start` has a thread do so. `problems` are lines
-    about files that could not be read. `numbering` is shared by the runs of a session.
+    `poll` and `collect` can be called by hand; `start` calls them from a thread. `problems` are
+    lines about files that could not be read. `numbering` is shared by the runs of a session.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class CaptureReader:
         self._told = 0
 
     def poll(self, now_ns: int) -> int:
-        """Read all rings, new ones too. Gives the number of slots read."""
+        """Read all rings, including new ones. Returns the number of slots read."""
         self._find()
         with self._finding:
             found, self._found = self._found, []
@@ -94,7 +94,7 @@ class CaptureReader:
         ring.close()
 
     def collect(self, now_ns: int) -> list[AnyEvent]:
-        """The events since the last call. Processes that ended are detached."""
+        """Events since the last call. Processes that ended are detached."""
         events = self._tell_problems(now_ns)
         for attached in list(self._attached):
             events += attached.collect(self._run, now_ns, attached.drained)
@@ -135,23 +135,24 @@ class CaptureReader:
         return events
 
     def watch(self) -> None:
-        """Find rings, and keep them from overflowing, from now on until `stop`: best before the
-        first process starts."""
+        """Find rings and keep them from overflowing, from now until `stop`: call before the first
+        process starts.
+        """
         try:
             self._watch = RingWatch(self._folder, self._find)
             self._watch.start()
         except RingError:
-            pass  # then no process makes a ring either
+            pass  # without it, no process creates a ring either
 
     def start(self, emit: Emit, interval_s: float) -> None:
-        """Read in a thread of its own, handing events to `emit` each interval until `stop`."""
+        """Read in a separate thread, passing events to `emit` each interval until `stop`."""
         self._thread = threading.Thread(
             target=self._read, args=(emit, interval_s), name="capture reader", daemon=True
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; it works on what is left first, and emits it."""
+        """End the thread, which first processes the backlog and emits it."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -159,8 +160,9 @@ class CaptureReader:
             self._watch.stop()
 
     def hurry(self) -> None:
-        """Somebody waits for the end: what is left then after a short while is counted as
-        dropped."""
+        """Somebody waits for the end: whatever is left after a short while is counted as
+        dropped.
+        """
         self._hurried = True
 
     def _read(self, emit: Emit, interval_s: float) -> None:

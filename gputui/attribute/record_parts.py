@@ -1,4 +1,4 @@
-"""The records of a batch, apart by what they are for."""
+"""The records of a batch, separated by use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputui.ring.layout import RecordKind
 
 
 class Parts(NamedTuple):
-    """Records of each use, in the order in which they came."""
+    """The records of each use, in order of arrival."""
 
     ranges: Slots
     start_ends: Slots
@@ -24,7 +24,7 @@ class Parts(NamedTuple):
     resources: Slots
     refused: Slots
     others: Slots
-    """What this gputui does not know, or does not need."""
+    """Records unknown to this gputui, or not needed."""
 
 
 _KINDS = {
@@ -48,7 +48,7 @@ for _use, _kinds in _KINDS.items():
 
 
 def by_use(records: Slots) -> Parts:
-    """Records by what they are for."""
+    """Records separated by use."""
     uses = _USES[records["kind"]]
     records = pick(records, np.argsort(uses, kind="stable"))
     ends = np.cumsum(np.bincount(uses, minlength=len(Parts._fields)))

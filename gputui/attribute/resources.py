@@ -1,4 +1,4 @@
-"""What a program calls its CUDA devices, contexts and streams."""
+"""The names a program gives its CUDA devices, contexts and streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gputui.model.events import ResourceNamed
 from gputui.ring.layout import UNKNOWN_DEVICE, Resource
 
 MAX_RESOURCES = 4096
-"""Names that are kept, a process."""
+"""Names kept per process."""
 
 _KINDS: dict[int, Literal["device", "context", "stream"]] = {
     Resource.DEVICE: "device",
@@ -29,7 +29,7 @@ class Resources:
         self._changed: dict[tuple[int, int, int], None] = {}
 
     def define(self, records: Slots) -> None:
-        """Take in RESOURCE_NAME records; the newest name of a resource holds."""
+        """Add RESOURCE_NAME records; a resource's newest name wins."""
         for record in records:
             key = int(record["sub"]), int(record["a"]), int(record["b"])
             if key[0] in _KINDS and (key in self._known or len(self._known) < MAX_RESOURCES):

@@ -1,4 +1,4 @@
-"""Launch shapes of one process: grids, blocks, registers and shared memory, and their launches."""
+"""Launch shapes of one process (grids, blocks, registers, shared memory) and their launches."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gputui.attribute.numbering import Geometry, Numbering
 from gputui.model.events import LaunchShape, ShapeLaunches
 
 MOST = 1 << 16
-"""Shapes of a process: the library numbers fewer, from 1."""
+"""Shapes per process: the library numbers fewer, from 1."""
 
 _UNKNOWN, _UNNUMBERED = 0, -1
 _LOW = 0xFFFF_FFFF
 
 
 class Shapes:
-    """What the ring's numbers of shapes stand for, counted.
+    """Resolves the ring's shape numbers, and counts their launches.
 
-    A shape is numbered when a kernel of it is first seen: only then is the kernel's own number
-    known for sure.
+    A shape gets its session number when one of its kernels is first seen: only then is the kernel's
+    own number certain.
     """
 
     def __init__(self, numbering: Numbering) -> None:
@@ -30,7 +30,7 @@ class Shapes:
         self.defined: list[LaunchShape] = []
 
     def define(self, records: Slots) -> None:
-        """Take in LAUNCH_SHAPE records."""
+        """Add LAUNCH_SHAPE records."""
         for record in records:
             number = int(record["d"])
             if not 0 < number < MOST:
@@ -47,7 +47,7 @@ class Shapes:
             self._numbers[number] = _UNNUMBERED
 
     def count(self, records: Slots, kernels: Int64s, now_ns: int) -> Int64s:
-        """The session's number of each kernel's shape, 0 where it is not known."""
+        """The session's number of each kernel's shape, 0 if unknown. Counts its launches."""
         ids = np.where(records["d"] < len(self._numbers), records["d"], 0).astype(np.int64)
         numbers = self._numbers[ids]
         if (numbers == _UNNUMBERED).any():
@@ -59,7 +59,6 @@ class Shapes:
         return numbers
 
     def collect(self) -> tuple[ShapeLaunches, ...]:
-        """Launches since the last call."""
         seen = np.flatnonzero((self._launches > 0) & (self._numbers > _UNKNOWN))
         launches = tuple(
             ShapeLaunches(number, count)

@@ -1,8 +1,8 @@
-"""Start/End ranges: opened and closed by an id, perhaps on different threads.
+"""Start/End ranges: opened and closed by an id, possibly on different threads.
 
-They overlap freely, so they have no parents in the tree. A range holds what the thread that began
-it does until its end. nsys attributes GPU work to those alone that end on the thread they began
-on: what was launched is kept with the instance until that is known.
+They overlap freely, so they have no parents in the tree. A range contains what the thread that
+began it does until its end. nsys attributes GPU work only to those that end on the thread they
+began on, so what was launched is kept with the instance until that is known.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from gputui.attribute.strings import Strings
 from gputui.ring.layout import RecordKind
 
 MAX_OPEN = 100_000
-"""Open ranges kept a process; the oldest make room."""
+"""Open ranges kept per process; the oldest make room."""
 
 MAX_PAIRS = 1 << 19
-"""Moments inside ranges that are told apart at a time; the newest ranges come first."""
+"""Moments placed inside ranges at a time; the newest ranges come first."""
 
 _MAX_PLACES = 4096
 _FIRST_PLACE = 1 << 24
-"""Numbers of places apart from those of the stacks."""
+"""Numbers of places, distinct from those of the stacks."""
 
 RECENT = np.dtype(
     [("id", "u8"), ("instance", "i8"), ("node", "i8"), ("thread", "i8"), ("start", "i8"),
@@ -59,22 +59,21 @@ class StartEndRanges:
         self.ignored = 0
         """Ends without a start, starts over the limit, and moments that were not placed."""
         self.refused = 0
-        """Of them the starts over the limit."""
+        """Of these, the starts over the limit."""
         self.closed_nodes: list[Int64s] = []
         self.closed_ns: list[Int64s] = []
 
     @property
     def any(self) -> bool:
-        """Whether there are ranges that are open or not finalised."""
+        """Whether any ranges are open or not finalised."""
         return len(self._recent) > 0
 
     def open(self) -> Int64s:
-        """The instances that are open now."""
         instances: Int64s = self._recent["instance"][self._recent["end"] == LATEST_NS]
         return instances
 
     def feed(self, records: Slots, now_ns: int) -> None:
-        """Take in the RANGE_START and RANGE_END records of a batch, in ring order."""
+        """Add the RANGE_START and RANGE_END records of a batch, in ring order."""
         if not len(records):
             return
         is_start = records["kind"] == RecordKind.RANGE_START
@@ -83,7 +82,9 @@ class StartEndRanges:
         self._make_room(now_ns)
 
     def link(self) -> None:
-        """Say what was open where the ranges of the last batch began, once its pushes are in."""
+        """Set what was open where the ranges of the last batch began; call after its pushes are
+        in.
+        """
         new, self._new = self._new, np.empty(0, RECENT)
         if not len(new):
             return
@@ -96,7 +97,7 @@ class StartEndRanges:
                 ids.append(of["instance"][alive])
                 around.append(inside[alive])
         rows, others, _ = self.around(new["thread"].copy(), new["start"].copy())
-        # Of two that began in the same nanosecond the one that came first is outside.
+        # Of two that began in the same nanosecond, the one that came first is outside.
         begun = self._instances.start_ns[self._instances.rows(others)]
         outside = (begun < new["start"][rows]) | (others < new["instance"][rows])
         outside &= others != new["instance"][rows]
@@ -105,16 +106,16 @@ class StartEndRanges:
         self._instances.nesting.cross(np.concatenate(ids), np.concatenate(around))
 
     def around(self, threads: Int64s, moments_ns: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Which ranges moments of threads lie in: a moment's index, an instance and its node.
+        """The ranges around moments of threads: a moment's index, an instance and its node.
 
-        By moment, and those of one moment by when the ranges began.
+        Sorted by moment, then by the start of the range.
         """
         recent = self._recent
         nothing = np.empty(0, np.int64)
         parts = []
         room = MAX_PAIRS
         for thread in np.unique(threads).tolist() if len(recent) else ():
-            of = recent[recent["thread"] == thread][::-1]  # the newest first
+            of = recent[recent["thread"] == thread][::-1]  # newest first
             if not len(of):
                 continue
             at = np.flatnonzero(threads == thread)
@@ -142,14 +143,14 @@ class StartEndRanges:
         return rows[order], instances[order], nodes[order]
 
     def close_open(self, end_ns: int, now_ns: int) -> None:
-        """The program is gone: what it left open lasts until `end_ns`."""
+        """The program has ended: what it left open lasts until `end_ns`."""
         still = np.flatnonzero(self._recent["end"] == LATEST_NS)
         ids = self._recent["instance"][still]
         self._instances.unended[self._instances.rows(ids)] = True
         self._close(still, np.maximum(end_ns, self._recent["start"][still]), now_ns)
 
     def forget(self) -> None:
-        """Drop the ranges that are finalised: to be called after any were."""
+        """Drop the finalised ranges: call after any were finalised."""
         alive = self._instances.alive(self._recent["instance"])
         if not alive.all():
             self._recent = self._recent[alive]
@@ -179,7 +180,7 @@ class StartEndRanges:
             return
         still = np.flatnonzero(self._recent["end"] == LATEST_NS)
         ids = self._recent["id"][still]
-        # Ids are unique while a process lives: the order of starts and ends tells nothing more.
+        # Ids are unique while a process lives, so the order of starts and ends adds nothing.
         order = np.argsort(ids, kind="stable")
         places = np.searchsorted(ids[order], ends["value"], side="right") - 1
         hit = places >= 0

@@ -1,4 +1,4 @@
-"""Kernels of Start/End ranges, kept with the instance until it is known that they count."""
+"""Kernels of Start/End ranges, kept with the instance until it is known whether they count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gputui.model.events import KernelDelta, RangeKernels
 from gputui.model.sketch import Accumulator
 
 MAX_HELD = 200_000
-"""Sums kept a process: instances times the kernels of each."""
+"""Sums kept per process: instances times the kernels of each."""
 
 _KERNEL_BITS = 24
 _DEVICE_SHIFT, _ALONE_SHIFT, _REPEATED_SHIFT, _ROW_SHIFT = 24, 32, 33, 34
@@ -52,8 +52,9 @@ class HeldKernels:
         alone: Bools,
         repeated: Bools,
     ) -> None:
-        """Kernels, each launched inside the instance beside it. `alone`: inside no other kind of
-        range, and this is the first; `repeated`: inside an earlier instance of the same node."""
+        """Add kernels with the instance that launched each. `alone`: inside no other kind of range,
+        and this is the first; `repeated`: inside an earlier instance of the same node.
+        """
         alive = self._instances.alive(ids)
         keys = (
             self._instances.rows(ids) << _ROW_SHIFT
@@ -65,7 +66,7 @@ class HeldKernels:
         self._parts.append((keys[alive], durations[alive]))
 
     def gather(self) -> None:
-        """Add up what came; before instances are finalised."""
+        """Sum up new kernels; call before instances are finalised."""
         parts, self._parts = self._parts, []
         keys = join([part[0] for part in parts], np.int64)
         durations = join([part[1] for part in parts], np.int64)
@@ -89,10 +90,10 @@ class HeldKernels:
     def release(
         self, finalised: Finalised
     ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
-        """The kernels of the instances that are complete, and how many of these launched each.
+        """The kernels of completed instances, and how many of these launched each.
 
-        What was launched inside a range alone that another thread ended is outside every range;
-        where it was launched inside several such, the first decides.
+        What was launched only inside a range that another thread ended is outside every range; if
+        inside several such ranges, the first decides.
         """
         sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
         instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])

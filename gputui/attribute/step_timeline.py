@@ -1,4 +1,4 @@
-"""The last whole step of a process, as a timeline small enough to draw."""
+"""The last complete step of a process, as a timeline small enough to draw."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gputui.model.events import StepSpan, StepTimeline
 
 MAX_SPANS = 300
 MAX_ENTRIES = 400_000
-"""Instances and operations remembered for a step that is not over, and those of one tick."""
+"""Instances and operations remembered for an unfinished step, and those of one tick."""
 
 
 class Steps:
-    """Remembers what was inside the steps that are not over yet."""
+    """Remembers what happened inside unfinished steps."""
 
     def __init__(self, process: int, nodes: Nodes) -> None:
         self._process = process
@@ -26,7 +26,7 @@ class Steps:
         self._launched: list[Launched] = []
 
     def remember(self, finalised: Finalised, launched: Launched) -> None:
-        """What a tick brought. Kept only in a process that has a range that looks like a step."""
+        """Add a tick's data. Kept only in a process with a range that looks like a step."""
         if self._nodes.likeliest_step == NOT_A_STEP:
             return
         if len(finalised.ids):
@@ -127,7 +127,7 @@ class Steps:
         order = np.argsort(starts, kind="stable")
         nodes, starts, ends = nodes[order], starts[order], ends[order]
         reach = np.maximum.accumulate(ends)
-        # Gaps too small to be drawn join: a strip has fewer columns than spans.
+        # Merge gaps too small to draw: a strip has fewer columns than spans.
         gap = np.zeros(len(nodes), np.bool_)
         gap[1:] = starts[1:] > reach[:-1] + duration_ns // MAX_SPANS
         firsts = run_starts(np.cumsum(gap) * len(self._nodes) + nodes)

@@ -29,14 +29,14 @@ from gputui.model.events import (
 )
 
 MAX_STREAMS = 500
-"""Streams a process that are told apart; the rest of each device's count together."""
+"""Streams per process counted separately; the rest of each device's are combined."""
 
 _ORIGIN_BITS = 16
 
 
 @dataclass(slots=True)
 class Work:
-    """What one collection came to."""
+    """The results of one collection."""
 
     devices: tuple[DeviceDelta, ...] = ()
     streams: tuple[StreamDelta, ...] = ()
@@ -44,7 +44,9 @@ class Work:
 
 
 class Streams:
-    """Remembers which streams a process has, and up to where each and its device were covered."""
+    """Remembers the streams of a process, and up to when each stream and its device were
+    covered.
+    """
 
     def __init__(self, process: int, main_thread: int, nodes: Nodes, lanes: RangeStacks) -> None:
         self._process = process
@@ -59,7 +61,9 @@ class Streams:
         self._latencies: list[tuple[Int64s, Int64s, Int64s]] = []
 
     def origins(self, devices: Int64s, streams: UInt32s, threads: UInt32s) -> Int64s:
-        """What `Launched` carries: the number of each operation's stream, and who launched it."""
+        """The `origins` of `Launched`: the number of each operation's stream, and its launching
+        thread.
+        """
         keys = devices << 32 | streams
 
         def define(key: int, _first: int) -> int:
@@ -80,7 +84,7 @@ class Streams:
         return self._others[device]
 
     def add(self, origins: Int64s, starts_ns: Int64s, calls: Slots) -> None:
-        """The first kernel of each launch, with its call."""
+        """Add the first kernel of each launch, with its call."""
         self._latencies.append(
             (
                 origins & ((1 << _ORIGIN_BITS) - 1),
@@ -90,7 +94,6 @@ class Streams:
         )
 
     def collect(self, launched: Launched) -> Work:
-        """What ran since the last call."""
         latencies, self._latencies = self._latencies, []
         if not len(launched):
             return Work()
@@ -170,10 +173,10 @@ class Streams:
 
 
 class LaunchIntervals:
-    """The time between launch calls, a thread at a time."""
+    """The time between launch calls, per thread."""
 
     MAX_THREADS = 1024
-    """Threads that are told apart; the rest are left out."""
+    """Threads counted; the rest are left out."""
 
     def __init__(self) -> None:
         self._numbers = KeyTable(self.MAX_THREADS)
@@ -183,7 +186,6 @@ class LaunchIntervals:
         self._counts = np.zeros(self.MAX_THREADS, np.int64)
 
     def add(self, threads: UInt32s, starts_ns: Int64s) -> None:
-        """Launch calls."""
         if not len(threads):
             return
 
@@ -204,7 +206,7 @@ class LaunchIntervals:
         lasts = np.append(firsts[1:], len(numbers)) - 1
         before = np.concatenate(([0], starts_ns[:-1]))
         before[firsts] = [self._last_ns[number] for number in numbers[firsts].tolist()]
-        # Calls of one thread can be delivered late: such a one has no interval of its own.
+        # A thread's calls can be delivered late: such a call has no interval of its own.
         follows = (before > 0) & (starts_ns >= before)
         self._parts.append((numbers[follows], (starts_ns - before)[follows]))
         self._counts += np.bincount(numbers, minlength=self.MAX_THREADS)

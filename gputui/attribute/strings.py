@@ -12,19 +12,20 @@ from gputui.ring.layout import FLAG_COLORED
 
 MAX_STRINGS = 500_000
 MAX_CHARACTERS = 64_000_000
-"""Strings kept a process, and their length together."""
+"""Strings kept per process, and their total length."""
 
 MAX_LABEL = 256
 
 NO_STRING = 0
 
 LOST_NAME = "(name lost)"
-"""What stands for a string that never came (the ring was full) or was one too many to keep."""
+"""Stands for a string that never arrived (the ring was full) or exceeded the limit."""
 
 
 class Attributes(NamedTuple):
-    """What a range or mark says of itself. `category_id` is the program's number of the category,
-    which need not have a name."""
+    """The attributes of a range or mark. `category_id` is the program's number of the category,
+    which may have no name.
+    """
 
     name: str
     color: int | None = None
@@ -33,25 +34,25 @@ class Attributes(NamedTuple):
 
 
 class Strings:
-    """Id → text: NO_NAME for the empty one, LOST_NAME for what was lost."""
+    """Id → text: NO_NAME for the empty one, LOST_NAME for a lost one."""
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
         self._room = MAX_CHARACTERS
 
     def add(self, texts: dict[int, str]) -> None:
-        """Take in what a batch defined."""
+        """Add the strings a batch defined."""
         for number, text in texts.items():
             if len(self._texts) < MAX_STRINGS and len(text) <= self._room:
                 self._room -= len(text)
                 self._texts[number] = text
 
     def raw(self, number: int) -> str:
-        """As the process wrote it."""
+        """The text as the process wrote it."""
         return self._texts.get(number, LOST_NAME if number != NO_STRING else NO_NAME)
 
     def label(self, number: int) -> str:
-        """Cleaned, and cut to what a table can show."""
+        """The text sanitized, and cut to what a table can show."""
         return sanitize(self.raw(number), MAX_LABEL)
 
     def domain(self, number: int) -> str:
@@ -59,7 +60,7 @@ class Strings:
         return self.label(number) if number != NO_STRING else ""
 
     def range_attributes(self, record: np.void) -> Attributes:
-        """What the record of a range or mark says."""
+        """The attributes in the record of a range or mark."""
         colored = int(record["sub"]) & FLAG_COLORED
         category = int(record["b"])
         return Attributes(

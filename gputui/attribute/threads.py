@@ -1,4 +1,4 @@
-"""What the threads of a process are called: by the program through NVTX, or by the system."""
+"""Thread names: from the program through NVTX, or from the system."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gputui.model.events import ThreadNamed
 from gputui.ring.layout import NAMED_BY_SYSTEM
 
 MAX_THREADS = 4096
-"""Threads that are named, a process."""
+"""Named threads per process."""
 
 ASKED_AT_ONCE = 64
-"""Threads whose name the system is asked for in one tick, in turn: it can change."""
+"""Threads whose system name is read in one tick, in turn: it can change."""
 
 
 class Threads:
-    """The names of one process's threads. `ask` gives the system's name of a thread, or None."""
+    """The names of one process's threads. `ask` returns the system's name of a thread, or None."""
 
     def __init__(
         self, process: int, strings: Strings, ask: Callable[[int], str | None] | None
@@ -32,7 +32,7 @@ class Threads:
         self._changed: set[int] = set()
 
     def define(self, records: Slots) -> None:
-        """Take in THREAD_NAME records: what a program says goes before what the system says."""
+        """Add THREAD_NAME records: the program's name wins over the system's."""
         columns = records["thread"].tolist(), records["name"].tolist(), records["sub"].tolist()
         for thread, number, sub in zip(*columns, strict=True):
             known = self._names.get(thread)
@@ -46,17 +46,16 @@ class Threads:
                 self._name(thread, name, "system")
 
     def see(self, threads: Iterable[int]) -> None:
-        """Threads that did something."""
+        """Register active threads."""
         for thread in threads:
             known = self._names.get(thread)
             if (known is None or known[1] == "system") and len(self._seen) < MAX_THREADS:
                 self._seen.setdefault(thread)
 
     def collect(self, now_ns: int) -> list[ThreadNamed]:
-        """Names that are new or changed."""
         if self._ask is not None:
             for thread in list(self._seen)[:ASKED_AT_ONCE]:
-                self._seen[thread] = self._seen.pop(thread)  # to the end of the turn
+                self._seen[thread] = self._seen.pop(thread)  # until the turn is over
                 if name := self._ask(thread):
                     self._name(thread, sanitize(name, MAX_LABEL), "system")
         named = [

@@ -1,4 +1,4 @@
-"""Which instance was innermost at any moment of the last minute, one a (thread, domain)."""
+"""Which instance was innermost at any moment of the last minute, per thread and domain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_NODE = 0
 
 
 class Timeline:
-    """Moments in order, and beside each the innermost instance and its node from then on."""
+    """Moments in order, each with the innermost instance and its node from then on."""
 
     __slots__ = ("_begin", "_end", "_instances", "_nodes", "_times_ns")
 
@@ -31,7 +31,7 @@ class Timeline:
         return int(self._times_ns[self._end - 1]) if self._end > self._begin else 0
 
     def append(self, times_ns: Int64s, instances: Int64s, nodes: Int64s) -> None:
-        """Moments after the newest; earlier ones (a stepped clock) are taken for the newest."""
+        """Append later moments; earlier ones (the clock stepped) are clamped to the newest."""
         count = len(times_ns)
         if not count:
             return
@@ -44,9 +44,9 @@ class Timeline:
         self._end += count
 
     def at(self, times_ns: Int64s) -> tuple[Int64s, Int64s]:
-        """The innermost instance and its node at each moment, a boundary included.
+        """The innermost instance and its node at each moment, boundaries included.
 
-        NO_INSTANCE and NO_NODE where nothing was open, or the moment is too long ago.
+        NO_INSTANCE and NO_NODE if nothing was open, or the moment is too old.
         """
         live = slice(self._begin, self._end)
         places = np.searchsorted(self._times_ns[live], times_ns, side="right") - 1
@@ -62,15 +62,15 @@ class Timeline:
         return instances, nodes
 
     def moments(self, after_ns: int, before_ns: int) -> Int64s:
-        """The moments between two times, these excluded."""
+        """The moments strictly between two times."""
         live = self._times_ns[self._begin : self._end]
         first = int(np.searchsorted(live, after_ns, side="right"))
         return live[first : int(np.searchsorted(live, before_ns, side="left"))]
 
     def forget(self, before_ns: int) -> None:
-        """Drop the moments before, but never the newest: it is still so."""
+        """Drop earlier moments, but never the newest: its state still holds."""
         live = self._times_ns[self._begin : self._end]
-        # The moment just before the limit is what was innermost at the limit.
+        # The moment just before the limit gives the innermost range at the limit.
         drop = int(np.searchsorted(live, before_ns)) - 1
         self._begin += max(0, min(drop, len(live) - 1))
 

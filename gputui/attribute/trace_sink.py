@@ -1,4 +1,4 @@
-"""What the reader of one process hands over to be traced."""
+"""What the reader of one process passes on to the trace."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _OPERATIONS[RecordKind.GRAPH] = TraceKind.GRAPH
 
 
 class TraceSink:
-    """Turns what was attributed in one process into trace records.
+    """Turns one process's attributed records into trace records.
 
-    `nodes` are the process's own numbers of range nodes; `number_of` gives what the session knows
-    them by, as an array indexed by them.
+    `nodes` are the process's own numbers of range nodes; `number_of` maps them to the session's.
     """
 
     def __init__(self, writer: TraceWriter, process: int, number_of: Callable[[], Int64s]) -> None:
@@ -42,8 +41,9 @@ class TraceSink:
         payloads: npt.NDArray[np.uint64],
         types: npt.NDArray[np.uint8],
     ) -> None:
-        """Instances that are complete. `end_threads` are 0 where the thread is the first one's,
-        `types` of `payloads` where there is none."""
+        """Add complete instances. `end_threads` is 0 if the thread is the starting one, `types` of
+        `payloads` if there is none.
+        """
         records = self._records(nodes, starts_ns, ends_ns)
         records["kind"] = TraceKind.RANGE
         records["thread"] = end_threads
@@ -53,7 +53,7 @@ class TraceSink:
         self._writer.append(records)
 
     def marks(self, slots: Slots, times_ns: Int64s, numbers: Int64s) -> None:
-        """Marks as the ring had them, with the number of each one's definition."""
+        """Add marks as they were in the ring, with the number of each one's definition."""
         records = self._records(np.zeros(len(slots), np.int64), times_ns, times_ns)
         records["kind"] = TraceKind.MARK
         records["name"] = numbers
@@ -63,13 +63,13 @@ class TraceSink:
         self._writer.append(records)
 
     def projections(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
-        """Instances projected on the GPU."""
+        """Add instances projected on the GPU."""
         records = self._records(nodes, starts_ns, ends_ns)
         records["kind"] = TraceKind.PROJECTION
         self._writer.append(records)
 
     def calls(self, calls: Slots, names: list[str]) -> None:
-        """Calls as the window keeps them; their `name` is an index of `names`."""
+        """Add calls as the window keeps them; their `name` is an index of `names`."""
         records = self._records(calls["node"].astype(np.int64), calls["start"], calls["end"])
         while len(self._names) < len(names):
             number = self._writer.name(names[len(self._names)])
@@ -90,10 +90,10 @@ class TraceSink:
         kernels: Int64s,
         shapes: Int64s,
     ) -> None:
-        """GPU operations as the ring had them, with the range that launched each.
+        """Add GPU operations as they were in the ring, with the range that launched each.
 
-        `kernels` and `shapes` are the numbers of kernels and of their launch shapes; those of
-        other operations are passed over.
+        `kernels` and `shapes` are the numbers of kernels and of their launch shapes; they are
+        ignored for other operations.
         """
         records = self._records(nodes, _times(slots["start"]), _times(slots["end"]))
         records["kind"] = _OPERATIONS[slots["kind"]]

@@ -29,18 +29,18 @@ from gputui.ring.layout import SLOT
 from gputui.store.trace import TraceWriter
 
 BATCH_RECORDS = 1 << 15
-"""Records worked on at once: 2 MiB, what a core's own cache holds."""
+"""Records processed at once: 2 MiB, the size of a core's own cache."""
 
 LAUNCHES_NS = 10_000_000_000
 LAUNCHES_KEPT = 200_000
-"""Launches, which the summary alone shows, are told this often, or when there are so many."""
+"""Launches, which only the summary shows, are reported this often, or when there are so many."""
 
 
 class TracedProcess:
     """Attribution and statistics of one process.
 
-    Batches come in ring order. Times in records are CLOCK_REALTIME; `now_ns` is when the batch
-    was read, on the same clock.
+    Batches come in ring order. Times in records are CLOCK_REALTIME; `now_ns` is when the batch was
+    read, on the same clock.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class TracedProcess:
         thread_name: Callable[[int], str | None] | None = None,
         nested_ns: int = NESTED_NS,
     ) -> None:
-        """`trace` is given every range, call and operation too; `thread_name` gives the operating
-        system's name of a thread; a driver call waits `nested_ns` at most for the runtime call
-        around it, which is 0 where calls come in the order of their starts."""
+        """`trace` also receives every range, call and operation; `thread_name` returns the
+        operating system's name of a thread; a driver call waits at most `nested_ns` for the runtime
+        call around it, which is 0 if calls come in the order of their starts.
+        """
         self.number = number
         self._trace: TraceSink | None = None
         self._strings = Strings()
@@ -94,16 +95,16 @@ class TracedProcess:
 
     @property
     def ignored(self) -> int:
-        """Range records that made no sense: pops and ends of ranges that were never opened."""
+        """Invalid range records: pops and ends of ranges that were never opened."""
         return self._ranges.ignored + self._start_end.ignored
 
     @property
     def uncollected(self) -> int:
-        """Records taken in since the last `collect`."""
+        """Records added since the last `collect`."""
         return self._records
 
     def feed(self, records: Slots, strings: dict[int, str], now_ns: int) -> None:
-        """Take in a batch, without its STRING slots, and the strings they defined."""
+        """Add a batch, without its STRING slots, and the strings they defined."""
         self._strings.add(strings)
         for start in range(0, len(records), BATCH_RECORDS):
             self._feed(records[start : start + BATCH_RECORDS], now_ns)
@@ -149,12 +150,12 @@ class TracedProcess:
     ) -> list[AnyEvent]:
         """The events since the last call: definitions first, then what happened.
 
-        `ended` says that nothing will come any more, so that nothing is waited for: as in nsys,
-        what is open then lasts until the last word of the program, or until `open_until_ns` if
-        that is later. The other arguments are handed on in the CaptureDelta; `dropped` records,
-        which found the ring full, those `unread` in it and those of CUPTI are among its losses.
+        `ended` means that nothing more will arrive, so nothing is waited for: as in nsys, open
+        ranges then last until the program's last record, or until `open_until_ns` if that is later.
+        The other arguments are passed on in the CaptureDelta; `dropped` records, which found the
+        ring full, those `unread` in it and those lost by CUPTI are among its losses.
         """
-        self._feed(np.empty(0, SLOT), now_ns)  # what waited long enough waits no more
+        self._feed(np.empty(0, SLOT), now_ns)  # whatever has waited long enough waits no more
         if ended:
             self._operations.give_up_orphans(now_ns)
             end_ns = max(open_until_ns, self._instances.now_ns)

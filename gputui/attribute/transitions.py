@@ -1,4 +1,4 @@
-"""Pushes and pops by the level they say they are at, with what was dropped between put in."""
+"""Pushes and pops by the level they state, with dropped ones filled in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gputui.attribute.arrays import Bools, Int64s, Slots, times_ns
 from gputui.ring.layout import RecordKind
 
 MAX_LEVEL = 128
-"""Ranges nested deeper belong to the one at this level."""
+"""Deeper ranges belong to the one at this level."""
 
 
 @dataclass(slots=True)
@@ -40,16 +40,16 @@ class Transitions:
         return np.where(self.is_push, self.level, self.level - 1)
 
     def mended(self, previous: Int64s, before: Int64s, firsts: Int64s) -> tuple[Transitions, int]:
-        """With what was lost put in, and how many records were lost or made no sense.
+        """Fill in what was lost; also returns how many records were lost or invalid.
 
-        `previous` is the depth after the one before, `before` that of each stack at its first.
+        `previous` is the depth after the preceding one, `before` that of each stack at its first.
         """
         previous[firsts] = before
         needed = np.where(self.is_push, self.level - 1, self.level)
         wrong = previous != needed
         if not wrong.any():
             return self, 0
-        # A pop of a range that was never seen open is left out; it asks for those around it.
+        # A pop of a range that was never seen open is left out; it refers to the ranges around it.
         unseen = ~self.is_push & (previous < needed)
         at = np.minimum(previous, MAX_LEVEL)
         to = np.minimum(needed - unseen, MAX_LEVEL)

@@ -1,4 +1,4 @@
-"""Time covered by at least one of many intervals, per key, in the order they arrive."""
+"""Time covered by at least one of many intervals, per key, in order of arrival."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gputui.attribute.arrays import Int64s, durations_ns, run_starts
 
 _SPAN_BITS = 46
 _SPAN = (1 << _SPAN_BITS) - 1
-"""Intervals further than 10 hours from the middle one of a call count as if they were there."""
+"""Intervals further than 10 hours from the middle one of a call are clamped to that distance."""
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Covered:
     """For each key: the time newly covered, the sum of durations, count, first start, last end.
 
     `gap_rows` index the intervals that began after a time in which nothing of their key was
-    covered, and `gaps_ns` tell how long that was.
+    covered, and `gaps_ns` give the length of that time.
     """
 
     keys: Int64s
@@ -32,9 +32,9 @@ class Covered:
 
 
 class Unions:
-    """Keeps, for each key under 65,536, the end of what was covered so far.
+    """Keeps, for each key under 65,536, the end of the covered time.
 
-    Intervals of later calls that begin before that end count only beyond it: exact when
+    Of later intervals that begin before that end, only the part beyond it counts: exact if
     intervals arrive in order of time.
     """
 
@@ -51,7 +51,7 @@ class Unions:
         firsts = run_starts(keys)
         present = keys[firsts]
         counts = np.diff(np.append(firsts, len(keys)))
-        # Each key's intervals lie in a stretch of numbers of its own, so that one running
+        # Each key's intervals are shifted to a range of numbers of its own, so that one running
         # maximum serves all.
         shift = np.repeat(np.arange(len(firsts)) << _SPAN_BITS, counts)
         starts = np.clip(starts_ns - base, 0, _SPAN) + shift
