@@ -1,4 +1,4 @@
-"""What to print for a character where there is no more than ASCII."""
+"""ASCII substitutes for the other characters gputui prints."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ LIKENESS = str.maketrans(
         for special, plain in zip(specials, plains, strict=False)
     }
 )
-"""For `str.translate`: one character of ASCII for each that gputui draws with."""
+"""For `str.translate`: one ASCII character for each that gputui draws with."""
 
 
 def for_encoding(error: UnicodeError) -> tuple[str, int]:
-    """A handler of codec errors: what an encoding lacks is printed by its likeness, or as "?"."""
+    """A handler of codec errors: prints the substitute of a character that cannot be encoded, or
+    "?".
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end].translate(LIKENESS)

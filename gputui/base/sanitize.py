@@ -1,4 +1,4 @@
-"""The one place where strings from outside are made safe to draw and to store."""
+"""The one place where outside strings are made safe to draw and to store."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def sanitize(text: str, limit: int = 4096) -> str:
     """`text` without control characters, at most `limit` characters long.
 
     Tabs become spaces; every other control character, bidirectional override and lone surrogate
-    becomes U+FFFD, so that what was there stays visible as something odd. A cut text ends in "…".
+    becomes U+FFFD, so that its position stays visible. A truncated text ends in "…".
     """
-    # A tab becomes more characters than it is: it goes first, and of no more than is kept.
+    # Tabs expand, so replace them first, and only in the part that is kept.
     text = text[: limit + 1].replace("\t", "    ")
     if len(text) > limit:
         text = text[: max(0, limit - 1)] + "…"
@@ -35,7 +35,7 @@ def sanitize(text: str, limit: int = 4096) -> str:
 
 
 def sanitize_document(value: Any) -> Any:
-    """What JSON decodes to, with every string in it cleaned."""
+    """A decoded JSON value, with every string in it sanitized."""
     if isinstance(value, str):
         return sanitize(value)
     if isinstance(value, list):
@@ -46,10 +46,10 @@ def sanitize_document(value: Any) -> Any:
 
 
 def clean_output(line: str, limit: int = 2000) -> str:
-    """A line that a program printed: its terminal colours are dropped, then it is cleaned.
+    """One line of a program's output: terminal colours removed, then sanitized.
 
-    Of a line redrawn with carriage returns (progress bars) the last state is kept, as a
-    terminal would show it.
+    Of a line redrawn with carriage returns (a progress bar) the last state is kept, as a terminal
+    would show it.
     """
     line = _ESCAPE_SEQUENCE.sub("", line.rstrip("\r\n"))
     if "\r" in line:
@@ -58,7 +58,7 @@ def clean_output(line: str, limit: int = 2000) -> str:
 
 
 def cell_width(text: str) -> int:
-    """Columns that `text` takes in a terminal: wide East Asian characters take two."""
+    """Terminal columns occupied by `text`: wide East Asian characters take two."""
     if text.isascii():
         return len(text)
     return sum(_character_width(character) for character in text)

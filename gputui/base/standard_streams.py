@@ -1,4 +1,4 @@
-"""Standard output and errors: whose reader may be gone, and which may be narrow or plain."""
+"""stdout and stderr: the reader may be gone, and the encoding or terminal limited."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gputui.base.sanitize import sanitize
 _data: list[BinaryIO] = []
 
 _unended: set[str] = set()
-"""Streams on which a command's output, let through, stands amid a line."""
+"""Streams on which a command's passed-through output stopped in the middle of a line."""
 
 _drawn: set[str] = set()
 _lock = threading.Lock()
-"""Held by whoever writes or remembers what is on the terminal."""
+"""Held while writing to the terminal or recording what is on it."""
 
 _INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;?]*[A-Za-z])+\Z")
-"""Colours and the like, which leave the cursor where it is."""
+"""Colours and other sequences that leave the cursor in place."""
 
 
 def say(text: str) -> None:
-    """One line of narration on stderr. `text` may hold what strangers named."""
+    """Write one line of narration to stderr. `text` may contain untrusted names."""
     try:
         begin_line()
         print(f"gputui: {sanitize(text)}", file=sys.stderr)
@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 
 def let_through(name: Literal["stdout", "stderr"], data: bytes) -> None:
-    """Write a command's output as it is. Raises OSError and ValueError where it cannot."""
+    """Write a command's output unchanged. Raises OSError and ValueError if that fails."""
     with _lock:
         _erase()
         stream = getattr(sys, name)
@@ -47,8 +47,9 @@ def let_through(name: Literal["stdout", "stderr"], data: bytes) -> None:
 
 
 def draw(text: str) -> None:
-    """Put one line on the terminal that stderr is, in place of the last one drawn, or take that
-    away where `text` is empty. Leaves alone what a command wrote. Raises OSError."""
+    """Draw one line on the terminal behind stderr, replacing the last one drawn, or erase that if
+    `text` is empty. Leaves a command's output alone. Raises OSError.
+    """
     with _lock:
         _erase()
         if text and not _amid_line():
@@ -65,8 +66,9 @@ def _erase() -> None:
 
 
 def begin_line() -> None:
-    """End a command's line before gputui's own on stderr: one that is on stderr too, or on the
-    same terminal. What else stdout is stays byte for byte the command's. Raises OSError."""
+    """End a command's unfinished line before gputui writes to stderr, if it is on stderr too, or on
+    the same terminal. Otherwise stdout stays the command's, byte for byte. Raises OSError.
+    """
     with _lock:
         if _amid_line():
             sys.stderr.write("\n")
@@ -80,7 +82,7 @@ def _amid_line() -> bool:
 
 
 def tolerate() -> None:
-    """Print a character that an encoding lacks by its likeness in ASCII instead of failing."""
+    """Print a character the encoding lacks as ASCII instead of failing."""
     codecs.register_error("gputui.base.likeness", for_encoding)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -88,7 +90,9 @@ def tolerate() -> None:
 
 
 def release() -> None:
-    """Let go of the streams that nobody reads any more: a flush at exit would change the status."""
+    """Drop streams that nobody reads any more: flushing them at exit would change the exit
+    status.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         try:
@@ -99,19 +103,18 @@ def release() -> None:
 
 
 def columns(stream: TextIO) -> int | None:
-    """The terminal's width; None where `stream` is a file or a pipe, or the width is not known."""
+    """The terminal's width; None if `stream` is a file or a pipe, or the width is unknown."""
     return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
 
 
 def standard_input() -> BinaryIO:
-    """What is piped in."""
     return _data[0] if _data else sys.stdin.buffer
 
 
 def read_keys_from_terminal() -> None:
-    """Let a screen read keys where data is piped in: `standard_input` has the data from now on.
+    """Let a screen read keys while data is piped in: from now on `standard_input` has the data.
 
-    Raises OSError where no terminal controls this process.
+    Raises OSError if no terminal controls this process.
     """
     terminal = os.open("/dev/tty", os.O_RDWR)
     _data[:] = [os.fdopen(os.dup(0), "rb")]

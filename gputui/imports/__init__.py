@@ -1,1 +1,1 @@
-"""Files that other tools wrote, as the events of a session."""
+"""Files written by other tools, as the events of a session."""

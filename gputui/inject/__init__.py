@@ -1,1 +1,1 @@
-"""What lives inside a traced process, and how a child is given it."""
+"""What runs inside a traced process, and how a child is made to load it."""

@@ -1,8 +1,8 @@
-"""Builds the capture library with the system's C compiler: by hand, and when gputui is installed.
+"""Builds the capture library with the system's C compiler, by hand and on installation.
 
 `python -m gputui.inject.build` builds it in place. The installation runs this same file as its
 build hook, so it imports nothing of gputui; without a compiler, or outside Linux, gputui is
-installed all the same, and only cannot look inside processes.
+installed all the same, but cannot look inside processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ else:
 LIBRARY_NAME = "libgputui_capture.so"
 SOURCES = Path(__file__).with_name("src")
 SOURCE = SOURCES / "gputui_capture.c"
-"""What is compiled: it includes the other files of its folder."""
+"""The file that is compiled: it includes the others of its folder."""
 _MARK = "gputui capture library of sources "
 _FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
@@ -36,7 +36,7 @@ _TIMEOUT_S = 120
 
 
 def sources_mark() -> str:
-    """What a library that was built of the sources as they are now has in it."""
+    """The mark contained in a library built from the current sources."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".c", ".h"):
@@ -45,15 +45,16 @@ def sources_mark() -> str:
 
 
 def is_of_these_sources(library: Path) -> bool:
-    """Whether `library` was built of the sources beside this file: after an update of an editable
-    installation the old one writes what the new reader takes for something else."""
+    """Whether `library` was built from the sources beside this file: after an update of an editable
+    installation, the old library writes records that the new reader would misread.
+    """
     return sources_mark().encode() in library.read_bytes()
 
 
 def build(target_dir: Path) -> Path | str:
-    """Compiles the library into `target_dir`; gives its path, or in one line why it could not.
+    """Compile the library into `target_dir`; returns its path, or one line saying why it could not.
 
-    Uses $CC where it is set, else the first of cc, gcc and clang.
+    Uses $CC if set, else the first of cc, gcc and clang.
     """
     if not sys.platform.startswith("linux"):
         return f"the capture library needs Linux, this is {sys.platform}"
@@ -91,10 +92,10 @@ def _compiler() -> list[str] | None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignore]
-    """Compiles the library into the package, for wheels and for editable installations."""
+    """Compiles the library into the package, for wheels and editable installations."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Marks the wheel as this platform's where the library could be built. Never fails."""
+        """Tag the wheel for this platform if the library was built. Never fails."""
         if self.target_name != "wheel":
             return
         folder = Path(self.root) / "gputui" / "capture"

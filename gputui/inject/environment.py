@@ -1,4 +1,4 @@
-"""How a child process is given the capture library: its environment and a private folder."""
+"""How a child process loads the capture library: its environment and a private folder."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SHARED_MEMORY = Path("/dev/shm")
 FOLDER_PREFIX = "gputui-"
 LOCK_NAME = ".gputui-lock"
 ROOM_BYTES = 128 << 20
-"""Shared memory that must be free for it to be chosen: a few processes' rings of 16 MiB."""
+"""Shared memory must have this much free to be chosen: a few processes' rings of 16 MiB."""
 
 HOOK = Path(__file__).with_name("hook")
-"""First in the PYTHONPATH of a child that is annotated: its interpreter runs what is in there."""
+"""First in the PYTHONPATH of an annotated child, so that its interpreter runs the hook in it."""
 
 _CUDA = "CUDA_INJECTION64_PATH"
 _NVTX = "NVTX_INJECTION64_PATH"
@@ -35,29 +35,29 @@ _KNOWN_TOOLS = (
     ("CUPTI", ("libcupti",)),
 )
 _PRELOADED_BYTES = 64 << 20
-"""Preloaded libraries up to this size are looked into."""
+"""Preloaded libraries up to this size are inspected."""
 
 _PROFILERS = {
     "nsys": "Nsight Systems (nsys)",
     "ncu": "Nsight Compute (ncu)",
     "nv-nsight-cu-cli": "Nsight Compute (ncu)",
 }
-"""Commands that give their own child the two variables."""
+"""Commands that set the two variables for their own child."""
 
 
 def library_path() -> Path | None:
-    """The capture library beside this file, or None where it was not built, or of other sources."""
+    """The capture library beside this file; None if not built, or built from other sources."""
     path = Path(__file__).with_name(LIBRARY_NAME)
     return path if path.is_file() and is_of_these_sources(path) else None
 
 
 def missing_library_reason() -> str:
-    """One line for people: why `library_path` gives None and what to do."""
+    """One line for people: why `library_path` gives None and how to fix it."""
     if not sys.platform.startswith("linux"):
         return f"the capture library needs Linux, this is {sys.platform}"
     mend = f"{sys.executable} -m gputui.inject.build"
     if Path(__file__).with_name(LIBRARY_NAME).is_file():
-        return f"the capture library is of another version of gputui: run {mend}"
+        return f"the capture library is from another version of gputui: run {mend}"
     return f"the capture library is not built: install gcc or clang and run {mend}"
 
 
@@ -70,15 +70,16 @@ def capture_environment(
     duty: DutyCycle | None = None,
     command: Sequence[str] = (),
 ) -> tuple[dict[str, str], str | None]:
-    """The environment for a child that is to be captured, and what stands in the way, if anything.
+    """The environment for a captured child, and what stands in the way, if anything.
 
-    `base_environment` with what makes the driver and NVTX load the capture library, in the child
-    and in all its children; rings appear in `folder`. `kernels=False` leaves CUDA alone;
-    `annotate` has its Python interpreters put ranges around what torch does; `duty` traces
-    kernels part of the time.
-    A variable that another tool has taken stays as it is, and the second value says in one
-    line what of phases and kernels will be missing and who is in the way: who holds a variable,
-    a profiler that `command` is itself, nsys around gputui, or what LD_PRELOAD brings along.
+    `base_environment` plus what makes the driver and NVTX load the capture library in the child and
+    all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
+    makes Python interpreters put ranges around torch's operations; `duty` traces kernels part of
+    the time.
+
+    A variable set by another tool is left alone. The second value then says in one line what will
+    be missing of phases and kernels and which tool is in the way: one that holds a variable, a
+    profiler that is `command` itself, nsys around gputui, or one that LD_PRELOAD loads.
     """
     environment = dict(base_environment)
     library = library_path()
@@ -95,11 +96,13 @@ def capture_environment(
     problems = _missing(places, held)
     tool = _PROFILERS.get(Path(command[0]).name) if command else None
     if tool and len(held) < len(places):
-        problems.append(f"maybe no {' and no '.join(places.values())}: {tool} takes their places")
+        problems.append(f"maybe no {' and no '.join(places.values())}: {tool} captures them itself")
     elif kernels and _CUDA not in held and any(n.startswith("NSYS_") for n in base_environment):
-        problems.append("maybe no kernels: NSYS_ variables tell of nsys above; CUPTI serves one")
+        problems.append(
+            "maybe no kernels: NSYS_ variables suggest that nsys is tracing; CUPTI serves one tool"
+        )
     elif not held and (tool := _preloaded(base_environment.get("LD_PRELOAD", ""))):
-        problems.append(f"maybe no {' and no '.join(places.values())}: LD_PRELOAD brings {tool}")
+        problems.append(f"maybe no {' and no '.join(places.values())}: LD_PRELOAD loads {tool}")
     if not kernels and Path(base_environment.get(_CUDA, "")).name == LIBRARY_NAME:
         del environment[_CUDA]
     if base_environment.get("NVTX_DISABLE"):
@@ -124,10 +127,10 @@ def capture_environment(
 
 
 def _missing(places: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
-    """What is missing, what is left, and who holds what: a line for each holder."""
+    """What is missing, what is left, and which tool holds it: one line per tool."""
     lines: list[str] = []
     left = [what for variable, what in places.items() if variable not in held]
-    rest = f" ({left[0]} can be seen)" if left and held else ""
+    rest = f" ({left[0]} are captured)" if left and held else ""
     for tool in dict.fromkeys(held.values()):
         variables = [variable for variable, holder in held.items() if holder == tool]
         what = " and no ".join(places[variable] for variable in variables)
@@ -138,7 +141,7 @@ def _missing(places: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
 
 def _tool(path: str) -> str:
     if path == "./.":
-        return "a wish for no tool at all (./.)"
+        return "a setting that disables tools (./.)"
     return _known_tool(path) or f"another tool ({sanitize(Path(path).name, 100)})"
 
 
@@ -151,8 +154,9 @@ def _known_tool(path: str) -> str | None:
 
 
 def _preloaded(paths: str) -> str | None:
-    """The tool for CUDA or NVTX among preloaded libraries: one with a name that is known, or that
-    has the entry, or sets the variable, by which tools come in. Most are allocators."""
+    """The CUDA or NVTX tool among preloaded libraries: one with a known name, or that has the entry
+    point or sets the variable by which tools are loaded. Most preloaded libraries are allocators.
+    """
     for path in filter(None, re.split("[ :]", paths)):
         if tool := _known_tool(path):
             return tool
@@ -165,7 +169,7 @@ def _preloaded(paths: str) -> str | None:
 
 
 def _cupti_of_this_python() -> Path | None:
-    """A libcupti that pip installed beside gputui: for programs that load none themselves."""
+    """A libcupti that pip installed beside gputui, for programs that load none themselves."""
     packages = Path(sysconfig.get_path("purelib"), "nvidia")
     for folder in ("cu13/lib", "cuda_cupti/lib"):
         for library in sorted((packages / folder).glob("libcupti.so.1?"), reverse=True):
@@ -175,11 +179,11 @@ def _cupti_of_this_python() -> Path | None:
 
 @contextlib.contextmanager
 def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
-    """A new private folder (0700), in shared memory where that has room, else among temporaries.
+    """A new private folder (0700), in shared memory if that has room, else in the temporary folder.
 
-    Removed, with all rings in it, when the `with` is left: processes that still write there keep
-    their memory and notice nothing. First removes the folders that dead gputui processes of this
-    user left. Raises OSError when neither place can be written.
+    Removed with all its rings on leaving the `with`: processes that still write there keep their
+    memory and notice nothing. First removes folders left by dead gputui processes of this user.
+    Raises OSError if neither place is writable.
     """
     roots = [Path(tempfile.gettempdir())]
     with contextlib.suppress(OSError):
@@ -199,7 +203,7 @@ def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
 
 
 def _create_in(roots: list[Path]) -> tuple[Path, int]:
-    """A folder in the first of `roots` that takes one, and the descriptor that locks it."""
+    """A folder in the first of `roots` that works, and the descriptor that locks it."""
     try:
         path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=roots[0]))
     except OSError:
@@ -216,10 +220,10 @@ def _create_in(roots: list[Path]) -> tuple[Path, int]:
 
 
 def _remove_stale(root: Path) -> None:
-    """Removes our folders in `root` whose lock nobody holds any more.
+    """Remove our folders in `root` whose lock nobody holds any more.
 
-    A folder counts as ours by its prefix, owner and mode and the lock file in it; a folder that
-    is just being made has no lock file yet and is left alone.
+    A folder counts as ours by its prefix, owner, mode and lock file; one that is being created has
+    no lock file yet and is left alone.
     """
     for path in _own_folders(root):
         with contextlib.suppress(OSError):

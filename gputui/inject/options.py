@@ -1,4 +1,4 @@
-"""What is to be captured of a run."""
+"""What to capture of a run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 Annotate = Literal["modules", "autograd"]
-"""Ranges that are put around what torch does: calls of modules, or operators as well."""
+"""What to put ranges around in torch: module calls, or operators as well."""
 
 GraphTrace = Literal["node", "graph"]
-"""Kernels of CUDA graphs one by one, or each launch of a graph as a whole (cheaper)."""
+"""Trace the kernels of CUDA graphs one by one, or each graph launch as a whole (cheaper)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DutyCycle:
-    """Kernels are traced `on` of every `period`: steps (pushes of the range `step`), or, where
-    that is None, nanoseconds. Ranges are always traced."""
+    """Kernels are traced during `on` of every `period`: steps (pushes of the range `step`) or, if
+    that is None, nanoseconds. Ranges are always traced.
+    """
 
     on: int
     period: int
     step: str | None = None
 
     def encode(self) -> str:
-        """As the capture library reads it."""
+        """The form the capture library parses."""
         if self.step is None:
             return f"time {self.on} {self.period}"
         return f"steps {self.on} {self.period} {self.step}"
@@ -30,7 +31,7 @@ class DutyCycle:
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """What the user asked for. `kernels` False leaves CUDA alone."""
+    """What the user asked for. `kernels=False` leaves CUDA alone."""
 
     kernels: bool = True
     graph_trace: GraphTrace = "node"

@@ -1,4 +1,4 @@
-"""The folder of a run, in which its processes make their rings."""
+"""The folder of a run, in which its processes create their rings."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from gputui.ring.native import RingError
 from gputui.ring.reader import RingReader
 
 RINGS_MAX = 4096
-"""Rings opened in one folder: each is a process that loaded CUDA or NVTX."""
+"""Rings opened per folder: each is a process that loaded CUDA or NVTX."""
 
 _RING_NAME = re.compile(r"[0-9]{1,10}-[0-9]{1,20}\.ring")
 
 
 class RingFolder:
-    """The folder in which the processes of one run make their rings."""
+    """The folder in which the processes of one run create their rings."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._refused: set[str] = set()
         self._lost = False
         self.seen_ns = 0
-        """When the folder had last changed as `discover` looked, 0 before it did."""
+        """When `discover` last saw the folder change, 0 before its first call."""
 
     @property
     def changed(self) -> bool:
-        """Whether something came or went since `discover` looked; rarely False by mistake."""
+        """Whether something was added or removed since `discover` looked; rarely False by
+        mistake.
+        """
         return self._changed_ns() != self.seen_ns
 
     def _changed_ns(self) -> int:
@@ -39,8 +41,8 @@ class RingFolder:
     def discover(self) -> tuple[list[RingReader], list[str]]:
         """Rings that appeared since the last call, and a line for each that cannot be read.
 
-        A ring's name is removed as it is opened: its memory lives as long as the process and
-        the reader do, and never longer, however either of them ends.
+        Opening a ring unlinks it: its memory lives as long as the process and the reader, and no
+        longer, however either of them ends.
         """
         readers: list[RingReader] = []
         problems: list[str] = []
@@ -51,7 +53,7 @@ class RingFolder:
             if self._lost:
                 return [], []
             self._lost = True
-            return [], [f"{self.path}: {error.strerror}: processes that start now are not seen"]
+            return [], [f"{self.path}: {error.strerror}: processes that start now are not captured"]
         for name in names[:RINGS_MAX]:
             if name in self._refused or not _RING_NAME.fullmatch(name):
                 continue
@@ -64,6 +66,6 @@ class RingFolder:
                 continue
             try:
                 path.unlink(missing_ok=True)
-            except OSError:  # the program took our right to: the ring goes with the folder
+            except OSError:  # the program revoked our permission: the ring goes with the folder
                 self._refused.add(name)
         return readers, problems

@@ -1,9 +1,9 @@
 """The ring's layout: what the C library writes and the reader maps; `layout.h` mirrors it.
 
-One file a process, in the session's private folder: a header page, then `capacity` slots of 64
+One file per process, in the session's private folder: a header page, then `capacity` slots of 64
 bytes. Producers reserve slots with one atomic on `head`, fill them, then publish each slot by
-storing `low 32 bits of (slot number + 1)` in its last word; the reader takes slots in order
-while they are published and moves `tail`. A full ring drops the record and counts it.
+storing `low 32 bits of (slot number + 1)` in its last word; the reader takes published slots in
+order and moves `tail`. A full ring drops the record and counts it.
 """
 
 from __future__ import annotations
@@ -18,42 +18,48 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 64
 STRING_BYTES_PER_SLOT = 60
 SAMPLE_EVERY = 61
-"""Of so many calls of a thread the library times one; odd, since pushes and pops alternate."""
+"""The library times one in this many calls of a thread; odd, since pushes and pops alternate."""
 
 SAMPLE_NS_MAX = 10_000
-"""What a timed call counts for at most: one that took longer waited for a core."""
+"""The most a timed call counts for: one that took longer waited for a core."""
 
 
 class RecordKind(enum.IntEnum):
     """First byte of a slot."""
 
     STRING = 1
-    """`name` is the id being defined, `value` the length in bytes; the UTF-8 bytes follow in
-    the slots after it, 60 a slot, each still ending in its own publication word."""
+    """`name` is the id being defined, `value` the length in bytes; the UTF-8 bytes follow in the
+    next slots, 60 per slot, each still ending in its own publication word.
+    """
     RANGE_PUSH = 2
-    """`thread`, `start`, `name`, `a` domain (string id, 0 default), `b` category (string id, 0
-    where it has no name) and `e` its number, `c` colour (0xRRGGBB) where flag bit 0 is set, `end`
-    the payload's 8 bytes where bit 1 is set and `source_kind` its type (see PayloadType), `d` the
-    level: how many ranges of this thread and domain were open before it."""
+    """`thread`, `start`, `name`, `a` domain (string id, 0 default), `b` category (string id, 0 if
+    it has no name) and `e` its number, `c` colour (0xRRGGBB) if flag bit 0 is set, `end` the
+    payload's 8 bytes if bit 1 is set and `source_kind` its type (see PayloadType), `d` the level:
+    how many ranges of this thread and domain were open before it.
+    """
     RANGE_POP = 3
-    """`thread`, `start` (the moment), `a` domain, `d` the level of the range that it ends: a
-    reader whose stack is deeper or shallower knows that records between were dropped."""
+    """`thread`, `start` (the moment), `a` domain, `d` the level of the range it ends: a reader
+    whose stack is deeper or shallower knows that records in between were dropped.
+    """
     RANGE_START = 4
-    """As RANGE_PUSH without level, with `value` the range's id."""
+    """As RANGE_PUSH without level; `value` is the range's id."""
     RANGE_END = 5
     """`thread`, `start` (the moment), `value` the range's id."""
     MARK = 6
     """As RANGE_PUSH; an instant."""
     THREAD_NAME = 7
-    """`thread`, `name`; `sub` is NAMED_BY_SYSTEM where the program said nothing: the system's name
+    """`thread`, `name`; `sub` is NAMED_BY_SYSTEM if the program set no name: then the system's name
     of a thread at its first range or soon after its first CUDA call, and at its end if it made
-    ranges and is called otherwise by then."""
+    ranges and the name has changed.
+    """
     RESOURCE_NAME = 8
-    """`sub` which resource (see Resource), `a` its number as CUPTI has it, `b` its device as the
-    process numbers them (UNKNOWN_DEVICE where nobody knows), `name`, `start` (the moment)."""
+    """`sub` is the kind (see Resource), `a` its CUPTI number, `b` its device as the process numbers
+    them (UNKNOWN_DEVICE if unknown), `name`, `start` (the moment).
+    """
     REFUSED = 9
-    """What was not followed, `a` its domain: a push, since its `thread` had ranges open in too many
-    other domains, or where `sub` is REFUSED_DEFERRED as many deferred events as `value` says."""
+    """Not tracked, `a` its domain: a push, because its `thread` had ranges open in too many other
+    domains, or, if `sub` is REFUSED_DEFERRED, `value` deferred events.
+    """
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""
@@ -61,7 +67,7 @@ class RecordKind(enum.IntEnum):
     """As KERNEL with `value` bytes, `sub` CUPTI copy kind, `source_kind`, `destination_kind`
     CUPTI memory kinds; `c` the peer device where `sub` is 10 (peer to peer); no `d`."""
     MEMSET = 18
-    """As MEMCPY with `destination_kind` alone, and no `sub`."""
+    """As MEMCPY with only `destination_kind`, and no `sub`."""
     API = 19
     """`start`, `end`, `correlation`, `thread`, `name` (of the call), `sub` 0 runtime 1 driver,
     `a` return value."""
@@ -72,11 +78,11 @@ class RecordKind(enum.IntEnum):
     blockX << 32, `value` = blockY | blockZ << 32, `a` registers a thread, `b` static shared
     bytes, `c` dynamic shared bytes."""
     FLUSH = 32
-    """CUPTI was asked at `start` for all activity that had finished, and delivered it (a buffer
-    that holds an unfinished operation comes later); `value` is the number of records CUPTI
-    dropped so far."""
+    """CUPTI was asked at `start` for all finished activity, and delivered it (a buffer that holds
+    an unfinished operation comes later); `value` is the number of records CUPTI has dropped so far.
+    """
     EXIT = 33
-    """The process said goodbye at `start`; nothing follows."""
+    """The process ended properly at `start`; nothing follows."""
 
 
 SLOT = np.dtype(
@@ -100,11 +106,11 @@ FLAG_PAYLOAD = 2
 NAMED_BY_SYSTEM = 1
 
 STRING_BYTES_MAX = 32768
-"""Longest string in a ring: names of ranges are cut at 4096 bytes, names of kernels here."""
+"""Longest string in a ring: range names are cut at 4096 bytes, kernel names here."""
 
 
 class Resource(enum.IntEnum):
-    """What of CUDA has a name."""
+    """CUDA objects that can have a name."""
 
     DEVICE = 1
     CONTEXT = 2
@@ -117,13 +123,15 @@ UNKNOWN_DEVICE = 0xFFFF_FFFF
 
 
 class CudaState(enum.IntEnum):
-    """How far CUDA capture is in a process; the header's `cuda_text` says it in words."""
+    """How far CUDA capture has come in a process; the header's `cuda_text` describes it in
+    words.
+    """
 
     NONE = 0
     """The process has not initialised CUDA."""
     TRACING = 1
     OFF = 2
-    """Kernels were not asked for."""
+    """Kernels were not requested."""
     FAILED = 3
     STARTING = 4
 
@@ -153,15 +161,14 @@ HEADER = np.dtype(
     }
 )  # fmt: skip
 """The first page of a ring. `capacity` counts slots and is a power of two; `head` (next slot to
-reserve, so also the slots written) and `tail` (next slot to read) never wrap. `start_ns` is
-when capture began, `start_ticks` the process's start in clock ticks since boot (field 22 of
-/proc/PID/stat, which tells a reused pid); `pid_namespace` is the namespace (inode of
-/proc/self/ns/pid) in which `pid` means something. `rank` and `local_rank` are -1 where absent.
-`dropped` counts records, `cupti_dropped` what CUPTI itself lost, `callback_ns` the time spent
-in the library (ranges by sampling, see SAMPLE_EVERY; CUPTI's records by their thread's CPU time),
-`traced_ns` and `paused_ns` the time in which kernels were traced and were not since CUDA's start
-(the latter by the user's wish), `heartbeat_ns` the last flush, 0 where CUDA is not traced.
-`visible_devices` is "=" and what CUDA_VISIBLE_DEVICES was when CUDA was initialised, empty where it
-was not set. `unseen_forks` counts the processes forked from this one that made ranges, which are
-not seen.
+reserve, so also the number of slots written) and `tail` (next slot to read) never wrap. `start_ns`
+is when capture began, `start_ticks` the process's start in clock ticks since boot (field 22 of
+/proc/PID/stat, which exposes a reused pid); `pid_namespace` is the namespace (inode of
+/proc/self/ns/pid) that `pid` belongs to. `rank` and `local_rank` are -1 if absent. `dropped` counts
+records, `cupti_dropped` what CUPTI itself lost, `callback_ns` the time spent in the library (ranges
+by sampling, see SAMPLE_EVERY; CUPTI's records by their thread's CPU time), `traced_ns` and
+`paused_ns` how long kernels were and were not traced since CUDA's start (the latter at the user's
+request), `heartbeat_ns` the last flush, 0 if CUDA is not traced. `visible_devices` is "=" and the
+value of CUDA_VISIBLE_DEVICES when CUDA was initialised, empty if unset. `unseen_forks` counts
+forked processes that made ranges, which are not captured.
 """

@@ -1,4 +1,4 @@
-"""The functions of the capture library that the monitor calls itself."""
+"""The functions of the capture library that the monitor itself calls."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
 
 
 class RingError(ValueError):
-    """A ring cannot be read: by this version, on this machine; the message is one line for
-    people."""
+    """A ring cannot be read by this version or on this machine; the message is one line for
+    people.
+    """
 
 
 @functools.cache
 def capture_library() -> ctypes.CDLL:
-    """The library, loaded. Raises RingError where there is none. Its functions run without the
-    interpreter's lock."""
+    """The library, loaded. Raises RingError if there is none. Its functions run without the GIL."""
     path = library_path()
     if path is None:
         raise RingError(missing_library_reason())

@@ -1,4 +1,4 @@
-"""Which type of payload a record carries."""
+"""The type of payload a record carries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gputui.ring.layout import FLAG_PAYLOAD
 
 
 def payload_types(records: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
-    """The payload type of each range or mark (layout.SLOT), NO_PAYLOAD where it has none."""
+    """The payload type of each range or mark (layout.SLOT), NO_PAYLOAD if it has none."""
     has = records["sub"] & FLAG_PAYLOAD
     types: npt.NDArray[np.uint8] = np.where(has, records["source_kind"], NO_PAYLOAD)
     return types.astype(np.uint8)

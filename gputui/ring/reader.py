@@ -29,19 +29,19 @@ Records = npt.NDArray[np.void]
 """An array of `layout.SLOT`."""
 
 SLOTS_MAX = 1 << 26
-"""Largest ring accepted (4 GiB): more than the library ever makes."""
+"""Largest ring accepted (4 GiB): more than the library ever creates."""
 
 MOST_FORKS = 1 << 32
-"""More forks than any process makes: what a header that was scribbled on may say."""
+"""More forks than any process makes: a bound for a corrupted header."""
 
 
 class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a ring's header says of its process.
+    """The facts of a process in its ring's header.
 
-    `start_ns` is when capture began (CLOCK_REALTIME). `cuda_text` says `cuda_state` in words, as
-    `ProcessAttached.cuda_status` wants it. `cupti_version` is CUPTI's own number. `unseen_forks`
-    counts processes forked from it whose ranges are not seen; `annotated` tells that the start-up
-    hook put ranges around what its torch does.
+    `start_ns` is when capture began (CLOCK_REALTIME). `cuda_text` is `cuda_state` in words, as in
+    `ProcessAttached.cuda_status`. `cupti_version` is CUPTI's own number. `unseen_forks` counts
+    processes forked from it whose ranges are not captured; `annotated` means that the start-up hook
+    put ranges around its torch operations.
     """
 
     pid: int
@@ -59,12 +59,12 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a ring is doing: totals since the process began.
+    """The state of a ring: totals since the process began.
 
     `written` counts slots (a string takes several), `dropped` records that found the ring full,
     `cupti_dropped` activity that CUPTI itself lost, `callback_ns` time spent in the library, and
-    `heartbeat_ns` the moment of the last flush (None where CUDA is not traced). `traced_ns` and
-    `paused_ns` are how long kernels were traced, and how long not by the user's wish.
+    `heartbeat_ns` the moment of the last flush (None if CUDA is not traced). `traced_ns` and
+    `paused_ns` are how long kernels were traced, and how long they were not at the user's request.
     """
 
     written: int
@@ -77,11 +77,11 @@ class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RingReader:
-    """One process's ring, opened for reading; the only reader it may have.
+    """One process's ring, opened for reading; it may have no other reader.
 
-    Opening raises RingError when the file is missing, cut, of another version or not a ring.
-    Nothing the process writes afterwards leads outside the mapping; where it cuts the file itself,
-    zeros are read from then on, and the process counts as gone.
+    Opening raises RingError if the file is missing, truncated, of another version or not a ring.
+    Nothing the process writes afterwards leads outside the mapping; if it truncates the file, the
+    rest reads as zeros, and the process counts as gone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -98,16 +98,16 @@ class RingReader:
         self.handle = self._library.gputui_ring_open(
             self._header.ctypes.data, self._capacity, int(self._header["tail"][0])
         )
-        """The ring as the library knows it, until `close`."""
+        """The library's handle of the ring, until `close`."""
         if not self.handle:
             raise MemoryError
         self._annotated = False
 
     def read(self, max_records: int, process_gone: bool = False) -> Records:
-        """The next published records, in order, at most `max_records` of them; maybe none.
+        """The next published records, in order, at most `max_records`; maybe none.
 
-        With `process_gone`, for a process that is known to be dead, also passes over slots that
-        it had reserved and never filled. Needs `StringDefinitions.split` afterwards.
+        With `process_gone`, for a process known to be dead, also skips slots that it reserved and
+        never filled. Needs `StringDefinitions.split` afterwards.
         """
         records = np.empty(min(max_records, self.waiting), SLOT)
         count = self._library.gputui_ring_read(
@@ -117,12 +117,13 @@ class RingReader:
 
     @property
     def waiting(self) -> int:
-        """How many records wait to be read, as far as the process tells the truth."""
+        """How many records wait to be read, if the process's counters are right."""
         return int(self._library.gputui_ring_waiting(self.handle))
 
     def hold(self, max_bytes: int) -> int:
-        """Take the published records out of the ring and hold them in memory for `read`; gives
-        how many. All rings of this process together hold no more than `max_bytes`."""
+        """Move the published records from the ring to memory, for `read`; returns how many. All
+        rings of this process together hold at most `max_bytes`.
+        """
         return int(self._library.gputui_ring_hold(self.handle, max_bytes))
 
     @property
@@ -167,12 +168,13 @@ class RingReader:
 
     @property
     def exited(self) -> bool:
-        """The process said goodbye: what is in the ring now is all there will be."""
+        """The process ended properly: the ring holds all there will be."""
         return bool(self._header["exited"][0])
 
     def thread_name(self, thread: int) -> str | None:
-        """What the operating system calls a thread of the process; None where it does not say:
-        the thread is gone, or the process is in another pid namespace."""
+        """The operating system's name of a thread of the process; None if unknown: the thread is
+        gone, or the process is in another pid namespace.
+        """
         if self.gone or int(self._header["pid_namespace"][0]) not in {0, _own_pid_namespace()}:
             return None
         try:
@@ -183,9 +185,9 @@ class RingReader:
 
     @property
     def gone(self) -> bool:
-        """The process is dead (or a zombie, or its pid is someone else's by now).
+        """The process is dead (or a zombie, or its pid was reused).
 
-        Of a process in another pid namespace (a container) only its goodbye can be seen.
+        In another pid namespace (a container) only a proper end is noticed.
         """
         if int(self._header["pid_namespace"][0]) not in {0, _own_pid_namespace()}:
             return self.exited
@@ -197,8 +199,9 @@ class RingReader:
             return True
 
     def close(self) -> None:
-        """Unmaps the ring and forgets what it holds. Nothing else may be called afterwards, and
-        no watch may know it any more."""
+        """Unmap the ring and drop what is held. Nothing may be called afterwards, and no watch may
+        still use it.
+        """
         self._library.gputui_ring_close(self.handle)
         self._header = None
         self._map.close()
@@ -228,7 +231,7 @@ def _map_file(path: Path) -> mmap.mmap:
 
 def _checked_capacity(path: Path, header: np.void, size: int) -> int:
     if int(header["magic"]) != MAGIC:
-        raise RingError(f"{path}: not a ring of gputui's")
+        raise RingError(f"{path}: not a gputui ring")
     if int(header["layout_version"]) != LAYOUT_VERSION:
         raise RingError(
             f"{path}: layout {int(header['layout_version'])}, this gputui reads "

@@ -1,4 +1,4 @@
-"""Strings that a ring defines among its records."""
+"""Strings defined among a ring's records."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gputui.ring.reader import Records
 
 
 class StringDefinitions:
-    """Takes the definitions of strings out of batches of records.
+    """Separates string definitions from batches of records.
 
-    Holds back a definition whose end is in the next batch. `cleaner` makes each text safe to
-    draw and store.
+    Holds back a definition that ends in the next batch. `cleaner` makes each text safe to draw and
+    store.
     """
 
     def __init__(self, cleaner: Callable[[str, int], str] = sanitize) -> None:
@@ -32,8 +32,8 @@ class StringDefinitions:
     def split(self, records: Records) -> tuple[Records, dict[int, str]]:
         """The other records, and string id → text of the definitions among them.
 
-        Batches must come in the order in which they were read. A definition is there before the
-        first record that uses its id, except while records were dropped: then it may come later.
+        Batches must come in the order in which they were read. A definition precedes the first
+        record that uses its id, except while records were dropped: then it may come later.
         """
         if len(self._carried):
             records = np.concatenate((self._carried, records))
@@ -46,7 +46,7 @@ class StringDefinitions:
         numbers = records["published"]
         position = 0
         for start in candidates.tolist():
-            if start < position:  # the text of a string may look like anything
+            if start < position:  # the bytes of a string may look like anything
                 continue
             length = int(records["value"][start])
             keep[start] = False
@@ -72,7 +72,7 @@ class StringDefinitions:
 def _end_of_string(numbers: npt.NDArray[np.uint32], start: int, parts: int) -> tuple[int, bool]:
     """Where the slots of the string at `start` end, and whether all of them are there.
 
-    Slots number themselves, so a string whose writer was killed half-way swallows nothing else.
+    Slots are numbered, so a string whose writer was killed half-way swallows nothing else.
     """
     end = start + 1 + parts
     first = int(numbers[start])

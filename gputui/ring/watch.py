@@ -11,17 +11,18 @@ from gputui.ring.native import capture_library
 from gputui.ring.reader import RingReader
 
 HELD_BYTES_MAX = 512 << 20
-"""What is held of records that cannot be worked on yet: some 40 million ranges' ends."""
+"""The most to hold of unprocessed records: some 40 million ends of ranges."""
 
 _PART_OF_MEMORY = 8
-"""No more than this part of the machine's memory, where that is less."""
+"""At most this fraction of the machine's memory, if that is less."""
 
 
 class RingWatch:
-    """A thread that empties rings which fill, into memory, for their readers.
+    """A thread that empties filling rings into memory for their readers.
 
-    `on_change` is called in that thread, and at its start, whenever something came or went in
-    `folder`: the time until a new ring is known is time in which it fills.
+    `on_change` is called in that thread, at its start and whenever something was added to or
+    removed from `folder`: a new ring fills until it is noticed.
+
     Raises RingError without a capture library.
     """
 
@@ -43,11 +44,10 @@ class RingWatch:
         self._library.gputui_watch_add(self._handle, ring.handle)
 
     def remove(self, ring: RingReader) -> None:
-        """Watch `ring` no longer: it may be closed then."""
+        """Stop watching `ring`, which may then be closed."""
         self._library.gputui_watch_remove(self._handle, ring.handle)
 
     def stop(self) -> None:
-        """End the thread and wait for it."""
         self._library.gputui_watch_stop(self._handle)
         self._thread.join()
         self._library.gputui_watch_close(self._handle)

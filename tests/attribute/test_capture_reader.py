@@ -114,7 +114,7 @@ def test_what_is_no_ring_is_a_problem_told_once(tmp_path):
     reader.poll(START_NS)
     (told,) = reader.collect(START_NS)
     assert isinstance(told, RunOutput)
-    assert told.lines == (f"{tmp_path / '1-1.ring'}: not a ring of gputui's",)
+    assert told.lines == (f"{tmp_path / '1-1.ring'}: not a gputui ring",)
     assert reader.collect(START_NS) == reader.finish(START_NS) == []
 
 

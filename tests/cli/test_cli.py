@@ -615,7 +615,7 @@ def test_recording_says_at_once_what_another_tool_holds(tmp_path: Path) -> None:
     held = {"NVTX_INJECTION64_PATH": "/opt/other/libx.so"}
     words = ["--record", "-o", str(tmp_path / "x.gputui"), "--", sys.executable, "-c", "pass"]
     done = gputui(*words, env=os.environ | held)
-    said = "not captured: no phases (kernels can be seen): NVTX_INJECTION64_PATH is held by"
+    said = "not captured: no phases (kernels are captured): NVTX_INJECTION64_PATH is held by"
     assert done.returncode == 0
     assert done.stderr.startswith(f"gputui: {said} another tool (libx.so)\n")
     assert done.stderr.count("not captured") == 1

@@ -88,8 +88,8 @@ OTHER = "/opt/other/libtool.so"
 @pytest.mark.parametrize(
     ("extra", "said", "phases"),
     [
-        ({"NVTX_INJECTION64_PATH": OTHER}, "no phases (kernels can be seen): NVTX_INJEC", []),
-        ({"CUDA_INJECTION64_PATH": OTHER}, "no kernels (phases can be seen): CUDA_INJEC", ["a"]),
+        ({"NVTX_INJECTION64_PATH": OTHER}, "no phases (kernels are captured): NVTX_INJEC", []),
+        ({"CUDA_INJECTION64_PATH": OTHER}, "no kernels (phases are captured): CUDA_INJEC", ["a"]),
         ({"NSYS_PROFILING_SESSION_ID": "1"}, "maybe no kernels: NSYS_ variables", ["a"]),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_tool_that_is_preloaded_is_named_as_what_may_be_in_the_way(compile_pro
     told, document = recorded(tmp_path, [], sys.executable, "-c", MARKED, LD_PRELOAD=tool)
     (line,) = document["run"]["remarks"]
     assert line == (
-        "not captured: maybe no phases and no kernels: LD_PRELOAD brings another tool "
+        "not captured: maybe no phases and no kernels: LD_PRELOAD loads another tool "
         "(libpreloaded.so)"
     )
     assert told.count(f"gputui: {line}\n") == 1

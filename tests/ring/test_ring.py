@@ -126,7 +126,7 @@ def test_what_finds_no_room_stays_in_the_ring(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"magic": 1}, "not a ring of gputui's"),
+        ({"magic": 1}, "not a gputui ring"),
         ({"layout_version": 99}, "layout 99, this gputui reads 1: rebuild"),
         ({"capacity": 0}, "sizes do not fit"),
         ({"capacity": 3}, "sizes do not fit"),

@@ -157,14 +157,14 @@ async def test_kernels_of_threads_without_ranges_are_marked(show: Show) -> None:
 
 
 async def test_what_is_not_seen_is_told_apart_from_what_is(show: Show) -> None:
-    why = "no kernels (phases can be seen): CUDA_INJECTION64_PATH is held by Nsight Systems (nsys)"
+    why = "no kernels (phases are captured): CUDA_INJECTION64_PATH is held by Nsight Systems (nsys)"
     batches = finished_phases()[:-1]
     at = next(n for n, event in enumerate(batches[1]) if isinstance(event, RunStarted))
     batches[1][at] = replace(batches[1][at], capture_unavailable_reason=why)
     async with show(batches, (80, 24)) as shown:
         await shown.press("2")
         assert "decode  ● now" in shown.text
-        assert "no kernels (phases can be seen)" in shown.text
+        assert "no kernels (phases are captured)" in shown.text
         assert "(nsys)" in shown.text
         assert "phases are not seen" not in shown.text
 

@@ -1,4 +1,4 @@
-"""What nsys wrote, as a source: its SQLite export, and the CSV tables of `nsys stats`."""
+"""Files of nsys as a source: its SQLite export, and the CSV tables of `nsys stats`."""
 
 from __future__ import annotations
 

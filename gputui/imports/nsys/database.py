@@ -1,4 +1,4 @@
-"""An SQLite file of unknown origin, read with care: nothing in it runs, nothing is written."""
+"""An untrusted SQLite file, read defensively: nothing in it runs, nothing is written."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from gputui.base.sanitize import sanitize
 from gputui.store.journal import JournalError
 
 MAGIC = b"SQLite format 3\x00"
-"""How every SQLite file begins."""
+"""The magic bytes of every SQLite file."""
 
 ROWS_AT_ONCE = 1 << 16
 VALUE_LIMIT = 4 << 20
-"""Longest text or blob that is read: names come nowhere near it."""
+"""Longest text or blob read: names come nowhere near it."""
 
 _DAMAGE = (sqlite3.Error, OverflowError, UnicodeError)
-"""What reading a damaged file raises: SQLite's own messages quote its bytes, which may be no
-text."""
+"""What reading a damaged file raises: SQLite's own messages quote its bytes, which may not be
+text.
+"""
 
 ABSENT = -(1 << 63)
-"""What stands for NULL in a column of integers that can be NULL."""
+"""Represents NULL in a nullable integer column."""
 
 
 class Database:
-    """Tables of a file, by the columns they have. Raises JournalError, one line, for damage."""
+    """Tables of a file, by the columns they have. Raises JournalError, one line, if damaged."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         try:
-            # Immutable: no lock, no journal beside the file, no recovery that would write.
+            # Immutable: no lock, no journal beside the file, no recovery that writes.
             self._connection = sqlite3.connect(
                 f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1",
                 uri=True,
@@ -58,31 +59,30 @@ class Database:
             self.refuse(error)
 
     def close(self) -> None:
-        """Let the file go."""
         self._connection.close()
 
     def refuse(self, error: Exception) -> NoReturn:
-        """Say in one line that the file cannot be read."""
+        """Raise one line saying that the file cannot be read."""
         raise JournalError(
             f"{self.name} cannot be read as an nsys SQLite export ({sanitize(str(error), 160)}); "
             "export the report again with: nsys export --type sqlite"
         ) from None
 
     def columns(self, table: str) -> frozenset[str]:
-        """The columns of a table, none where it is absent: exports leave empty tables out."""
+        """The columns of a table; none if it is absent: exports leave out empty tables."""
         if table not in self._tables:
             return frozenset()
         return frozenset(str(row[1]) for row in self._run(f'PRAGMA table_info("{table}")'))
 
     def rows(self, table: str, *columns: str, where: str = "") -> Iterator[tuple[Any, ...]]:
-        """Rows of the named columns, None for a column that is not there."""
+        """Rows of the named columns, None for a missing column."""
         known = self.columns(table)
         if known:
             selected = ", ".join(f'"{name}"' if name in known else "NULL" for name in columns)
             yield from self._run(f'SELECT {selected} FROM "{table}" {where}')
 
     def text(self, table: str, key_column: str, key: int, column: str) -> str | None:
-        """One text by its key, None where there is none."""
+        """One text by its key, None if missing."""
         if not {key_column, column} <= self.columns(table):
             return None
         sql = f'SELECT "{column}" FROM "{table}" WHERE "{key_column}" = ? LIMIT 1'
@@ -90,7 +90,7 @@ class Database:
         return row[0] if row is not None and isinstance(row[0], str) else None
 
     def span(self, table: str, condition: str = "1") -> tuple[int, int] | None:
-        """Least start and greatest end of a table, None where it is empty or absent."""
+        """Lowest start and highest end of a table, None if it is empty or absent."""
         known = self.columns(table)
         if "start" not in known:
             return None
@@ -122,7 +122,7 @@ class Database:
 
 
 class Stream:
-    """Rows in order of time, read a block at a time."""
+    """Rows in order of time, read in blocks."""
 
     def __init__(self, rows: Iterator[tuple[int, ...]], width: int) -> None:
         self._rows = rows
@@ -133,11 +133,11 @@ class Stream:
 
     @property
     def horizon(self) -> int | None:
-        """All rows up to this start are at hand; None when that is all there are."""
+        """All rows up to this start have been read; None if these are all."""
         return None if self._exhausted else int(self._block[-1, 0])
 
     def take(self, until: int) -> Int64s:
-        """The rows that start at `until` or before, as (rows, columns)."""
+        """The rows that start no later than `until`, as (rows, columns)."""
         count = int(np.searchsorted(self._block[:, 0], until, side="right"))
         taken, self._block = self._block[:count], self._block[count:]
         self._fill()

@@ -1,4 +1,4 @@
-"""Strings of a report, numbered from 1 as the capture library numbers those of a process."""
+"""Strings of a report, numbered from 1 like a process's strings in the capture library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gputui.imports.nsys.database import Database
 from gputui.ring.layout import STRING_BYTES_MAX
 
 MAX_NAMES = 400_000
-"""Different strings kept; what comes after is lost."""
+"""Distinct strings kept; any further ones are lost."""
 
 
 class Names:
@@ -22,7 +22,6 @@ class Names:
         self.texts: dict[int, str] = {}
 
     def of_text(self, text: str) -> int:
-        """The number of a text."""
         text = text[:STRING_BYTES_MAX]
         number = self._numbers.get(text)
         if number is None:
@@ -43,7 +42,7 @@ class Names:
         return number
 
     def of_ids(self, identifiers: Int64s) -> Int64s:
-        """The same for many."""
+        """The numbers of the texts with these ids."""
         different, inverse = np.unique(identifiers, return_inverse=True)
         numbers = np.array([self.of_id(identifier) for identifier in different.tolist()], np.int64)
         return numbers[inverse]

@@ -1,7 +1,7 @@
-"""NVTX_EVENTS as the pushes, pops, starts, ends and marks that made them.
+"""NVTX_EVENTS as the pushes, pops, starts, ends and marks behind them.
 
 nsys stores a range as one row with both ends. Rows of a thread and domain nest, so sorting both
-ends gives the order of pushes and pops again, and counting them gives the levels.
+ends restores the order of pushes and pops, and counting them gives the levels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CATEGORY, MARK, PUSH_POP, START_END, DOMAIN_CREATE = 33, 34, 59, 60, 75
 """ENUM_NSYS_EVENT_TYPE."""
 
 IS_EVENT = f'"eventType" IN ({MARK}, {PUSH_POP}, {START_END})'
-"""What happened in the program, in SQL; definitions carry times of their own."""
+"""Program events, in SQL; definitions have times of their own."""
 
 _COLUMNS = ("start", "end", "eventType", "category", "color", "text", "textId", "globalTid",
             "domainId", "endGlobalTid")  # fmt: skip
@@ -41,7 +41,7 @@ _TID = 0xFFFFFF
 
 @dataclass(slots=True)
 class _Rows:
-    """Columns of the rows that are ranges or marks, with what they name."""
+    """Columns of the rows that are ranges or marks, with the names they refer to."""
 
     start: Int64s
     end: Int64s
@@ -54,11 +54,11 @@ class _Rows:
     domain: Int64s
     """The number of the domain's name, 0 for the default one."""
     end_task: Int64s
-    """The thread that ended it: nsys names it only where it is another one."""
+    """The thread that ended it: nsys names it only if it differs."""
     category_id: Int64s
     payload_type: Int64s
     payload: Int64s
-    """As in a record of the ring, with a sign."""
+    """As in a ring record, but signed."""
 
 
 class Nvtx:
@@ -72,7 +72,7 @@ class Nvtx:
 
     @property
     def last_ns(self) -> int:
-        """The last moment of any range or mark, of whatever process; 0 where there is none."""
+        """The last moment of any range or mark, of any process; 0 if there is none."""
         times = self._steps.time
         return min(max(0, int(times[-1]) + self._base_ns), LATEST_NS) if len(times) else 0
 
@@ -108,7 +108,7 @@ class Nvtx:
 
 @dataclass(slots=True)
 class _Steps:
-    """What happened, in order: when, of which row, and for pushes and pops at which level."""
+    """Events in order: when, of which row, and for pushes and pops at which level."""
 
     time: Int64s
     kind: Int64s
@@ -124,8 +124,8 @@ class _Steps:
         start, end = rows.start[row], np.maximum(rows.start[row], rows.end[row])
         time = np.where(is_end, end, start)
         empty = (end == start) & (rows.end[row] != ABSENT)
-        # At one moment: ends of what began before, the innermost first; then beginnings, the
-        # outermost first; a range of no length ends before the next begins.
+        # At the same moment: first ends of earlier ranges, innermost first; then starts, outermost
+        # first; a range of zero length ends before the next begins.
         phase = ~is_end | empty
         first = np.where(phase, -end, -start)
         second = np.where(is_end & ~empty, -row, 2 * row + is_end)

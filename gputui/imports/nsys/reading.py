@@ -1,4 +1,4 @@
-"""The rows of an nsys report, in order of time, as the capture library would have written them."""
+"""The rows of an nsys report, in order of time, as records of the capture library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_PROCESSES = 1024
 
 MOST = 100_000
-"""Names of threads that are read."""
+"""Thread names read."""
 
 _CALLS = ("start", "end", "correlationId", "globalTid", "nameId", "eventClass", "returnValue")
 _KERNELS = ("start", "end", "correlationId", "globalPid", "demangledName", "deviceId", "streamId",
@@ -45,7 +45,7 @@ CUDA_TABLES = (
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )
-"""Where nsys keeps what CUPTI told it."""
+"""Where nsys keeps CUPTI's records."""
 
 _MEMORY_KINDS = np.array([1, 2, 3, 4, 5, 6, 7, 0])
 """ENUM_CUDA_MEM_KIND → CUpti_ActivityMemoryKind."""
@@ -55,7 +55,7 @@ _U32 = 0xFFFF_FFFF
 
 @dataclass(slots=True)
 class _Process:
-    """A process of the report, and the strings and launch shapes that it has been told."""
+    """A process of the report, and the strings and launch shapes already defined for it."""
 
     traced: TracedProcess
     strings: set[int] = field(default_factory=set)
@@ -132,7 +132,7 @@ class Reading:
         owners = np.concatenate([owner for _, owner in parts])
         if not len(records):
             return
-        # Ranges before the calls inside them, calls before what they launched: parts are in
+        # Ranges before the calls inside them, calls before what they launched: the parts are in
         # that order, and the sort is stable.
         order = np.argsort(records["start"], kind="stable")
         records, owners = records[order], owners[order]
@@ -187,7 +187,7 @@ class Reading:
         )
 
     def _mended(self, events: list[AnyEvent]) -> Iterator[AnyEvent]:
-        """Kernels are told apart by nsys's demangled names; the mangled ones go with them."""
+        """Kernels are identified by nsys's demangled names; the mangled ones are kept with them."""
         for event in events:
             if isinstance(event, KernelDefined) and event.mangled in self._mangled:
                 event = msgspec.structs.replace(event, mangled=self._mangled[event.mangled])

@@ -1,7 +1,7 @@
-"""A report that `nsys export --type sqlite` wrote, as the events of a session.
+"""A report written by `nsys export --type sqlite`, as the events of a session.
 
-Its rows become the records that the capture library would have written, in order of time, and
-go through the same attribution: a kernel belongs to the range around its launch, as in nsys.
+Its rows become the records the capture library would have written, in order of time, and go through
+the same attribution: a kernel belongs to the range around its launch, as in nsys.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from gputui.store.trace import TraceWriter
 
 TICKS = 600
 SHORTEST_TICK_NS = 100_000_000
-"""A report becomes this many ticks at most, none shorter than this."""
+"""A report is divided into at most this many ticks, none shorter than this."""
 
 
 class NsysReport:
-    """The events of one report, read once. Raises JournalError when the file is no report.
+    """The events of one report, read once. Raises JournalError if the file is not a report.
 
-    `damage` and `skipped` are as those of a JournalReader: rows of more processes than are kept
-    are counted as skipped.
+    `damage` and `skipped` as in JournalReader: rows of processes beyond the limit are counted as
+    skipped.
     """
 
     def __init__(self, path: Path, trace: TraceWriter | None = None) -> None:
-        """With `trace` every row also goes there."""
+        """With `trace`, every row also goes there."""
         self.name = str(path)
         self.trace = trace
         self.damage: str | None = None
@@ -50,8 +50,8 @@ class NsysReport:
         if not spans:
             self._database.close()
             raise JournalError(
-                f"{path} holds no NVTX ranges and no CUDA activity of nsys: give what "
-                "`nsys export --type sqlite` made of a report with --trace=cuda,nvtx"
+                f"{path} has no NVTX ranges and no CUDA activity of nsys: use the output of "
+                "`nsys export --type sqlite` for a report recorded with --trace=cuda,nvtx"
             )
         self._first = min(start for start, _ in spans)
         self._last = max(end for _, end in spans)
@@ -68,7 +68,7 @@ class NsysReport:
             self.damage = f"{error}; read until there"
         finally:
             self._database.close()
-        # A report does not tell with what status the program ended.
+        # A report does not contain the program's exit status.
         yield RunEnded(time_ns=self.at(self._last), run=1, reason="the nsys report ends here")
 
     def at(self, time: int) -> int:
@@ -85,7 +85,7 @@ class NsysReport:
         row = next(self._database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), (None,))
         if isinstance(row[0], int) and 0 < row[0] < 4_000_000_000_000_000_000:
             return row[0]
-        # Older exports do not say when; the file cannot be older than the session.
+        # Older exports have no date; the file cannot be older than the session.
         return path.stat().st_mtime_ns - max(0, self._last)
 
     # --- what was run, and where
@@ -179,12 +179,10 @@ class NsysReport:
 
     @property
     def database(self) -> Database:
-        """The file."""
         return self._database
 
     @property
     def names(self) -> Names:
-        """Its strings."""
         return self._names
 
     @property

@@ -1,4 +1,4 @@
-"""Launch shapes of a report, numbered as the capture library numbers those of a process."""
+"""Launch shapes of a report, numbered like a process's shapes in the capture library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _LOW = 0xFFFF_FFFF
 
 
 class LaunchShapes:
-    """Numbers of the different shapes, and the records that define them."""
+    """Numbers of the distinct shapes, and the records that define them."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def of(self, names: UInt32s, rows: Int64s) -> Int64s:
-        """The number of each kernel's shape, 0 where the report does not tell it.
+        """The number of each kernel's shape, 0 if the report does not have it.
 
         `rows` has grid x y z, block x y z, registers, static and dynamic shared bytes.
         """
@@ -38,7 +38,7 @@ class LaunchShapes:
         return number
 
     def records(self, numbers: list[int]) -> Slots:
-        """What defines these shapes."""
+        """The records that define these shapes."""
         records = np.zeros(len(numbers), SLOT)
         if not numbers:
             return records

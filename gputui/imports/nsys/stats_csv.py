@@ -1,8 +1,8 @@
 """The CSV tables of `nsys stats`, as the events of a session.
 
-Files are named PREFIX_REPORT.csv, as `nsys stats --output PREFIX` and scripts around it do. The
-tables hold sums: their medians and deviations are taken over as they are, there is no time axis
-and no tree.
+Files are named PREFIX_REPORT.csv, as `nsys stats --output PREFIX` and scripts around it name them.
+The tables hold sums: their medians and deviations are taken over unchanged, and there is no time
+axis and no tree.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REPORTS = (
     "cuda_gpu_mem_time_sum",
     "cuda_gpu_mem_size_sum",
 )
-"""Reports that are read; of kernels also with `_base` or `_mangled` behind."""
+"""Reports that are read; kernels also with the suffix `_base` or `_mangled`."""
 
 MAX_ROWS = 100_000
 MAX_BYTES = 256 << 20
@@ -67,7 +67,7 @@ class _Row:
 
 
 class NsysTables:
-    """The events of one set of tables, read once. `skipped` counts rows that made no sense."""
+    """The events of one set of tables, read once. `skipped` counts malformed rows."""
 
     def __init__(self, files: dict[str, Path], name: str) -> None:
         self.name = name
@@ -95,9 +95,9 @@ class NsysTables:
 
     @classmethod
     def find(cls, path: Path) -> NsysTables | None:
-        """The tables at `path`: a folder, one CSV file, or what the files' names begin with.
+        """The tables at `path`: a folder, one CSV file, or a prefix of the files' names.
 
-        None where there are none. Raises JournalError where a folder holds several sets.
+        None if there are none. Raises JournalError if a folder holds several sets.
         """
         if path.is_file():
             report = _report_of(path.name)
@@ -160,7 +160,7 @@ class NsysTables:
         )
 
     def _ranges(self) -> Iterator[tuple[str, str, _Row]]:
-        """Style, domain and row of each range; of names that come twice the first counts."""
+        """Style, domain and row of each range; of duplicate names the first counts."""
         for report, style in (("nvtx_pushpop_sum", "PushPop"), ("nvtx_startend_sum", "StartEnd")):
             for row in self._tables.get(report, ()):
                 domain, colon, name = row.name.partition(":")
@@ -208,7 +208,7 @@ class NsysTables:
                 parse = _header(rows)
                 if parse is None:
                     raise JournalError(
-                        f"{path} is no table of nsys stats: no line names the columns; "
+                        f"{path} is not a table of nsys stats: no line names the columns; "
                         "write it with: nsys stats --format csv"
                     )
                 return tuple(self._rows(rows, parse))
@@ -253,7 +253,7 @@ def _report_of(file_name: str) -> tuple[str, str] | None:
 
 
 def _header(rows: Iterator[list[str]]) -> Callable[[list[str]], _Row] | None:
-    """How to read the rows below the line that names the columns; lines before it are words."""
+    """How to read the rows below the header line; lines before it are prose."""
     for cells in islice(rows, _HEADER_LINES):
         columns = {cell.strip().rpartition(" (")[0] or cell.strip(): i
                    for i, cell in enumerate(cells)}  # fmt: skip
@@ -298,7 +298,7 @@ def _parser(
                 minimum=round(average if least is None else least),
                 maximum=round(average if most is None else most),
                 values=steps([(middle, number)]),
-                # The median alone is known of the values.
+                # Of the values, only the median is known.
                 exact=False,
             ),
         )

@@ -1,1 +1,1 @@
-"""The folder that stands first in a child's PYTHONPATH while it is annotated; see sitecustomize."""
+"""The folder put first in an annotated child's PYTHONPATH; see sitecustomize."""

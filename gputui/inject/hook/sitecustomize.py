@@ -1,11 +1,11 @@
-"""Runs at the start of an annotated child's interpreter: puts ranges around what torch does.
+"""Runs at the start of an annotated child's interpreter: puts ranges around torch's operations.
 
-A private `sitecustomize` that hands on to the one it hides. It waits until the program imports
+A private `sitecustomize` that then runs the one it hides. It waits until the program imports
 torch and then wraps calls of modules, backward, the optimizer's step and the data loader's next,
 so that a program without NVTX shows phases. Ranges go straight to the capture library.
 
-Whatever fails here, the program goes on without ranges. Python 3.8 and later; nothing of gputui
-is imported, for the child may be another interpreter.
+If anything fails here, the program goes on without ranges. Python 3.8 and later; nothing of gputui
+is imported, because the child may use another interpreter.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ _COMPUTE_NOTHING = {
     "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten",
     "unsqueeze", "view", "view_as", "_has_compatible_shallow_copy_type",
 }  # fmt: skip
-"""Operators that make memory without contents or look at the same memory otherwise. The list is
-that of the capture library (library/operators.h)."""
+"""Operators that allocate without computing, or return a view. The list is the capture
+library's.
+"""
 
 Handle = int
 
 
 class _Ranges:
-    """Push and pop of the capture library, each about 0.2 µs."""
+    """Push and pop of the capture library, about 0.2 µs each."""
 
     def __init__(self, path: str) -> None:
-        # Not released while calling: that would cost more than the call.
+        # Keep the GIL: releasing it would cost more than the call.
         library = ctypes.PyDLL(path)
         self._define = library.gputui_name
         self._define.restype = ctypes.c_void_p
@@ -79,7 +80,7 @@ class _Ranges:
 
 
 class _Modules:
-    """Ranges around module calls, named after the module's path in the model around it."""
+    """Ranges around module calls, named by the module's path in its model."""
 
     def __init__(self, ranges: _Ranges) -> None:
         self._ranges = ranges
@@ -94,7 +95,7 @@ class _Modules:
 
         @functools.wraps(call)
         def ranged_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():  # a compiler that traces through here finds the call alone
+            if is_compiling():  # a compiler that traces through here sees only the call
                 return call(module, *args, **kwargs)
             key = id(module)
             push(handles[key] if key in handles else name(module))
@@ -106,11 +107,11 @@ class _Modules:
         module_type.__call__ = ranged_call
 
     def _name(self, root: Any) -> Handle | None:
-        """Names a module that is called outside the models known, and all that is in it."""
+        """Name a module called outside the known models, and all its submodules."""
         try:
             for path, module in list(root.named_modules()):
                 if id(module) not in self._handles:
-                    # torch.compile stands its wrapper between a model and its name.
+                    # torch.compile puts its wrapper between a model and its name.
                     parts = [part for part in path.split(".") if part != "_orig_mod"]
                     self._keep(module, ".".join(parts) or type(module).__name__)
         except Exception:
@@ -140,7 +141,7 @@ def _wrap(ranges: _Ranges, owner: Any, attribute: str, name: str) -> None:
 
 
 def _wrap_optimizers(ranges: _Ranges, torch: Any) -> None:
-    """Every optimizer's class wraps its step once, through this function of torch's."""
+    """Every optimizer class wraps its step once, through this function of torch's."""
     optimizer = torch.optim.Optimizer
     hook = optimizer.profile_hook_step
 
@@ -183,7 +184,7 @@ def _annotate(torch: Any) -> None:
 
 
 def _leave_word() -> None:
-    """An empty file named after the process, before its ring: gputui finds that it is annotated."""
+    """Create an empty file named after the process, before its ring: it marks it as annotated."""
     with contextlib.suppress(OSError):
         folder = os.path.join(os.environ.get("GPUTUI_CAPTURE_DIR", ""), "annotated")
         os.makedirs(folder, exist_ok=True)
@@ -192,8 +193,9 @@ def _leave_word() -> None:
 
 
 def _annotate_operators(ranges: _Ranges, torch: Any) -> None:
-    """Operators of a CUDA build through its own NVTX profiler, which follows autograd's threads;
-    of others through a dispatch mode."""
+    """Annotate operators: in a CUDA build through torch's own NVTX profiler, which follows
+    autograd's threads; otherwise through a dispatch mode.
+    """
     if torch.version.cuda is not None:
         with contextlib.suppress(Exception):
             _enable_nvtx_profiler(torch)
@@ -220,10 +222,10 @@ def _annotate_operators(ranges: _Ranges, torch: Any) -> None:
 
 
 def _enable_nvtx_profiler(torch: Any) -> None:
-    """What torch.autograd.profiler.emit_nvtx does, for good; raises where torch cannot.
+    """What torch.autograd.profiler.emit_nvtx does, permanently; raises if torch cannot.
 
-    The library takes the numbers off the names. PyTorch serves one profiler a thread, so this one
-    makes way when the program starts its own.
+    The library strips the numbers from the names. PyTorch allows one profiler per thread, so this
+    one yields when the program starts its own.
     """
     autograd, owner = torch.autograd, threading.get_ident()
     autograd._enable_profiler(
@@ -246,7 +248,7 @@ def _enable_nvtx_profiler(torch: Any) -> None:
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Lets the others find torch, and annotates once it has been executed."""
+    """Lets the other finders find torch, and annotates it once it has been executed."""
 
     def __init__(self) -> None:
         self._looking = False
