@@ -10,7 +10,7 @@ from gputui.cli.parsing import UsageError, seconds
 
 if TYPE_CHECKING:
     from gputui.collect.traced_run import RunRequest
-    from gputui.inject.options import CaptureOptions, DutyCycle
+    from gputui.inject.options import CaptureOptions, TraceSampling
 
 
 def request_of(options: argparse.Namespace, command: list[str] | None) -> RunRequest | None:
@@ -43,11 +43,12 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
     if options.trace_steps and options.no_kernels:
         raise UsageError("--trace-steps is of the kernels that --no-kernels does not trace")
     step_range = request.step_range if request else None
+    steps = options.trace_steps
     return CaptureOptions(
         kernels=not options.no_kernels,
         graph_trace=options.graph_trace,
         annotate=options.annotate,
-        duty=_duty(options.trace_steps, step_range) if options.trace_steps else None,
+        trace_sampling=_trace_sampling(steps, step_range) if steps else None,
     )
 
 
@@ -57,9 +58,9 @@ _SHARE_PERIOD_S = 5.0
 _SHARES = "1/10, 1/10:RANGE, 10% or 1s/10s"
 
 
-def _duty(text: str, step_range: str | None) -> DutyCycle:
+def _trace_sampling(text: str, step_range: str | None) -> TraceSampling:
     """The numbers are judged before the range is asked for. Raises UsageError."""
-    from gputui.inject.options import DutyCycle
+    from gputui.inject.options import TraceSampling
 
     share, colon, name = text.partition(":")
     on, slash, period = share.partition("/")
@@ -67,16 +68,16 @@ def _duty(text: str, step_range: str | None) -> DutyCycle:
     by_steps = all(re.fullmatch(r"\d+", part, re.ASCII) for part in (on, period))
     if percent:
         on_ns = float(percent[1]) / 100 * _SHARE_PERIOD_S * 1e9
-        duty = DutyCycle(int(min(on_ns, 1e18)), int(_SHARE_PERIOD_S * 1e9))
+        sampling = TraceSampling(int(min(on_ns, 1e18)), int(_SHARE_PERIOD_S * 1e9))
     elif not slash:
         raise UsageError(f"--trace-steps {text}: give {_SHARES}")
     elif by_steps:
         if max(len(on), len(period)) > 9:
             raise UsageError(f"--trace-steps {text}: give numbers of steps below a billion")
-        duty = DutyCycle(int(on), int(period), name or step_range)
+        sampling = TraceSampling(int(on), int(period), name or step_range)
     else:
-        duty = DutyCycle(_part_ns(text, on), _part_ns(text, period))
-    if fault := _fault(duty):
+        sampling = TraceSampling(_part_ns(text, on), _part_ns(text, period))
+    if fault := _fault(sampling):
         raise UsageError(f"--trace-steps {text}: {fault}")
     if by_steps and not name and (colon or step_range is None):
         raise UsageError(
@@ -87,7 +88,7 @@ def _duty(text: str, step_range: str | None) -> DutyCycle:
             f"--trace-steps {text}: a share of the time takes no range: give {share}, or count "
             f"steps, as in 1/10:{name or 'RANGE'}"
         )
-    return duty
+    return sampling
 
 
 def _part_ns(text: str, part: str) -> int:
@@ -103,14 +104,14 @@ def _part_ns(text: str, part: str) -> int:
         ) from None
 
 
-def _fault(duty: DutyCycle) -> str | None:
+def _fault(sampling: TraceSampling) -> str | None:
     """Why these numbers are no share, and what to type instead."""
-    if duty.period == 0:
+    if sampling.period == 0:
         return f"nothing can be a share of 0: give {_SHARES}"
-    if duty.on == 0:
+    if sampling.on == 0:
         return f"that traces nothing: give {_SHARES}, or --no-kernels to trace none at all"
-    if duty.on == duty.period:
+    if sampling.on == sampling.period:
         return "that is all, which is traced without --trace-steps"
-    if duty.on > duty.period:
+    if sampling.on > sampling.period:
         return f"that is more than all: give the part first and the whole second, as in {_SHARES}"
     return None

@@ -169,7 +169,7 @@ class Run:
                 os.environ,
                 self._capture.graph_trace,
                 self._capture.annotate,
-                self._capture.duty,
+                self._capture.trace_sampling,
                 self.request.command,
             )
             left = private / memory_snapshot.FILE
@@ -229,7 +229,7 @@ class Run:
 
     def _start(self, pid: int | None, unavailable: str | None) -> None:
         self._started = True
-        duty = self._capture.duty
+        sampling = self._capture.trace_sampling
         started = RunStarted(
             time_ns=time.time_ns(),
             run=self.number,
@@ -244,7 +244,7 @@ class Run:
             step_range=self.request.step_range,
             capture_unavailable_reason=unavailable,
             annotate=self._capture.annotate if library_path() is not None else None,
-            traced_step=sanitize(duty.step) if duty is not None and duty.step else None,
+            traced_step=sanitize(sampling.step) if sampling is not None and sampling.step else None,
         )
         self._emit([started])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import LIBRARY_NAME, is_of_these_sources
-from gputui.inject.options import Annotate, DutyCycle, GraphTrace
+from gputui.inject.options import Annotate, GraphTrace, TraceSampling
 
 SHARED_MEMORY = Path("/dev/shm")
 FOLDER_PREFIX = "gputui-"
@@ -67,15 +67,15 @@ def capture_environment(
     base_environment: Mapping[str, str],
     graph_trace: GraphTrace = "node",
     annotate: Annotate | None = None,
-    duty: DutyCycle | None = None,
+    trace_sampling: TraceSampling | None = None,
     command: Sequence[str] = (),
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a captured child, and what stands in the way, if anything.
 
     `base_environment` plus what makes the driver and NVTX load the capture library in the child and
     all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
-    makes Python interpreters put ranges around torch's operations; `duty` traces kernels part of
-    the time.
+    makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
+    kernels part of the time.
 
     A variable set by another tool is left alone. The second value then says in one line what will
     be missing of phases and kernels and which tool is in the way: one that holds a variable, a
@@ -110,8 +110,8 @@ def capture_environment(
     environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
     environment["GPUTUI_CAPTURE_KERNELS"] = "1" if kernels else "0"
     environment["GPUTUI_GRAPH_TRACE"] = graph_trace
-    if duty is not None:
-        environment["GPUTUI_DUTY"] = duty.encode()
+    if trace_sampling is not None:
+        environment["GPUTUI_TRACE_SAMPLING"] = trace_sampling.encode()
     if annotate is not None:
         environment["GPUTUI_ANNOTATE"] = annotate
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)

@@ -13,7 +13,7 @@ GraphTrace = Literal["node", "graph"]
 
 
 @dataclass(frozen=True, slots=True)
-class DutyCycle:
+class TraceSampling:
     """Kernels are traced during `on` of every `period`: steps (pushes of the range `step`) or, if
     that is None, nanoseconds. Ranges are always traced.
     """
@@ -36,4 +36,4 @@ class CaptureOptions:
     kernels: bool = True
     graph_trace: GraphTrace = "node"
     annotate: Annotate | None = None
-    duty: DutyCycle | None = None
+    trace_sampling: TraceSampling | None = None

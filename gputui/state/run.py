@@ -208,7 +208,7 @@ class Run(msgspec.Struct):
 
     @property
     def traced_share(self) -> float:
-        """How much of the time kernels were traced: 1 unless a duty cycle was asked for."""
+        """How much of the time kernels were traced: 1 unless `--trace-steps` was given."""
         paused = sum(process.paused_ns for process in self.processes.values())
         traced = sum(process.traced_ns for process in self.processes.values())
         return traced / (traced + paused) if paused else 1.0

@@ -14,7 +14,7 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.parsing import UsageError, seconds, size_bytes
 from gputui.cli.requests import capture_options
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
-from gputui.inject.options import DutyCycle
+from gputui.inject.options import TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address
 from gputui.report.gate import Condition, GateError
 
@@ -82,26 +82,26 @@ def test_what_is_no_size(text: str) -> None:
         size_bytes(text, "--rotate")
 
 
-def duty(text: str) -> DutyCycle | None:
+def trace_sampling(text: str) -> TraceSampling | None:
     options = argparse.Namespace(
         no_kernels=False, graph_trace="node", annotate=None, trace_steps=text
     )
-    return capture_options(options, None).duty
+    return capture_options(options, None).trace_sampling
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1/10:step", DutyCycle(1, 10, "step")),
-        ("3/4:a:b c", DutyCycle(3, 4, "a:b c")),
-        ("10%", DutyCycle(500_000_000, 5_000_000_000)),
-        ("0.5%", DutyCycle(25_000_000, 5_000_000_000)),
-        ("1s/10s", DutyCycle(1_000_000_000, 10_000_000_000)),
-        ("100ms/1m", DutyCycle(100_000_000, 60_000_000_000)),
+        ("1/10:step", TraceSampling(1, 10, "step")),
+        ("3/4:a:b c", TraceSampling(3, 4, "a:b c")),
+        ("10%", TraceSampling(500_000_000, 5_000_000_000)),
+        ("0.5%", TraceSampling(25_000_000, 5_000_000_000)),
+        ("1s/10s", TraceSampling(1_000_000_000, 10_000_000_000)),
+        ("100ms/1m", TraceSampling(100_000_000, 60_000_000_000)),
     ],
 )
-def test_a_share_of_the_steps_or_of_the_time(text: str, expected: DutyCycle) -> None:
-    assert duty(text) == expected
+def test_a_share_of_the_steps_or_of_the_time(text: str, expected: TraceSampling) -> None:
+    assert trace_sampling(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_share_of_the_steps_or_of_the_time(text: str, expected: DutyCycle) -> 
 )
 def test_what_is_no_share(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=rf"--trace-steps .*{re.escape(why)}"):
-        duty(text)
+        trace_sampling(text)
 
 
 def test_a_share_of_no_kernels_is_refused() -> None:
@@ -152,9 +152,9 @@ def test_a_share_of_no_kernels_is_refused() -> None:
 
 @given(TYPED)
 def test_any_share_traces_some_and_not_all_or_is_one_line(text: str) -> None:
-    wrong = refusal(lambda: duty(text))
+    wrong = refusal(lambda: trace_sampling(text))
     if wrong is None:
-        found = duty(text)
+        found = trace_sampling(text)
         assert found is None or 0 < found.on < found.period
     else:
         assert wrong.startswith("--trace-steps ")

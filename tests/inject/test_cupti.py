@@ -18,6 +18,13 @@ def cupti(compile_program) -> Path:
     return compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC").parent
 
 
+@pytest.fixture(scope="module")
+def driver(compile_program) -> Path:
+    return compile_program(
+        "fake_driver.c", "driver.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"
+    )
+
+
 def run_cuda(cupti, folder, part="none", **extra):
     environment = {"GPUTUI_CUPTI_PATH": str(cupti)} | extra
     outcome = run([sys.executable, str(CHILD), str(cupti), part], folder, environment, kernels=True)
@@ -50,12 +57,7 @@ def test_resources_are_named_by_their_numbers(cupti, nvtx_program, tmp_path):
     ]
 
 
-def test_streams_without_a_handle_are_of_the_current_context(
-    cupti, nvtx_program, compile_program, tmp_path
-):
-    driver = compile_program(
-        "fake_driver.c", "driver.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"
-    )
+def test_streams_without_a_handle_are_of_the_current_context(cupti, driver, nvtx_program, tmp_path):
     extra = {"GPUTUI_CUPTI_PATH": str(cupti), "GPUTUI_TEST_DRIVER": str(driver)}
     outcome = run([nvtx_program, "resources-with-driver"], tmp_path, extra, kernels=True)
     named = resource_names(outcome.trace)
@@ -186,6 +188,32 @@ def test_a_forked_child_delivers_nothing(cupti, tmp_path):
     assert len(trace.of(RecordKind.EXIT)) == 1
 
 
+def with_driver(cupti, driver, sampling) -> dict[str, str]:
+    return {
+        "GPUTUI_CUPTI_PATH": str(cupti),
+        "GPUTUI_TEST_DRIVER": str(driver),
+        "GPUTUI_TRACE_SAMPLING": sampling,
+        "GPUTUI_RING_BYTES": str(1 << 16),
+    }
+
+
+def test_a_fork_while_other_threads_push_steps_hangs_no_child(
+    cupti, driver, nvtx_program, tmp_path
+):
+    extra = with_driver(cupti, driver, "steps 1 2 step")
+    outcome = run([nvtx_program, "forks-into-cuda", "150"], tmp_path, extra, kernels=True)
+    assert outcome.words == ["150"]
+    states = [trace.facts.cuda_state for trace in outcome.traces]
+    assert states == [CudaState.NONE, *[CudaState.TRACING] * 150]
+
+
+def test_a_step_of_a_signal_handler_hangs_nothing(cupti, driver, nvtx_program, tmp_path):
+    extra = with_driver(cupti, driver, "steps 1 2 outer")
+    outcome = run([nvtx_program, "steps-in-signals", "5000"], tmp_path, extra, kernels=True)
+    assert outcome.status == 0
+    assert outcome.trace.exited
+
+
 def test_a_forked_worker_that_initialises_cuda_has_a_ring_of_its_own(cupti, tmp_path):
     parent, worker = run_cuda(cupti, tmp_path, "worker").traces
     assert parent.ranges() == [("push", "shared name", "", "0"), ("pop", "", "0")]
@@ -199,7 +227,7 @@ def test_a_forked_worker_that_initialises_cuda_has_a_ring_of_its_own(cupti, tmp_
 
 
 def test_kernels_of_some_steps_alone(cupti, tmp_path):
-    outcome = run_cuda(cupti, tmp_path, "steps", GPUTUI_DUTY="steps 2 3 step")
+    outcome = run_cuda(cupti, tmp_path, "steps", GPUTUI_TRACE_SAMPLING="steps 2 3 step")
     trace = outcome.trace
     assert trace.ranges() == [("push", "step", "", "0"), ("pop", "", "0")] * 7
     names = [trace.name(kernel["name"]) for kernel in trace.of(RecordKind.KERNEL)]
@@ -215,13 +243,14 @@ def test_kernels_of_some_steps_alone(cupti, tmp_path):
 
 
 def test_kernels_of_some_time_alone(cupti, tmp_path):
-    health = run_cuda(cupti, tmp_path, "time", GPUTUI_DUTY="time 100000000 1000000000").trace.health
+    sampling = "time 100000000 1000000000"
+    health = run_cuda(cupti, tmp_path, "time", GPUTUI_TRACE_SAMPLING=sampling).trace.health
     assert 0 < health.traced_ns < health.paused_ns
 
 
-@pytest.mark.parametrize("duty", ["steps 3 3 step", "steps 0 3 step", "time 5", "nonsense"])
-def test_a_duty_that_is_none_traces_all(cupti, tmp_path, duty):
-    trace = run_cuda(cupti, tmp_path, "steps", GPUTUI_DUTY=duty).trace
+@pytest.mark.parametrize("sampling", ["steps 3 3 step", "steps 0 3 step", "time 5", "nonsense"])
+def test_a_sampling_that_is_none_traces_all(cupti, tmp_path, sampling):
+    trace = run_cuda(cupti, tmp_path, "steps", GPUTUI_TRACE_SAMPLING=sampling).trace
     assert len(trace.of(RecordKind.KERNEL)) == 7
     assert trace.health.paused_ns == 0
 

@@ -46,9 +46,3 @@ static void disarm(void)
 {
     __atomic_store_n(armed, 0, __ATOMIC_RELEASE);
 }
-
-static void forked(void)
-{
-    disarm();
-    __atomic_store_n(&fork_counted, 0, __ATOMIC_RELAXED);
-}

@@ -2,25 +2,24 @@
 
 #pragma once
 
-#include "common.h"
+#include "locks.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 enum { BUFFER_BYTES = 512 << 10, SPARE_BUFFERS = 64 };
 static struct {
-    pthread_mutex_t lock;
     int count;
     uint8_t *spare[SPARE_BUFFERS];
-} buffers = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} buffers;
 
 static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
 {
     uint8_t *found = NULL;
-    pthread_mutex_lock(&buffers.lock);
-    if (buffers.count > 0)
-        found = buffers.spare[--buffers.count];
-    pthread_mutex_unlock(&buffers.lock);
+    if (lock(BUFFERS_LOCK)) {
+        if (buffers.count > 0)
+            found = buffers.spare[--buffers.count];
+        unlock(BUFFERS_LOCK);
+    }
     if (found == NULL)
         found = malloc(BUFFER_BYTES);
     *buffer = found;
@@ -30,11 +29,12 @@ static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
 
 static void return_buffer(uint8_t *buffer)
 {
-    pthread_mutex_lock(&buffers.lock);
-    if (buffers.count < SPARE_BUFFERS) {
-        buffers.spare[buffers.count++] = buffer;
-        buffer = NULL;
+    if (lock(BUFFERS_LOCK)) {
+        if (buffers.count < SPARE_BUFFERS) {
+            buffers.spare[buffers.count++] = buffer;
+            buffer = NULL;
+        }
+        unlock(BUFFERS_LOCK);
     }
-    pthread_mutex_unlock(&buffers.lock);
     free(buffer);
 }

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cupti_functions.h"
-#include "duty.h"
 #include "ring_write.h"
+#include "trace_sampling.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -14,21 +14,20 @@
 
 enum { FLUSH_PERIOD_NS = 100000000, EXIT_WAIT_S = 2 };
 static struct {
-    pthread_mutex_t lock;
     pthread_cond_t changed;
     int running, stop;
-} flusher = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} flusher; /* guarded by FLUSHER_LOCK */
 
 static void flush(uint32_t how)
 {
     uint64_t number;
     Slot record = {.kind = KIND_FLUSH, .start = now_ns()};
     cupti.ActivityFlushAll(how);
-    if (duty.period != 0 && duty.range == 0)
-        set_tracing((record.start - duty.began_ns) % duty.period < duty.on);
-    pthread_mutex_lock(&duty.lock);
-    account_duty(record.start);
-    pthread_mutex_unlock(&duty.lock);
+    if (trace_sampling.period != 0 && trace_sampling.range == 0)
+        set_tracing(is_traced(record.start - trace_sampling.began_ns));
+    lock(SAMPLING_LOCK);
+    account_tracing(record.start);
+    unlock(SAMPLING_LOCK);
     record.value = __atomic_load_n(&header->cupti_dropped, __ATOMIC_RELAXED);
     if (is_armed() && reserve(1, &number))
         put(number, &record);
@@ -49,20 +48,20 @@ static void monotonic_after(struct timespec *when, long seconds, long nanosecond
 static void *flush_loop(void *unused)
 {
     prctl(PR_SET_NAME, "gputui-flush", 0, 0, 0);
-    pthread_mutex_lock(&flusher.lock);
+    lock(FLUSHER_LOCK);
     while (!flusher.stop) {
         struct timespec when;
         monotonic_after(&when, 0, FLUSH_PERIOD_NS);
         while (!flusher.stop &&
-               pthread_cond_timedwait(&flusher.changed, &flusher.lock, &when) == 0)
+               pthread_cond_timedwait(&flusher.changed, &locks[FLUSHER_LOCK], &when) == 0)
             ;
-        pthread_mutex_unlock(&flusher.lock);
+        unlock(FLUSHER_LOCK);
         flush(0);
-        pthread_mutex_lock(&flusher.lock);
+        lock(FLUSHER_LOCK);
     }
     flusher.running = 0;
     pthread_cond_broadcast(&flusher.changed);
-    pthread_mutex_unlock(&flusher.lock);
+    unlock(FLUSHER_LOCK);
     return unused;
 }
 
@@ -93,9 +92,10 @@ static void stop_cuda(void)
 {
     struct timespec when;
     int stopped;
-    pthread_mutex_lock(&flusher.lock);
+    if (!lock(FLUSHER_LOCK))
+        return;
     if (!flusher.running) {
-        pthread_mutex_unlock(&flusher.lock);
+        unlock(FLUSHER_LOCK);
         return;
     }
     flusher.stop = 1;
@@ -103,10 +103,10 @@ static void stop_cuda(void)
     /* Bounded: a flush that hangs must not keep the program from ending. */
     monotonic_after(&when, EXIT_WAIT_S, 0);
     while (flusher.running &&
-           pthread_cond_timedwait(&flusher.changed, &flusher.lock, &when) == 0)
+           pthread_cond_timedwait(&flusher.changed, &locks[FLUSHER_LOCK], &when) == 0)
         ;
     stopped = !flusher.running;
-    pthread_mutex_unlock(&flusher.lock);
+    unlock(FLUSHER_LOCK);
     if (stopped)
         flush(FLUSH_FORCED);
 }

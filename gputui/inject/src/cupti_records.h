@@ -8,7 +8,6 @@
 #include "process.h"
 #include "thread.h"
 
-#include <pthread.h>
 #include <string.h>
 
 /* Records on their way to the ring: one reservation for many. */
@@ -125,7 +124,7 @@ static void decode_memset(const uint8_t *r, Slot *out)
     out->e = u32_at(r, 72);
 }
 
-/* Threads of CUDA calls whose names were told, or asked for in vain. Guarded by decode_lock. */
+/* Threads of CUDA calls whose names were told, or asked for in vain. Guarded by DECODE_LOCK. */
 enum { CALLERS = 8192, CALLERS_MAX = CALLERS / 2 };
 static uint32_t callers[CALLERS], caller_count;
 
@@ -222,11 +221,16 @@ static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, si
         uint8_t *record = NULL;
         size_t dropped = 0;
         batch.count = 0;
-        pthread_mutex_lock(&decode_lock);
+        int ours = lock(DECODE_LOCK);
         while (valid > 0 && cupti.ActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
-            decode(record, &batch);
-        write_batch(&batch);
-        pthread_mutex_unlock(&decode_lock);
+            if (LIKELY(ours))
+                decode(record, &batch);
+            else
+                count_dropped(1);
+        if (LIKELY(ours)) {
+            write_batch(&batch);
+            unlock(DECODE_LOCK);
+        }
         /* Without the lock: CUPTI takes one of its own in here. */
         if (cupti.ActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
             __atomic_fetch_add(&header->cupti_dropped, dropped, __ATOMIC_RELAXED);

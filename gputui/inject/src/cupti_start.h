@@ -5,8 +5,8 @@
 #include "cupti_find.h"
 #include "cupti_flush.h"
 #include "cupti_records.h"
-#include "duty.h"
 #include "start.h"
+#include "trace_sampling.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -123,12 +123,12 @@ static void enable_activity(void)
     }
     if (graphs != NULL && strcmp(graphs, "graph") == 0)
         cupti.ActivityEnable(ACTIVITY_GRAPH_TRACE);
-    pthread_mutex_lock(&duty.lock);
-    duty.began_ns = duty.since_ns = now_ns();
-    duty.ready = 1;
-    pthread_mutex_unlock(&duty.lock);
-    if (duty.range != 0)
-        set_tracing(__atomic_load_n(&duty.steps, __ATOMIC_RELAXED) % duty.period < duty.on);
+    lock(SAMPLING_LOCK);
+    trace_sampling.began_ns = trace_sampling.since_ns = now_ns();
+    trace_sampling.ready = 1;
+    unlock(SAMPLING_LOCK);
+    if (trace_sampling.range != 0)
+        set_tracing(is_traced(__atomic_load_n(&trace_sampling.steps, __ATOMIC_RELAXED)));
     int error = start_flusher();
     if (error != 0)
         set_cuda_state(CUDA_FAILED, "no thread for flushing: %s", strerror(error));

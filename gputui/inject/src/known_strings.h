@@ -2,10 +2,10 @@
 
 #pragma once
 
+#include "locks.h"
 #include "ring_write.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 /* A known string: NVTX domain and registered-string handles are pointers to these too. */
@@ -58,8 +58,6 @@ static union {
     String string;
     char bytes[sizeof(String) + 8];
 } empty_storage = {.string = {.published = 1}}; /* "" has the id 0 and needs no definition */
-/* Error-checking, so that a signal handler that interrupts an insertion gets an error back. */
-static pthread_mutex_t string_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 
 static uint64_t hash_bytes(const char *bytes, uint64_t length)
 {
@@ -142,11 +140,11 @@ static String *intern_new(uint64_t hash, const char *text, uint64_t length)
 {
     int saved_errno = errno;
     String *string = NULL;
-    if (pthread_mutex_lock(&string_lock) == 0) {
+    if (lock(STRINGS_LOCK)) {
         string = find_string(strings, hash, text, length);
         if (string == NULL)
             string = insert_string(hash, text, length);
-        pthread_mutex_unlock(&string_lock);
+        unlock(STRINGS_LOCK);
     }
     errno = saved_errno;
     return string != NULL ? string : too_many;

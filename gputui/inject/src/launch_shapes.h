@@ -1,11 +1,10 @@
 /* Launch shapes: what a launch has beyond its name, interned like strings. Guarded by
- * decode_lock. */
+ * DECODE_LOCK. */
 
 #pragma once
 
 #include "known_strings.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum { SHAPES = 1 << 16, SHAPES_MAX = SHAPES / 4 * 3 };
@@ -17,7 +16,6 @@ static struct {
     uint32_t id, published;
 } shapes[SHAPES];
 static uint32_t shape_count;
-static pthread_mutex_t decode_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t shape_id(const ShapeKey *key)
 {

@@ -4,8 +4,6 @@
 
 #include "known_strings.h"
 
-#include <pthread.h>
-
 enum { CATEGORIES = 4096 };
 static struct {
     uint64_t key;
@@ -26,14 +24,14 @@ static uint64_t category_slot(uint64_t key)
 static void name_category(const String *domain, uint32_t category, String *name)
 {
     uint64_t key = (uint64_t)(domain != NULL ? domain->id : 0) << 32 | category;
-    if (category == 0 || pthread_mutex_lock(&string_lock) != 0)
+    if (category == 0 || !lock(STRINGS_LOCK))
         return;
     uint64_t at = category_slot(key);
     if (at < CATEGORIES) {
         __atomic_store_n(&categories[at].name, name, __ATOMIC_RELEASE);
         __atomic_store_n(&categories[at].key, key, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&string_lock);
+    unlock(STRINGS_LOCK);
 }
 
 static uint32_t category_id(uint32_t domain, uint32_t category)

@@ -5,7 +5,6 @@
 
 #include "nvtx_domains.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum { ENTRY_POINTER = 1 << 1, ENTRY_ARRAY = 7 << 4, ENTRY_FIXED = 1 << 4, ENTRY_ENDS_IN_NUL = 2 << 4,
@@ -133,14 +132,14 @@ static uint64_t schema_register(void *domain, const SchemaAttributes *attributes
     if (attributes->fields & FIELD_ENTRIES && attributes->fields & FIELD_ENTRY_COUNT &&
         attributes->entries != NULL)
         find_message(&schema, attributes);
-    if (pthread_mutex_lock(&string_lock) == 0) {
+    if (lock(STRINGS_LOCK)) {
         Schema *slot = schema_slot(schema.domain, id);
         if (slot != NULL && !slot->used) {
             schema.used = 0;
             *slot = schema;
             __atomic_store_n(&slot->used, 1, __ATOMIC_RELEASE);
         }
-        pthread_mutex_unlock(&string_lock);
+        unlock(STRINGS_LOCK);
     }
     return id;
 }

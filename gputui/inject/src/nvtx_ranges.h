@@ -2,10 +2,10 @@
 
 #pragma once
 
-#include "duty.h"
 #include "nvtx_attributes.h"
 #include "operators.h"
 #include "thread.h"
+#include "trace_sampling.h"
 
 enum { NVTX_NO_TRACKING = -2 };
 
@@ -51,7 +51,7 @@ static int push(void *domain, const Attributes *attributes, String *name)
         record.name = id_of(name);
     else
         read_attributes(&record, record.a, attributes);
-    if (UNLIKELY(duty.range != 0 && record.name == duty.range)) {
+    if (UNLIKELY(trace_sampling.range != 0 && record.name == trace_sampling.range)) {
         next_step();
         began = 0; /* a switch counts for itself, not for other calls */
     }

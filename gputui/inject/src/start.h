@@ -2,11 +2,12 @@
 
 #pragma once
 
-#include "duty.h"
 #include "known_strings.h"
+#include "locks.h"
 #include "operators.h"
 #include "ring_create.h"
 #include "thread.h"
+#include "trace_sampling.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,6 +24,13 @@ static void write_exit(void)
         put(number, &record);
     disarm();
     __atomic_store_n(&header->exited, 1, __ATOMIC_RELEASE);
+}
+
+static void forked(void)
+{
+    disarm();
+    make_locks();
+    __atomic_store_n(&fork_counted, 0, __ATOMIC_RELAXED);
 }
 
 static int create_flag(void)
@@ -66,6 +74,7 @@ static void open_ring(void)
     const char *folder = getenv("GPUTUI_CAPTURE_DIR");
     if (folder != NULL && folder[0] == '/') {
         pin_library();
+        make_locks();
         strings = new_table(4096);
         if (strings != NULL)
             too_many = insert_string(hash_bytes(overflow, sizeof overflow - 1), overflow,
@@ -74,7 +83,7 @@ static void open_ring(void)
             const char *annotate = getenv("GPUTUI_ANNOTATE");
             annotates_operators = annotate != NULL && strcmp(annotate, "autograd") == 0;
             ends_are_told = pthread_key_create(&thread_end, thread_ended) == 0;
-            read_duty();
+            read_trace_sampling();
             header = create_ring(folder, wanted_slots(), now_ns());
             if (header != NULL && atexit(at_exit) == 0)
                 __atomic_store_n(armed, 1, __ATOMIC_RELEASE);
@@ -88,11 +97,12 @@ static void open_ring(void)
  * thread is left, so nothing else runs in here; its locks and its notes are the parent's. */
 static void open_ring_after_fork(void)
 {
-    static const pthread_mutex_t unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     const char *folder = getenv("GPUTUI_CAPTURE_DIR");
     if (header == NULL || header->pid == (uint32_t)getpid() || folder == NULL)
         return;
-    string_lock = unlocked;
+    make_locks(); /* a raw clone calls no handler */
+    trace_sampling.ready = 0;
+    trace_sampling.tracing = 1;
     memset(&thread_state, 0, sizeof thread_state);
     for (uint64_t at = 0; at <= strings->mask; at++)
         if (strings->entries[at] != NULL)

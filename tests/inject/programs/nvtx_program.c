@@ -311,10 +311,12 @@ static void leave(void)
     usleep(2000);
 }
 
+static const char *name_in_signals = "in a signal";
+
 static void in_a_signal(int number)
 {
     (void)number;
-    push_a("in a signal"), pop();
+    push_a(name_in_signals), pop();
 }
 
 /* Ranges of a handler that interrupts the ranges of the program, anywhere in them. */
@@ -408,6 +410,39 @@ static void forks(void)
     pop();
 }
 
+static int cuda_starts(void)
+{
+    void *driver = dlopen(getenv("GPUTUI_TEST_DRIVER"), RTLD_NOW);
+    int (*start)(unsigned);
+    *(void **)&start = dlsym(driver, "cuInit");
+    return start(0) == 0;
+}
+
+/* Children, one after the other, that start CUDA themselves, forked while threads push steps; prints
+ * how many came to their end. One that hangs is ended by the alarm. */
+static void forks_into_cuda(void)
+{
+    pthread_t thread;
+    int ended = 0, status;
+    for (int at = 0; at < 4; at++)
+        pthread_create(&thread, NULL, push_for_ever, "step");
+    for (long at = 0; at < count; at++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            if (!cuda_starts())
+                _exit(1);
+            push_a("step"), pop();
+            exit(0);
+        }
+        waitpid(child, &status, 0);
+        if (status != 0)
+            break;
+        ended++;
+    }
+    printf("%d", ended);
+}
+
 static void *once(void *name)
 {
     push_a(name), pop();
@@ -499,6 +534,12 @@ int main(int arguments, char **words)
     if (strcmp(part, "paced") == 0) paced();
     if (strcmp(part, "leave") == 0) leave();
     if (strcmp(part, "signals") == 0) signals();
+    if (strcmp(part, "forks-into-cuda") == 0) forks_into_cuda();
+    if (strcmp(part, "steps-in-signals") == 0) {
+        show(cuda_starts());
+        name_in_signals = "outer";
+        signals();
+    }
     if (strcmp(part, "_exit") == 0 || strcmp(part, "kill") == 0) {
         push_a("unfinished");
         if (part[0] == '_')

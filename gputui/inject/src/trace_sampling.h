@@ -1,0 +1,79 @@
+/* Kernels may be traced part of the time only: some steps of many, counted by the pushes of a
+ * range, or some time of every period, by the flushing thread's clock. */
+
+#pragma once
+
+#include "known_strings.h"
+#include "locks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    uint64_t on, period; /* steps, or nanoseconds */
+    uint64_t began_ns, since_ns, steps;
+    uint32_t range; /* the step's name; 0 where time rules */
+    int ready, tracing;
+} trace_sampling = {.tracing = 1};
+
+static void switch_activity(int on);
+
+/* Whether step `number`, or the moment `number` ns after the start, is to be traced. */
+static int is_traced(uint64_t number)
+{
+    return number % trace_sampling.period < trace_sampling.on;
+}
+
+/* Called with the lock held: what was traced or not since the last time. */
+static void account_tracing(uint64_t now)
+{
+    if (!trace_sampling.ready || now <= trace_sampling.since_ns)
+        return;
+    __atomic_fetch_add(trace_sampling.tracing ? &header->traced_ns : &header->paused_ns,
+                       now - trace_sampling.since_ns, __ATOMIC_RELAXED);
+    trace_sampling.since_ns = now;
+}
+
+/* A step of a signal handler that interrupts a switch makes none: a step after it will. */
+static void set_tracing(int on)
+{
+    if (!lock(SAMPLING_LOCK))
+        return;
+    if (trace_sampling.ready) {
+        account_tracing(now_ns());
+        if (trace_sampling.tracing != on) {
+            uint64_t began = thread_cpu_ns();
+            switch_activity(on);
+            trace_sampling.tracing = on;
+            __atomic_fetch_add(&header->callback_ns, thread_cpu_ns() - began, __ATOMIC_RELAXED);
+        }
+    }
+    unlock(SAMPLING_LOCK);
+}
+
+static __attribute__((noinline)) void next_step(void)
+{
+    uint64_t step = __atomic_fetch_add(&trace_sampling.steps, 1, __ATOMIC_RELAXED);
+    int on = is_traced(step);
+    if (on != __atomic_load_n(&trace_sampling.tracing, __ATOMIC_RELAXED))
+        set_tracing(on);
+}
+
+/* "steps ON PERIOD NAME" or "time ON_NS PERIOD_NS", as environment.py writes it. */
+static void read_trace_sampling(void)
+{
+    const char *text = getenv("GPUTUI_TRACE_SAMPLING");
+    char *at;
+    if (text == NULL)
+        return;
+    int steps = strncmp(text, "steps ", 6) == 0;
+    if (!steps && strncmp(text, "time ", 5) != 0)
+        return;
+    uint64_t on = strtoull(text + (steps ? 6 : 5), &at, 10), period = strtoull(at, &at, 10);
+    if (on == 0 || on >= period || (steps && *at != ' '))
+        return;
+    trace_sampling.on = on;
+    trace_sampling.period = period;
+    if (steps)
+        trace_sampling.range = intern(at + 1, NAME_BYTES_MAX)->id;
+}
