@@ -1,4 +1,4 @@
-"""A recording as a source that can be halted, stepped and moved through: live, but in the past."""
+"""A recording as a source that can be paused, stepped and seeked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as they were at some moment: what changes is copied, what never does is shared."""
+"""Saved states of a session: what changes is copied, what is immutable is shared."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _SHARED = (str, int, float, bool, bytes, tuple, frozenset, type(None))
 
 
 class Checkpoint:
-    """A session as it was, from which others can go on.
+    """A saved state of a session, from which others can continue.
 
-    Events and other frozen records are shared; containers and objects that grow are copied once,
-    however many point at them. Distributions, which are most of a session, are kept packed, and
-    histories with those of the session's other states.
+    Events and other frozen records are shared; containers and mutable objects are copied once,
+    however many refer to them. Distributions, which are most of a session, are kept packed, and
+    histories together with those of the session's other states.
     """
 
     def __init__(self, session: Session, histories: Histories | None = None) -> None:
-        """`histories` are those of earlier states of this very session."""
+        """`histories` are those of earlier states of this same session."""
         self._frozen = _copy(session, histories or Histories())
 
     def session(self) -> Session:
-        """One that goes its own way from here on."""
+        """An independent session that continues from here."""
         return _copy(self._frozen, Histories())
 
     def drop(self) -> None:
-        """Let go of it. A session refers to itself; what is frozen no collector would free."""
+        """Release it. A session refers to itself, and no collector frees what is frozen."""
         vars(self._frozen).clear()
 
 
@@ -45,7 +45,7 @@ def _copy(session: Session, histories: Histories) -> Session:
 
 def _copied(value: Any, known: dict[int, Any], histories: Histories) -> Any:
     if isinstance(value, _SHARED):
-        # A session has no bytes, and below no distribution, of its own.
+        # A session has no bytes, and no distribution below it, of its own.
         return Accumulator.unpacked(value) if type(value) is bytes else value
     found = known.get(id(value))
     if found is not None:
@@ -54,7 +54,7 @@ def _copied(value: Any, known: dict[int, Any], histories: Histories) -> Any:
     if kind is Accumulator:
         try:
             return value.packed()
-        except OverflowError:  # of figures that no machine has
+        except OverflowError:  # of values that no machine has
             return value.freeze()
     if kind is Distribution:
         return Accumulator.of((value,))
@@ -71,7 +71,7 @@ def _copied(value: Any, known: dict[int, Any], histories: Histories) -> Any:
     if kind is set:
         return set(value)
     if kind is deque or kind is Tail:
-        # Histories hold what is frozen: moments, samples, lines.
+        # Histories hold only frozen objects: moments, samples, lines.
         known[id(value)] = history = histories.kept(value) if kind is deque else value.items()
         return history
     if kind.__module__.startswith("gputui.") and not _is_frozen(kind):

@@ -1,6 +1,6 @@
-"""A session up to a line of a recording, made with as little decoding as that takes.
+"""A session up to a line of a recording, decoding as little as possible.
 
-Capture events are left until a sum of them makes them needless, a run ends, or somebody asks.
+Capture events are deferred until a sum makes them unnecessary, a run ends, or somebody asks.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from gputui.state import Readings, Session
 from gputui.state.gpu import HISTORY_SAMPLES
 
 LEFT_BYTES = 64 << 20
-"""Of capture events that are left at most; where there are no sums they are folded then."""
+"""The most capture events deferred; without sums they are folded then."""
 
 SAMPLES_AT_ONCE = HISTORY_SAMPLES + 1024
-"""Samples that a state is folded from while somebody waits; of more the newest
-HISTORY_SAMPLES."""
+"""Samples folded for a state while somebody waits; of more, only the newest HISTORY_SAMPLES."""
 
 Decoded = tuple[int, AnyEvent | CaptureSum]
 
 
 class Fold:
-    """A session, and the lines of captures that are not in it yet."""
+    """A session, and the capture lines not folded into it yet."""
 
     def __init__(self, session: Session, number: int = 0, *, whole: bool = False) -> None:
-        """`session` has what stands before line `number`. With `whole` no capture is left."""
+        """`session` holds what precedes line `number`. With `whole` no capture is deferred."""
         self.session = session
         self.number = number
         self.is_rough = False
-        """Whether samples were passed over: charts of hours and averages lack them."""
+        """Whether samples were skipped: long charts and averages lack them."""
         self._whole = whole
         self._histories = Histories()
         self._figures = SharedFigures()
@@ -45,13 +44,13 @@ class Fold:
         self._folded: set[int] = set()
 
     def advance(self, outline: LineIndex, last: int) -> Iterator[Decoded]:
-        """Fold the lines to before `last`; gives what was decoded, by number."""
+        """Fold the lines before `last`; returns what was decoded, by number."""
         numbers = range(self.number, last)
         self.number = last
         return self._fold(outline, self._wanted(outline, numbers))
 
     def leap(self, outline: LineIndex, last: int) -> None:
-        """The same at once: of many samples the newest alone; and what captures were left."""
+        """Like `advance`, but fast: only the newest of many samples, plus the deferred captures."""
         sampled = outline.numbers(Kind.SAMPLE, self.number, last)
         newest = list(islice(sampled, SAMPLES_AT_ONCE + 1))
         first = self.number
@@ -69,13 +68,13 @@ class Fold:
         for _ in self._fold(outline, self._taken()):
             pass
         if self.is_rough:
-            # Of some samples alone they would be wrong.
+            # Computed from part of the samples they would be wrong.
             self.session.readings = Readings()
             for run in self.session.runs.values():
                 run.readings = Readings()
 
     def keep(self) -> Kept:
-        """It as it is now."""
+        """A saved copy of the present state."""
         left = {process: tuple(numbers) for process, numbers in self._left.items()}
         return Kept(
             self.number,
@@ -95,7 +94,7 @@ class Fold:
                 yield number, event
 
     def _wanted(self, outline: LineIndex, numbers: Iterable[int]) -> Iterator[int]:
-        """Those of the lines that are folded now; before some of them, what was left."""
+        """The lines to fold now, each preceded by what was deferred before it."""
         for number in numbers:
             kind = outline.kind_of(number)
             if kind in (Kind.CAPTURE, Kind.SUM):
@@ -123,7 +122,9 @@ class Fold:
         return self._taken() if self._bytes > LEFT_BYTES else ()
 
     def _taken(self) -> list[int]:
-        """What was left; later captures of the same processes are not, nor are sums of use."""
+        """The deferred lines; later captures of the same processes are not deferred, and sums are
+        useless.
+        """
         numbers = sorted(number for left in self._left.values() for number in left)
         self._folded.update(self._left)
         self._left, self._bytes = {}, 0
@@ -132,7 +133,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A fold as it was."""
+    """A saved fold."""
 
     number: int
     state: Checkpoint
@@ -141,7 +142,7 @@ class Kept:
     folded: frozenset[int]
 
     def fold(self) -> Fold:
-        """One that goes on from there."""
+        """A fold that continues from there."""
         fold = Fold(self.state.session(), self.number)
         fold._left = {process: list(numbers) for process, numbers in self.left.items()}
         fold._bytes = self.left_bytes

@@ -1,6 +1,6 @@
-"""Histories that many states have in common, kept once.
+"""Histories shared by many states, stored once.
 
-A state has the newest few thousand entries of each; the next state has most of the same ones.
+A state has the newest few thousand entries of each; the next state has mostly the same ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A deque as it was: the entries of `pieces`, the first `skipped` of them left out."""
+    """A saved deque: the entries of `pieces` without the first `skipped`."""
 
     pieces: tuple[tuple[Any, ...], ...]
     skipped: int
@@ -24,14 +24,14 @@ class Tail:
         return islice(chain.from_iterable(self.pieces), self.skipped, None)
 
     def items(self) -> deque[Any]:
-        """One that goes its own way from here on."""
+        """An independent copy."""
         return deque(self, self.most)
 
 
 @dataclass(slots=True)
 class _Known:
     items: deque[Any]
-    """Held, so that no other deque is taken for it."""
+    """A reference, so that its id is not reused for another deque."""
     pieces: deque[tuple[Any, ...]] = field(default_factory=deque)
     length: int = 0
 
@@ -47,13 +47,13 @@ class _Known:
 
 
 class Histories:
-    """The deques of one session that goes on, as they were at several times."""
+    """The deques of one growing session, saved at several times."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
 
     def kept(self, items: deque[Any]) -> Tail:
-        """It as it is now; what came since the last time alone takes memory."""
+        """A saved copy; only entries added since the last time take memory."""
         known = self._known.get(id(items))
         if known is not None:
             known.add(_since(items, known.pieces[-1][-1] if known.pieces else None))
@@ -61,7 +61,7 @@ class Histories:
                 tail = known.tail()
                 if list(tail) == list(items):
                     return tail
-        # Not met before, or other things happened to it than entries at its end.
+        # New, or changed otherwise than by appending.
         known = self._known[id(items)] = _Known(items)
         known.add(tuple(items))
         return known.tail()

@@ -1,8 +1,8 @@
-"""What a recording held at any moment: folded ahead of the player, with states kept on the way.
+"""The state of a recording at any moment: folded ahead of the player, with checkpoints on the way.
 
-Its lines are known first (LineIndex); then a fold of everything but captures that sums make
-needless finds the moments and keeps states; at last, where there are captures, a fold of all of it
-keeps states that need no sums. Whoever asks for a state meanwhile gets it from the nearest one.
+LineIndex first locates its lines. Then a fold of everything except captures that sums make
+unnecessary finds the moments and saves states; last, if there are captures, a fold of everything
+saves states that need no sums. Until then, a requested state is made from the nearest one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gputui.playback.opening import Recording
 from gputui.state import Session
 
 SNAPSHOTS = 384
-"""States kept; when there are more every second one goes and they come half as often."""
+"""States kept; beyond this every second one is dropped and the spacing doubles."""
 
 FIRST_SPACING = 32
-"""Lines between states in the beginning."""
+"""Initial number of lines between states."""
 
 MOMENTS = 20_000
 
 _WORK_S = 0.02
 _REST_S = 0.004
-"""The index leaves the processor to the screen after each stretch of work."""
+"""After each stretch of work the index yields the processor to the screen."""
 
 _WAIT_S = 0.5
 _MOST_AT_ONCE = 512
@@ -44,7 +44,7 @@ _open_ranges: msgspec.json.Decoder[OpenRanges] = msgspec.json.Decoder(OpenRanges
 
 
 class Index:
-    """The events of a recording by number of line and by time; states at any of them."""
+    """The events of a recording by line number and by time; states at any of them."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class Index:
         live: bool = False,
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """`live` for what comes as it happens; `told` is called when more states are kept."""
+        """`live` is for events that are passed on as they arrive; `told` is called when more states
+        are kept.
+        """
         self.outline = LineIndex(recording, live=live)
         self._told = told
         self._lock = threading.Lock()
@@ -66,19 +68,20 @@ class Index:
         self._notes = Notes()
         self.moments: list[Moment] = []
         self.folded = 0
-        """Lines before this one were folded: their states are exact, their moments known."""
+        """Lines before this one have been folded: their states are exact, their moments known."""
         self.is_complete = False
 
     def __len__(self) -> int:
         return len(self.outline)
 
     def build(self) -> None:
-        """Read and fold the recording to its end."""
         self.outline.read()
         self.fold()
 
     def fold(self) -> None:
-        """Fold what is read, to the recording's end. Run by a thread beside `outline.read`."""
+        """Fold what has been read, to the recording's end. Runs in a thread beside
+        `outline.read`.
+        """
         self._fold_ahead(Fold(Session()), self._note)
         self.is_complete = not self._closing
         self._told()
@@ -86,8 +89,9 @@ class Index:
             self._fold_ahead(Fold(Session(), whole=True), lambda *_: None)
 
     def close(self) -> None:
-        """Stop reading and folding, and let go of the states: as they are frozen (see _keep) no
-        collector would find that nobody needs them."""
+        """Stop reading and folding, and release the states: they are frozen (see _keep), so no
+        collector would free them.
+        """
         self.outline.close()
         with self._lock:
             self._closing = True
@@ -99,7 +103,7 @@ class Index:
 
     @contextmanager
     def hurry(self) -> Iterator[None]:
-        """The processor is wanted elsewhere: nothing is folded ahead meanwhile."""
+        """The processor is needed elsewhere: fold nothing ahead meanwhile."""
         self._calm.clear()
         try:
             yield
@@ -107,7 +111,7 @@ class Index:
             self._calm.set()
 
     def events(self, first: int, last: int) -> Iterator[AnyEvent]:
-        """The events of lines `first` to before `last`, decoded as they are taken."""
+        """The events of lines `first` to before `last`, decoded lazily."""
         kinds = (Kind.NOTHING, Kind.SUM, Kind.PIECE)
         outline = self.outline
         numbers = (n for n in range(first, last) if outline.kind_of(n) not in kinds)
@@ -117,11 +121,12 @@ class Index:
                 yield event
 
     def state(self, number: int) -> tuple[Session, bool]:
-        """A session of its own into which what stands before a line is folded; and whether that
-        is exact: what was not folded ahead may lack old samples (see Fold.leap)."""
+        """An independent session folded from everything before a line; and whether it is exact:
+        what was not folded ahead may lack old samples (see Fold.leap).
+        """
         with self._lock:
             place = bisect_right(self._numbers, number)
-            # Within the lock: a state that is let go of is emptied.
+            # Under the lock: a released state is emptied.
             fold = self._kept[place - 1].fold() if place else Fold(Session())
         fold.leap(self.outline, number)
         return fold.session, not fold.is_rough
@@ -165,8 +170,8 @@ class Index:
                 self._kept.append(kept)
             if len(self._kept) > SNAPSHOTS:
                 self._thin_out()
-        # States are kept for good, and are millions of objects: a full collection would look
-        # through them for a third of a second, in the midst of a jump.
+        # States are kept permanently, and are millions of objects: a full collection would scan
+        # them for a third of a second in the middle of a jump.
         gc.freeze()
 
     def _thin_out(self) -> None:
@@ -178,7 +183,7 @@ class Index:
         self._numbers = [kept.number for kept in self._kept]
 
     def _note(self, first: int, last: int, decoded: Sequence[Decoded]) -> None:
-        """Find the moments among lines; of captures no more is decoded than they need."""
+        """Find the moments among lines; of captures, decode no more than they need."""
         outline = self.outline
         seen: list[tuple[int, AnyEvent | OpenRanges]] = [
             (number, event)

@@ -1,6 +1,6 @@
-"""Which lines a recording has: of what kind, when and where each is, without decoding them.
+"""The lines of a recording: kind, time and position of each, without decoding them.
 
-Lines of a plain file are read where they lie; others are copied, as plain lines, into an unnamed
+Lines of a plain file are read in place; others are copied, as plain lines, into an unnamed
 temporary file. A line takes 21 bytes of memory here, whatever its size.
 """
 
@@ -26,7 +26,7 @@ _LAST_NS = 2**63 - 1
 _BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 _MOST_FILES = 64
-"""Files of a rotated recording that are kept open; lines of more are copied."""
+"""Files of a rotated recording kept open; lines of further files are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class _Part:
     first: int
     """The number of its first line."""
     line_number: int
-    """That line's in its file."""
+    """That line's number in its own file."""
     piece: Piece
     file: BinaryIO
     """Where its lines can be read."""
 
 
 class LineIndex:
-    """The lines of a recording by number, from 0, and by time. One thread reads, any may ask."""
+    """The lines of a recording by number, from 0, and by time. One thread reads, any may query."""
 
     def __init__(self, recording: Recording, *, live: bool = False) -> None:
-        """With `live` every line is told of as soon as it is there."""
+        """With `live`, every line is announced as soon as it is there."""
         self._recording = recording
         self._lines = Lines(rotated=isinstance(recording, RotatedReader))
         self._batch_bytes = 0 if live else _BATCH_BYTES
@@ -64,7 +64,7 @@ class LineIndex:
         self._waiting = 0
         self.is_complete = False
         self.failure: str | None = None
-        """Why the recording was not read to its end, where that is no fault of its own."""
+        """Why the recording was not read to its end, if the cause is outside it."""
         self._closing = False
 
     def __len__(self) -> int:
@@ -72,21 +72,21 @@ class LineIndex:
 
     @property
     def first_ns(self) -> int:
-        """When the recording begins, 0 before anything was read."""
+        """When the recording begins; 0 before anything was read."""
         return self._times[0] if self._count else 0
 
     @property
     def last_ns(self) -> int:
-        """The newest moment that was read."""
+        """The newest moment read."""
         return self._times[self._count - 1] if self._count else 0
 
     @property
     def has_captures(self) -> bool:
-        """Whether there are capture events, as far as it was read."""
+        """Whether there are capture events in what has been read."""
         return bool(self._captures)
 
     def read(self) -> None:
-        """Read the recording to its end, or to where that fails. Run by a thread."""
+        """Read the recording to its end, or until that fails. Runs in a thread."""
         try:
             for piece in pieces_of(self._recording):
                 self._read_piece(piece)
@@ -94,9 +94,11 @@ class LineIndex:
                     break
             self._publish()
         except OSError as error:
-            self.failure = f"{self._recording.name} is not read further: {error.strerror or error}"
+            self.failure = (
+                f"cannot finish reading {self._recording.name}: {error.strerror or error}"
+            )
             if self._spooled:
-                self.failure += f" (unpacked in {tempfile.gettempdir()}: TMPDIR names another)"
+                self.failure += f" (unpacked in {tempfile.gettempdir()}; set TMPDIR to change it)"
         with self._changed:
             self.is_complete = True
             self._end_at_last()
@@ -109,20 +111,20 @@ class LineIndex:
             self._changed.notify_all()
 
     def wait(self, number: int, timeout_s: float) -> bool:
-        """Wait until line `number` was read, or there is none; whether it was read."""
+        """Wait until line `number` has been read, or cannot come; whether it was read."""
         self._wait_for(lambda: self._count > number, timeout_s)
         return self._count > number
 
     def wait_for_time(self, time_ns: int, timeout_s: float) -> bool:
-        """Wait until the recording was read up to a moment; whether it was, or has ended."""
+        """Wait until the recording has been read up to a moment; whether it was, or has ended."""
         return self._wait_for(lambda: self.last_ns > time_ns, timeout_s)
 
     def time_of(self, number: int) -> int:
-        """When line `number` was, never before the one before it."""
+        """When line `number` was written, never before the previous one."""
         return self._times[number]
 
     def number_at(self, time_ns: int) -> int:
-        """How many lines there are up to and at a moment."""
+        """How many lines there are up to and including a moment."""
         return bisect_right(self._times, time_ns, 0, self._count)
 
     def kind_of(self, number: int) -> int:
@@ -130,21 +132,20 @@ class LineIndex:
         return self._kinds[number]
 
     def process_of(self, number: int) -> int:
-        """The process that a line of captures, or a sum, is about."""
+        """The process of a capture or sum line."""
         return self._processes[bisect_right(self._captures, number) - 1]
 
     def length_of(self, number: int) -> int:
-        """How many bytes a line has."""
         return self._lengths[number]
 
     def numbers(self, kind: Kind, first: int, last: int) -> Iterator[int]:
-        """Lines of one kind among `first` to before `last`, the newest first."""
+        """Lines of one kind from `first` to before `last`, newest first."""
         sought = bytes((kind,))
         while (last := self._kinds.rfind(sought, first, last)) >= 0:
             yield last
 
     def lines(self, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Lines by their numbers; neighbours are read at once."""
+        """Lines by their numbers; neighbours are read together."""
         wanted = iter(numbers)
         number = next(wanted, None)
         while number is not None:
@@ -162,7 +163,7 @@ class LineIndex:
                 number = next(wanted, None)
             try:
                 data = os.pread(part.file.fileno(), end - start, start)
-            except OSError:  # as if it ended there: `event` says so, and where
+            except OSError:  # as if it ended there: `event` reports that, and where
                 data = b""
             place = 0
             for one in run:
@@ -171,9 +172,9 @@ class LineIndex:
                 place += length
 
     def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:
-        """What a line holds, None where that is unknown, or was said before.
+        """The event in a line, None if its kind is unknown or it repeats an earlier file.
 
-        A line that makes no sense ends its file there; the recording's `damage` says so.
+        A malformed line ends its file there; the recording's `damage` reports it.
         """
         place = bisect_right(self._firsts, number) - 1
         if self._kinds[number] == Kind.NOTHING or number >= self._ended.get(place, number + 1):
@@ -247,7 +248,7 @@ class LineIndex:
                 self._changed.notify_all()
 
     def _end_part(self, place: int, number: int) -> None:
-        """Leave out what a part has from line `number` on."""
+        """Drop a part's lines from `number` on."""
         with self._changed:
             self._ended[place] = number
             following = self._firsts[place + 1 : place + 2]

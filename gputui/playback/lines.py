@@ -1,4 +1,4 @@
-"""What a line of a recording is to those who fold, told from its beginning where that will do."""
+"""Classifying the lines of a recording for folding, from their first bytes if possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BEGINNING = re.compile(
 
 
 class Kind(IntEnum):
-    """What a line is to those who fold."""
+    """How a line is folded."""
 
     EVENT = 0
     SAMPLE = 1
@@ -25,9 +25,9 @@ class Kind(IntEnum):
     SUM = 3
     RUN_ENDED = 4
     PIECE = 5
-    """The header of another file of the recording: sums begin anew."""
+    """The header of another file of the recording: sums start over."""
     NOTHING = 6
-    """Of a kind that is not known, or said before."""
+    """Of an unknown kind, or a repetition."""
 
 
 _KINDS: dict[type[msgspec.Struct], Kind] = {
@@ -45,22 +45,23 @@ _REPEATED = frozenset(name.encode() for name in map(str, Repeats.KINDS))
 
 
 class Lines:
-    """Tells the lines of a recording apart, in their order."""
+    """Classifies the lines of a recording, in order."""
 
     def __init__(self, *, rotated: bool) -> None:
-        """What a file of a rotated recording repeats of those before it is nothing."""
+        """Repetitions in a file of a rotated recording count as nothing."""
         self._repeats = Repeats() if rotated else None
         self._begins = False
 
     def begin_piece(self, *, is_first: bool) -> None:
-        """The lines of a file follow, the recording's first ones or those of another."""
+        """The next lines belong to a new file: the recording's first or a later one."""
         self._begins = not is_first
         if self._repeats is not None:
             self._repeats.begin()
 
     def look_at(self, line: bytes, piece: Piece, number: int) -> tuple[Kind, int, int]:
-        """Kind, time and process of line `number` of a piece: from its beginning, where that is as
-        we write it. Raises DamagedError where it has to be decoded and cannot be."""
+        """Kind, time and process of line `number` of a piece: from its first bytes if they are as
+        gputui writes them. Raises DamagedError if it needs decoding and cannot be decoded.
+        """
         begins_piece, self._begins = self._begins, False
         begins = _BEGINNING.match(line)
         repeats = self._repeats

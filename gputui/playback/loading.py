@@ -1,4 +1,4 @@
-"""Opening what holds a session, and choosing one of its runs."""
+"""Opening whatever holds a session, and choosing one of its runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from gputui.state import Run, Session
 from gputui.store.journal import JournalError
 
 LISTED = 20
-"""Runs named where one was asked for that is not there."""
+"""Runs listed in the error for a missing run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A folded session and one run of it, None where none was recorded. `remarks` is what was odd
-    about the file, a line each."""
+    """A folded session and one run of it, None if none was recorded. `remarks` is what was odd
+    about the file, one line each.
+    """
 
     name: str
     session: Session
@@ -24,17 +25,17 @@ class Loaded:
     remarks: tuple[str, ...]
 
     def needed_run(self) -> Run:
-        """The run. Raises JournalError where none was recorded."""
+        """The run. Raises JournalError if none was recorded."""
         if self.run is None:
             raise JournalError(
-                f"{self.name} holds no run, the machine alone: this needs the recording of a "
+                f"{self.name} has no run, only the machine: this needs the recording of a "
                 "workload or a command"
             )
         return self.run
 
 
 def load(name: str, number: int | None = None) -> Loaded:
-    """Run `number` of what is at `name`, the newest where that is None, if there is any.
+    """Run `number` of what is at `name`; if None, the newest, if any.
 
     Raises JournalError.
     """
@@ -42,7 +43,7 @@ def load(name: str, number: int | None = None) -> Loaded:
 
 
 def fold(recording: Recording, number: int | None = None) -> Loaded:
-    """The same of what is open already. Raises JournalError."""
+    """The same for an open recording. Raises JournalError."""
     session = Session()
     session.apply(recording)
     return Loaded(
@@ -51,14 +52,14 @@ def fold(recording: Recording, number: int | None = None) -> Loaded:
 
 
 def chosen(session: Session, name: str, number: int | None) -> Run | None:
-    """A session's run by number, the newest, if any, where that is None. Raises JournalError."""
+    """A session's run by number; if that is None, the newest, if any. Raises JournalError."""
     if number is None:
         return session.run
     run = session.runs.get(number)
     if run is None:
         if not session.runs:
             raise JournalError(
-                f"{name} has no run {number}: it holds the machine alone; leave out --run"
+                f"{name} has no run {number}: it holds only the machine; leave out --run"
             )
         runs = [
             f"{known} ({found.started.name}, {moment(found.started.time_ns)[:19]})"

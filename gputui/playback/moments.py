@@ -20,7 +20,7 @@ from gputui.model.events import (
 )
 
 IDLE_REASONS = frozenset({"gpu_idle", "idle", "applications_clocks_setting", "none"})
-"""Throttle reasons that tell of no trouble."""
+"""Throttle reasons that are harmless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Moment:
 
 
 class OpenRanges(msgspec.Struct):
-    """The part of a capture event that tells of phases: the rest need not be decoded."""
+    """The part of a capture event that concerns phases: the rest need not be decoded."""
 
     time_ns: int
     process: int
@@ -51,7 +51,7 @@ class Notes:
         self._names: dict[int, str] = {}
 
     def see(self, event: AnyEvent | OpenRanges, number: int) -> Moment | None:
-        """The moment that an event is, None for most."""
+        """The moment of an event, None for most."""
         match event:
             case RunStarted():
                 return Moment(event.time_ns, "run", f"{event.name} started", number)
@@ -79,7 +79,7 @@ class Notes:
         return Moment(event.time_ns, "phase", event.stage, number)
 
     def _range(self, event: CaptureDelta | OpenRanges, number: int) -> Moment | None:
-        """A phase changes when the outermost open range does: the one that is open longest."""
+        """A phase changes when the outermost open range does: the one open longest."""
         outermost = min(event.open_ranges, key=lambda entry: entry.since_ns, default=None)
         now = outermost.range if outermost else 0
         if self._open.get(event.process, 0) == now:

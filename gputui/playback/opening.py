@@ -16,8 +16,8 @@ from gputui.store.journal import JournalReader, open_journal
 class Recording(Protocol):
     """The events of a session, oldest first, read once.
 
-    `skipped` counts what this version does not know, `damage` says where and why reading ended
-    early; both grow while iterating.
+    `skipped` counts events this version does not know, `damage` says where and why reading ended
+    early; both change while iterating.
     """
 
     name: str
@@ -25,24 +25,24 @@ class Recording(Protocol):
 
     @property
     def skipped(self) -> int:
-        """Events left out."""
+        """Events left out so far."""
 
     @property
     def damage(self) -> str | None:
-        """One line."""
+        """Where and why reading ended early, in one line; None if it did not."""
 
     def __iter__(self) -> Iterator[AnyEvent]:
-        """The header first."""
+        """The events, the header first."""
         ...
 
 
 def open_recording(path: str, *, summed: bool = False) -> Recording:
-    """What is at `path`; "-" is a journal on standard input. `summed` is for who folds all of it
-    and looks at the end alone: a journal is then opened much faster.
+    """What is at `path`; "-" is a journal on standard input. `summed` is for callers that fold all
+    of it and only look at the end: a journal then opens much faster.
 
     `path` is a file (of a rotated recording the first, or a pattern: then all are read as one
-    session), a folder with the CSV tables of one report, or what their names begin with.
-    Raises JournalError, one line, where there is no session.
+    session), a folder with the CSV tables of one report, or the common prefix of their names.
+    Raises JournalError, one line, if there is no session.
     """
     if path == "-":
         return JournalReader(standard_input(), "standard input", summed=summed)
@@ -57,7 +57,7 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
 
 
 def remarks(recording: Recording) -> tuple[str, ...]:
-    """What is to be told of a recording that was read, a line each."""
+    """Remarks about a recording after reading it, one line each."""
     found = [recording.damage] if recording.damage else []
     if recording.skipped:
         found.append(
@@ -68,9 +68,9 @@ def remarks(recording: Recording) -> tuple[str, ...]:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is SQLite, as an nsys export is; False where it cannot be read."""
+    """Whether a file is SQLite, as an nsys export is; False if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
-        return False  # whoever opens it next says why
+        return False  # whoever opens it next reports why

@@ -1,4 +1,6 @@
-"""The files of a recording, or what is no journal, as lines that can be read again one by one."""
+"""The files of a recording, or another source's events, as lines that can be read again one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ _encoder = msgspec.json.Encoder()
 
 
 class Piece(Protocol):
-    """Lines that lie one after the other."""
+    """A sequence of consecutive lines."""
 
     def lines(self) -> Iterator[bytes]:
         """All of them, a header first."""
 
     def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:
-        """As a JournalReader's."""
+        """The event in a line, as JournalReader.event gives it."""
 
 
 class _Encoded:
-    """The events of what is no journal, as lines."""
+    """The events of a source other than a journal, as lines."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -40,7 +42,6 @@ class _Encoded:
 
 
 def pieces_of(recording: Recording) -> Iterator[Piece]:
-    """Its pieces, one after the other."""
     if isinstance(recording, JournalReader | RotatedReader):
         return recording.pieces()
     return iter((_Encoded(recording),))

@@ -28,8 +28,8 @@ _AGAIN_S = 0.05
 class Playback:
     """Emits a recording's events as time passes. Every control returns at once.
 
-    After a jump the view's state is another one: `take` gives it together with the events that
-    continue it. Who never jumps may take the events from `hub` alone.
+    After a jump the view has a different state: `take` returns it together with the events that
+    continue it. Callers that never jump may just take the events from `hub`.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Playback:
         follows: bool = False,
         stop: threading.Event | None = None,
     ) -> None:
-        """`start_s` seconds are passed over at once.
+        """`start_s` seconds are skipped at once.
 
-        With `follows` the newest event is shown as soon as it is there, until time is halted or
-        moved; `stop` ends the waiting of a recording that is followed.
+        With `follows` the newest event is shown as soon as it is there, until playback is paused or
+        moved; `stop` ends the waiting for a followed recording.
         """
         self.name = recording.name
         self._recording = recording
@@ -72,7 +72,7 @@ class Playback:
             threading.Thread(target=self._read, name="read", daemon=True),
             threading.Thread(target=self._index.fold, name="index", daemon=True),
         ]
-        # A read of stdin cannot be interrupted: the threads must not hold the exit up.
+        # A read of stdin cannot be interrupted: the threads must not delay the exit.
         self._thread = threading.Thread(target=self._main, name="playback", daemon=True)
 
     @classmethod
@@ -87,7 +87,7 @@ class Playback:
     ) -> Playback:
         """What is at `path` (see open_recording), "-" for standard input, which is followed.
 
-        With `follow` a file that is still written is waited for. Raises JournalError.
+        With `follow`, waits for a file that is still being written. Raises JournalError.
         """
         if follow and path != "-":
             stop = threading.Event()
@@ -98,11 +98,10 @@ class Playback:
 
     @property
     def hub(self) -> Hub:
-        """Where its events are; another one after each jump."""
+        """Where its events are; a new one after each jump."""
         return self._hub
 
     def start(self) -> None:
-        """Start reading and emitting."""
         for helper in self._helpers:
             helper.start()
         self._thread.start()
@@ -117,11 +116,10 @@ class Playback:
         self._index.close()
         return True
 
-    # --- how it goes
+    # --- state
 
     @property
     def is_paused(self) -> bool:
-        """Whether time stands still."""
         return self._paused
 
     @is_paused.setter
@@ -134,7 +132,7 @@ class Playback:
 
     @property
     def speed(self) -> float:
-        """Recorded seconds a second, between 0.25 and 64."""
+        """Recorded seconds per second, between 0.25 and 64."""
         return self._speed
 
     @speed.setter
@@ -150,12 +148,12 @@ class Playback:
 
     @property
     def damage(self) -> str | None:
-        """Where the recording is cut or damaged, once reading got there."""
+        """Where the recording is cut or damaged, once reading has reached it."""
         return self._recording.damage or self._outline.failure
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was odd about the recording, a line each; none before it was read to its end."""
+        """Remarks about the recording, one line each; none before it was read to its end."""
         if not self._index.is_complete:
             return ()
         failure = self._outline.failure
@@ -163,31 +161,33 @@ class Playback:
 
     @property
     def position_s(self) -> float:
-        """How far into the recording this is."""
+        """Playback position, in seconds from the start."""
         position_ns = self._position_ns
         return 0.0 if position_ns is None else (position_ns - self._outline.first_ns) / 1e9
 
     @property
     def length_s(self) -> float:
-        """How long the recording is, as far as it has been read (see `is_read`)."""
+        """Length of the recording, as far as it has been read (see `is_read`)."""
         return (self._outline.last_ns - self._outline.first_ns) / 1e9
 
     @property
     def is_read(self) -> bool:
-        """Whether the recording was read to its end, so that its length is known."""
+        """Whether the recording has been read to its end, so that its length is known."""
         return self._outline.is_complete
 
     @property
     def is_indexed(self) -> bool:
-        """Whether every moment to jump to is known, of a recording that is still written every
-        one so far."""
+        """Whether every moment to jump to is known; if the recording is still being written, every
+        one so far.
+        """
         index = self._index
         return index.is_complete or (self._is_live and index.folded >= len(self._outline) > 0)
 
     @property
     def is_exact(self) -> bool:
-        """False for a short while after a jump into what was not folded yet: charts of hours and
-        averages of the run lack samples, and another state follows that has them."""
+        """False for a short while after a jump to where nothing was folded yet: long charts and
+        averages of the run lack samples, until a complete state follows.
+        """
         return not self._is_rough
 
     @property
@@ -198,16 +198,17 @@ class Playback:
     # --- moving
 
     def seek(self, seconds: float) -> None:
-        """Go to a time from the beginning; over the end is the end, of a recording that is still
-        written its newest event, and those that come."""
+        """Go to a time from the beginning; beyond the end means the end, or, if the recording is
+        still being written, its newest event and those that follow.
+        """
         self._go(lambda: self._number_at(seconds))
 
     def skip(self, seconds: float) -> None:
-        """Go forward, or back, from here; from where a jump that is on its way will end."""
+        """Go forward or back from here, or from the target of a jump under way."""
         self._go_on(lambda number: self._number_at(self._seconds_at(number) + seconds))
 
     def step(self, ticks: int = 1) -> None:
-        """Halt, and go on by one sample of the machine; by so many, backwards if negative."""
+        """Pause, and go on by this many samples of the machine; backwards if negative."""
         if ticks > 0:
             with self._lock:
                 self._paused, self._follows = True, False
@@ -218,16 +219,17 @@ class Playback:
         self._go_on(lambda number: self._back(number, -ticks))
 
     def next_phase(self) -> None:
-        """Go to the next change of phase; nothing happens where there is none."""
+        """Go to the next change of phase, if there is one."""
         self._go_to_moment(lambda moment: moment.kind == "phase")
 
     def next_event(self) -> None:
-        """Go to the next start, exit, lack of memory, throttling or loss of a process."""
+        """Go to the next start, exit, out-of-memory error, throttling or loss of a process."""
         self._go_to_moment(lambda moment: moment.kind != "phase")
 
     def take(self) -> tuple[Session | None, list[AnyEvent]]:
-        """What is new: after a jump the state to go on from, once, which is the caller's; and
-        the events that came since."""
+        """What is new: after a jump the state to continue from, returned once and owned by the
+        caller; and the events since.
+        """
         with self._lock:
             session, self._session = self._session, None
             return session, self._hub.take()
@@ -239,7 +241,7 @@ class Playback:
             self._lock.notify_all()
 
     def _go_on(self, following: Callable[[int], int | None]) -> None:
-        """Go to where `following` leads from the number that is shown, or is about to be."""
+        """Go to where `following` leads from the number that is shown, or about to be."""
         with self._lock:
             before = self._target
             followed = self._follows
@@ -250,7 +252,7 @@ class Playback:
                 self._follows = False
                 there = None if number is None else following(number)
                 if there is not None and there == number:
-                    self._follows |= follows  # it stays where it was
+                    self._follows |= follows  # the position is unchanged
                 return there
 
             self._target = target
@@ -258,7 +260,7 @@ class Playback:
             self._lock.notify_all()
 
     def _number_at(self, seconds: float) -> int | None:
-        """How many events there are up to a time; None where it was not read so far yet."""
+        """How many events there are up to a time; None if that has not been read yet."""
         if not self._outline.wait(0, _WAIT_S):
             return None
         time_ns = self._outline.first_ns + round(max(0.0, seconds) * 1e9)
@@ -269,14 +271,14 @@ class Playback:
         return max(1, self._outline.number_at(time_ns)) if known else None
 
     def _seconds_at(self, number: int) -> float:
-        """How far into the recording that is; time goes on between two events, too."""
+        """The position in seconds; time also passes between two events."""
         if number == self._number or not number:
             return self.position_s
         return (self._outline.time_of(number - 1) - self._outline.first_ns) / 1e9
 
     def _go_to_moment(self, wanted: Callable[[Moment], bool]) -> None:
         def following(number: int) -> int | None:
-            # Asked first: what is folded meanwhile may bring the moment.
+            # Read first: folding meanwhile may add the moment.
             all_known = self.is_indexed
             found = next(
                 (
@@ -322,10 +324,11 @@ class Playback:
         self._notify()  # its length is known
 
     def _see_folded(self) -> None:
-        """More was folded: what was shown at once can be made exact, and what turned out to be
-        beyond a damaged line be left."""
+        """More was folded: make exact what was shown early, and leave what turned out to lie beyond
+        a damaged line.
+        """
         if self._index.is_complete:
-            self._notify()  # it is known what is wrong with it
+            self._notify()  # the damage is known
         with self._lock:
             is_exact = self._is_rough and self._index.folded >= self._number
             is_beyond = self._index.is_complete and self._number > len(self._outline)
@@ -349,20 +352,20 @@ class Playback:
                 self._jump_to(asked, number)
                 return
         with self._lock:
-            # Not read, or not folded, so far yet; asked again when more is.
+            # Not read or folded that far yet; asked again when more is.
             self._lock.wait_for(lambda: self._target is not asked or self._closing, _AGAIN_S)
 
     def _jump_to(self, asked: Callable[[], int | None], number: int) -> None:
         with self._lock:
             if self._target is not asked:
-                return  # another jump was asked for meanwhile
+                return  # another jump was requested meanwhile
             self._target = None
         number = min(number, len(self._outline))
         if number == self._number and not self._is_rough:
             return
         session, is_exact = self._index.state(number)
         hub = Hub(self._notify)
-        # A hub waits for the header before it hands anything out; the state has it already.
+        # A hub waits for the header before it hands anything out; the state already has it.
         hub.emit(list(self._index.events(0, 1)))
         hub.take()
         with self._lock:
@@ -389,7 +392,7 @@ class Playback:
             self._notify()
 
     def _play(self) -> bool:
-        """Emit what is due next, when it is due; False where nothing more is there."""
+        """Emit what is due next, when it is due; False if nothing more is there."""
         if self._number >= len(self._outline):
             return False
         if self._follows:
@@ -415,7 +418,7 @@ class Playback:
         hub.emit(events)
 
     def _pass(self, recorded_ns: int) -> bool:
-        """Let `recorded_ns` of the recording pass; False when something else is asked for."""
+        """Let `recorded_ns` of the recording pass; False when something else is requested."""
         left = recorded_ns / 1e9
         with self._lock:
             while left > 0 and not self._is_asked():

@@ -1,4 +1,4 @@
-"""What goes wrong with recordings, in words."""
+"""Errors of recordings, in words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ class JournalError(Exception):
 
 
 class TakenError(JournalError):
-    """A recording cannot be written under its name: there is a file of that name."""
+    """A recording cannot be written because a file of that name exists."""
 
 
 def reason(error: OSError) -> str:
-    """The system's own words for what it refused."""
+    """The system's own error message."""
     return (error.strerror or str(error)).lower()

@@ -1,4 +1,4 @@
-"""The recordings of a folder: what each holds, without reading it all."""
+"""The recordings of a folder: what each holds, without reading all of it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from gputui.store.places import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
 from gputui.store.probe import Probe, probe
 
 MOST = 1000
-"""Recordings of a folder that are listed, the newest."""
+"""Recordings listed per folder, the newest."""
 
 _QUIET_INTERVALS, _QUIET_S = 3.0, 2.0
-"""A recording that was not written to for so many intervals, and seconds, has ended."""
+"""A recording not written to for this many intervals, and seconds, has ended."""
 
 _LOOKED_AT = 16
-"""Files of a rotated recording, the newest, in which its last run is looked for."""
+"""Files of a rotated recording, the newest, searched for its last run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One recording, of one file or, where it was rotated, of `file_count`: `path` stands for all.
-    `problem` says in one line why it cannot be opened; the rest is None then.
+    """One recording, of one file or, if rotated, of `file_count`: `path` stands for all. `problem`
+    says in one line why it cannot be opened; the rest is None then.
 
-    `is_nsys` is an export of nsys, of which no more is looked at.
-    `length_ns` and `result` are None where they were not looked for (large compressed files).
-    `is_written` tells that some program seems to be recording into it: its last write is no older
-    than a few of its samples. `succeeded` is None before the run's end.
+    `is_nsys` is an export of nsys, of which nothing else is read. `length_ns` and `result` are None
+    if not searched for (large compressed files). `is_written` means that some program seems to be
+    recording into it: its last write is no older than a few of its samples. `succeeded` is None
+    before the run's end.
     """
 
     path: Path
@@ -54,20 +54,20 @@ class Entry:
 
 
 def recordings(folder: Path) -> list[Entry]:
-    """The recordings of `folder`, the newest first; none where it is not there.
+    """The recordings of `folder`, newest first; none if it does not exist.
 
-    Reads the beginning and the end of each: some milliseconds a file. Raises JournalError where
-    the folder cannot be read.
+    Reads the beginning and the end of each: some milliseconds per file. Raises JournalError if the
+    folder cannot be read.
     """
     return [describe(found.path) for found in files(folder)]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The file, or files, of a recording. Two equal ones hold the same.
+    """The files of a recording. Two equal ones hold the same.
 
-    `path` stands for all of `files`; of a rotated recording whose oldest files were removed it
-    is not there.
+    `path` stands for all of `files`; if the oldest files of a rotated recording were removed, it
+    does not exist.
     """
 
     modified_ns: int
@@ -77,8 +77,9 @@ class Found:
 
 
 def files(folder: Path) -> list[Found]:
-    """The recordings of `folder`, the newest first; as `recordings`, but only the beginning of
-    those is read whose names say that they go on with another."""
+    """The recordings of `folder`, newest first; like `recordings`, but reads only the beginning of
+    files whose names continue another.
+    """
     facts: dict[Path, os.stat_result] = {}
     refused: OSError | None = None
     try:
@@ -87,9 +88,9 @@ def files(folder: Path) -> list[Found]:
                 if entry.name.endswith((*SUFFIXES, SQLITE_SUFFIX)) and entry.is_file():
                     facts[Path(entry.path)] = entry.stat()
             except FileNotFoundError:
-                continue  # it is gone since it was listed: the others are still there
+                continue  # removed since it was listed: the others are still there
             except OSError as error:
-                refused = error  # as is a link that leads to itself
+                refused = error  # as does a link to itself
         if refused is not None and not facts:
             raise refused
     except FileNotFoundError:
@@ -109,7 +110,7 @@ def files(folder: Path) -> list[Found]:
 
 
 def _sets(paths: Collection[Path]) -> dict[Path, tuple[Path, ...]]:
-    """The files of each recording by what stands for them."""
+    """The files of each recording, by its `path`."""
     sets: dict[Path, tuple[Path, ...]] = {}
     for first in {first_of(path) for path in paths} - set(paths):
         parts = tuple(part for part in members(first) if part in paths)
@@ -123,7 +124,7 @@ def _sets(paths: Collection[Path]) -> dict[Path, tuple[Path, ...]]:
 
 
 def describe(path: Path) -> Entry:
-    """What one recording holds; of a rotated one all its files."""
+    """What one recording holds; of a rotated one, all its files."""
     try:
         parts = tuple(members(path))
         facts = [part.stat() for part in parts]
@@ -163,8 +164,9 @@ def describe(path: Path) -> Entry:
 
 
 def _look_at_later(parts: Sequence[Path], seen: Probe) -> None:
-    """Take in how the files end that follow the first. Every file repeats the runs that go on,
-    so the newest one that knows a run knows how the last one ended."""
+    """Read how the following files end. Every file repeats the runs that go on, so the newest one
+    that knows a run knows how the last one ended.
+    """
     for number, part in enumerate(reversed(parts)):
         if number == _LOOKED_AT:
             seen.knows_end = False
@@ -184,28 +186,28 @@ def _look_at_later(parts: Sequence[Path], seen: Probe) -> None:
 
 
 def belongings(path: Path) -> list[Path]:
-    """The files that a recording is made of: its own, their traces and memory snapshots."""
+    """The files of a recording: its own, their traces and memory snapshots."""
     found = []
     for part in members(path):
         found += [part, *(one for one in (trace_path(part),) if one.exists()), *snapshots(part)]
-    # Of a recording whose first file was removed the trace still bears the first one's name.
+    # If a recording's first file was removed, the trace still has the first one's name.
     beside = [trace_path(path)] if trace_path(path).exists() else []
     return list(dict.fromkeys([*found, *beside, *snapshots(path)]))
 
 
 def rename(path: Path, name: str) -> Path:
-    """Give a recording, and all that belongs to it, another name in its folder; the new path.
+    """Rename a recording and everything that belongs to it, within its folder; the new path.
 
-    The suffix is kept where `name` has none of its own. All is renamed or, with JournalError,
-    nothing; where that cannot be had either the error says which files bear the new name.
+    The suffix is kept if `name` has none. Everything is renamed or, with JournalError, nothing; if
+    neither succeeds, the error says which files have the new name.
     """
     if not name.strip() or "/" in name or "\0" in name or name.startswith("."):
-        raise JournalError(f"{name!r} is no name for a file")
+        raise JournalError(f"{name!r} is not a file name")
     known = (*sorted(SUFFIXES, key=len, reverse=True), SQLITE_SUFFIX)
     suffix = next((s for s in known if path.name.endswith(s)), "")
     target = path.with_name(name if name.endswith(known) else f"{name}{suffix}")
     if len(members(path)) > 1 and not target.name.endswith(suffix):
-        raise JournalError(f"{path} is one of several files: their ending {suffix} must stay")
+        raise JournalError(f"{path} is one of several files: keep the suffix {suffix}")
     stem, new_stem = trace_path(path).stem, trace_path(target).stem
     pairs = []
     for old in belongings(path):
@@ -225,24 +227,24 @@ def rename(path: Path, name: str) -> Path:
 
 
 def _named_back(done: Sequence[tuple[Path, Path]]) -> str:
-    """Give files their names back; what is to be told of those where that fails."""
+    """Undo a renaming; a message about files for which that fails."""
     left = []
     for old, new in reversed(done):
         try:
             new.rename(old)
         except OSError:
             left.append(new.name)
-    return f"; {', '.join(left)} was renamed already" if left else ""
+    return f"; {', '.join(left)} was already renamed" if left else ""
 
 
 def delete(path: Path) -> int:
-    """Remove a recording and all that belongs to it; how many files that were.
+    """Remove a recording and everything that belongs to it; how many files that were.
 
-    Raises JournalError, which says how many are gone already.
+    Raises JournalError, which says how many are already gone.
     """
     gone = 0
     there = belongings(path)
-    # The oldest at last: while it is there the others are still found by its name.
+    # The oldest last: while it exists the others are still found by its name.
     for file in reversed(there):
         try:
             file.unlink()

@@ -10,20 +10,20 @@ from pathlib import Path
 from gputui.store.errors import JournalError, reason
 
 SUFFIXES = (".gputui", ".gputui.gz", ".gputui.zst")
-"""What a recording's file name ends in."""
+"""The suffix of a recording."""
 
 SQLITE_SUFFIX = ".sqlite"
-"""What the name of an nsys export ends in, which opens like a recording."""
+"""The suffix of an nsys export, which opens like a recording."""
 
 TRACE_SUFFIX = ".gputui-trace"
 SNAPSHOT_SUFFIX = ".gputui-snapshot"
-"""What the names of files beside a recording end in."""
+"""The suffixes of files beside a recording."""
 
 
 def default_folder() -> Path:
     """`<data folder>/gputui/sessions`; the data folder is XDG_DATA_HOME, else ~/.local/share.
 
-    Raises JournalError where there is neither.
+    Raises JournalError if there is neither.
     """
     base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     if base.startswith("~"):
@@ -32,13 +32,13 @@ def default_folder() -> Path:
 
 
 def default_path(name: str, moment: float) -> Path:
-    """`<UTC time>-<name>.gputui` in the default folder, not yet taken; `moment` in seconds."""
+    """An unused `<UTC time>-<name>.gputui` in the default folder; `moment` in seconds."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment))
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "session"
     folder = default_folder()
     path = folder / f"{stamp}-{plain}.gputui"
     number = 2
-    # Not Path.exists: in a home that is somebody else's it raises.
+    # Not Path.exists: in another user's home it raises.
     while os.path.exists(path):
         path = folder / f"{stamp}-{plain}-{number}.gputui"
         number += 1
@@ -46,7 +46,7 @@ def default_path(name: str, moment: float) -> Path:
 
 
 def numbered(path: Path, number: int) -> Path:
-    """The file that follows `path` in a recording of several: x.gputui, x.2.gputui, …"""
+    """File `number` of the recording at `path`: x.gputui, x.2.gputui, …"""
     if number == 1:
         return path
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
@@ -56,7 +56,7 @@ def numbered(path: Path, number: int) -> Path:
 
 
 def trace_path(recording: Path) -> Path:
-    """Where the trace of a recording lies: x.gputui, x.gputui.gz, … have x.gputui-trace."""
+    """The trace beside a recording: x.gputui, x.gputui.gz, … have x.gputui-trace."""
     return recording.with_name(f"{_stem(recording)}{TRACE_SUFFIX}")
 
 
@@ -68,12 +68,12 @@ def _stem(recording: Path) -> str:
 
 
 def snapshot_path(recording: Path, run: int) -> Path:
-    """Where the memory snapshot lies that a run of a recording left: x.run1.gputui-snapshot."""
+    """The memory snapshot left by a run of a recording: x.run1.gputui-snapshot."""
     return recording.with_name(f"{_stem(recording)}.run{run}{SNAPSHOT_SUFFIX}")
 
 
 def snapshots(recording: Path) -> list[Path]:
-    """The memory snapshots that lie beside a recording."""
+    """The memory snapshots beside a recording."""
     pattern = re.compile(rf"{re.escape(_stem(recording))}\.run\d+{re.escape(SNAPSHOT_SUFFIX)}")
     try:
         names = os.listdir(recording.parent)
@@ -83,8 +83,8 @@ def snapshots(recording: Path) -> list[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder of recordings, private to the user. Raises JournalError."""
+    """Create the folder of recordings, private to the user. Raises JournalError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise JournalError(f"cannot make {path}: {reason(error)}") from None
+        raise JournalError(f"cannot create {path}: {reason(error)}") from None

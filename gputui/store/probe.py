@@ -1,4 +1,4 @@
-"""What the beginning and the end of a recording tell of its run: what lies between is not read."""
+"""What the beginning and the end of a recording reveal about its run; the middle is not read."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from gputui.model.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode
 
 FIRST_EVENTS = 2000
-"""Events at the beginning in which a recording's run is looked for."""
+"""Events at the beginning searched for the recording's run."""
 
 TAIL_BYTES = 256 << 10
-"""Bytes at the end of a plain recording in which its newest event is looked for."""
+"""Bytes at the end of a plain recording searched for its newest event."""
 
 SEARCHED_BYTES = 32 << 20
-"""Bytes at the end of a plain recording in which its run's end is looked for: the screen goes on
-recording the machine after a run, a day of one GPU in as much."""
+"""Bytes at the end of a plain recording searched for its run's end: the screen goes on recording
+the machine after a run; a day of one GPU takes as much.
+"""
 
 WHOLE_BYTES = 4 << 20
-"""A compressed recording is read to its end up to this size: its end cannot be jumped to."""
+"""A compressed recording is read to its end up to this size: seeking to its end is impossible."""
 
 _RUN_STARTED, _RUN_ENDED = b'\n{"event":"run_started"', b'\n{"event":"run_ended"'
 
@@ -34,8 +35,7 @@ _RUN_STARTED, _RUN_ENDED = b'\n{"event":"run_started"', b'\n{"event":"run_ended"
 class Probe:
     """`started` is the first run's start, `ended` the end of the last run that began.
 
-    `newest_ns` is None where the end of the file was not looked at; `ended` means something only
-    where `knows_end`.
+    `newest_ns` is None if the end of the file was not read; `ended` is valid only with `knows_end`.
     """
 
     started: RunStarted | None = None
@@ -44,7 +44,7 @@ class Probe:
     knows_end: bool = False
 
     def add(self, events: Iterable[AnyEvent]) -> int:
-        """Take in events in order; how many they were."""
+        """Add events in order; how many they were."""
         count = 0
         for count, event in enumerate(events, 1):  # noqa: B007
             self.newest_ns = max(self.newest_ns or 0, event.time_ns)
@@ -57,7 +57,7 @@ class Probe:
 
 
 def probe(path: Path, reader: JournalReader, size_bytes: int) -> Probe:
-    """Look at the beginning of what `reader` has open and, where it can be had, at its end."""
+    """Read the beginning of the recording open in `reader` and, if possible, its end."""
     seen = Probe(newest_ns=reader.header.time_ns)
     events = iter(reader)
     if seen.add(islice(events, FIRST_EVENTS)) < FIRST_EVENTS:
@@ -86,11 +86,11 @@ def _look_at_end(path: Path, seen: Probe) -> None:
 
 
 def _last_of_run(file: BinaryIO, size: int) -> bytes | None:
-    """The line on which the last run ended, or began: sought backwards, a little more at a time."""
+    """The line on which the last run ended, or began: searched backwards, in growing portions."""
     end, step = size, TAIL_BYTES
     while end > max(0, size - SEARCHED_BYTES):
         start = max(0, end - step)
-        # The words may lie across what was looked through before.
+        # The keyword may straddle the part already searched.
         data = _read(file, start, min(size, end + len(_RUN_STARTED)))
         found = max(data.rfind(_RUN_ENDED), data.rfind(_RUN_STARTED))
         if found >= 0:
@@ -107,7 +107,7 @@ def _read(file: BinaryIO, start: int, end: int) -> bytes:
 
 
 def _events(lines: bytes) -> Iterator[AnyEvent]:
-    """What reads as an event; the rest is passed over."""
+    """The events that decode; the rest is skipped."""
     for line in lines.split(b"\n"):
         try:
             event = decode(line)

@@ -203,7 +203,7 @@ def test_a_cut_recording_sums_up_and_says_where_it_ends(recording: Path, tmp_pat
     cut.write_bytes(recording.read_bytes()[:-20])
     done = gputui("summary", str(cut))
     assert done.returncode == 0
-    assert "is cut; read until there" in done.stderr
+    assert "is truncated; read until there" in done.stderr
     assert "attention" in done.stdout
 
 

@@ -79,7 +79,7 @@ def test_a_pid_of_another_namespace_keeps_its_pid_and_says_why() -> None:
     (process,) = processes
     assert (process.pid, process.command, process.host_memory_bytes) == (NO_SUCH_PID, None, None)
     assert "--pid=host" in reasons["processes.command"]
-    assert "does not tell it" in reasons["processes.gpu_memory_bytes"]
+    assert "does not report it" in reasons["processes.gpu_memory_bytes"]
 
 
 def test_in_a_container_a_pid_that_uses_no_gpu_is_not_taken_for_ours(

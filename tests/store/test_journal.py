@@ -494,7 +494,7 @@ def test_a_recording_cut_within_a_line_says_so(tmp_path: Path, suffix: str) -> N
     path.write_bytes(content[: ended - 20])
     reader = JournalReader.open(path)
     assert list(reader) == [header(), run_started()]
-    assert "is cut" in (reader.damage or "")
+    assert "is truncated" in (reader.damage or "")
 
 
 # --- rotation and limits -----------------------------------------------------------------------
@@ -574,7 +574,7 @@ def test_a_file_that_may_not_grow_further_ends_and_says_so(tmp_path: Path) -> No
     for _ in range(100):
         writer.write([output("y" * 100)])
     assert writer.failure is not None
-    assert "reached the size it may have (3000 bytes)" in writer.failure
+    assert "reached its size limit (3000 bytes)" in writer.failure
     reader = JournalReader.open(path)
     assert len(list(reader)) > 10
     assert reader.damage is None
@@ -605,7 +605,7 @@ def test_no_recording_is_ever_larger_than_it_may_be(
         assert numbers == list(range(numbers[0], 300))
         assert len(numbers) > 10
     else:
-        assert "reached the size it may have" in (writer.failure or "")
+        assert "reached its size limit" in (writer.failure or "")
 
 
 def test_numbers_go_before_the_suffix() -> None:

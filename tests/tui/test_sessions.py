@@ -173,7 +173,7 @@ async def test_a_recording_is_renamed(show: Show, folder: Path) -> None:
         await listed(shown)
         await choose(shown, "small")
         await shown.press("R", "ctrl+u", *"a/b", "enter")
-        await shown.until(lambda: "no name for a file" in shown.text)
+        await shown.until(lambda: "not a file name" in shown.text)
         await shown.press("R", "ctrl+u", *"baseline", "enter")
         await shown.until(lambda: (folder / "baseline.gputui").exists())
         await shown.until(lambda: any(line.endswith("baseline") for line in shown.lines))

@@ -2,7 +2,7 @@
 
 Every write is flushed to the operating system, compressed or not, so that a killed recording
 loses at most the line being written. Reading types every line; what is damaged ends the reading
-with a word about where, what is unknown is skipped and counted. FORMAT.md describes the file.
+with a message saying where; unknown events are skipped and counted. FORMAT.md describes the file.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 EXPANSION_LIMIT = 1000
 EXPANSION_FREE_BYTES = 64 << 20
-"""A file that has become larger than this, and this many times its size, is a bomb: recordings of
-an idle machine come to about 60 times."""
+"""A file that expands beyond this, and beyond this many times its size, is a bomb: recordings of an
+idle machine expand about 60-fold.
+"""
 
 _GZIP = 31
 """zlib's window bits for a gzip wrapper."""
@@ -29,14 +30,14 @@ _ZSTD_PORTION = 1 << 10
 
 
 class Compressor(Protocol):
-    """Gives compressed bytes from which all that was put in so far can be read."""
+    """A compressor whose output so far always decodes to all input so far."""
 
     def write(self, data: bytes) -> bytes:
         """`data` compressed, to its last byte."""
         ...
 
     def finish(self) -> bytes:
-        """What closes the stream."""
+        """The bytes that close the stream."""
         ...
 
 
@@ -73,7 +74,7 @@ class _Zstd:
 
 
 def compressor_for(path: Path | None) -> Compressor:
-    """What the name asks for: `.gz`, `.zst`, otherwise nothing. Raises JournalError."""
+    """The compressor for a file name: `.gz`, `.zst`, otherwise none. Raises JournalError."""
     if path is not None and path.suffix == ".gz":
         return _Gzip()
     if path is not None and path.suffix == ".zst":
@@ -82,7 +83,7 @@ def compressor_for(path: Path | None) -> Compressor:
 
 
 def expanded(stream: BinaryIO, name: str) -> BinaryIO:
-    """`stream`, decompressed where it begins as gzip or Zstandard do. Raises JournalError."""
+    """`stream`, decompressed if it starts like gzip or Zstandard. Raises JournalError."""
     head = stream.read(len(ZSTD_MAGIC))
     rest = _Rejoined(head, stream)
     if head.startswith(GZIP_MAGIC):
@@ -93,7 +94,7 @@ def expanded(stream: BinaryIO, name: str) -> BinaryIO:
 
 
 def is_compressed(head: bytes) -> bool:
-    """Whether a file that begins so is gzip or Zstandard."""
+    """Whether a file starting with these bytes is gzip or Zstandard."""
     return head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
 
 
@@ -108,7 +109,7 @@ def _zstandard(what: str) -> Any:
 
 
 class _Rejoined(io.RawIOBase):
-    """What was read to look at, and the rest."""
+    """The bytes already read, followed by the rest."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head = head
@@ -122,7 +123,7 @@ class _Rejoined(io.RawIOBase):
         if self._head:
             data, self._head = self._head, b""
         else:
-            # A pipe gives what it has; `read` would wait for all of it.
+            # A pipe returns what it has; `read` would wait for all of it.
             some = getattr(self._stream, "read1", self._stream.read)
             data = some(_READ_BYTES if size < 0 else size)
         self.count += len(data)
@@ -139,10 +140,10 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Expanding(io.RawIOBase):
-    """Bytes out of a compressed stream, a bounded portion at a time.
+    """Decompresses a stream, a bounded portion at a time.
 
-    Damage raises CompressionError; an end that comes too early is an end like any other, because
-    that is how a recording looks whose writer was killed.
+    Damage raises CompressionError; a premature end counts as the end, because that is what a
+    recording looks like whose writer was killed.
     """
 
     def __init__(self, source: _Rejoined, name: str) -> None:
@@ -158,7 +159,7 @@ class _Expanding(io.RawIOBase):
         self._given += len(data)
         if self._given > max(EXPANSION_FREE_BYTES, EXPANSION_LIMIT * self._source.count):
             raise CompressionError(
-                f"it expands more than {EXPANSION_LIMIT}-fold: no recording does"
+                f"it expands more than {EXPANSION_LIMIT}-fold, which no recording does"
             )
         buffer[: len(data)] = data
         return len(data)
@@ -172,7 +173,7 @@ class _Expanding(io.RawIOBase):
 
 
 class CompressionError(Exception):
-    """Compressed bytes that make no sense. One line."""
+    """Malformed compressed bytes. One line."""
 
 
 class _Gunzip(_Expanding):
@@ -189,7 +190,7 @@ class _Gunzip(_Expanding):
                 raise CompressionError(str(error)) from None
             self._waiting = self._stream.unconsumed_tail
             if self._stream.eof:
-                # A stream may be several, one after the other.
+                # A stream may consist of several, one after the other.
                 self._waiting = self._stream.unused_data
                 self._stream = zlib.decompressobj(_GZIP)
             if data:
@@ -201,7 +202,9 @@ class _Gunzip(_Expanding):
 
 
 class _Unzstd(_Expanding):
-    """Fed a little at a time: its decompressor gives all at once, up to 128 KiB for 4 bytes."""
+    """Fed in small portions: its decompressor returns everything at once, up to 128 KiB for 4
+    bytes.
+    """
 
     def __init__(self, source: _Rejoined, name: str) -> None:
         super().__init__(source, name)
@@ -220,7 +223,7 @@ class _Unzstd(_Expanding):
                 self._blocks.pass_over(self._compressed)
                 if not self._compressed:
                     if self._blocks.is_within:
-                        raise CompressionError("it is cut")
+                        raise CompressionError("it is truncated")
                     return b""
             portion = self._compressed[:_ZSTD_PORTION]
             self._compressed = self._compressed[_ZSTD_PORTION:]
@@ -229,7 +232,7 @@ class _Unzstd(_Expanding):
             except self._error as error:
                 raise CompressionError(str(error)) from None
             if self._stream.eof:
-                # A file may be several frames, one after the other.
+                # A file may consist of several frames.
                 self._compressed = self._stream.unused_data + self._compressed
                 self._stream = self._decompressor.decompressobj()
         data, self._ready = self._ready[:limit], self._ready[limit:]
@@ -237,8 +240,9 @@ class _Unzstd(_Expanding):
 
 
 class _Blocks:
-    """Where the blocks of a Zstandard file end (RFC 8878, 3.1): a decompressor gives nothing of a
-    block that is not whole, and does not tell that there was one."""
+    """Where the blocks of a Zstandard file end (RFC 8878, 3.1): a decompressor returns nothing of
+    an incomplete block, and does not report that there was one.
+    """
 
     def __init__(self) -> None:
         self._next = self._frame
@@ -254,7 +258,7 @@ class _Blocks:
         return bool(self._begun or self._skipped) and not self._is_lost
 
     def pass_over(self, data: bytes) -> None:
-        """Take the next bytes of the file."""
+        """Add the next bytes of the file."""
         place = 0
         while place < len(data):
             if self._skipped:
@@ -270,9 +274,9 @@ class _Blocks:
                 self._next(head)
 
     def _frame(self, head: bytes) -> None:
-        """Magic number and descriptor: sizes of the fields that follow are in its bits."""
+        """Magic number and descriptor, whose bits give the sizes of the next fields."""
         if not head.startswith(ZSTD_MAGIC):
-            self._is_lost = True  # a frame to be passed over: no recording has any
+            self._is_lost = True  # a skippable frame: no recording has any
         descriptor = head[4]
         is_single = descriptor >> 5 & 1
         content = (is_single, 2, 4, 8)[descriptor >> 6]

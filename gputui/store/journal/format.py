@@ -1,4 +1,4 @@
-"""FORMAT.md, made from the code that it describes: `python -m gputui.store.journal.format`."""
+"""FORMAT.md, generated from the code it describes: `python -m gputui.store.journal.format`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ Parts written as arrays list their fields in the order given here.
 
 
 def page() -> str:
-    """The whole page."""
     kinds = (*events.AnyEvent.__args__, events.CaptureSum)
     parts = [
         value
@@ -100,7 +99,6 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def main() -> None:
-    """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
     print(f"wrote {PAGE}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""Capture events held back, undecoded, until a sum of them makes them needless."""
+"""Capture events held back, undecoded, until a sum makes them unnecessary."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterator
 
 HELD_BYTES = 64 << 20
-"""Of lines that are held at most; then they are handed out, and sums of them are left out."""
+"""The most lines to hold; then they are handed out, and their sums are ignored."""
 
 _LINE_BYTES = 200
-"""What a line takes beside its own bytes."""
+"""The memory of a line beside its own bytes."""
 
 _PREFIX = re.compile(rb'\{"event":"(capture|capture_sum)","time_ns":\d+,"process":(\d+)[,}]')
 SUM_BEGINS = b'{"event":"capture_sum",'
 
 Line = tuple[int, bytes]
-"""Its number in the file, and itself."""
+"""Its number in the file, and the line."""
 
 
 class HeldLines:
-    """Lines of capture events, by process, from the newest sum on."""
+    """Lines of capture events by process, since the newest sum."""
 
     def __init__(self) -> None:
         self._lines: dict[bytes, list[Line]] = {}
@@ -27,7 +27,9 @@ class HeldLines:
         self._bytes = 0
 
     def take(self, number: int, line: bytes) -> bool:
-        """Whether the line need not be handed out now: it is held, or a sum that comes too late."""
+        """Whether the line need not be handed out now: it is held, or is a sum that comes too
+        late.
+        """
         found = _PREFIX.match(line)
         if found is None:
             return False
@@ -44,11 +46,11 @@ class HeldLines:
 
     @property
     def is_full(self) -> bool:
-        """Whether the lines are to be handed out."""
+        """Whether the lines have to be handed out."""
         return self._bytes > HELD_BYTES
 
     def hand_out(self) -> Iterator[Line]:
-        """The lines, in order; what comes later of their processes is not held any more."""
+        """The lines, in order; later lines of their processes are no longer held."""
         lines = sorted(line for held in self._lines.values() for line in held)
         self._handed_out.update(self._lines)
         self._lines = {}

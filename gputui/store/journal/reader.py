@@ -19,14 +19,14 @@ from gputui.store.journal.compression import CompressionError, expanded, is_comp
 from gputui.store.journal.held import SUM_BEGINS, HeldLines
 
 LINE_LIMIT = 32 * 1024 * 1024
-"""A longer line is damage: no tick comes near it."""
+"""A longer line counts as damage: no tick comes near it."""
 
 _FOLLOW_S = 0.1
 
 _HEADER_BEGINS = b'{"event":"header",'
 
 Written = AnyEvent | CaptureSum
-"""What a line may hold."""
+"""The possible events of a line."""
 
 _decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
 KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
@@ -35,16 +35,16 @@ KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
 class JournalReader:
     """Reads the events of one recording, oldest first, once.
 
-    Events of older schemas are given in today's shape. `header` is read at once. While
-    iterating, `skipped` counts events of kinds this version does not know, and `damage` says
-    where and why reading ended early, None when it did not.
+    Events of older schemas are converted. `header` is read at once. While iterating, `skipped`
+    counts events of kinds this version does not know, and `damage` says where and why reading ended
+    early, None if it did not.
     """
 
     def __init__(self, stream: BinaryIO, name: str, *, summed: bool = False) -> None:
-        """`summed` is for who folds all of it and looks at the end alone: of the capture events
-        that the file has sums of only those come, without being read.
+        """`summed` is for callers that fold all of it and only look at the end: capture events
+        covered by a sum are skipped without decoding.
 
-        Raises JournalError when `stream` does not start with a session's header.
+        Raises JournalError if `stream` does not start with a session's header.
         """
         self.name = name
         self._summed = summed
@@ -75,14 +75,14 @@ class JournalReader:
         self.line_number = self._line
         """The header's line."""
         self.offset = self._bytes - len(self._first_line)
-        """Where the header begins, in bytes of what is not compressed."""
+        """Where the header begins, as an offset in the uncompressed bytes."""
 
     @classmethod
     def open(cls, path: Path, stop: Stop | None = None, *, summed: bool = False) -> JournalReader:
-        """The recording at `path`. Raises JournalError with the reason when it is none.
+        """The recording at `path`. Raises JournalError with the reason if it is not one.
 
-        With `stop` a file that is still written is followed until that is set: its end is
-        waited at. `summed` as above.
+        With `stop`, follows a file that is still being written: waits at its end until that is set.
+        `summed` as above.
         """
         try:
             mode = path.stat().st_mode
@@ -98,28 +98,28 @@ class JournalReader:
         return reader
 
     def plain_file(self) -> BinaryIO | None:
-        """The file once more, where its bytes are its lines; None of a pipe, or compressed."""
+        """The file once more, if it is uncompressed; None for a pipe or a compressed file."""
         if self._file is None or is_compressed(os.pread(self._file.fileno(), 4, 0)):
             return None
         return os.fdopen(os.dup(self._file.fileno()), "rb", buffering=0)
 
     def close(self) -> None:
-        """Close the file; iterating to the end does so too."""
+        """Close the file; so does iterating to the end."""
         self._stream.close()
 
     def pieces(self) -> Iterator[JournalReader]:
-        """The files that it is made of: itself."""
+        """The files it consists of: itself."""
         yield self
 
     def lines(self) -> Generator[bytes, None, None]:
-        """Its lines as they are, the header's first; those of unknown kinds too."""
+        """The raw lines, the header's first, including those of unknown kinds."""
         yield self._first_line
         with self._stream:
             for line in self._lines():
                 if line.startswith(_HEADER_BEGINS):
                     self.damage = (
                         f"{self.name}: another recording begins at line {self._line}, as if two "
-                        "were joined; read until there (tail -n +"
+                        "were concatenated; read until there (tail -n +"
                         f"{self._line} has the rest)"
                     )
                     return
@@ -163,7 +163,7 @@ class JournalReader:
         return b"", None
 
     def _lines(self) -> Iterator[bytes]:
-        """Whole lines, to the end or to what is none."""
+        """Complete lines, to the end or to the first damaged one."""
         while True:
             try:
                 line = self._stream.readline(LINE_LIMIT)
@@ -183,15 +183,15 @@ class JournalReader:
             self._line += 1
             self._bytes += len(line)
             if not line.endswith(b"\n"):
-                what = "is cut" if len(line) < LINE_LIMIT else "is too long"
+                what = "is truncated" if len(line) < LINE_LIMIT else "is too long"
                 self.damage = f"{self.name}: line {self._line} {what}; read until there"
                 return
             yield line
 
     def event(self, number: int, line: bytes) -> Written | None:
-        """The event of line `number`, None, counted, where its kind is unknown.
+        """The event of line `number`; None, and counted, if its kind is unknown.
 
-        Raises DamagedError, and `damage` says why, where the line makes no sense.
+        Raises DamagedError, and `damage` says why, if the line is malformed.
         """
         try:
             return self._decode(line)
@@ -208,25 +208,25 @@ class JournalReader:
     def _refusal(self, first: Written | None) -> str:
         if first is None and self._line == 0:
             if self.damage is not None:
-                return f"{self.name} is damaged from its first line on: it holds no gputui session"
-            return f"{self.name} is empty: it holds no gputui session"
-        return f"{self.name} is not a gputui session: its first line is no session header"
+                return f"{self.name} is damaged from its first line on: it is not a gputui session"
+            return f"{self.name} is empty: it is not a gputui session"
+        return f"{self.name} is not a gputui session: its first line is not a session header"
 
 
 class DamagedError(Exception):
-    """A line that makes no sense, which `damage` tells of."""
+    """A malformed line, which `damage` describes."""
 
 
 class Stop(Protocol):
-    """Says when a file that is followed will not grow any more."""
+    """Says when a followed file will no longer grow."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait so many seconds at most; whether it is so."""
+        """Wait at most this many seconds; whether it will no longer grow."""
         ...
 
 
 class _Tail(io.RawIOBase):
-    """A file whose end is not the end until `stop` says so; what came before that is read."""
+    """A file whose end is final only once `stop` says so; everything before that is read."""
 
     def __init__(self, stream: BinaryIO, stop: Stop) -> None:
         self._stream = stream
@@ -250,15 +250,15 @@ class _Tail(io.RawIOBase):
 
 
 def decode(line: bytes) -> Written:
-    """The event of one line, its strings cleaned. Raises what msgspec raises, or ValueError."""
+    """The event of one line, its strings sanitized. Raises what msgspec raises, or ValueError."""
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
         return _decoder.decode(line)
-    # Strings with escapes or beyond ASCII may carry control characters: cleaned on the way in.
+    # Only strings with escapes or beyond ASCII can carry control characters: sanitize those.
     return _typed(sanitize_document(msgspec.json.decode(line)))
 
 
 def decode_schema_1(line: bytes) -> Written:
-    """The same for a line of a recording of schema 1, in today's shape."""
+    """The same for a line of a schema 1 recording, converted to the current schema."""
     from gputui.store.journal.schema1 import upgraded
 
     return _typed(upgraded(sanitize_document(msgspec.json.decode(line))))

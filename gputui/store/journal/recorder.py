@@ -15,8 +15,8 @@ from gputui.store.places import make_folder
 class RunRecorder:
     """Records from the first run on: a screen that only watches leaves no file behind.
 
-    `path_of` gives the file's path for the run's name. The journal starts, as every journal,
-    with the header, and with why readings are missing.
+    `path_of` returns the file's path for the run's name. The journal starts, like every journal,
+    with the header and the reasons for missing readings.
     """
 
     def __init__(self, path_of: Callable[[str], Path], limits: Limits | None = None) -> None:
@@ -28,22 +28,22 @@ class RunRecorder:
 
     @property
     def path(self) -> Path | None:
-        """Where the recording is, None before the first run."""
+        """The recording's path; None before the first run."""
         return self._writer.path if self._writer else None
 
     @property
     def bytes_written(self) -> int | None:
-        """What the file has taken so far, None before the first run."""
+        """Size of the file so far; None before the first run."""
         return self._writer.bytes_written if self._writer else None
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is recorded, None while all is well."""
+        """Why nothing is recorded; None while it works."""
         return self._refused or (self._writer.failure if self._writer else None)
 
     @property
     def notices(self) -> Sequence[str]:
-        """As the JournalWriter's."""
+        """See JournalWriter."""
         return self._writer.notices if self._writer else ()
 
     def write(self, events: Sequence[AnyEvent]) -> None:
@@ -72,7 +72,7 @@ class RunRecorder:
                 make_folder(path.parent)
                 self._writer = JournalWriter(path, self._limits)
             except TakenError as error:
-                # Another gputui was quicker: there is a next name, unless there is but one.
+                # Another gputui was quicker: take the next name, unless there is only one.
                 self._refused = str(error) if path == taken else None
                 taken = path
             except JournalError as error:

@@ -17,7 +17,7 @@ from gputui.store.journal.rotation import Repeats
 from gputui.store.places import SUFFIXES, numbered
 
 _NAMED = 3
-"""Missing files that are named; of more the first and the last."""
+"""Missing files that are named; of more, the first and the last."""
 
 _NUMBERED = re.compile(
     rf"(?P<stem>.+)\.(?P<number>[1-9]\d{{0,5}})(?P<suffix>{'|'.join(map(re.escape, SUFFIXES))})",
@@ -26,10 +26,10 @@ _NUMBERED = re.compile(
 
 
 class RotatedReader:
-    """The events of several files, oldest first, once, as a JournalReader gives those of one.
+    """The events of several files, oldest first, once, like a JournalReader for one.
 
-    What a file repeats of those before it is left out. `damage` also tells of files that are
-    missing or cannot be read.
+    What a file repeats from earlier ones is left out. `damage` also reports files that are missing
+    or cannot be read.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class RotatedReader:
         summed: bool = False,
         stop: Stop | None = None,
     ) -> None:
-        """`files` are those that follow `path`, by number, 1 for itself; at least one.
+        """`files` are those that continue `path`, by number, 1 for itself; at least one.
 
-        With `stop` the newest file is waited at, and those that appear are read, until that is
-        set. Raises JournalError where none can be read.
+        With `stop`, waits at the end of the newest file and reads new ones, until that is set.
+        Raises JournalError if none can be read.
         """
         self.name = str(path)
         self._path = path
@@ -77,7 +77,7 @@ class RotatedReader:
 
     @property
     def damage(self) -> str | None:
-        """What was not read and why, None where all was."""
+        """What was not read and why, None if everything was."""
         damages = [piece.damage for piece in self._opened if piece.damage]
         return "; ".join([*self._remarks, *damages]) or None
 
@@ -87,7 +87,7 @@ class RotatedReader:
         return sum(piece.skipped for piece in self._opened)
 
     def pieces(self) -> Iterator[JournalReader]:
-        """Its files, each open while it is the newest given."""
+        """Its files, each open while it is the newest yielded."""
         read = 0
         while later := [number for number in self._files if number > read]:
             read = later[0]
@@ -107,11 +107,11 @@ class RotatedReader:
                 self.look()
 
     def look(self) -> bool:
-        """Whether there is a file after the newest one that is known; it is, from then on."""
+        """Whether there is a file after the newest known one, which it then becomes."""
         newest = max(self._files)
         for number, file in sorted(_files(self._path).items()):
             with contextlib.suppress(JournalError, OSError):
-                # One without a whole header is waited for.
+                # Wait for one whose header is incomplete.
                 if number > newest and _header(file, _identity(file)) == self.header:
                     self._files[number] = file
         return max(self._files) > newest
@@ -126,7 +126,7 @@ class RotatedReader:
 
 
 class _Superseded:
-    """Says when the newest file is not that any more."""
+    """Says when the newest file has been followed by another."""
 
     def __init__(self, reader: RotatedReader, stop: Stop) -> None:
         self._reader = reader
@@ -139,12 +139,11 @@ class _Superseded:
 def open_journal(
     path: Path, *, summed: bool = False, stop: Stop | None = None
 ) -> JournalReader | RotatedReader:
-    """The recording at `path`, with the files that follow it where it was rotated.
+    """The recording at `path`, with the files that follow it if it was rotated.
 
-    `path` may also be a pattern, as x*.gputui, that matches the files of one recording. A file
-    with a number is read by itself. `summed` as in JournalReader. With `stop` a recording that
-    is still written is followed, into the files that it goes on in, until that is set. Raises
-    JournalError.
+    `path` may also be a pattern, such as x*.gputui, that matches the files of one recording. A file
+    with a number is read by itself. `summed` as in JournalReader. With `stop`, a recording that is
+    still being written is followed into its next files until that is set. Raises JournalError.
     """
     path = _first_of_pattern(path)
     files = _files(path)
@@ -156,8 +155,9 @@ def open_journal(
 
 
 def members(path: Path) -> list[Path]:
-    """The files of the recording at `path` in order: itself, and those whose name and header say
-    that they go on with it. Itself alone where it cannot be read, or was not rotated."""
+    """The files of the recording at `path` in order: itself, and those whose name and header
+    continue it. Only itself if it cannot be read, or was not rotated.
+    """
     files = [file for _, file in sorted(_files(path).items())] or [path]
     if len(files) == 1:
         return files
@@ -174,7 +174,7 @@ def members(path: Path) -> list[Path]:
 
 
 def first_of(path: Path) -> Path:
-    """What the first file is called that a file of this name would go on with; else `path`."""
+    """The name of the first file that a file of this name would continue; else `path`."""
     match = _NUMBERED.fullmatch(path.name)
     if match is None or match["number"] == "1":
         return path
@@ -188,7 +188,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _header(path: Path, identity: tuple[int, int]) -> Header:
-    """The header of a file, which is written once: a folder is looked at every few seconds."""
+    """The header of a file, cached: a folder is scanned every few seconds."""
     del identity
     reader = JournalReader.open(path)
     reader.close()
@@ -196,12 +196,12 @@ def _header(path: Path, identity: tuple[int, int]) -> Header:
 
 
 def _files(path: Path) -> dict[int, Path]:
-    """The files of a recording by number, as far as their names tell."""
-    # Not Path.exists: in a folder that is somebody else's it raises.
+    """The files of a recording by number, judging by their names."""
+    # Not Path.exists: in another user's folder it raises.
     found = {1: path} if os.path.exists(path) else {}
     try:
         names = os.listdir(path.parent)
-    except (OSError, ValueError):  # whoever opens the file says why
+    except (OSError, ValueError):  # whoever opens the file reports why
         return found
     for name in names:
         match = _NUMBERED.fullmatch(name)

@@ -32,8 +32,8 @@ _encoder = msgspec.json.Encoder()
 class Limits:
     """When a new file begins, and how much all files may take. None is no limit.
 
-    Before they would take more than `max_bytes` together, the oldest files are removed where files
-    are rotated; where they are not, recording stops.
+    Before they exceed `max_bytes` together, the oldest files are removed if the recording is
+    rotated; otherwise recording stops.
     """
 
     rotate_bytes: int | None = None
@@ -47,15 +47,16 @@ class Limits:
 
     @property
     def file_bytes(self) -> int | None:
-        """What one file may take before the next begins. Half of all, so that something is left
-        when the oldest goes, however long or large a file was to become."""
+        """What one file may take before the next begins. At most half of the total, so that
+        something is left when the oldest goes, whatever the size or time of a file.
+        """
         of_all = self.max_bytes // 2 if self.max_bytes is not None else None
         return min((size for size in (self.rotate_bytes, of_all) if size is not None), default=None)
 
 
 class Preamble:
-    """What a file must begin with so that it can be read without those before it: the header,
-    why readings are missing, and what was defined in runs that go on.
+    """What a file must begin with so that it can be read without the earlier ones: the header, the
+    reasons for missing readings, and the definitions of runs that go on.
     """
 
     KINDS = (
@@ -63,7 +64,7 @@ class Preamble:
         RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined, MarkDefined,
         ResourceNamed,
     )  # fmt: skip
-    """What it may hold."""
+    """The events it may hold."""
 
     def __init__(self) -> None:
         self._header: Header | None = None
@@ -74,7 +75,7 @@ class Preamble:
         self._ended: set[int] = set()
 
     def see(self, events: Sequence[AnyEvent]) -> None:
-        """Remember what of `events` later files need."""
+        """Remember what later files need of `events`."""
         for event in events:
             match event:
                 case Header():
@@ -109,7 +110,7 @@ class Preamble:
                     self._ended.add(event.run)
 
     def events(self) -> list[AnyEvent]:
-        """The events that the next file begins with. Runs that ended are forgotten."""
+        """The events that the next file begins with. Runs that ended are dropped."""
         for run in self._ended:
             self._runs.pop(run, None)
         self._ended.clear()
@@ -123,10 +124,10 @@ class Preamble:
 
 
 class Repeats:
-    """Knows what a file of a rotated recording repeats of those before it."""
+    """Recognizes what a file of a rotated recording repeats from earlier ones."""
 
     KINDS = frozenset(kind.__struct_config__.tag for kind in Preamble.KINDS)
-    """What it asks to be shown; of other kinds only that they came."""
+    """The events it needs to see; of other kinds it only needs to know that they came."""
 
     def __init__(self) -> None:
         self._seen = Preamble()

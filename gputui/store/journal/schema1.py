@@ -1,4 +1,6 @@
-"""Recordings of schema 1, which wrote the parts of capture events out, in today's shape."""
+"""Recordings of schema 1, which spelled out the parts of capture events, converted to the current
+schema.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ _DISTRIBUTIONS = frozenset({"cpu", "projected", "time", "size", "total", "call",
     "kernel_time"
 }
 _VALUES = 5
-"""Where a distribution has its values, which were pairs of a value and how often it came."""
+"""Position of a distribution's values, which were pairs of value and count."""
 
 
 def upgraded(document: Any) -> Any:
-    """What a line decodes to, changed where the shape was another; not in place.
+    """A decoded line, converted if its shape differs; not in place.
 
-    Raises ValueError where it was never of that shape; types are left to be checked.
+    Raises ValueError if it never had that shape; types are checked later.
     """
     if isinstance(document, dict) and document.get("event") == "header":
         return document | {"schema": JOURNAL_SCHEMA}

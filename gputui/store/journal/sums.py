@@ -1,9 +1,9 @@
-"""Sums of capture events, written among them, so that who wants a recording's end can pass over
-what they add up.
+"""Running totals written between capture events, so that a reader of the final state can skip the
+events they cover.
 
-A part of an event is added to the part that is alike in all but what adds up: distributions,
-amounts, the first and last moment of something, and the newest payload. So a new kind of part
-needs no word here.
+A part of an event is added to the part that is equal in everything but what adds up: distributions,
+amounts, the first and last moment of something, and the newest payload. So a new kind of part needs
+no code here.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from gputui.model.events import (
 from gputui.model.sketch import Accumulator
 
 LEAST_BYTES = 256 << 10
-"""Of capture events of one process before they are worth a sum."""
+"""Capture events of one process that make a sum worth writing."""
 
 LAST_BYTES = 64 << 10
-"""The same when nothing more will come."""
+"""The same when no more will come."""
 
 SHARE = 8
-"""So many times the size of the last sum comes before the next."""
+"""This many times the size of the last sum comes before the next."""
 
 MOST_BYTES = 8 << 20
-"""A larger sum is not written: it would cost more than it spares, and lines have a limit."""
+"""A larger sum is not written: it would cost more than it saves, and lines are limited."""
 
 _EXTREMES: dict[str, Callable[..., int]] = {
     "first_start_ns": min,
@@ -51,7 +51,7 @@ _EXTREMES: dict[str, Callable[..., int]] = {
 
 
 class _Parts:
-    """The parts of one field of the event, added up."""
+    """The parts of one field of the event, summed."""
 
     def __init__(self, kind: type[msgspec.Struct]) -> None:
         types = {field.name: field.type for field in msgspec.structs.fields(kind)}
@@ -112,7 +112,7 @@ _PARTS = {
 
 
 class ProcessSum:
-    """What one process did, from the first event that is added."""
+    """What one process did, from the first event added."""
 
     def __init__(self) -> None:
         self._parts = {name: _Parts(kind) for name, kind in _PARTS.items()}
@@ -123,9 +123,9 @@ class ProcessSum:
         self._starts: list[tuple[int, int]] = []
 
     def add(self, delta: CaptureDelta, outermost: set[int]) -> None:
-        """Add an event up; `outermost` are the ranges at the top."""
+        """Add an event; `outermost` are the top-level ranges."""
         self._last = delta
-        # A clock that was set back does not make the newest moment older.
+        # Setting the clock back does not make the newest moment older.
         self._time_ns = max(self._time_ns, delta.time_ns)
         for name, parts in self._parts.items():
             for part in getattr(delta, name):
@@ -140,7 +140,7 @@ class ProcessSum:
         self._open = now_open
 
     def freeze(self) -> CaptureSum:
-        """The sum as an event, which may be more than can be written."""
+        """The sum as an event, which may be too large to write."""
         last = self._last
         assert last is not None
         fields: dict[str, Any] = {name: parts.freeze() for name, parts in self._parts.items()}
@@ -159,7 +159,7 @@ class ProcessSum:
 
 
 class _Pending:
-    """A process's sum, and how many bytes of its events were written since the last."""
+    """A process's sum, and how many bytes of its events were written since the last one."""
 
     def __init__(self, due: int) -> None:
         self.sum = ProcessSum()
@@ -168,10 +168,10 @@ class _Pending:
 
 
 class Sums:
-    """The sums of one file: says which are to be written, and where."""
+    """The sums of one file: which are to be written, and where."""
 
     def __init__(self, least_bytes: int = LEAST_BYTES, last_bytes: int = LAST_BYTES) -> None:
-        """Of events of one process that are worth a sum, and the same when none come any more."""
+        """How many events of one process make a sum worth writing, and the same at the end."""
         self._least = least_bytes
         self._at_end = last_bytes
         self._pending: dict[int, _Pending | Literal["ended"]] = {}
@@ -182,7 +182,7 @@ class Sums:
         self._pending = {}
 
     def before(self, event: AnyEvent) -> Iterator[CaptureSum]:
-        """The sums to be written before an event: what ends has its last."""
+        """The sums to write before an event: whatever ends gets its last one."""
         match event:
             case ProcessDetached():
                 yield from self._last(event.process)
@@ -190,7 +190,7 @@ class Sums:
                 yield from self.end()
 
     def after(self, event: AnyEvent, size: int) -> Iterator[CaptureSum]:
-        """The sums to be written after an event that took so many bytes."""
+        """The sums to write after an event of this many bytes."""
         if isinstance(event, RangeDefined) and not event.parent:
             self._outermost.add(event.range)
         if not isinstance(event, CaptureDelta):
@@ -205,7 +205,7 @@ class Sums:
             yield pending.sum.freeze()
 
     def wrote(self, process: int, size: int | None) -> None:
-        """Say how large the sum became that was given last; None where it cannot be written."""
+        """Set the size of the last sum returned; None if it cannot be written."""
         pending = self._pending.get(process)
         if size is None:
             self._pending[process] = "ended"
@@ -223,5 +223,5 @@ class Sums:
             return
         if pending.bytes and pending.bytes >= self._at_end:
             yield pending.sum.freeze()
-        # A later sum would be one of later events alone.
+        # A later sum would cover only later events.
         self._pending[process] = "ended"

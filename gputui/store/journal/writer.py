@@ -21,25 +21,25 @@ _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
 
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
-"""What a lone surrogate, a number too large or too small, or a value of a wrong type raises."""
+"""What a lone surrogate, a number out of range or a value of a wrong type raises."""
 
 _FRAME_BYTES = 64
-"""More than what compression may add to a write, and to the end of a file."""
+"""More than compression can add to a write, and to the end of a file."""
 
 
 class JournalWriter:
     """Appends events to a new file, or to standard output.
 
-    The first event must be the Header. A name that ends in `.gz` or `.zst` is compressed. When
-    the disk refuses (full, gone), or `limits` are reached, `failure` says so, writing ends, and
+    The first event must be the Header. A name that ends in `.gz` or `.zst` is compressed. If
+    writing fails (disk full or gone), or `limits` are reached, `failure` says so, writing ends, and
     the session goes on. An event that cannot be encoded is left out. `notices` are lines about
-    files that made room, and about events left out, which `left_out` counts.
+    files removed to make room, and about events left out, which `left_out` counts.
     """
 
     def __init__(self, path: Path | None, limits: Limits | None = None) -> None:
         """Open `path`, which must not exist, private to the user; None writes to stdout.
 
-        Raises JournalError with the reason when it cannot be opened, TakenError when it exists.
+        Raises JournalError with the reason if it cannot be opened, TakenError if it exists.
         """
         self.path = path
         self.failure: str | None = None
@@ -52,7 +52,7 @@ class JournalWriter:
         self._began_ns: int | None = None
         self._in_file = 0
         self._number = 1
-        # Who reads a stream reads all of it: sums would cost and spare nothing.
+        # Readers of a stream read all of it: sums would cost and save nothing.
         self._sums = Sums() if path is not None else None
         self._file, self._compressor = _open(path)
 
@@ -72,7 +72,7 @@ class JournalWriter:
             self._stop(str(error))
 
     def close(self) -> None:
-        """Close the file. More than once is fine."""
+        """Close the file; may be called more than once."""
         if self._file.closed:
             return
         if self.left_out > 1:
@@ -90,7 +90,7 @@ class JournalWriter:
         if self._began_ns is None:
             self._began_ns = events[0].time_ns
         lines = b"".join(self._lines(events))
-        # Of a first line alone, even of one that is over the limit, a reader can say what it is.
+        # From a complete first line, even one over the limit, a reader can report what it is.
         if lines and self.bytes_written:
             self._make_room(len(lines))
         if lines:
@@ -172,16 +172,14 @@ class JournalWriter:
     def _has_room(self, more: int) -> bool:
         limit = self._limits.max_bytes
         taken = sum(size for _, size in self._files) + self._in_file
-        # Compressed lines take less, but how much less is known when they are in the file.
+        # Compressed lines take less, but how much less is known only when they are written.
         return limit is None or taken + more + _FRAME_BYTES <= limit
 
     def _make_room(self, more: int) -> None:
-        """Remove the oldest files until `more` bytes fit. Raises JournalError where they cannot."""
+        """Remove the oldest files until `more` bytes fit. Raises JournalError if that fails."""
         while not self._has_room(more):
             if not self._files:
-                raise JournalError(
-                    f"it reached the size it may have ({self._limits.max_bytes} bytes)"
-                )
+                raise JournalError(f"it reached its size limit ({self._limits.max_bytes} bytes)")
             oldest, _ = self._files.pop(0)
             try:
                 oldest.unlink()
@@ -190,7 +188,7 @@ class JournalWriter:
             self.notices.append(f"{oldest} was removed to keep the recording within its size")
 
     def _stop(self, why: str) -> None:
-        self._fail(f"{why}; what was written until then is readable")
+        self._fail(f"{why}; what was written before is readable")
         self._sums = None  # there is no room for them
         self.close()
 
@@ -199,8 +197,9 @@ class JournalWriter:
 
 
 def _readable(event: AnyEvent) -> bytes:
-    """The line of an event. Raises where it cannot be encoded, or could not be read again: what
-    comes after such a line would be lost."""
+    """The line of an event. Raises if it cannot be encoded, or could not be read again, which would
+    lose everything after it.
+    """
     line = _encoder.encode(event)
     _decoder.decode(line)
     return line + b"\n"

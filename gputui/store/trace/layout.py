@@ -1,6 +1,6 @@
 """The file `NAME.gputui-trace`: a head page, names of calls, then records of 64 bytes.
 
-Records are a ring: when the file is full the oldest are written over. `reserved` is raised before
+Records form a ring: when the file is full the oldest are overwritten. `reserved` is raised before
 records are written and `written` after, so that a reader of a file whose writer was killed knows
 which records may be torn: valid are those from `reserved - capacity` to `written`.
 """
@@ -25,7 +25,7 @@ MARKS_SINCE = 2
 RECORD_BYTES = 64
 NAMES_AT = 4096
 NAMES_BYTES = 256 << 10
-"""Room for the names of CUDA calls, one a line, numbered from 1."""
+"""Room for the names of CUDA calls, one per line, numbered from 1."""
 
 RECORDS_AT = NAMES_AT + NAMES_BYTES
 
@@ -39,24 +39,26 @@ class TraceKind(enum.IntEnum):
     """What a record is. Numbers of processes, ranges and kernels are those of the recording."""
 
     RANGE = 1
-    """An instance of `range`: its time on the CPU. `thread` is set where another thread than the
-    one that began it ended it; `sub` is 1 where the program never did. `bytes` is the payload
-    where `source_kind` is its type (capture.layout.PayloadType); 0 is no type."""
+    """An instance of `range`: its time on the CPU. `thread` is set if another thread than the one
+    that began it ended it; `sub` is 1 if the program never did. `bytes` is the payload if
+    `source_kind` is its type (ring.layout.PayloadType); 0 is no type.
+    """
     PROJECTION = 2
     """An instance of `range`: first start to last end of what it launched on the GPU."""
     CALL = 3
     """A CUDA call of `thread` in `range`; `name` numbers its name in this file."""
     KERNEL = 4
     """`name` is the kernel's number, `bytes` that of its launch shape (0 unknown); launched in
-    `range`."""
+    `range`.
+    """
     COPY = 5
     """`bytes`, `sub` CUPTI's kind of copy, `source_kind` and `destination_kind` of memory."""
     SET = 6
     """`bytes` and `destination_kind`."""
     GRAPH = 7
-    """A whole graph launch; `name` is the number of the kernel that stands for it."""
+    """A whole graph launch; `name` is the number of the kernel that represents it."""
     MARK = 8
-    """An instant of `thread`; `name` is the number of its definition, payloads as of a range."""
+    """An instant of `thread`; `name` is the number of its definition, payload as for a range."""
 
 
 TRACE = np.dtype(
@@ -65,6 +67,6 @@ TRACE = np.dtype(
      ("name", "<u4"), ("correlation", "<u4"), ("thread", "<u4"), ("stream", "<u4"),
      ("context", "<u4"), ("device", "<u2"), ("sub", "<u2"), ("graph", "<u4")]
 )  # fmt: skip
-"""One record. `inherited` as in KernelDelta; `correlation` joins a call and its operations."""
+"""One record. `inherited` as in KernelDelta; `correlation` links a call to its operations."""
 
 assert TRACE.itemsize == RECORD_BYTES

@@ -26,10 +26,10 @@ PORTION = 1 << 16
 
 
 class TraceReader:
-    """The records of one trace. `dropped` counts those that were written over; `has_marks` tells
-    that marks are among them, as they are but in older traces.
+    """The records of one trace. `dropped` counts overwritten ones; `has_marks` means that marks are
+    included, as they are except in older traces.
 
-    Raises JournalError, one line, when the file is no trace.
+    Raises JournalError, one line, if the file is not a trace.
     """
 
     def __init__(self, path: Path) -> None:

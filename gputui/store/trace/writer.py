@@ -21,18 +21,19 @@ from gputui.store.trace.layout import (
 )
 
 LEAST_LIMIT = 1 << 20
-"""A trace of fewer bytes could hold hardly a step, and one of a few has no room for a record."""
+"""A smaller trace could hardly hold a step; a tiny one has no room for a record."""
 
 
 class TraceWriter:
-    """Appends records; over its limit the oldest are written over. Any thread may write.
+    """Appends records; beyond its limit the oldest are overwritten. Any thread may write.
 
-    When the disk refuses, `failure` says so and writing ends.
+    If writing fails, `failure` says so and writing ends.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        """Open `path`, which must not exist. The file takes no more than `limit_bytes`, of which
-        there must be LEAST_LIMIT. Raises JournalError."""
+        """Open `path`, which must not exist. The file takes at most `limit_bytes`, at least
+        LEAST_LIMIT. Raises JournalError.
+        """
         self.path = path
         self.failure: str | None = None
         self._lock = threading.Lock()
@@ -52,16 +53,16 @@ class TraceWriter:
 
     @property
     def bytes_written(self) -> int:
-        """What it takes of the disk: names and records, written over or not."""
+        """Its size on disk: names and records, overwritten or not."""
         return RECORDS_AT + min(self._written, self._capacity) * RECORD_BYTES
 
     @property
     def dropped(self) -> int:
-        """Records that were written over."""
+        """Records that were overwritten."""
         return max(0, self._written - self._capacity)
 
     def name(self, text: str) -> int:
-        """The number of a call's name; 0 where there is no more room for names."""
+        """The number of a call's name; 0 if there is no more room for names."""
         with self._lock:
             number = self._names.get(text)
             if number is None:
@@ -75,20 +76,20 @@ class TraceWriter:
             return number
 
     def append(self, records: Slots) -> None:
-        """Write records (layout.TRACE) behind the newest."""
+        """Append records (layout.TRACE)."""
         with self._lock:
             for start in range(0, len(records), self._capacity):
                 self._append(records[start : start + self._capacity])
 
     def close(self) -> None:
-        """Close the file. More than once is fine."""
+        """Close the file; may be called more than once."""
         with self._lock:
             if self._file is not None:
                 os.close(self._file)
                 self._file = None
 
     def discard(self) -> None:
-        """Close and remove the file: the recording that it was to lie beside did not begin."""
+        """Close and remove the file, because its recording did not begin."""
         self.close()
         self.path.unlink(missing_ok=True)
 
