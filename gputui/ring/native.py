@@ -10,6 +10,8 @@ from gputui.inject.environment import library_path, missing_library_reason
 _POINTER, _UINT64, _INT = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
 
 _FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
+    "gputui_guard": (None, [_POINTER, _UINT64]),
+    "gputui_unguard": (None, [_POINTER]),
     "gputui_ring_open": (_POINTER, [_POINTER, _UINT64, _UINT64]),
     "gputui_ring_read": (_UINT64, [_POINTER, _POINTER, _UINT64, _INT]),
     "gputui_ring_waiting": (_UINT64, [_POINTER]),

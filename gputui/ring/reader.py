@@ -88,16 +88,17 @@ class RingReader:
         self.path = path
         self._library = capture_library()
         self._map = _map_file(path)
-        try:
-            copied = np.frombuffer(self._map[:HEADER_BYTES], HEADER)[0]
-            self._capacity = _checked_capacity(path, copied, len(self._map))
-        except RingError:
-            self._map.close()
-            raise
         self._header: Any = np.frombuffer(self._map, HEADER, 1)
-        self.handle = self._library.gputui_ring_open(
-            self._header.ctypes.data, self._capacity, int(self._header["tail"][0])
-        )
+        self._address = self._header.ctypes.data
+        # Before the first read: the process may truncate the file at any moment.
+        self._library.gputui_guard(self._address, len(self._map))
+        try:
+            copied = self._header.copy()[0]
+            capacity = _checked_capacity(path, copied, len(self._map))
+        except RingError:
+            self._unmap()
+            raise
+        self.handle = self._library.gputui_ring_open(self._address, capacity, int(copied["tail"]))
         """The library's handle of the ring, until `close`."""
         if not self.handle:
             raise MemoryError
@@ -203,7 +204,11 @@ class RingReader:
         still use it.
         """
         self._library.gputui_ring_close(self.handle)
+        self._unmap()
+
+    def _unmap(self) -> None:
         self._header = None
+        self._library.gputui_unguard(self._address)
         self._map.close()
 
 

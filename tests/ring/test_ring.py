@@ -346,6 +346,35 @@ def test_a_ring_that_is_cut_while_it_is_read_ends_no_monitor(tmp_path, left):
     assert words[4:] == ["True", "3" if left else "0"]
 
 
+CUT_AT_ONCE = """
+import os, sys
+from pathlib import Path
+from gputui.ring import reader
+
+map_file = reader._map_file
+
+def map_and_cut(path):
+    mapped = map_file(path)
+    os.truncate(path, 0)
+    return mapped
+
+reader._map_file = map_and_cut
+try:
+    reader.RingReader(Path(sys.argv[1]))
+except reader.RingError as error:
+    print(error)
+"""
+
+
+def test_a_ring_that_is_cut_while_it_is_opened_ends_no_monitor(tmp_path):
+    path = write(tmp_path, ring_bytes(published(1), head=1))
+    done = subprocess.run(
+        [sys.executable, "-c", CUT_AT_ONCE, str(path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"{path}: not a gputui ring\n"), done.stderr
+
+
 def test_a_folder_that_is_gone_is_told_of_once(tmp_path):
     folder = RingFolder(tmp_path / "gone")
     rings, problems = folder.discover()

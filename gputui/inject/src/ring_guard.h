@@ -53,8 +53,9 @@ static void catch_bus_errors(void)
     sigaction(SIGBUS, &action, &bus_error_before);
 }
 
-/* From now on, until `unguard`. A ring more than can be guarded is read all the same. */
-static void guard(const void *map, uint64_t size)
+/* From now on, until `gputui_unguard`: before anything in the map is read. A ring more than can be
+ * guarded is read all the same. */
+EXPORT void gputui_guard(const void *map, uint64_t size)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, catch_bus_errors);
@@ -68,7 +69,7 @@ static void guard(const void *map, uint64_t size)
     pthread_mutex_unlock(&guard_lock);
 }
 
-static void unguard(const void *map)
+EXPORT void gputui_unguard(const void *map)
 {
     pthread_mutex_lock(&guard_lock);
     for (int ring = 0; ring < RINGS_GUARDED; ring++)

@@ -27,6 +27,7 @@ typedef struct {
 
 static uint64_t chunks_held; /* of all rings */
 
+/* The caller guards the map as long as the ring is open. */
 EXPORT Ring *gputui_ring_open(void *map, uint64_t capacity, uint64_t cursor)
 {
     Ring *ring = calloc(1, sizeof *ring);
@@ -37,7 +38,6 @@ EXPORT Ring *gputui_ring_open(void *map, uint64_t capacity, uint64_t cursor)
     ring->slots = (const Slot *)((const char *)map + HEADER_BYTES);
     ring->capacity = capacity;
     ring->cursor = cursor;
-    guard(map, HEADER_BYTES + capacity * SLOT_BYTES);
     return ring;
 }
 
@@ -190,7 +190,6 @@ EXPORT void gputui_ring_close(Ring *ring)
             drop_taken(ring);
         take_oldest(ring);
     } while (ring->taken != NULL);
-    unguard(ring->header);
     pthread_mutex_destroy(&ring->lock);
     free(ring);
 }
