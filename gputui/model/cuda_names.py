@@ -1,4 +1,4 @@
-"""Names as people know them: demangled kernels; calls and memory operations as in nsys."""
+"""Readable names: demangled kernels; calls and memory operations as nsys names them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from gputui.base.sanitize import sanitize
 
 MAX_NAME = 4096
-"""Longer names are cut and marked: Eigen and CUTLASS come near it."""
+"""Longer names are cut and marked: Eigen and CUTLASS come near this."""
 
 MAX_MANGLED = 16_384
-"""Longer mangled names are not given to the demangler."""
+"""Longer mangled names are not demangled."""
 
 COPY_KINDS = {
     1: "Host-to-Device",
@@ -54,7 +54,7 @@ STEP_PATTERNS = tuple(
         r"(train|training)?[\s_]?batch",
     )
 )
-"""What programs call one step, the likeliest first."""
+"""Common names of the range that is one step, the likeliest first."""
 
 NOT_A_STEP = 1 << 30
 
@@ -75,7 +75,7 @@ def api_name(name: str) -> str:
 
 
 def is_launch(name: str) -> bool:
-    """Whether a call of this name puts work on a GPU, so that an operation is to follow it."""
+    """Whether a call of this name puts work on a GPU, so that an operation should follow."""
     return _LAUNCHES.search(name) is not None
 
 
@@ -85,7 +85,7 @@ def copy_name(kind: int) -> str:
 
 
 def step_rank(name: str, step_range: str | None) -> int:
-    """How likely a range of this name is the step: 0 the likeliest, NOT_A_STEP none."""
+    """How likely a range of this name is the step: 0 is likeliest, NOT_A_STEP is none."""
     if step_range is not None:
         return 0 if name == step_range else NOT_A_STEP
     for rank, pattern in enumerate(STEP_PATTERNS):
@@ -95,9 +95,9 @@ def step_rank(name: str, step_range: str | None) -> int:
 
 
 def demangle(mangled: str) -> str:
-    """A C++ symbol as people write it, cleaned; anything else comes back cleaned.
+    """A C++ symbol demangled and sanitized; anything else only sanitized.
 
-    What is over MAX_NAME ends in its length and a checksum of the symbol.
+    Beyond MAX_NAME it ends in its length and a checksum of the symbol.
     """
     demangler = _demangler()
     text = mangled
@@ -105,7 +105,7 @@ def demangle(mangled: str) -> str:
         text = demangler(mangled) or mangled
     if len(text) <= MAX_NAME:
         return sanitize(text, MAX_NAME)
-    # Kernels that differ further on stay apart.
+    # Kernels that differ only further on stay distinct.
     mark = f"… [{len(text)} characters, {zlib.crc32(mangled.encode('utf-8', 'replace')):08x}]"
     return sanitize(text[: MAX_NAME - len(mark)]) + mark
 

@@ -1,4 +1,4 @@
-"""Where the events of all sources meet: journalled in order, then taken by the session's thread."""
+"""Where the events of all sources meet: recorded in order, then taken by the session's thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gputui.model.events import AnyEvent, Header
 
 
 class Recorder(Protocol):
-    """What the hub writes to: a journal."""
+    """Where the hub writes events: a journal."""
 
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append `events` and flush them."""
@@ -19,9 +19,9 @@ class Recorder(Protocol):
 class Hub:
     """Collects events from any thread until the session's thread takes them.
 
-    `notify` is called, from the emitting thread, when there is something new to take and the
-    last notice has been answered; a slow reader thus gets one larger batch, not a queue of
-    notices. A session starts with its header: what comes before it waits for it.
+    `notify` is called, from the emitting thread, when there is something new and the previous
+    notice has been answered; a slow reader thus gets one larger batch, not a queue of notices. A
+    session starts with its header: earlier events wait for it.
     """
 
     def __init__(self, notify: Callable[[], None], recorder: Recorder | None = None) -> None:
@@ -34,11 +34,11 @@ class Hub:
         self._before_header: list[AnyEvent] | None = []
 
     def emit(self, events: Sequence[AnyEvent]) -> None:
-        """Hand `events` over. Called by sources, from their own threads."""
+        """Add `events`. Called by sources, from their own threads."""
         if not events:
             return
         with self._recording:
-            # One lock over both keeps the journal's order the order of the fold.
+            # One lock for both keeps the journal in the order of the fold.
             if self._before_header is not None:
                 if not isinstance(events[0], Header):
                     self._before_header += events
@@ -56,11 +56,11 @@ class Hub:
 
     @property
     def awaits_header(self) -> bool:
-        """Whether nothing has passed yet, for want of the header."""
+        """Whether everything is still waiting for the header."""
         return self._before_header is not None
 
     def take(self) -> list[AnyEvent]:
-        """All that came since the last call, oldest first."""
+        """Everything since the last call, oldest first."""
         with self._lock:
             events, self._events = self._events, []
             self._noticed = False

@@ -1,8 +1,7 @@
 """Kernel names → categories, by ordered rules on the demangled name.
 
-The order carries the meaning: "mma" alone would match GammaBeta, flash kernels contain
-"cutlass", Inductor's fused kernels are named after the operators they fuse. Rules with a
-lower-case pattern are matched without regard to case.
+The order matters: "mma" alone would match GammaBeta, flash kernels contain "cutlass", Inductor's
+fused kernels are named after the operators they fuse. Rules with a lower-case pattern ignore case.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ CATEGORIES: tuple[str, ...] = (*dict.fromkeys(category for category, _ in _RULES
 
 @functools.lru_cache(maxsize=65536)
 def category(name: str) -> str:
-    """The category of a kernel by its demangled name; "other" where no rule matches."""
+    """The category of a kernel by its demangled name; "other" if no rule matches."""
     for label, pattern in _COMPILED:
         if pattern.search(name):
             return label

@@ -1,4 +1,4 @@
-"""What the names of CUDA calls, kernels and NVTX domains tell."""
+"""What the names of CUDA calls, kernels and NVTX domains reveal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ LIBRARY_DOMAINS = (
     "nccl", "cccl", "cub", "thrust", "cublas", "cudnn", "cusparse", "cusolver", "cufft",
     "curand", "cutensor", "nvshmem", "ucx", "tensorrt", "nvjpeg", "cudf",
 )  # fmt: skip
-"""First letters of the domains in which NVIDIA's libraries mark their own work."""
+"""Prefixes of the domains in which NVIDIA's libraries annotate their own work."""
 
 NO_NAME = "(no name)"
-"""What stands for the empty string, and for the message of a range or mark that has none."""
+"""Replaces the empty string, and the missing message of a range or mark."""
 
 _KERNEL_LAUNCHES = re.compile(
     r"^(cudaLaunch(?!HostFunc)|cuLaunch(?!HostFunc)|cudaGraphLaunch|cuGraphLaunch)"
@@ -27,7 +27,7 @@ def is_library_domain(domain: str) -> bool:
 def is_kernel_launch(call: str) -> bool:
     """Whether a CUDA call of this name puts kernels on a GPU.
 
-    A graph launch is one call, however many nodes.
+    A graph launch is one call, however many nodes it has.
     """
     return _KERNEL_LAUNCHES.match(call) is not None
 
@@ -36,8 +36,8 @@ def is_kernel_launch(call: str) -> bool:
 def short_name(name: str) -> str:
     """The function's own name: no return type, namespaces, template or call arguments.
 
-    As nsys's `:base` names: `void at::native::elementwise_kernel<128, …>(int, …)` becomes
-    `elementwise_kernel`. A name that is not C++ stays as it is.
+    Like nsys's `:base` names: `void at::native::elementwise_kernel<128, …>(int, …)` becomes
+    `elementwise_kernel`. A name that is not C++ is unchanged.
     """
     depth = 0
     end = len(name)

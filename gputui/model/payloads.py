@@ -1,4 +1,4 @@
-"""Payloads: the 8 bytes that a record has beside a range or a mark, and what they stand for."""
+"""Payloads: the 8 bytes attached to a range or a mark in a record, and how to read them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from gputui.model.events import Payload
 
 
 class PayloadType(enum.IntEnum):
-    """How the 8 bytes of a payload read: as NVTX numbers them. UINT32, INT32 and FLOAT are widened
-    to UINT64, INT64 and DOUBLE; BYTES is the size of a payload of the program's own making."""
+    """The type of a payload's 8 bytes, with NVTX's numbers. UINT32, INT32 and FLOAT are widened to
+    UINT64, INT64 and DOUBLE; BYTES is the size of the program's own data.
+    """
 
     UINT64 = 1
     INT64 = 2
@@ -24,7 +25,7 @@ class PayloadType(enum.IntEnum):
 
 
 NO_PAYLOAD = 0
-"""What stands for no type."""
+"""No payload."""
 
 Name = Literal["uint64", "int64", "double", "uint32", "int32", "float", "bytes"]
 
@@ -37,14 +38,14 @@ NAMES: dict[int, Name] = {
     PayloadType.FLOAT: "float",
     PayloadType.BYTES: "bytes",
 }
-"""What NVTX calls the types."""
+"""NVTX's names of the types."""
 
 _SIGNED = {PayloadType.INT64, PayloadType.INT32}
 _REAL = {PayloadType.DOUBLE, PayloadType.FLOAT}
 
 
 def payload_number(kind: int, bits: int) -> int | float | None:
-    """The number that 8 bytes stand for, None where the type is none."""
+    """The number in the 8 bytes, None if there is no payload."""
     if kind not in NAMES:
         return None
     if kind in _REAL:

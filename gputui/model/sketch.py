@@ -1,9 +1,9 @@
-"""Mergeable statistics of integers (nanoseconds, bytes): what travels, and how it adds up.
+"""Mergeable statistics of integers (nanoseconds, bytes).
 
 Count, total, minimum, maximum and the sum of squared differences merge exactly (Chan, Golub and
-LeVeque 1983). The median needs the values: they travel one by one while few differ, and as
-buckets no further than 1 % from each value after that. Arrays become distributions in
-`gputui.attribute.grouping`; this module, which every view needs, does without NumPy.
+LeVeque 1983). The median needs the values: they are sent one by one while few differ, and as
+buckets within 1 % of each value after that. Arrays become distributions in
+`gputui.attribute.grouping`; this module, which every view needs, does not use NumPy.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 from gputui.model.events import Distribution
 
 EXACT_VALUES = 4096
-"""An accumulator with more different values than this keeps buckets from then on."""
+"""An accumulator with more distinct values than this switches to buckets."""
 
 BUCKETS = EXACT_VALUES
-"""More than there are buckets: what claims to be so many different ones is put into them."""
+"""More than there are buckets: more distinct values than this are put into buckets."""
 
 EXACT_BELOW = 1000
 GAMMA = 1.018
 # A value is at most (γ − 1)/(γ + 1) = 0.9 % from its bucket's middle; rounding the middle to an
-# integer adds at most 0.05 % where buckets begin.
+# integer adds at most 0.05 % at the lowest bucket.
 LOG_GAMMA = math.log(GAMMA)
 
 
@@ -33,7 +33,7 @@ _unpack = msgspec.msgpack.Decoder()
 
 
 def bucket_middle(value: int) -> int:
-    """The representative of a value: itself below 1000, else its bucket's middle."""
+    """The representative of a value: exact below 1000, else its bucket's middle."""
     if value < EXACT_BELOW:
         return value
     index = math.ceil(math.log(value) / LOG_GAMMA)
@@ -41,7 +41,7 @@ def bucket_middle(value: int) -> int:
 
 
 def steps(pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """(value, count) pairs, sorted by value, as a Distribution writes its `values`."""
+    """(value, count) pairs, sorted by value, from the encoded `values` of a Distribution."""
     result = []
     before = 0
     for value, count in pairs:
@@ -53,7 +53,7 @@ def steps(pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
 
 
 class Accumulator:
-    """A distribution that grows. Empty ones have no average, median, minimum or maximum."""
+    """A growing distribution. An empty one has no average, median, minimum or maximum."""
 
     __slots__ = ("_squares", "_values", "count", "exact", "maximum", "minimum", "total")
 
@@ -67,7 +67,7 @@ class Accumulator:
         self._values: dict[int, int] = {}
 
     def packed(self) -> bytes:
-        """All of it in few bytes. Raises OverflowError where a number takes more than 64 bits."""
+        """A compact encoding. Raises OverflowError if a number takes more than 64 bits."""
         return _pack.encode(
             (
                 self.count,
@@ -82,7 +82,7 @@ class Accumulator:
 
     @classmethod
     def unpacked(cls, data: bytes) -> Accumulator:
-        """What `packed` gave the bytes of."""
+        """The accumulator encoded by `packed`."""
         result = cls()
         (
             result.count,
@@ -104,7 +104,7 @@ class Accumulator:
         return result
 
     def add(self, part: Distribution) -> None:
-        """Merge `part` in."""
+        """Merge `part`."""
         if part.count <= 0:
             return
         if self.count:
@@ -128,7 +128,7 @@ class Accumulator:
                 value += step
                 key = bucket_middle(value) if coarse else value
                 values[key] = values.get(key, 0) + 1
-            else:  # so many, not one
+            else:  # this is a count, not a value
                 values[key] = values.get(key, 0) - step - 1
         if self.exact and len(values) > EXACT_VALUES:
             self._make_coarse()
@@ -137,28 +137,28 @@ class Accumulator:
 
     @property
     def average(self) -> float | None:
-        """The mean, None when empty."""
+        """The mean; None if empty."""
         return self.total / self.count if self.count else None
 
     @property
     def median(self) -> float | None:
-        """The middle value, of an even count the mean of the two middle ones, as nsys has it.
+        """The middle value, for an even count the mean of the two middle ones, as in nsys.
 
         Exact while `exact`, otherwise within 1 %.
         """
         return self._middle(0.5)
 
     def percentile(self, percent: float) -> float | None:
-        """The value that `percent` of all lie at or under, interpolated between neighbours."""
+        """The value below or at which `percent` of all lie, interpolated between neighbours."""
         return self._middle(percent / 100.0)
 
     def total_below(self, limit: int) -> int:
-        """The sum of the values under `limit`; as near as the median."""
+        """The sum of the values below `limit`; as accurate as the median."""
         return sum(value * count for value, count in self._values.items() if value < limit)
 
     @property
     def deviation(self) -> float | None:
-        """The sample standard deviation (n − 1), 0 for a single value, None when empty."""
+        """The sample standard deviation (n − 1); 0 for a single value, None if empty."""
         if not self.count:
             return None
         if self.count == 1:
@@ -166,7 +166,7 @@ class Accumulator:
         return math.sqrt(max(0.0, self._squares) / (self.count - 1))
 
     def freeze(self) -> Distribution:
-        """The same as a record. Empty accumulators give a count of 0."""
+        """The same as a record. An empty accumulator gives a count of 0."""
         return Distribution(
             count=self.count,
             total=self.total,
@@ -192,7 +192,7 @@ class Accumulator:
         for value, count in sorted(self._values.items()):
             seen += count
             if index < seen:
-                # A bucket's middle can lie outside what was seen; the true value cannot.
+                # A bucket's middle can lie outside the observed range; the true value cannot.
                 return float(min(max(value, self.minimum or 0), self.maximum or 0))
         return float(self.maximum or 0)
 

@@ -1,4 +1,4 @@
-"""Figures as people read them. None is "n/a"; nothing here rounds a value to a false zero."""
+"""Values formatted for people. None is "n/a"; nothing here rounds a value to a false zero."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _three_digits(value: float) -> str:
 
 
 def payload(told: Payload | None) -> str:
-    """What a program put beside a range or mark: "42", "0.125", "64 bytes"."""
+    """The value a program attached to a range or mark: "42", "0.125", "64 bytes"."""
     if told is None:
         return MISSING
     if told.type == "bytes":
@@ -44,7 +44,7 @@ def duration(ns: float | None) -> str:
     if not _is_figure(ns):
         return MISSING
     sign, magnitude = "-" if ns < 0 else "", abs(ns)
-    if magnitude >= 3599.5e9:  # a whole hour once rounded to seconds
+    if magnitude >= 3599.5e9:  # a whole hour after rounding to seconds
         minutes = round(magnitude / 60e9)
         return f"{sign}{minutes // 60}h{minutes % 60:02d}m"
     if magnitude >= 99.95e9:
@@ -91,12 +91,12 @@ def count(value: int | None) -> str:
 
 
 def rate(bytes_per_s: float | None) -> str:
-    """A data rate in decimal units, as the field quotes bandwidth: "3.21 TB/s"."""
+    """A data rate in decimal units, as bandwidth is quoted: "3.21 TB/s"."""
     return quantity(bytes_per_s, "B/s")
 
 
 def percent(value: float | None) -> str:
-    """A share: "97 %", "3.4 %", "0.12 %"; "<0.01 %" for what is there but tiny."""
+    """A share: "97 %", "3.4 %", "0.12 %"; "<0.01 %" for a tiny nonzero one."""
     if not _is_figure(value):
         return MISSING
     if value == 0:

@@ -1,4 +1,4 @@
-"""How CUDA reads CUDA_VISIBLE_DEVICES."""
+"""How CUDA interprets CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ from typing import Literal
 
 _LEADING_NUMBER = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS = 9
-"""Python reads no number of thousands of digits, and no machine has so many GPUs."""
+"""Python refuses numbers of thousands of digits, and no machine has that many GPUs."""
 _QUIET_ENDS = ("", "NoDevFiles")
-"""How people write "none", beside a negative index."""
+"""The ways people write "none", besides a negative index."""
 
 Why = Literal["no GPU", "several GPUs", "twice", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What the variable lets a program see."""
+    """What the variable makes visible to a program."""
 
     gpus: tuple[int, ...]
     """NVML indices in the order of CUDA's device numbers."""
     instance: str | None = None
     """The entry that names a MIG instance; its GPU is among `gpus`."""
     problem: tuple[str, Why] | None = None
-    """The entry at which the list ended, and why; None where it ended as it was meant to."""
+    """The entry at which the list ended prematurely, and why; None if it did not."""
 
 
 def read_visible_devices(
     visible: str, gpus: Mapping[int, str], gpu_of_instance: Callable[[str], int | None]
 ) -> Visible:
-    """Reads the text of the variable.
+    """Parse the text of the variable.
 
     `gpus` is each NVML index with its UUID; without any, indices stand for themselves.
-    `gpu_of_instance` gives the GPU that the MIG instance of a name is a part of, or None.
+    `gpu_of_instance` returns the GPU that contains the named MIG instance, or None.
 
-    By the CUDA Programming Guide (section 5.2.1.1, CUDA_VISIBLE_DEVICES): a list of indices, or
-    of UUIDs as `nvidia-smi -L` writes them or as much of their beginning as only one GPU has;
-    numbered in the order of the list; only what precedes the first invalid entry is visible;
-    one MIG instance at most; set to nothing, nothing is visible. Where the guide is silent, as
-    PyTorch and nvitop read it: a device named twice hides all, an index ends at its last
-    digit, and indices and UUIDs do not mix. Case makes no difference to a UUID: it is
-    hexadecimal. Indices are taken in NVML's order, which is CUDA's for GPUs of one kind and
-    under CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    By the CUDA Programming Guide (section 5.2.1.1, CUDA_VISIBLE_DEVICES): a list of indices, or of
+    UUIDs as `nvidia-smi -L` prints them or a prefix that only one GPU has; numbered in the order of
+    the list; only what precedes the first invalid entry is visible; one MIG instance at most; if
+    empty, nothing is visible. Where the guide is silent, as PyTorch and nvitop do: a device named
+    twice hides all, an index ends at its last digit, and indices and UUIDs do not mix. UUIDs are
+    hexadecimal, so case does not matter. Indices are taken in NVML's order, which is CUDA's for
+    GPUs of one kind and under CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     found: list[int] = []
     numbered: bool | None = None
@@ -58,7 +57,7 @@ def read_visible_devices(
         if len(matching) != 1:
             return Visible(tuple(found), None, (entry, "several GPUs" if matching else "no GPU"))
         if is_instance(entry):
-            # What follows the one instance is not seen. Its GPU may stand before it already.
+            # Entries after the instance are not visible. Its GPU may be in the list already.
             return Visible(tuple(dict.fromkeys([*found, *matching])), entry)
         if matching[0] in found:
             return Visible((), None, (entry, "twice"))
@@ -67,7 +66,7 @@ def read_visible_devices(
 
 
 def is_instance(entry: str) -> bool:
-    """Whether an entry of the list means a MIG instance."""
+    """Whether an entry of the list names a MIG instance."""
     return entry.upper().startswith("MIG-")
 
 
@@ -75,7 +74,7 @@ def _numbered(text: str, gpus: Mapping[int, str]) -> list[int]:
     digits = text.removeprefix("+").lstrip("0") or "0"
     if len(digits) > _MOST_DIGITS:
         return []
-    # A recording made where the driver told nothing of its GPUs still has numbers.
+    # A recording made without the driver's facts of its GPUs still has their numbers.
     return [int(digits)] if not gpus or int(digits) in gpus else []
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary: every event a source can make, one small typed record each.
+"""The vocabulary: every event a source can emit, one small typed record each.
 
 Sources emit these, the session folds them, the journal stores them as JSON lines. All times
 are nanoseconds of CLOCK_REALTIME since the epoch (`time.time_ns()`), the clock that CUPTI and

@@ -9,13 +9,13 @@ from msgspec import Meta
 from gputui.model.events.base import Amount, Event, Integer, Moment
 
 MAX_SHAPES = 100_000
-"""Different launch shapes a session; what comes after has none."""
+"""Distinct launch shapes per session; any further ones have none."""
 
 
 class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """A process of the run loaded the capture library. `process` numbers them from 1.
 
-    Comes again with the same number when what it says changes.
+    Sent again with the same number when its content changes.
     """
 
     run: Integer
@@ -26,31 +26,33 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     local_rank: Integer | None = None
     command: str
     cuda_status: str
-    """"tracing", "no CUDA", or one line that says why kernels are not seen."""
+    """"tracing", "no CUDA", or one line saying why kernels are not captured."""
     cupti_version: Integer | None = None
     visible_devices: str | None = None
-    """Its CUDA_VISIBLE_DEVICES when it initialised CUDA: what its device numbers stand for."""
+    """Its CUDA_VISIBLE_DEVICES when it initialised CUDA, which its device numbers refer to."""
     unseen_forks: Amount = 0
-    """Processes forked from it, without exec, that made ranges: those are not seen."""
+    """Processes forked from it, without exec, that made ranges: those are not captured."""
     annotated: bool = False
-    """Whether ranges were put around what its torch does."""
+    """Whether ranges were put around its torch operations."""
     began_ns: Moment | None = None
-    """When it loaded the library, by its own clock; `time_ns` is when that was seen."""
+    """When it loaded the library, by its own clock; `time_ns` is when that was observed."""
 
 
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
-    """The process ended or stopped writing. `clean` is False when it vanished mid-way."""
+    """The process ended or stopped writing. `clean` is False if it vanished without ending
+    properly.
+    """
 
     process: Integer
     clean: bool
     ended_ns: Moment | None = None
-    """When it said goodbye, by its own clock; `time_ns` is when it was seen to be gone."""
+    """When it ended properly, by its own clock; `time_ns` is when that was observed."""
 
 
 class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
-    """What a thread is called: by the program (nvtxNameOsThread), else by the operating system.
+    """The name of a thread: the program's (nvtxNameOsThread), else the operating system's.
 
-    Comes again when the name changes.
+    Sent again when the name changes.
     """
 
     process: int
@@ -60,10 +62,10 @@ class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
 
 
 class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
-    """What the program calls a CUDA device, context or stream (nvtxNameCudaStream and its like).
+    """The program's name for a CUDA device, context or stream (nvtxNameCudaStream and similar).
 
     `number` is CUPTI's; that of a device, and `device`, are as the process numbers its devices;
-    None where it is not known on which one the stream is. Comes again when the name changes.
+    None if the device of a stream is unknown. Sent again when the name changes.
     """
 
     process: Integer
@@ -76,8 +78,8 @@ class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
 class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     """A node of the range tree, seen for the first time. `range` numbers nodes from 1.
 
-    A node is one name at one place: (process, thread, domain, parent, name). `parent` is 0 at
-    the top. `thread` is the operating system's thread id. `style` follows nsys.
+    A node is one name at one place: (process, thread, domain, parent, name). `parent` is 0 at the
+    top. `thread` is the operating system's thread id. `style` follows nsys.
     """
 
     range: Integer
@@ -95,7 +97,8 @@ class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
 
 class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
     """Marks of one domain and name, seen for the first time; `mark` numbers them from 1. Colour and
-    category are those of the first."""
+    category are those of the first.
+    """
 
     mark: Integer
     process: Integer
@@ -115,10 +118,10 @@ class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
 
 
 class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
-    """A geometry in which `kernel` is launched, seen for the first time. `shape` numbers them
-    from 1.
+    """A geometry in which `kernel` is launched, seen for the first time. `shape` numbers them from
+    1.
 
-    `grid` is in blocks and `block` in threads, each as (x, y, z); shared memory is of a block.
+    `grid` is in blocks and `block` in threads, each as (x, y, z); shared memory is per block.
     """
 
     shape: Annotated[int, Meta(ge=1, le=2**31 - 1)]

@@ -1,4 +1,4 @@
-"""What a process did since it was last told, in sums that can be merged."""
+"""What a process did since the last report, as sums that can be merged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gputui.model.events.base import PHASE_STARTS, Amount, Event, Integer, Momen
 class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Durations (ns) or sizes (bytes) as a mergeable sum.
 
-    `squares` is Σ(x − mean)². `values` are the different values in order: the values themselves
-    while `exact`, otherwise bucket midpoints no further than 1 % from each value. Each is written
-    as its distance from the one before it, the first from 0; −n after it says that it came n
+    `squares` is Σ(x − mean)². `values` are the distinct values in order: the values themselves
+    while `exact`, otherwise bucket midpoints within 1 % of each value. Each is written as the
+    difference from the previous one, the first from 0; a following −n means that it occurred n
     times, not once: [500, 32, -3, 64] is 500 once, 532 three times, 596 once.
     """
 
@@ -29,10 +29,10 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The value that a program put beside a range or a mark, by its type in NVTX.
+    """The value a program attached to a range or a mark, by its NVTX type.
 
-    JSON has no word for a number that is none: those are text. Of "bytes", which stands for data
-    of the program's own making, the value is how many there were.
+    JSON has no NaN and no infinity: those are text. For "bytes", the program's own data, the value
+    is the number of bytes.
     """
 
     type: Literal["uint64", "int64", "double", "uint32", "int32", "float", "bytes"]
@@ -42,13 +42,13 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """What closed in one range node since the last delta.
 
-    `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one
-    GPU operation launched inside the range (or inside its children) ran; `gpu_total_ns` adds
-    their durations up. `projected` are, for each instance whose operations have all arrived,
-    first start to last end on the GPU, as nsys projects. What follows adds up over those
-    instances: their time on the thread, their operations, the ranges of the thread around each
-    (of any domain), and the ranges directly inside each that launched something too. `payload` is
-    that of the newest instance that had one.
+    `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one GPU
+    operation launched inside the range (or inside its children) ran; `gpu_total_ns` is the sum of
+    their durations. `projected` is, for each instance whose operations have all arrived, first
+    start to last end on the GPU, as nsys projects. The remaining fields are sums over those
+    instances: their time on the thread, their operations, the ranges of the thread around each (of
+    any domain), and the ranges directly inside each that launched something too. `payload` is that
+    of the newest instance that had one.
     """
 
     range: Integer
@@ -66,11 +66,11 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
 class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Kernels of one name that finished, by the innermost range that launched them.
 
-    `range` 0 is outside every range. `inherited` tells that the launching thread had no range
-    open and `range` is the one open on the process's main thread at that moment (autograd);
-    nsys counts such a kernel outside every range. `thread` is the launching thread where it had
-    no range open at all, not even a library's; 0 otherwise. `repeats` are those of `time` that
-    were launched in several overlapping instances of the range, less one each.
+    `range` 0 is outside every range. `inherited` means that the launching thread had no range open
+    and `range` is the one open on the process's main thread at that moment (autograd); nsys counts
+    such a kernel outside every range. `thread` is the launching thread if it had no range open at
+    all, not even a library's; otherwise 0. `repeats` are those of `time` that were launched in
+    several overlapping instances of the range, less one each.
     """
 
     process: Integer
@@ -84,9 +84,10 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How many instances of a range launched a kernel that they had not launched before, in
-    themselves or in a range inside. So many of them had launched one of the same base name, as in
-    nsys's `:base`."""
+    """How many instances of a range launched a kernel that they had not launched before, directly
+    or in an inner range. Of these, `base_repeats` had launched one with the same base name, as in
+    nsys's `:base`.
+    """
 
     range: Integer
     kernel: Integer
@@ -104,9 +105,9 @@ class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Launches of one kernel by one call, from the call to the kernel's end.
 
-    `call` is the time in the CUDA call, `queue` from its return to the kernel's start where that
-    came later (fewer, or None), `kernel_time` the kernel's own, and `total` from the call's start
-    to the kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
+    `call` is the time in the CUDA call, `queue` from its return to the kernel's start if that came
+    later (fewer, or None), `kernel_time` the kernel's own, and `total` from the call's start to the
+    kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
     """
 
     process: Integer
@@ -148,8 +149,8 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     """Time in which at least one captured operation ran on a device, and their count.
 
     `first_start_ns` and `last_end_ns` span the operations of this delta. `idle` are the gaps in
-    which none of the process's operations ran, that between two deltas included; its values are
-    buckets, within 5 %. `overlap_ns` are the busy times of its streams, added up, less its own.
+    which none of the process's operations ran, including the gap between two deltas; its values are
+    buckets, within 5 %. `overlap_ns` is the sum of its streams' busy times, less its own.
     """
 
     process: Integer
@@ -165,9 +166,9 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
 class StreamDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What ran on one stream. Values of its distributions are buckets, within 5 %.
 
-    `latency` is from a launch call's start to the start of the first kernel that it launched,
-    `queue` from the call's return (0 where the kernel was faster), `idle` the gaps between
-    operations. `stream` is OTHER_STREAMS over the limit.
+    `latency` is from a launch call's start to the start of the first kernel it launched, `queue`
+    from the call's return (0 if the kernel was faster), `idle` the gaps between operations.
+    `stream` is OTHER_STREAMS beyond the limit.
     """
 
     device: Integer
@@ -191,8 +192,9 @@ class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Time in which a device idled while `range` was the innermost one open on the thread that
-    launched what came next; 0 is outside every range."""
+    """Time in which a device was idle while `range` was the innermost one open on the thread that
+    launched what came next; 0 is outside every range.
+    """
 
     device: Integer
     range: Integer
@@ -201,7 +203,8 @@ class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Marks of one domain and name; the `Mark` events beside them are the newest of a tick.
-    `payload` is that of the newest mark that had one."""
+    `payload` is that of the newest mark that had one.
+    """
 
     domain: str
     name: str
@@ -212,10 +215,10 @@ class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Records that were lost, and why: the "ring" was full, they were left "unread" in it at the
-    end, "cupti" lost them, a thread had ranges open in too many "domains" to follow `domain` too,
-    they were "deferred" events of `domain`, or the reader had no "places" left (stacks, levels,
-    open ranges)."""
+    """Lost records, and why: the "ring" was full, they were left "unread" in it at the end, "cupti"
+    lost them, a thread had ranges open in too many "domains" to track `domain` too, they were
+    "deferred" events of `domain`, or the reader had no "places" left (stacks, levels, open ranges).
+    """
 
     cause: Literal["ring", "unread", "cupti", "domains", "deferred", "places"]
     domain: str
@@ -230,14 +233,13 @@ class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
-    """All that the reader saw in one process since its last delta.
+    """Everything captured in one process since its last delta.
 
-    `records` and `dropped` count ring records; `unattributed` counts GPU operations whose
-    launch never arrived; `callback_ns` is what the library measured of its own time in the
-    traced process; `reader_cpu_ns` is what reading cost here. `kernels_beside` count again, in
-    the ranges of further domains that were open too, what `kernels` counts once. Kernels and calls
-    were traced for `traced_ns` and, where the user wanted part of the time alone, not for
-    `paused_ns`.
+    `records` and `dropped` count ring records; `unattributed` counts GPU operations whose launch
+    never arrived; `callback_ns` is the library's measurement of its own time in the traced process;
+    `reader_cpu_ns` is what reading cost in gputui. `kernels_beside` counts again, in the ranges of
+    other open domains, what `kernels` counts once. Kernels and calls were traced for `traced_ns`
+    and, if the user asked for only part of the time, not for `paused_ns`.
     """
 
     process: Integer
@@ -255,7 +257,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     idle_ranges: tuple[IdleRange, ...] = ()
     marks: tuple[MarkDelta, ...] = ()
     losses: tuple[Loss, ...] = ()
-    """What `dropped` adds up; older recordings do not tell."""
+    """The parts of `dropped`; missing in older recordings."""
     open_ranges: tuple[OpenRange, ...] = ()
     records: Amount = 0
     dropped: Amount = 0
@@ -267,9 +269,9 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
 
 
 class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):
-    """The sum of all `capture` events of one process so far in this file, `open_ranges` as in the
-    last: who wants the end alone may leave them, and earlier sums, out. A recording has one every
-    so many bytes; sources make none.
+    """The sum of all `capture` events of one process so far in this file, with `open_ranges` as in
+    the last: a reader of the final state can skip those events, and earlier sums. A recording has
+    one every so many bytes; sources emit none.
 
     `phase_starts` are outermost ranges that are no longer open.
     """

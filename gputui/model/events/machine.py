@@ -1,4 +1,4 @@
-"""What the machine is and how it does."""
+"""The machine: its facts, and its readings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gputui.model.events.base import Amount, Event, Integer, Moment, Record
 
 
 class MigFacts(Record, frozen=True, kw_only=True):
-    """What does not change about one MIG instance of a GPU.
+    """Facts of one MIG instance of a GPU that do not change.
 
     An instance is a part of its GPU, not a GPU of its own: power, temperature and clocks are the
-    card's. `index` is the driver's; instances that share a `gpu_instance_id` share its memory
-    and its counters.
+    card's. `index` is the driver's; instances with the same `gpu_instance_id` share its memory and
+    its counters.
     """
 
     index: Integer
@@ -28,11 +28,11 @@ class MigFacts(Record, frozen=True, kw_only=True):
 
 
 class GpuFacts(Record, frozen=True, kw_only=True):
-    """What does not change about one GPU while the program runs.
+    """Facts of one GPU that do not change while the program runs.
 
-    `memory_kind` "unified" is a chip whose memory is the host's: its memory figures are those of
-    the host. `pcie_generation` and `pcie_width` are the most the link can do. `topology` is, by
-    the other GPU's index, the way to it in the words of `nvidia-smi topo -m` ("NV18", "PIX").
+    `memory_kind` "unified" is a chip that uses the host's memory: its memory figures are those of
+    the host. `pcie_generation` and `pcie_width` are the link's maximum. `topology` is, by the other
+    GPU's index, the connection to it in the terms of `nvidia-smi topo -m` ("NV18", "PIX").
     """
 
     index: Integer
@@ -64,13 +64,13 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     memory_temperature_maximum_celsius: float | None = None
     nvlink_count: Integer | None = None
     nvlink_link_bytes_per_s: float | None = None
-    """What one link carries each way."""
+    """What one link carries in each direction."""
     topology: dict[Integer, str] = msgspec.field(default_factory=dict)
     mig_instances: tuple[MigFacts, ...] = ()
 
 
 class HostFacts(Record, frozen=True, kw_only=True):
-    """The computer around the GPUs."""
+    """The host of the GPUs."""
 
     hostname: str
     system: str
@@ -82,7 +82,7 @@ class HostFacts(Record, frozen=True, kw_only=True):
 class Header(Event, frozen=True, kw_only=True, tag="header"):
     """The first event of every session, and the first line of every journal.
 
-    `monotonic_ns` is CLOCK_MONOTONIC read at `time_ns`: the anchor that tells a stepped wall
+    `monotonic_ns` is CLOCK_MONOTONIC read at `time_ns`: an anchor that distinguishes a stepped wall
     clock from a pause.
     """
 
@@ -100,7 +100,7 @@ class Header(Event, frozen=True, kw_only=True, tag="header"):
 
 
 class MigSample(Record, frozen=True, kw_only=True):
-    """One MIG instance at one moment. Reasons of what is None are `mig.INDEX.FIELD`."""
+    """One MIG instance at one moment. Reasons for what is None are `mig.INDEX.FIELD`."""
 
     index: Integer
     memory_used_bytes: Integer | None = None
@@ -115,7 +115,7 @@ class MigSample(Record, frozen=True, kw_only=True):
 class GpuSample(Record, frozen=True, kw_only=True):
     """One GPU at one moment. Field names are those of `--once --json`.
 
-    `power_watts` is the driver's average over a second (Ampere and later), as nvidia-smi's
+    `power_watts` is the driver's average over a second (Ampere and later), like nvidia-smi's
     power.draw; the pipes (`tensor_active_percent` and on) are shares of cycles (GPM).
     """
 
@@ -154,7 +154,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
 
 
 class HostSample(Record, frozen=True, kw_only=True):
-    """The computer at one moment."""
+    """The host at one moment."""
 
     cpu_percent: float | None = None
     memory_used_bytes: Integer | None = None
@@ -165,8 +165,8 @@ class HostSample(Record, frozen=True, kw_only=True):
 class ProcessSample(Record, frozen=True, kw_only=True):
     """One process on one GPU, as the driver and the host see it.
 
-    A process is its pid and its `start_time_ns`, because pids are used again. `kind` is the
-    driver's: C computes, G draws. `gpu_instance_id` is the MIG instance it is on.
+    A process is identified by its pid and its `start_time_ns`, because pids are reused. `kind` is
+    the driver's: C is compute, G graphics. `gpu_instance_id` is the MIG instance it is on.
     """
 
     pid: Integer
@@ -188,7 +188,9 @@ class ProcessSample(Record, frozen=True, kw_only=True):
 
 
 class LauncherSample(Record, frozen=True, kw_only=True):
-    """An ancestor of processes on GPUs that is not on one itself: what a tree hangs from."""
+    """An ancestor of GPU processes that is not on a GPU itself: an inner node of the process
+    tree.
+    """
 
     pid: Integer
     parent_pid: Integer | None = None
@@ -198,10 +200,9 @@ class LauncherSample(Record, frozen=True, kw_only=True):
 
 
 class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
-    """One tick of the sampler. `processes` is None when they were not asked for this tick, and
-    `launchers` goes with it.
+    """One tick of the sampler. `processes` and `launchers` are None if this tick did not read them.
 
-    `own_cpu_percent` is what gputui itself used of one core since the last tick.
+    `own_cpu_percent` is gputui's own use of one core since the last tick.
     """
 
     host: HostSample
@@ -209,18 +210,18 @@ class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
     processes: tuple[ProcessSample, ...] | None = None
     own_cpu_percent: float | None = None
     recorded_bytes: Amount | None = None
-    """What the recording took of the disk when this tick was read; None where nothing is."""
+    """Size of the recording on disk when this tick was read; None if there is none."""
     traced_bytes: Amount | None = None
-    """The same of the trace beside it."""
+    """Size of the trace beside it."""
     launchers: tuple[LauncherSample, ...] = ()
 
 
 class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
-    """What costs the driver milliseconds to tell, or seldom changes: read every few seconds.
+    """What the driver takes milliseconds to read, or what seldom changes: read every few seconds.
 
-    `time_ns` is when it was read. Counters count from where the driver began to: energy and
-    throttle times from its load, ECC errors from the last reset and (`_lifetime`) for ever.
-    Field names are those of `--once --json`; reasons are in GpuUnavailable.
+    `time_ns` is when it was read. Counters start where the driver starts them: energy and throttle
+    times at its load, ECC errors at the last reset or (`_lifetime`) never reset. Field names are
+    those of `--once --json`; reasons are in GpuUnavailable.
     """
 
     gpu: Integer
@@ -255,11 +256,10 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
 
 
 class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
-    """Why fields of one GPU are None: field name → reason. Replaces what was said before.
+    """Why fields of one GPU are None: field name → reason. Replaces earlier reasons.
 
-    The names are those of `GpuSample`, `GpuStatus` and `GpuFacts`, with `mig.INDEX.` before those
-    of an instance; `device` is there too when one reason holds for the whole card (lost, or no
-    answer).
+    The names are those of `GpuSample`, `GpuStatus` and `GpuFacts`, prefixed with `mig.INDEX.` for
+    an instance; `device` is included if one reason holds for the whole card (lost, or no answer).
     """
 
     gpu: Integer
@@ -267,9 +267,10 @@ class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
 
 
 class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
-    """Why host fields, or whole kinds of readings (`processes`), are None. Replaces as above.
+    """Why host fields, or whole kinds of readings (`processes`), are None. Replaces earlier
+    reasons.
 
-    `processes.FIELD` tells why that field is None for some process; `sampler` that sampling ended.
+    `processes.FIELD` is why that field is None for some process; `sampler` is why sampling ended.
     """
 
     reasons: dict[str, str]

@@ -33,9 +33,9 @@ class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
-    """The last whole step: the spans of its ranges, outermost first, and of its GPU work.
+    """The last complete step: the spans of its ranges, outermost first, and of its GPU work.
 
-    `spans_left_out` counts what was too much to carry.
+    `spans_left_out` counts the spans beyond the limit.
     """
 
     process: Integer

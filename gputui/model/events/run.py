@@ -22,16 +22,16 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     parameters: dict[str, str | Integer | float | bool] = msgspec.field(default_factory=dict)
     pid: Integer | None
     step_range: str | None = None
-    """Name of the range that is one step, where the workload says so."""
+    """Name of the range that is one step, if the workload declares it."""
     capture_unavailable_reason: str | None = None
     annotate: Literal["modules", "autograd"] | None = None
-    """What of torch ranges were to be put around."""
+    """Which torch operations to put ranges around."""
     traced_step: str | None = None
-    """Name of the range whose pushes are counted where kernels of some steps alone are traced."""
+    """Name of the range whose pushes are counted if only the kernels of some steps are traced."""
 
 
 class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
-    """How far the workload is: `done` of `total` `unit`s in `stage`."""
+    """A workload's progress: `done` of `total` `unit`s in `stage`."""
 
     run: Integer
     stage: str
@@ -41,7 +41,7 @@ class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
 
 
 class RunMetrics(Event, frozen=True, kw_only=True, tag="run_metrics"):
-    """Figures the workload reported; the newest value of a name wins."""
+    """Values reported by the workload; the newest value of a name wins."""
 
     run: Integer
     metrics: dict[str, float | Integer | str | bool | None]
@@ -56,7 +56,7 @@ class ResultColumn(Record, frozen=True, kw_only=True):
 
 
 class ResultTable(Record, frozen=True, kw_only=True):
-    """A table the workload made; every row has a cell for each column, None where missing."""
+    """A table reported by the workload; every row has a cell for each column, None if missing."""
 
     name: str
     title: str
@@ -65,8 +65,9 @@ class ResultTable(Record, frozen=True, kw_only=True):
 
 
 class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
-    """What the workload came to. `results` are metrics too; `parameters` are those that held,
-    defaults filled in; `complete` is False for what it had when it was stopped."""
+    """The workload's result. `results` are metrics too; `parameters` are those in force, with
+    defaults; `complete` is False for a partial result after a stop.
+    """
 
     run: Integer
     complete: bool
@@ -77,9 +78,9 @@ class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
 
 
 class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
-    """Whole lines the child wrote, cleaned of control characters.
+    """Complete lines of the child's output, sanitized.
 
-    `dropped_lines` counts those left out because the child wrote faster than is kept.
+    `dropped_lines` counts those left out because the child wrote faster than they can be kept.
     """
 
     run: Integer
@@ -89,11 +90,11 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
-    """The child is gone. One of `exit_code` and `signal` is set, neither where nobody knows.
+    """The child has ended. One of `exit_code` and `signal` is set, neither if unknown.
 
-    `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` tells
-    that gputui ended it at the user's wish. `child_ended_ns` is when it ended: `time_ns` is when
-    all that was captured of it had been read; None in older recordings and where it never ran.
+    `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` means that
+    gputui ended it at the user's request. `child_ended_ns` is when it ended; `time_ns` is when
+    everything captured of it had been read. None in older recordings and if it never ran.
     """
 
     run: Integer

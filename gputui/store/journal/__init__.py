@@ -1,8 +1,8 @@
 """The recording: an append-only file of JSON lines, a header line first, then one event a line.
 
 Every write is flushed to the operating system, compressed or not, so that a killed recording
-loses at most the line being written. Reading types every line; what is damaged ends the reading
-with a message saying where; unknown events are skipped and counted. FORMAT.md describes the file.
+loses at most the line being written. Reading type-checks every line; damage ends it, with a message
+saying where; unknown events are skipped and counted. gputui/docs/recording.md describes the file.
 """
 
 from __future__ import annotations

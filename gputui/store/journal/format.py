@@ -1,4 +1,4 @@
-"""FORMAT.md, generated from the code it describes: `python -m gputui.store.journal.format`."""
+"""docs/recording.md, generated from the code: `python -m gputui.store.journal.format`."""
 
 from __future__ import annotations
 
@@ -11,41 +11,38 @@ import msgspec
 from gputui.model import events
 from gputui.model.events import definitions, deltas, machine, moments, run
 
-PAGE = Path(__file__).with_name("FORMAT.md")
+PAGE = Path(__file__).parents[2] / "docs" / "recording.md"
 
 _INTRODUCTION = f"""\
 # The recording (`.gputui`), schema {events.JOURNAL_SCHEMA}
 
-<!-- Made by `python -m gputui.store.journal.format`; edit the docstrings in gputui/events. -->
+<!-- Made by `python -m gputui.store.journal.format`; edit the docstrings of the events. -->
 
-A recording is UTF-8 text, one JSON object a line, each ending in a line feed. The first line is
+A recording is UTF-8 text, one JSON object per line, each ending in a line feed. The first line is
 the `header`. Every object has `event` (its kind) and `time_ns` (nanoseconds of CLOCK_REALTIME
 since the epoch). Lines are in the order in which the events were folded, which is the order of
-time but for small steps between sources.
+time except for small steps between sources.
 
-- **Flushing.** What one tick brought is written at once and handed to the operating system. A
-  recording whose writer was killed ends at, or within, a line; all lines before it are whole.
+- **Flushing.** Each tick is written and flushed to the operating system at once. If the writer is
+  killed, the recording ends at or within a line; all lines before it are complete.
 - **Compression.** A file named `.gputui.gz` is gzip, `.gputui.zst` Zstandard. Every tick ends in a
-  flushed block, so what was said of killed writers holds for them too. Readers go by the first
-  bytes, not by the name.
-- **Missing.** A field at its default is left out. `null`, or absence, means that nobody knows;
-  0 means zero.
+  flushed block, so the same holds for killed writers. Readers go by the first bytes, not by the
+  name.
+- **Missing.** A field at its default is left out. `null`, or absence, means unknown; 0 means zero.
 - **Versions.** `schema` in the header is raised when the shape of something changes. A reader
-  refuses a newer schema, skips and counts kinds of events that it does not know, and passes over
-  fields that it does not know.
-- **Sums.** A `capture_sum` adds up the `capture` events of its process that stand before it in the
-  file. Who reads the events passes over the sums; who wants the end alone may pass over those
-  events, and over earlier sums of that process, by the beginning of their lines: `event`,
-  `time_ns` and `process` come first.
+  refuses a newer schema, skips and counts unknown kinds of events, and ignores unknown fields.
+- **Sums.** A `capture_sum` is the sum of the preceding `capture` events of its process in the
+  file. A reader of the events ignores the sums; a reader of the final state may skip those events,
+  and earlier sums of that process, by looking at the beginning of their lines: `event`, `time_ns`
+  and `process` come first.
 - **Limits.** A line is at most 32 MiB. Times are before the year 2100; counts, durations and sizes
   are below 2^63. Control characters in strings are replaced when they are read.
-- **Several files.** A rotated recording goes on in NAME.2.gputui, NAME.3.gputui, …; each begins
-  with the header and with the definitions (runs, processes, ranges, marks, kernels,
-  launch shapes) that still hold, so
-  that each can be read by itself and holds what happened in its own time. Given the first, readers
-  take them all as one session.
-- **Trace.** NAME.gputui-trace beside it, where there is one, holds every range, mark, call and
-  GPU operation as records of 64 bytes, the oldest written over when it is full;
+- **Several files.** A rotated recording continues in NAME.2.gputui, NAME.3.gputui, …; each begins
+  with the header and with the definitions (runs, processes, ranges, marks, kernels, launch shapes)
+  still in force, so that each can be read by itself and covers its own time. Given the first file,
+  readers take them all as one session.
+- **Trace.** NAME.gputui-trace beside it, if there is one, holds every range, mark, call and GPU
+  operation as records of 64 bytes; when it is full the oldest are overwritten.
   `gputui/store/trace/layout.py` describes it.
 
 Parts written as arrays list their fields in the order given here.
