@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from gputui.base.errors import FAILED, GputuiError
 from gputui.base.standard_streams import release, say, tolerate
 from gputui.cli.parsing import UsageError
-
-USAGE_ERROR = 2
 
 _SUBCOMMANDS = {
     "workloads": "about",
@@ -21,12 +20,8 @@ _SUBCOMMANDS = {
 }
 """Name, and the module of gputui.cli that has it: none pays for importing another."""
 
-# By name: importing where they are defined would cost every start.
-_ONE_LINE_USAGE = {"SettingsError", "CatalogueError", "AddressError", "OnlyError"}
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 """Of a stream, which has no file name: files are written under their names."""
-
-_ONE_LINE = {"JournalError", "ExportError", "PrometheusError"}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -39,25 +34,16 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except UsageError as error:
-        return _fail(error, USAGE_ERROR)
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in _CANNOT_WRITE and error.filename is None:
-            say(f"cannot write to standard output: {(error.strerror or str(error)).lower()}")
-            return 1
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        if kinds & _ONE_LINE_USAGE:
-            return _fail(error, USAGE_ERROR)
-        if kinds & _ONE_LINE:
-            return _fail(error, 1)
-        raise
+    except GputuiError as error:
+        say(str(error))
+        return error.exit_status
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE or error.filename is not None:
+            raise
+        say(f"cannot write to standard output: {(error.strerror or str(error)).lower()}")
+        return FAILED
     finally:
         release()
-
-
-def _fail(error: Exception, status: int) -> int:
-    say(str(error))
-    return status
 
 
 def _dispatch(arguments: list[str]) -> int:

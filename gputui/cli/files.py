@@ -30,7 +30,6 @@ def summary(arguments: list[str]) -> int:
     )  # fmt: skip
     add_run(parser)
     options = parser.parse_args(arguments)
-    from gputui.render.errors import ExportError, NoRunError
     from gputui.render.trace_tables import EVENT_TABLES
     from gputui.render.write import TABLE_FORMATS, export_text, one_table, summary_text
     from gputui.report.domains import domains_of, of_domains
@@ -49,20 +48,15 @@ def summary(arguments: list[str]) -> int:
             raise UsageError(f"--domain: no ranges of {name!r} here; there are: {there}")
     if run and options.domains:
         run = of_domains(run, options.domains)
-    try:
-        if options.table:
-            table = one_table(session, run, options.table)
-            text = TABLE_FORMATS[options.format](table, columns(sys.stdout))
-            if table.note and options.format == "csv":
-                say(f"{table.name}: {table.note}")  # CSV has no place for it
-        elif options.format == "table":
-            text = summary_text(session, run, columns(sys.stdout))
-        else:
-            text = export_text(session, run, options.format)
-    except NoRunError:
-        raise
-    except ExportError as error:
-        raise UsageError(str(error)) from None
+    if options.table:
+        table = one_table(session, run, options.table)
+        text = TABLE_FORMATS[options.format](table, columns(sys.stdout))
+        if table.note and options.format == "csv":
+            say(f"{table.name}: {table.note}")  # CSV has no place for it
+    elif options.format == "table":
+        text = summary_text(session, run, columns(sys.stdout))
+    else:
+        text = export_text(session, run, options.format)
     sys.stdout.write(text)
     sys.stdout.flush()
     return 0
@@ -131,19 +125,16 @@ def compare(arguments: list[str]) -> int:
     from gputui.render.comparison import comparison_text
     from gputui.report.compare import Subject
     from gputui.report.compare import compare as compared
-    from gputui.report.gate import Condition, GateError
+    from gputui.report.gate import Condition
 
-    try:
-        conditions = [Condition.parse(text) for text in options.conditions]
-        comparison = compared(
-            [
-                Subject(label, loaded.session, loaded.run)
-                for label, loaded in _loaded(names, runs or [None] * len(names))
-            ]
-        )
-        tripped = [line for condition in conditions for line in condition.tripped(comparison)]
-    except GateError as error:
-        raise UsageError(f"--fail-if {error}") from None
+    conditions = [Condition.parse(text) for text in options.conditions]
+    comparison = compared(
+        [
+            Subject(label, loaded.session, loaded.run)
+            for label, loaded in _loaded(names, runs or [None] * len(names))
+        ]
+    )
+    tripped = [line for condition in conditions for line in condition.tripped(comparison)]
     sys.stdout.write(comparison_text(comparison, options.format, columns(sys.stdout)))
     sys.stdout.flush()
     for line in tripped:

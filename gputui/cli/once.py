@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.standard_streams import columns, say
 from gputui.collect.sampler import Sampler, begin_reading
 from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
@@ -17,8 +18,10 @@ from gputui.state import Session
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class OnlyError(Exception):
+class OnlyError(GputuiError):
     """`--only` names a GPU that is not there. One line."""
+
+    exit_status = WRONG_USAGE
 
 
 class _Ended(BaseException):

@@ -7,9 +7,13 @@ import re
 import sys
 from typing import NoReturn
 
+from gputui.base.errors import WRONG_USAGE, GputuiError
 
-class UsageError(Exception):
+
+class UsageError(GputuiError):
     """What was typed is wrong. One line."""
+
+    exit_status = WRONG_USAGE
 
 
 class Parser(argparse.ArgumentParser):

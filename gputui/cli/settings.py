@@ -10,14 +10,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
 
 MINIMUM_INTERVAL_S = 0.1
 MAXIMUM_INTERVAL_S = 3600.0
 
 
-class SettingsError(Exception):
+class SettingsError(GputuiError):
     """A setting is not what it must be. One line that names where it was set."""
+
+    exit_status = WRONG_USAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize, sanitize_document
 
 TIMEOUT_S = 30.0
@@ -25,10 +26,12 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True} | {
 Value = str | int | float | bool
 
 
-class CatalogueError(Exception):
+class CatalogueError(GputuiError):
     """A workload or a parameter is unknown or invalid, or the catalogue cannot be read. One
     line.
     """
+
+    exit_status = WRONG_USAGE
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):

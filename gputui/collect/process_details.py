@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.collect.processes import start_time_ns
 
@@ -17,7 +18,7 @@ _LONGEST = 32_768
 """Characters kept of one variable or argument: nobody reads more."""
 
 
-class ProcessGoneError(Exception):
+class ProcessGoneError(GputuiError):
     """The process has ended, or its pid was reused. One line for people."""
 
 

@@ -7,13 +7,14 @@ import signal
 
 import psutil
 
+from gputui.base.errors import GputuiError
 from gputui.collect.process_details import ProcessGoneError, same_process
 
 SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "KILL": signal.SIGKILL}
 """The signals offered, by name."""
 
 
-class SignalRefusedError(Exception):
+class SignalRefusedError(GputuiError):
     """The signal was not sent. One line for people."""
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from gputui.base.errors import WRONG_USAGE, GputuiError
 
-class ExportError(Exception):
+
+class ExportError(GputuiError):
     """The export could not be made. One line for people."""
 
 
 class NoRunError(ExportError):
     """What was asked for is of a run, and the recording has none."""
+
+
+class UnknownNameError(ExportError):
+    """There is no table or format of that name."""
+
+    exit_status = WRONG_USAGE

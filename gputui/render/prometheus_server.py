@@ -6,6 +6,7 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
+from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.state import Session
 
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
-class PrometheusError(Exception):
+class PrometheusError(GputuiError):
     """The figures cannot be served. One line for people."""
 
 
-class AddressError(Exception):
+class AddressError(GputuiError):
     """What was typed is no address. One line for people."""
+
+    exit_status = WRONG_USAGE
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -13,7 +13,7 @@ import msgspec
 
 from gputui.render import html
 from gputui.render.atomic_write import write_whole
-from gputui.render.errors import ExportError, NoRunError
+from gputui.render.errors import NoRunError, UnknownNameError
 from gputui.render.facts import facts_lines, title_of
 from gputui.render.text_tables import csv_line, markdown_text, to_csv, to_json, to_markdown, to_text
 from gputui.render.trace_tables import EVENT_TABLES
@@ -37,7 +37,7 @@ def export_text(session: Session, run: Run | None, format_name: str) -> str:
     """The summary of `run` as text in `format_name`, one of FORMATS. Raises ExportError."""
     if format_name not in FORMATS:
         known = ", ".join(FORMATS)
-        raise ExportError(f"there is no format {format_name!r}; known: {known}")
+        raise UnknownNameError(f"there is no format {format_name!r}; known: {known}")
     return FORMATS[format_name](session, run)
 
 
@@ -51,7 +51,7 @@ def table_text(
     table = one_table(session, run, name)
     if format_name not in TABLE_FORMATS:
         known = ", ".join(TABLE_FORMATS)
-        raise ExportError(f"there is no format {format_name!r}; known: {known}")
+        raise UnknownNameError(f"there is no format {format_name!r}; known: {known}")
     return TABLE_FORMATS[format_name](table, width)
 
 
@@ -61,12 +61,12 @@ def one_table(session: Session, run: Run | None, name: str) -> Table:
         if name in MACHINE_TABLES:
             return MACHINE_TABLES[name](session)
         words = f"there is no table {name!r} of a recording without a run"
-        error = NoRunError if name in TABLES else ExportError
+        error = NoRunError if name in TABLES else UnknownNameError
         raise error(f"{words}; known: {', '.join(MACHINE_TABLES)}")
     tables = named_tables(run)
     if name not in tables:
         known = ", ".join((*tables, *EVENT_TABLES))
-        raise ExportError(f"there is no table {name!r}; known: {known}")
+        raise UnknownNameError(f"there is no table {name!r}; known: {known}")
     return tables[name](session, run)
 
 

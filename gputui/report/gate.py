@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.report.compare import Comparison, Figure, Item
 
 _CONDITION = re.compile(
@@ -21,8 +22,13 @@ _CONDITION = re.compile(
 LONGEST = 1000
 
 
-class GateError(Exception):
+class GateError(GputuiError):
     """A condition that cannot be understood, or names what is not there. One line."""
+
+    exit_status = WRONG_USAGE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"--fail-if {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
+from gputui.base.errors import GputuiError
 from gputui.inject.environment import library_path, missing_library_reason
 
 _POINTER, _UINT64, _INT = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
@@ -26,7 +27,7 @@ _FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
 }
 
 
-class RingError(ValueError):
+class RingError(GputuiError):
     """A ring cannot be read by this version or on this machine; the message is one line for
     people.
     """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gputui.base.errors import GputuiError
 
-class JournalError(Exception):
+
+class JournalError(GputuiError):
     """A recording cannot be written or read. The text is one line for people."""
 
 

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from gputui.model.events import ResultColumn, ResultTable, RunResult
-from gputui.render.write import ExportError, export_text, table_text
+from gputui.render.errors import ExportError
+from gputui.render.write import export_text, table_text
 from gputui.report.result_tables import named_tables, summary_tables
 from gputui.report.summary_document import summary_document
 from gputui.state import Session

@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from gputui.base.errors import GputuiError
 from gputui.store.errors import JournalError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -172,7 +173,7 @@ class _Expanding(io.RawIOBase):
         raise NotImplementedError
 
 
-class CompressionError(Exception):
+class CompressionError(GputuiError):
     """Malformed compressed bytes. One line."""
 
 

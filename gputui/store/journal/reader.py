@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize, sanitize_document
 from gputui.model.events import JOURNAL_SCHEMA, AnyEvent, CaptureSum, Header, RunEnded
 from gputui.store.errors import JournalError, reason
@@ -213,7 +214,7 @@ class JournalReader:
         return f"{self.name} is not a gputui session: its first line is not a session header"
 
 
-class DamagedError(Exception):
+class DamagedError(GputuiError):
     """A malformed line, which `damage` describes."""
 
 

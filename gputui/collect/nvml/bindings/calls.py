@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, NewType
 
+from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
 
 Handle = NewType("Handle", object)
@@ -38,7 +39,7 @@ _VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5
 """nvmlValueType_t → the member of nvmlValue_t that holds it."""
 
 
-class DriverError(Exception):
+class DriverError(GputuiError):
     """A call that gave no usable answer. `code` is NVML's, 999 for an answer that makes no
     sense.
     """
