@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gputui.base.standard_streams import columns, say
 from gputui.cli.parsing import Parser, UsageError
 from gputui.cli.reading import FILE_HELP, add_run, load_run, one_recording, recordings
+from gputui.render import formats
 
 if TYPE_CHECKING:
     from gputui.playback.loading import Loaded
@@ -20,9 +21,7 @@ def summary(arguments: list[str]) -> int:
     parser = Parser(prog="gputui summary", description="What a recorded run did.")
     parser.add_argument("file", nargs="+", help=FILE_HELP)
     parser.add_argument("--table", metavar="NAME", help="one table alone")
-    parser.add_argument(
-        "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
-    )
+    _add_format(parser, [known.key for known in formats.every() if known.text and known.table])
     parser.add_argument(
         "--domain", dest="domains", metavar="NAME", action="append", default=[],
         help="the ranges of this NVTX domain alone ('default': the one without a name); "
@@ -30,8 +29,8 @@ def summary(arguments: list[str]) -> int:
     )  # fmt: skip
     add_run(parser)
     options = parser.parse_args(arguments)
+    from gputui.render.summary import one_table
     from gputui.render.trace_tables import EVENT_TABLES
-    from gputui.render.write import TABLE_FORMATS, export_text, one_table, summary_text
     from gputui.report.domains import domains_of, of_domains
 
     if options.table in EVENT_TABLES:
@@ -50,31 +49,35 @@ def summary(arguments: list[str]) -> int:
         run = of_domains(run, options.domains)
     if options.table:
         table = one_table(session, run, options.table)
-        text = TABLE_FORMATS[options.format](table, columns(sys.stdout))
+        text = formats.one_table(table, options.format, columns(sys.stdout))
         if table.note and options.format == "csv":
             say(f"{table.name}: {table.note}")  # CSV has no place for it
-    elif options.format == "table":
-        text = summary_text(session, run, columns(sys.stdout))
     else:
-        text = export_text(session, run, options.format)
+        text = formats.summary(session, run, options.format, columns(sys.stdout))
     sys.stdout.write(text)
     sys.stdout.flush()
     return 0
 
 
-def _write_events(file: str, options: argparse.Namespace) -> None:
-    from gputui.render.trace_tables import event_table, write_event_csv
-    from gputui.render.traces import open_traced
-    from gputui.render.write import TABLE_FORMATS
+def _add_format(parser: Parser, keys: list[str]) -> None:
+    default = "table"
+    keys.sort(key=lambda key: key != default)
+    parser.add_argument("--format", choices=keys, default=default, help=f"default: {default}")
 
+
+def _write_events(file: str, options: argparse.Namespace) -> None:
+    from gputui.render.trace_tables import all_events, event_table
+    from gputui.render.traces import open_traced
+
+    write_rows = formats.find(options.format).rows
     with open_traced(file, options.run) as traced:
         for remark in traced.remarks:
             say(remark)
-        if options.format == "csv":
-            write_event_csv(traced, options.table, sys.stdout)
+        if write_rows:
+            write_rows(*all_events(traced, options.table), sys.stdout)
         else:
             table = event_table(traced, options.table)
-            sys.stdout.write(TABLE_FORMATS[options.format](table, columns(sys.stdout)))
+            sys.stdout.write(formats.one_table(table, options.format, columns(sys.stdout)))
         sys.stdout.flush()
 
 
@@ -100,9 +103,7 @@ def compare(arguments: list[str]) -> int:
     )
     parser.add_argument("baseline", metavar="FILE", help=FILE_HELP)
     parser.add_argument("others", metavar="FILE", nargs="+", help="compared with the first")
-    parser.add_argument(
-        "--format", choices=("table", "json", "csv", "md"), default="table", help="default: table"
-    )
+    _add_format(parser, [known.key for known in formats.every() if known.comparison])
     parser.add_argument(
         "--fail-if", dest="conditions", metavar="CONDITION", action="append", default=[],
         help="exit 1 where this holds of any run after the first; may be repeated",
@@ -122,7 +123,6 @@ def compare(arguments: list[str]) -> int:
     runs = options.runs * len(names) if len(options.runs) == 1 else options.runs
     if runs and len(runs) != len(names):
         raise UsageError(f"--run: give one, or one a recording: {len(names)}")
-    from gputui.render.comparison import comparison_text
     from gputui.report.compare import Subject
     from gputui.report.compare import compare as compared
     from gputui.report.gate import Condition
@@ -135,7 +135,7 @@ def compare(arguments: list[str]) -> int:
         ]
     )
     tripped = [line for condition in conditions for line in condition.tripped(comparison)]
-    sys.stdout.write(comparison_text(comparison, options.format, columns(sys.stdout)))
+    sys.stdout.write(formats.comparison(comparison, options.format, columns(sys.stdout)))
     sys.stdout.flush()
     for line in tripped:
         say(f"{line}")

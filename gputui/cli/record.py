@@ -21,7 +21,7 @@ from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
 from gputui.model.events import RunEnded
-from gputui.render.write import summary_text
+from gputui.render import formats
 from gputui.state import Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
 from gputui.store.places import snapshot_path
@@ -210,7 +210,8 @@ class _Recorder:
         out = sys.stderr if is_data else sys.stdout
         try:
             begin_line()
-            print(summary_text(self._session, run, columns(out)), file=out, end="", flush=True)
+            text = formats.summary(self._session, run, "table", columns(out))
+            print(text, file=out, end="", flush=True)
         except OSError:
             # Whoever read the summary is gone; the recording has it.
             release()

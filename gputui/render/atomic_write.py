@@ -1,11 +1,15 @@
-"""Files that are there whole or not at all, and never in the place of a recording."""
+"""Files and folders that are there whole or not at all, and never in the place of a recording.
+
+They are their owner's only, as recordings are: 0600, folders 0700.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gputui.render.errors import ExportError
@@ -32,6 +36,50 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
+def atomic_folder(path: Path, *, may_exist: bool = False) -> Iterator[Path]:
+    """Where to write the files of what is to be the folder `path`: it is there, with all of them,
+    once the `with` is left without an error. Into one that exists they are moved one by one.
+
+    Raises ExportError, also for an OSError inside the `with`.
+    """
+    if os.path.lexists(path) and not (may_exist and path.is_dir()):
+        raise ExportError(f"{path} already exists; choose another name or remove it")
+    exists = path.is_dir()
+    with (
+        os_errors_as(path),
+        tempfile.TemporaryDirectory(
+            prefix=f".{path.name}.", dir=path if exists else path.parent
+        ) as place,
+    ):
+        made = Path(place, "made")
+        made.mkdir(mode=0o700)
+        yield made
+        files = sorted(made.iterdir())
+        for file in files:
+            file.chmod(0o600)
+            _refuse_recording(path / file.name)
+        if not exists:
+            made.rename(path)
+            return
+        for file in files:
+            os.replace(file, path / file.name)
+
+
+def file_names(names: Iterable[str], suffix: str) -> list[str]:
+    """A file's name for each of `names`, which strangers may have given: no two are the same, and
+    none leads out of its folder."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "table"
+        number, free = 1, plain
+        while f"{free}{suffix}".lower() in map(str.lower, found):
+            number += 1
+            free = f"{plain}-{number}"
+        found.append(f"{free}{suffix}")
+    return found
+
+
+@contextlib.contextmanager
 def os_errors_as(path: Path) -> Iterator[None]:
     """An OSError inside the `with` becomes an ExportError: that `path` cannot be written."""
     try:
@@ -46,8 +94,7 @@ def _whole(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
-    if _is_recording(path):
-        raise ExportError(f"{path} is a recording, which an export would replace: choose another")
+    _refuse_recording(path)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)
     try:
@@ -57,6 +104,11 @@ def _whole(path: Path) -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def _refuse_recording(path: Path) -> None:
+    if _is_recording(path):
+        raise ExportError(f"{path} is a recording, which an export would replace: choose another")
 
 
 def _is_recording(path: Path) -> bool:

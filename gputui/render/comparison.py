@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
 from gputui.model.units import moment
-from gputui.render.atomic_write import write_whole
 from gputui.render.facts import title_of
-from gputui.render.text_tables import to_csv, to_markdown, to_text
 from gputui.report.compare import SPREAD_RULE, Comparison, Figure, Item
 from gputui.report.summary_tables import Cell, Column, Table
 from gputui.report.workload_metrics import metric_text
@@ -35,24 +30,6 @@ TITLES = {
 
 KERNEL_ROWS = 40
 """Kernels in a table for people, the longest of the baseline first."""
-
-
-def comparison_text(comparison: Comparison, format_name: str, width: int | None = None) -> str:
-    """The comparison as "table", "md", "json" or "csv"."""
-    if format_name == "json":
-        document = msgspec.json.encode(comparison_document(comparison))
-        return msgspec.json.format(document, indent=2).decode() + "\n"
-    if format_name == "csv":
-        return to_csv(_flat(comparison))
-    tables = comparison_tables(comparison)
-    if format_name == "md":
-        return "\n".join(map(to_markdown, tables))
-    return "\n".join(to_text(table, width) for table in tables)
-
-
-def write_comparison(comparison: Comparison, format_name: str, path: Path) -> None:
-    """Write the comparison as `comparison_text` has it, whole or not at all. Raises ExportError."""
-    write_whole(path, comparison_text(comparison, format_name))
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
@@ -155,7 +132,7 @@ def _change(
     )
 
 
-def _flat(comparison: Comparison) -> Table:
+def flat_table(comparison: Comparison) -> Table:
     """Every figure of every item in one table, a row each, as raw numbers."""
     labels = [subject.label for subject in comparison.subjects]
     headers = ["kind", "name", "was", "figure", *labels]

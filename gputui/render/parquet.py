@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from gputui.model.events import GpuSample, MachineSample
-from gputui.render.atomic_write import os_errors_as
-from gputui.render.errors import ExportError
+from gputui.render.atomic_write import atomic_folder, file_names
 from gputui.report.summary_tables import Cell, Table
 
 ROWS_AT_ONCE = 20_000
@@ -31,19 +29,15 @@ def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[Machi
     `host_cpu_percent` and `host_memory_used_bytes` behind; missing is null. A sample has a row for
     each GPU; where there is none it has one, whose `gpu` is null. Raises ExportError.
     """
-    arrow, parquet = _pyarrow()
-    if folder.exists():
-        raise ExportError(f"{folder} already exists; choose another name or remove it")
-    with (
-        os_errors_as(folder),
-        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place,
-    ):
-        made = Path(place, "made")
-        made.mkdir(mode=0o700)
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    with atomic_folder(folder) as made:
         _write_samples(arrow, parquet, made / "samples.parquet", samples)
-        for table in tables:
-            parquet.write_table(_columns(arrow, table), made / f"{table.name}.parquet")
-        made.rename(folder)
+        found = list(tables)
+        names = file_names(["samples", *(table.name for table in found)], ".parquet")
+        for table, name in zip(found, names[1:], strict=True):
+            parquet.write_table(_columns(arrow, table), made / name)
 
 
 def _write_samples(arrow: Any, parquet: Any, path: Path, samples: Iterable[MachineSample]) -> None:
@@ -56,17 +50,6 @@ def _write_samples(arrow: Any, parquet: Any, path: Path, samples: Iterable[Machi
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for rows in _portions(_rows(samples)):
             writer.write_table(arrow.Table.from_pylist(rows, schema))
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ExportError(
-            "the parquet format needs the package pyarrow: pip install 'gputui[export]'"
-        ) from None
-    return pyarrow, pyarrow.parquet
 
 
 def _columns(arrow: Any, table: Table) -> Any:

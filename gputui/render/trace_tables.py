@@ -9,19 +9,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TextIO
 
 import numpy as np
 import numpy.typing as npt
 
 from gputui.model import units
 from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
-from gputui.render.text_tables import write_csv
 from gputui.render.traces import Traced
 from gputui.report.columns import Cell, Column, Table, count, spare, text, time
 from gputui.state import Run, Session, gpu_of
 from gputui.store.trace import TraceKind
-from gputui.store.trace.layout import Int64s, Slots
+from gputui.store.trace.layout import TRACE, Int64s, Slots
 
 LONGEST = 100
 """Events that a table for people, or a JSON document, has."""
@@ -82,24 +80,23 @@ def event_table(traced: Traced, name: str) -> Table:
             event = (int(lengths[place]), -int(part["start"][place]), -total, part[place].copy())
             longest.append(event)
         longest = heapq.nlargest(LONGEST, longest, key=lambda entry: entry[:3])
-    events = np.array([entry[3] for entry in longest], reader.dtype)
+    events = np.array([entry[3] for entry in longest], TRACE)
     note = f"the {len(longest)} longest of {total}; --format csv has all" if total > LONGEST else ""
     return Table(name, kind.title, kind.columns, tuple(kind.rows(reader, events)), note)
 
 
-def write_event_csv(traced: Traced, name: str, out: TextIO) -> None:
-    """Every event of the run, in order of start. Holds the trace in memory."""
+def all_events(traced: Traced, name: str) -> tuple[tuple[Column, ...], Iterator[tuple[Cell, ...]]]:
+    """The columns, and every event of the run in order of start. Holds the trace in memory."""
     kind = EVENT_TABLES[name]
     reader = _Reader(traced)
-    parts = list(reader.portions(kind.kinds))
-    events = np.concatenate(parts) if parts else np.zeros(0, reader.dtype)
+    events = reader.all(kind.kinds)
     events = events[np.argsort(events["start"], kind="stable")]
 
-    def rows() -> Iterator[Sequence[Cell]]:
+    def rows() -> Iterator[tuple[Cell, ...]]:
         for first in range(0, len(events), 1 << 14):
             yield from kind.rows(reader, events[first : first + (1 << 14)])
 
-    write_csv(kind.columns, rows(), out)
+    return kind.columns, rows()
 
 
 class _Reader:
@@ -111,21 +108,21 @@ class _Reader:
         self.trace = traced.trace
         header = self.session.header
         self.base_ns = header.time_ns if header else 0
-        self.dtype = np.dtype(np.void)
         self._launching: tuple[npt.NDArray[np.uint64], Int64s, Int64s] | None = None
 
     def portions(self, kinds: Sequence[TraceKind]) -> Iterator[Slots]:
         # A session may have had other runs before this one.
         ours = np.array(sorted(self.run.processes), np.uint32)
         for portion in self.trace.portions():
-            self.dtype = portion.dtype
             yield portion[np.isin(portion["kind"], kinds) & np.isin(portion["process"], ours)]
+
+    def all(self, kinds: Sequence[TraceKind]) -> Slots:
+        return np.concatenate([np.zeros(0, TRACE), *self.portions(kinds)])
 
     def launching(self, events: Slots) -> list[tuple[int | None, int | None]]:
         """The thread that launched each operation, and when its call began."""
         if self._launching is None:
-            parts = list(self.portions((TraceKind.CALL,)))
-            calls = np.concatenate(parts) if parts else np.zeros(0, events.dtype)
+            calls = self.all((TraceKind.CALL,))
             keys = _keys(calls)
             order = np.argsort(keys, kind="stable")
             self._launching = (

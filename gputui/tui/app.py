@@ -251,9 +251,9 @@ class GputuiApp(Threads):
 
     # --- exports
 
-    def export(self, run: Run, format_name: str, path: Path) -> None:
+    def export(self, run: Run, key: str, path: str) -> None:
         """Write the summary; the bottom line says where it is, or why not."""
-        from gputui.render import write
+        from gputui.render import formats
 
         self._writing = True
 
@@ -263,7 +263,7 @@ class GputuiApp(Threads):
             self.main.say(text, bad=bad)
 
         self.in_thread(
-            lambda: write(self.model.session, run, format_name, path),
+            lambda: formats.export(formats.Source.of(self.model.session, run), key, path),
             lambda _: end(f"written: {path}", False),
             lambda reason: end(reason, True),
         )

@@ -41,9 +41,7 @@ from gputui.model.events import (
 )
 from gputui.playback import Playback
 from gputui.playback.index import SNAPSHOTS, Index
-from gputui.render.samples import export_openmetrics
-from gputui.render.traces import FORMATS, open_traced, write_trace
-from gputui.render.write import export_text
+from gputui.render import formats
 from gputui.state import Session
 from gputui.store.journal import JournalReader, JournalWriter
 from gputui.store.trace import TRACE, TraceKind, TraceWriter, trace_path
@@ -189,10 +187,10 @@ def bench_hours(folder: Path) -> None:
     assert isinstance(session, Session)
     run = session.run
     assert run is not None
-    timed("export it to csv", lambda: export_text(session, run, "csv"))
-    timed("export it to json", lambda: export_text(session, run, "json"))
+    timed("export it to csv", lambda: formats.summary(session, run, "csv"))
+    timed("export it to json", lambda: formats.summary(session, run, "json"))
     began = time.process_time()
-    export_openmetrics(str(path), None, folder / "hour.om")
+    formats.export(formats.Source(str(path)), "openmetrics", folder / "hour.om")
     print(f"export it to openmetrics: {time.process_time() - began:.2f} s of processor")
     timed("open the hour of machine samples", lambda: opened(folder / "machine.gputui"))
 
@@ -293,8 +291,7 @@ def export_one(path: Path, format_name: str) -> None:
     """In a process of its own, so that its memory is its own."""
     out = path.with_name(f"out.{format_name}")
     began = time.perf_counter()
-    with open_traced(str(path)) as traced:
-        write_trace(traced, format_name, out)
+    formats.export(formats.Source(str(path)), format_name, out)
     took = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{format_name} of {TRACE_RECORDS / 1e6:.0f} M records: {took:.1f} s, "
@@ -304,7 +301,7 @@ def export_one(path: Path, format_name: str) -> None:
 def bench_traces(folder: Path) -> None:
     path = folder / "trace.gputui"
     make_trace(path)
-    for format_name in FORMATS:
+    for format_name in ("chrome", "nsys"):
         words = [sys.executable, "-m", "tests.bench.bench_sessions", "export", str(path)]
         subprocess.run([*words, format_name], check=True)
 

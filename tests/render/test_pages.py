@@ -22,9 +22,9 @@ from gputui.model.events import (
     RunMetrics,
 )
 from gputui.model.units import percent
+from gputui.render import formats
 from gputui.render.charts import OF_HOST, line
 from gputui.render.charts import points as points_of
-from gputui.render.write import export_text
 from gputui.report.phases import phase_rows
 from gputui.state import HISTORY_SAMPLES, Session
 from gputui.store.journal import JournalReader, JournalWriter
@@ -45,7 +45,7 @@ HOSTILE = "<script>alert(1)</script>'\"&</svg><img src=x onerror=alert(1)>"
 
 def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
     assert h200.run is not None
-    text = export_text(h200, h200.run, "html")
+    text = formats.summary(h200, h200.run, "html")
     page = Page(text)
     assert page.tags.count("polyline") >= 4
     assert page.tags.count("table") >= 6
@@ -78,7 +78,7 @@ def test_every_string_is_escaped() -> None:
         ]
     )
     assert session.run is not None
-    page = Page(export_text(session, session.run, "html"))
+    page = Page(formats.summary(session, session.run, "html"))
     assert page.is_inert
     assert "<script>alert(1)</script>" in page.text
 
@@ -87,7 +87,7 @@ def test_every_string_is_escaped() -> None:
 def test_chromium_draws_the_page(h200: Session, tmp_path: Path) -> None:
     assert h200.run is not None
     path = tmp_path / "page.html"
-    path.write_text(export_text(h200, h200.run, "html"))
+    path.write_text(formats.summary(h200, h200.run, "html"))
     done = subprocess.run(
         ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
          f"--user-data-dir={tmp_path / 'chromium'}", path.as_uri()],
@@ -321,7 +321,7 @@ def test_a_page_without_a_gpu_has_charts_of_the_host(tmp_path: Path) -> None:
     events = JournalReader.open(two_runs(tmp_path / "x.gputui"))
     session = Session()
     session.apply(events)
-    page = export_text(session, session.runs[1], "html")
+    page = formats.summary(session, session.runs[1], "html")
     assert "The host" in page
     assert page.count("<polyline") == 1
 

@@ -8,9 +8,8 @@ import io
 import pytest
 
 from gputui.base.sanitize import cell_width
-from gputui.render.comparison import comparison_text
+from gputui.render import formats
 from gputui.render.text_tables import csv_line, to_csv, to_json, to_markdown, to_text
-from gputui.render.write import summary_text
 from gputui.report.columns import Column, Table, count, spare, text, time
 from gputui.report.compare import Subject, compare
 from gputui.report.summary_tables import TABLES
@@ -120,11 +119,11 @@ def test_a_name_is_bounded_for_people_and_whole_for_programs(width: int | None) 
 def test_a_comparison_can_be_read_in_a_log(h200: Session) -> None:
     assert h200.run is not None
     subjects = [Subject(label, h200, h200.run) for label in ("a", "b")]
-    lines = comparison_text(compare(subjects), "table").splitlines()
+    lines = formats.comparison(compare(subjects), "table").splitlines()
     assert max(map(cell_width, lines)) < 240
     longest = max((known.name for known in h200.kernel_names.values()), key=len)
     assert len(longest) > 240
-    assert longest in comparison_text(compare(subjects), "json")
+    assert longest in formats.comparison(compare(subjects), "json")
 
 
 def test_names_that_stand_very_deep_are_still_read() -> None:
@@ -138,7 +137,7 @@ def test_a_summary_does_not_print_names_by_the_thousand() -> None:
     session.apply([header(), run_started(), attached(), *names])
     run = session.run
     assert run is not None
-    text = summary_text(session, run)
+    text = formats.summary(session, run, "table")
     assert "name 999 " in text
     assert "name 1000 " not in text
     assert "… and 200 rows more: gputui summary FILE --table phases" in text

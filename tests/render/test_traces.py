@@ -16,9 +16,10 @@ import pytest
 from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import GpuSample, HostSample, MachineSample, Mark
+from gputui.render import formats
 from gputui.render.chrome import write_chrome
 from gputui.render.errors import ExportError
-from gputui.render.traces import open_traced, write_trace
+from gputui.render.traces import open_traced
 from gputui.report.launch_shapes import shape_rows
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
@@ -156,8 +157,7 @@ def small() -> Export:
 
 
 def exported(name: Path, format_name: str, out: Path, number: int | None = None) -> list[Path]:
-    with open_traced(str(name), number) as traced:
-        return write_trace(traced, format_name, out)
+    return list(formats.export(formats.Source(str(name), number), format_name, out).paths)
 
 
 def chrome(path: Path) -> dict[str, Any]:
@@ -398,8 +398,8 @@ def test_holistic_trace_analysis_agrees_to_the_nanosecond(
 ) -> None:
     # Otherwise it cuts times to whole microseconds.
     monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
+    exported(REAL, "chrome", tmp_path / "t.json")
     with open_traced(str(REAL)) as traced:
-        write_trace(traced, "chrome", tmp_path / "t.json")
         [device] = traced.run.devices.values()
         kernels = kernel_rows(traced.session, traced.run)
         calls = {row.name: row.instances for row in api_rows(traced.run)}

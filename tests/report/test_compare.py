@@ -24,7 +24,8 @@ from gputui.model.events import (
     RunMetrics,
     RunOutput,
 )
-from gputui.render.comparison import comparison_document, comparison_text
+from gputui.render import formats
+from gputui.render.comparison import comparison_document
 from gputui.report.compare import Comparison, Subject, compare
 from gputui.report.gate import Condition, GateError
 from gputui.state import Session
@@ -449,6 +450,6 @@ def test_bytes_of_a_metric_are_read_as_bytes() -> None:
         [*events()[:-1], RunMetrics(time_ns=at(4), run=1, metrics={"peak_bytes": count})]
         for count in (1 << 20, 3 << 20)
     )
-    text = comparison_text(compared(one, two), "table")
+    text = formats.comparison(compared(one, two), "table")
     [line] = [line for line in text.splitlines() if line.startswith("peak_bytes")]
     assert line.split()[2:6] == ["1.00", "MiB", "3.00", "MiB"]

@@ -20,8 +20,9 @@ from gputui.model.events import (
     ProcessSample,
     RunMetrics,
 )
-from gputui.render.comparison import comparison_document, comparison_text
-from gputui.render.write import one_table
+from gputui.render import formats
+from gputui.render.comparison import comparison_document
+from gputui.render.summary import one_table
 from gputui.report.compare import Comparison, Subject, compare
 from gputui.report.gate import Condition
 from gputui.state import Session
@@ -255,7 +256,7 @@ def test_a_run_against_the_machine_alone_says_what_cannot_be_compared() -> None:
     ran = [*machine()[:1], run_started(), *machine()[1:], told, run_ended()]
     comparison = compared(ran, machine())
     words = "no run was recorded in 1.gputui: devices are compared, phases, kernels and metrics"
-    assert words in comparison_text(comparison, "table")
+    assert words in formats.comparison(comparison, "table")
     assert words in comparison_document(comparison)["remarks"][0]
     assert power(comparison)[1] is False
     assert not comparison.missing
@@ -283,7 +284,7 @@ def test_metrics_are_held_against_what_was_reported_while_it_ran() -> None:
 
 
 def test_three_recordings_keep_spread_and_verdict_on_80_columns() -> None:
-    text = comparison_text(compared(machine(), machine(lambda _: 150.0), machine()), "table", 80)
+    text = formats.comparison(compared(machine(), machine(lambda _: 150.0), machine()), "table", 80)
     lines = [line for line in text.splitlines() if line.startswith("gpu0  power_watts")]
     assert [line.split()[2:] for line in lines] == [
         ["baseline", "100", "W"],

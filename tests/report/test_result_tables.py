@@ -7,8 +7,9 @@ import json
 import pytest
 
 from gputui.model.events import ResultColumn, ResultTable, RunResult
+from gputui.render import formats
 from gputui.render.errors import ExportError
-from gputui.render.write import export_text, table_text
+from gputui.render.summary import one_table
 from gputui.report.result_tables import named_tables, summary_tables
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
@@ -40,7 +41,7 @@ def test_the_summary_prints_it_after_the_metrics_with_human_figures(session: Ses
     run = session.runs[1]
     names = [table.name for table in summary_tables(session, run)]
     assert names[:3] == ["metrics", "headline", "phases"]
-    text = export_text(session, run, "table")
+    text = formats.summary(session, run, "table")
     lines = text[text.index("Training step") :].splitlines()
     assert lines[2].split() == ["size", "avg_ms", "peak_bytes"]
     assert lines[3].split() == ["tiny", "12.35", "1.00", "GiB"]
@@ -58,7 +59,7 @@ def test_sums_of_short_formats_can_be_told_apart(session: Session) -> None:
         time_ns=at(9), run=1, complete=True, parameters={}, results={}, tables=(sums,)
     )
     session.apply([result])
-    text = table_text(session, session.runs[1], "sums", "table")
+    text = formats.one_table(one_table(session, session.runs[1], "sums"), "table")
     shown = [line.split() for line in text.splitlines()[3:]]
     assert shown == [
         ["10.0001", "1,000"],
@@ -77,8 +78,8 @@ def test_the_document_has_it_whole(session: Session) -> None:
 def test_one_table_can_be_asked_for_by_name(session: Session) -> None:
     run = session.runs[1]
     assert "headline" in named_tables(run)
-    rows = json.loads(table_text(session, run, "headline", "json"))["rows"]
+    rows = json.loads(formats.one_table(one_table(session, run, "headline"), "json"))["rows"]
     assert rows[0] == {"size": "tiny", "avg_ms": 12.345678, "peak_bytes": 1 << 30}
-    assert table_text(session, run, "metrics", "csv").startswith("Metric,Value")
+    assert formats.one_table(one_table(session, run, "metrics"), "csv").startswith("Metric,Value")
     with pytest.raises(ExportError, match=r"no table 'nothing'; known: headline, metrics"):
-        table_text(session, run, "nothing", "csv")
+        one_table(session, run, "nothing")

@@ -28,7 +28,7 @@ from gputui.model.events import (
     RunProgress,
     RunResult,
 )
-from gputui.render.write import export_text, summary_text
+from gputui.render import formats
 from gputui.state import HISTORY_SAMPLES, LOG_LINES, MAX_LEVELS, MAX_PATH, Session
 from tests.events_for_tests import (
     at,
@@ -434,9 +434,9 @@ def test_ranges_nested_without_end_stop_at_a_level_and_the_rest_is_counted() -> 
     assert run.ranges[MAX_LEVELS].depth == MAX_LEVELS - 1
     assert run.ranges[MAX_LEVELS].children == []
     assert session.unknown_references == 100 + 1
-    assert "level 511" in summary_text(session, run)
+    assert "level 511" in formats.summary(session, run, "table")
     for name in ("csv", "json", "md", "html"):
-        assert export_text(session, run, name)
+        assert formats.summary(session, run, name)
 
 
 def test_paths_of_nested_ranges_stay_bounded() -> None:

@@ -1,27 +1,26 @@
-"""Where, and as what, the summary is to be written."""
+"""Where, and as what, something is to be written."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from textual import events
 
-from gputui.render.kinds import SUFFIXES
+from gputui.render.formats import Format
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.field import TextField
 
-FORMATS = ("json", "csv", "md", "html")
-
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What the person asked for."""
+    """What the person asked for: a format's key, and a path, which may end in "/"."""
 
-    format: str
-    path: Path
+    key: str
+    path: str
 
 
 class ExportDialog(Dialog[ExportRequest | None]):
@@ -29,43 +28,38 @@ class ExportDialog(Dialog[ExportRequest | None]):
 
     widest = 84
 
-    def __init__(
-        self,
-        default: Path,
-        formats: Sequence[str] = FORMATS,
-        title: str = "Export the summary",
-    ) -> None:
+    def __init__(self, default: Path, formats: Sequence[Format], title: str) -> None:
         """`default` is the path without its ending."""
         super().__init__()
         self._formats = formats
         self._title = title
-        self._format = 0
+        self._chosen = 0
         self._field = TextField.holding(f"{default}{self._ending}")
-        self._on_path = True
         self._error = ""
 
     def rows(self, width: int) -> list[Row]:
-        """Two fields."""
-        formats: list[tuple[str, str]] = [("format  ", "label")]
-        for number, name in enumerate(self._formats):
-            formats.append((f" {name} ", "tab-active" if number == self._format else "tab"))
-        marks = ("  ", "› ") if self._on_path else ("› ", "  ")
-        rows: list[Row] = [
-            ((self._title, "title"),),
-            (),
-            ((marks[0], "accent"), *formats),
-            (),
-            ((marks[1], "accent"), ("path    ", "label"), *self._field.spans(width - 10)),
-        ]
-        if self._error:
-            rows += [(), ((f"! {self._error}", "error"),)]
+        """The formats."""
+        rows: list[Row] = [((self._title, "title"),), ()]
+        self.focus_line = len(rows) + self._chosen
+        for number, known in enumerate(self._formats):
+            key, needs = f" {known.key:<12}", f"  {known.requirements}"
+            fits = len(key) + 1 + len(known.title) + len(needs) <= width
+            rows.append(
+                (
+                    (key, "tab-active" if number == self._chosen else "tab"),
+                    (f" {known.title}", "text"),
+                    (needs if fits else "", "dim"),
+                )
+            )
         return rows
 
     def footer(self, width: int) -> list[Row]:
-        """What keys do."""
-        return key_hints(
-            width, ("Enter", "write"), ("Tab", "next format"), ("↑ ↓", "field"), ("Esc", "cancel")
-        )
+        """Where it goes, what is wrong with that, and what keys do."""
+        rows: list[Row] = [(), (("path  ", "label"), *self._field.spans(width - 7))]
+        if self._error:
+            rows += [((f"! {self._error}", "error"),)]
+        hints = (("Enter", "write"), ("↑ ↓ Tab", "format"), ("Esc", "cancel"))
+        return [*rows, *key_hints(width, *hints)]
 
     def key(self, key: str, character: str | None) -> None:
         """Edit, choose, write or leave."""
@@ -76,12 +70,8 @@ class ExportDialog(Dialog[ExportRequest | None]):
         if key == "enter":
             self._finish()
             return
-        if key in ("tab", "shift+tab"):
-            self._choose(1 if key == "tab" else -1)
-        elif key in ("up", "down"):
-            self._on_path = not self._on_path
-        elif not self._on_path:
-            self._choose({"left": -1, "right": 1, "space": 1}.get(key, 0))
+        if step := {"tab": 1, "down": 1, "shift+tab": -1, "up": -1}.get(key):
+            self._choose(step)
         else:
             self._field.key(key, character)
         self.draw()
@@ -93,14 +83,13 @@ class ExportDialog(Dialog[ExportRequest | None]):
 
     def _choose(self, step: int) -> None:
         before = self._ending
-        self._format = (self._format + step) % len(self._formats)
+        self._chosen = (self._chosen + step) % len(self._formats)
         if self._field.text.endswith(before):
             self._field = TextField.holding(self._field.text.removesuffix(before) + self._ending)
 
     @property
     def _ending(self) -> str:
-        name = self._formats[self._format]
-        return f".{SUFFIXES.get(name, name)}"
+        return self._formats[self._chosen].ending
 
     def _finish(self) -> None:
         text = self._field.text.strip()
@@ -108,4 +97,4 @@ class ExportDialog(Dialog[ExportRequest | None]):
             self._error = "a path is needed"
             self.draw()
             return
-        self.dismiss(ExportRequest(self._formats[self._format], Path(text).expanduser()))
+        self.dismiss(ExportRequest(self._formats[self._chosen].key, os.path.expanduser(text)))

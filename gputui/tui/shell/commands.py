@@ -165,6 +165,7 @@ class Commands(ReplayKeys):
         if run is None:
             self.say("no run yet: nothing to export", bad=True)
             return
+        from gputui.render import formats
         from gputui.tui.dialogs.export import ExportDialog
         from gputui.tui.widgets.recordings import recording_name
 
@@ -176,12 +177,14 @@ class Commands(ReplayKeys):
         else:
             started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
             default = Path.cwd() / f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}"
-        self.app.push_screen(ExportDialog(default), self._export)
+        at_hand = [known for known in formats.every() if known.needs is None]
+        dialog = ExportDialog(default, at_hand, "Export the summary")
+        self.app.push_screen(dialog, self._export)
 
     def _export(self, request: ExportRequest | None) -> None:
         run = self.model.run
         if request is not None and run is not None:
-            self.gputui.export(run, request.format, request.path)
+            self.gputui.export(run, request.key, request.path)
 
     def action_quit(self) -> None:
         """Quit, after a question while a run is active."""

@@ -86,7 +86,7 @@ class RecordingKeys(View):
         if entry is None or entry.problem is not None:
             self.say("choose a recording to export first", bad=True)
             return True
-        from gputui.render.kinds import FORMATS
+        from gputui.render import formats
         from gputui.tui.dialogs.export import ExportDialog
 
         def answered(request: ExportRequest | None) -> None:
@@ -95,7 +95,7 @@ class RecordingKeys(View):
                 self._export(entry, request)
 
         stem = entry.path.with_name(recording_name(entry.path))
-        dialog = ExportDialog(stem, FORMATS, "Export the recording")
+        dialog = ExportDialog(stem, formats.every(), "Export the recording")
         self.app.push_screen(dialog, answered)
         return True
 
@@ -169,10 +169,11 @@ class RecordingKeys(View):
 
     def _export(self, entry: Entry, request: ExportRequest) -> None:
         def work() -> str:
-            from gputui.render.recorded import export_recorded
+            from gputui.render import formats
 
-            written, notes = export_recorded(str(entry.path), request.format, request.path)
-            return "; ".join([f"written: {', '.join(map(str, written))}", *notes])
+            source = formats.Source(str(entry.path))
+            written = formats.export(source, request.key, request.path)
+            return "; ".join([f"written: {', '.join(map(str, written.paths))}", *written.remarks])
 
         self.gputui.in_thread(work, self.say, lambda reason: self.say(reason, bad=True))
 

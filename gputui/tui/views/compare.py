@@ -151,22 +151,25 @@ class CompareView(View):
         if comparison is None:
             self._gputui.main.say("nothing is compared yet", bad=True)
             return True
+        from gputui.render import formats
+        from gputui.render.atomic_write import write_whole
         from gputui.tui.dialogs.export import ExportDialog
 
         def answered(request: ExportRequest | None) -> None:
             if request is not None:
                 main = self._gputui.main
+                path = Path(request.path)
                 self._gputui.in_thread(
-                    lambda: write_comparison(comparison, request.format, request.path),
+                    lambda: write_whole(path, formats.comparison(comparison, request.key)),
                     lambda _: main.say(sanitize(f"written: {request.path}")),
                     lambda reason: main.say(reason, bad=True),
                 )
 
-        from gputui.render.comparison import write_comparison
-
         names = "-".join(map(recording_name, self._paths))
         default = self._paths[0].with_name(f"compare-{names}"[:100])
-        dialog = ExportDialog(default, ("md", "json", "csv"), "Export the comparison")
+        able = [known for known in formats.every() if known.comparison]
+        able.sort(key=lambda known: known.key != "md")  # a comparison is for people first
+        dialog = ExportDialog(default, able, "Export the comparison")
         self.app.push_screen(dialog, answered)
         return True
 

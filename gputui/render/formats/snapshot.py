@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from gputui.playback.loading import load
-from gputui.playback.opening import is_sqlite
-from gputui.render.atomic_write import atomic_write
-from gputui.render.errors import ExportError
-from gputui.store.places import snapshot_path
+from gputui.render.formats import Format, Need, Source, Written
 
 
-def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]:
-    """Copy the snapshot that run `number` of the recording `name` left, that of the newest run
-    where it is None, to `out`; what was odd about the recording.
+def _write(source: Source, path: Path | None) -> Written:
+    import shutil
 
-    Raises ExportError where there is none, JournalError.
-    """
+    from gputui.playback.loading import load
+    from gputui.playback.opening import is_sqlite
+    from gputui.render.atomic_write import atomic_write
+    from gputui.render.errors import ExportError
+    from gputui.store.places import snapshot_path
+
+    assert path is not None
+    name = source.name
     if name == "-":
         raise ExportError("a memory snapshot lies beside a recording: give its file")
     if is_sqlite(Path(name)):
@@ -25,7 +25,7 @@ def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]
             f"{name} is a report of nsys, which takes no memory snapshots: record the program "
             "with gputui instead, a workload with -p snapshot=true"
         )
-    loaded = load(name, number)
+    loaded = load(name, source.number)
     run = loaded.needed_run().started.run
     made = snapshot_path(Path(name), run)
     if not made.is_file():
@@ -33,6 +33,17 @@ def export_snapshot(name: str, number: int | None, out: Path) -> tuple[str, ...]
             f"{name} has no memory snapshot of run {run} beside it ({made.name}): "
             "run a workload with -p snapshot=true on a GPU"
         )
-    with atomic_write(out) as place:
+    with atomic_write(path) as place:
         shutil.copyfile(made, place)
-    return loaded.remarks
+    return Written((path,), loaded.remarks)
+
+
+FORMAT = Format(
+    key="snapshot",
+    title="PyTorch's memory snapshot",
+    suffix="pickle",
+    order=90,
+    needs=Need.SNAPSHOT,
+    needs_path=True,
+    write=_write,
+)

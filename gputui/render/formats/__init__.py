@@ -1,0 +1,198 @@
+"""The formats that a run can be written in: one module of this package each.
+
+A module declares its format as FORMAT and is named as its key. That is all there is to adding one:
+`gputui export --format`, its help and the screen's dialog read the declarations. Modules are
+imported to be listed, so they import what writes only when it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
+
+from gputui.render.errors import ExportError, UnknownNameError
+
+if TYPE_CHECKING:
+    from gputui.playback.loading import Loaded
+    from gputui.report.columns import Cell, Column, Table
+    from gputui.report.compare import Comparison
+    from gputui.state import Run, Session
+
+T = TypeVar("T")
+
+LAST = 1000
+"""Where formats stand that do not say."""
+
+
+class Need(Enum):
+    """What a format needs beyond a session, in words."""
+
+    SAMPLES = "a recording"
+    """Every sample, of which a session at hand keeps the newest only."""
+    TRACE = "a recording with --trace"
+    SNAPSHOT = "a run with -p snapshot=true"
+
+
+class Package(NamedTuple):
+    """A package that only this format needs, and gputui's extra that brings it."""
+
+    name: str
+    extra: str
+
+    @property
+    def command(self) -> str:
+        """What installs it."""
+        return f"pip install 'gputui[{self.extra}]'"
+
+
+class Written(NamedTuple):
+    """The files that were written and what was odd about the recording, a line each."""
+
+    paths: Sequence[Path]
+    remarks: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is written: run `number` of the recording `name` ("-" is standard input), the newest
+    where that is None; or a session `at_hand`, which may go on."""
+
+    name: str
+    number: int | None = None
+    at_hand: Loaded | None = None
+
+    @classmethod
+    def of(cls, session: Session, run: Run | None) -> Source:
+        """A session that is in memory."""
+        from gputui.playback.loading import Loaded
+
+        return cls("", None, Loaded("", session, run, ()))
+
+    def load(self) -> Loaded:
+        """The session and the run. Raises JournalError."""
+        from gputui.playback.loading import load
+
+        return self.at_hand or load(self.name, self.number)
+
+
+Render = Callable[["Session", "Run | None", int | None], str]
+"""A whole summary as text; a terminal's columns, unlimited where None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """How one format is written: as `text`, or by `write` to a path, standard output where None.
+
+    A format that is text may also write a single table, a comparison of runs, and rows as they
+    come. `title` and `needs` are for people. `folder` writes a file for each table.
+    """
+
+    key: str
+    title: str
+    suffix: str = ""
+    """What a file's name ends in, where that is not the key."""
+    order: int = LAST
+    needs: Need | None = None
+    needs_path: bool = False
+    """Standard output will not do."""
+    package: Package | None = None
+    makes_folder: bool = False
+    text: Render | None = None
+    write: Callable[[Source, Path | None], Written] | None = None
+    folder: Callable[[Source, Path], Written] | None = None
+    table: Callable[[Table, int | None], str] | None = None
+    rows: Callable[[Sequence[Column], Iterable[Sequence[Cell]], TextIO], None] | None = None
+    comparison: Callable[[Comparison, int | None], str] | None = None
+
+    @property
+    def ending(self) -> str:
+        """What a file's name ends in, with its dot."""
+        return f".{self.suffix or self.key}"
+
+    @property
+    def requirements(self) -> str:
+        """What it needs beyond a recording, for people; often nothing."""
+        parts = [self.needs.value] if self.needs and self.needs is not Need.SAMPLES else []
+        parts += [f"{self.package.name} ({self.package.command})"] if self.package else []
+        return f"needs {' and '.join(parts)}" if parts else ""
+
+
+def keys() -> list[str]:
+    """The keys of all formats."""
+    return [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def find(key: str) -> Format:
+    """A format by its key. Raises ExportError."""
+    if key not in keys():
+        known = ", ".join(other.key for other in every())
+        raise UnknownNameError(f"there is no format {key!r}; known: {known}")
+    found: Format = import_module(f"{__name__}.{key}").FORMAT
+    return found
+
+
+@functools.cache
+def every() -> tuple[Format, ...]:
+    """All formats, in the order that people see them."""
+    return tuple(sorted(map(find, keys()), key=lambda found: (found.order, found.key)))
+
+
+def export(source: Source, key: str, out: str | os.PathLike[str] | None) -> Written:
+    """Write `source` to `out`, whole or not at all; to standard output where that is None.
+
+    A folder, or a name that ends in "/", gets a file for each table where the format has that.
+    Raises ExportError and JournalError.
+    """
+    chosen = find(key)
+    if chosen.package and find_spec(chosen.package.name) is None:
+        raise ExportError(
+            f"the {key} format needs the package {chosen.package.name}: {chosen.package.command}"
+        )
+    if source.at_hand and chosen.needs:
+        raise ExportError(f"the {key} format needs {chosen.needs.value}")
+    if out is None and chosen.needs_path:
+        raise ExportError(f"the {key} format needs a file: standard output will not do")
+    path = None if out is None else Path(out)
+    if path and chosen.folder and (os.fspath(out or "").endswith("/") or path.is_dir()):
+        return chosen.folder(source, path)
+    if chosen.write:
+        return chosen.write(source, path)
+    loaded = source.load()
+    written = summary(loaded.session, loaded.run, key)
+    if path is None:
+        sys.stdout.write(written)
+        return Written((), loaded.remarks)
+    from gputui.render.atomic_write import write_whole
+
+    write_whole(path, written)
+    return Written((path,), loaded.remarks)
+
+
+def summary(session: Session, run: Run | None, key: str, width: int | None = None) -> str:
+    """The whole summary as text. Raises ExportError where the format is none."""
+    return _able(find(key).text, key)(session, run, width)
+
+
+def one_table(table: Table, key: str, width: int | None = None) -> str:
+    """A single table as text. Raises ExportError."""
+    return _able(find(key).table, key)(table, width)
+
+
+def comparison(compared: Comparison, key: str, width: int | None = None) -> str:
+    """A comparison of runs as text. Raises ExportError."""
+    return _able(find(key).comparison, key)(compared, width)
+
+
+def _able(render: T | None, key: str) -> T:
+    if render is None:
+        raise ExportError(f"the format {key!r} cannot show this")
+    return render

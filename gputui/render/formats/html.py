@@ -1,0 +1,27 @@
+"""One page with tables and charts, which needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputui.render.formats import Format
+
+if TYPE_CHECKING:
+    from gputui.state import Run, Session
+
+
+def _summary(session: Session, run: Run | None, _width: int | None) -> str:
+    from gputui.render.facts import facts_lines
+    from gputui.render.html import page
+    from gputui.render.summary import found_insights, tables_with_rows
+
+    return page(
+        session,
+        run,
+        facts_lines(session, run),
+        found_insights(session, run),
+        tables_with_rows(session, run),
+    )
+
+
+FORMAT = Format(key="html", title="the summary as a page with charts", order=40, text=_summary)

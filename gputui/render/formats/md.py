@@ -1,0 +1,50 @@
+"""Markdown, for notes and issues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputui.render.formats import Format
+
+if TYPE_CHECKING:
+    from gputui.report.columns import Table
+    from gputui.report.compare import Comparison
+    from gputui.state import Run, Session
+
+
+def _summary(session: Session, run: Run | None, _width: int | None) -> str:
+    from gputui.render.facts import facts_lines, title_of
+    from gputui.render.summary import found_insights, tables_with_rows
+    from gputui.render.text_tables import markdown_text, to_markdown
+
+    sections = [to_markdown(table) for table in tables_with_rows(session, run)]
+    facts = "".join(f"- {markdown_text(line)}\n" for line in facts_lines(session, run))
+    found = found_insights(session, run)
+    if found:
+        verdicts = [markdown_text(f"{one.verdict}. Try: {one.advice}") for one in found]
+        sections.insert(0, "### What stands out\n\n" + "".join(f"- {v}\n" for v in verdicts))
+    name = markdown_text(title_of(run))
+    return f"## gputui summary: {name}\n\n{facts}\n" + "\n".join(sections)
+
+
+def _table(table: Table, _width: int | None) -> str:
+    from gputui.render.text_tables import to_markdown
+
+    return to_markdown(table)
+
+
+def _comparison(compared: Comparison, _width: int | None) -> str:
+    from gputui.render.comparison import comparison_tables
+    from gputui.render.text_tables import to_markdown
+
+    return "\n".join(map(to_markdown, comparison_tables(compared)))
+
+
+FORMAT = Format(
+    key="md",
+    title="the summary, for notes and issues",
+    order=30,
+    text=_summary,
+    table=_table,
+    comparison=_comparison,
+)

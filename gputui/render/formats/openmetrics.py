@@ -1,0 +1,35 @@
+"""Every sample of every figure, for Prometheus."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gputui.render.formats import Format, Need, Source, Written
+
+
+def _write(source: Source, path: Path | None) -> Written:
+    from gputui.playback.opening import open_recording, remarks
+    from gputui.render.atomic_write import atomic_write
+    from gputui.render.openmetrics import write_openmetrics
+    from gputui.render.samples import span_of
+
+    span = span_of(source)
+    # Not summed: how far each phase was at each sample is what is asked for.
+    recording = open_recording(source.name)
+    if path is None:
+        write_openmetrics(sys.stdout, recording, span)
+        return Written((), remarks(recording))
+    with atomic_write(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+        write_openmetrics(file, recording, span)
+    return Written((path,), remarks(recording))
+
+
+FORMAT = Format(
+    key="openmetrics",
+    title="every sample, for Prometheus",
+    suffix="prom",
+    order=50,
+    needs=Need.SAMPLES,
+    write=_write,
+)

@@ -1,0 +1,46 @@
+"""A folder with a file for each table, and one with every sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputui.render.formats import Format, Need, Package, Source, Written
+
+if TYPE_CHECKING:
+    from gputui.report.columns import Table
+
+
+def _write(source: Source, path: Path | None) -> Written:
+    """With a run's number the samples and tables of that run, otherwise all samples and the tables
+    of the newest run, of the machine where there is none."""
+    from gputui.playback.loading import chosen
+    from gputui.playback.opening import open_recording, remarks
+    from gputui.render.parquet import write_parquet
+    from gputui.render.samples import samples_of, span_of
+    from gputui.render.summary import tables_with_rows
+    from gputui.state import Session
+
+    assert path is not None
+    span = span_of(source)
+    recording = open_recording(source.name, summed=True)
+    session = Session()
+
+    def tables() -> Iterator[Table]:
+        yield from tables_with_rows(session, chosen(session, source.name, source.number))
+
+    write_parquet(path, tables(), samples_of(recording, span, session))
+    return Written((path,), remarks(recording))
+
+
+FORMAT = Format(
+    key="parquet",
+    title="a folder of tables and samples",
+    order=80,
+    needs=Need.SAMPLES,
+    needs_path=True,
+    package=Package("pyarrow", "export"),
+    makes_folder=True,
+    write=_write,
+)

@@ -1,0 +1,61 @@
+"""Aligned text, for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gputui.render.formats import Format
+
+if TYPE_CHECKING:
+    from gputui.report.columns import Table
+    from gputui.report.compare import Comparison
+    from gputui.state import Run, Session
+
+_MOST_ROWS = 1000
+"""Of a table in a summary for a terminal; asked for by its name it has all."""
+
+
+def _summary(session: Session, run: Run | None, width: int | None) -> str:
+    from gputui.render.facts import facts_lines
+    from gputui.render.summary import found_insights, tables_with_rows
+
+    parts = ["\n".join(facts_lines(session, run)) + "\n"]
+    parts += [_cut(table, width) for table in tables_with_rows(session, run)]
+    found = found_insights(session, run)
+    if found:
+        lines = [f"• {insight.verdict}\n  try: {insight.advice}" for insight in found]
+        parts.append("What stands out\n───────────────\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _cut(table: Table, width: int | None) -> str:
+    """A program with thousands of range names must not push the rest off the terminal."""
+    left_out = len(table.rows) - _MOST_ROWS
+    if left_out <= 0:
+        return _table(table, width)
+    short = _table(replace(table, rows=table.rows[:_MOST_ROWS]), width)
+    return f"{short}… and {left_out} rows more: gputui summary FILE --table {table.name}\n"
+
+
+def _table(table: Table, width: int | None) -> str:
+    from gputui.render.text_tables import to_text
+
+    return to_text(table, width)
+
+
+def _comparison(compared: Comparison, width: int | None) -> str:
+    from gputui.render.comparison import comparison_tables
+
+    return "\n".join(_table(table, width) for table in comparison_tables(compared))
+
+
+FORMAT = Format(
+    key="table",
+    title="the summary, as a terminal shows it",
+    suffix="txt",
+    order=100,
+    text=_summary,
+    table=_table,
+    comparison=_comparison,
+)

@@ -1,0 +1,173 @@
+"""The registry of formats: what one declaration brings, and where formats are listed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import gputui
+from gputui.cli.dispatch import run as main
+from gputui.model.events import ResultColumn, ResultTable, RunResult
+from gputui.render import formats
+from gputui.render.errors import ExportError
+from tests.conftest import DATA
+from tests.events_for_tests import at, header, run_started
+
+RECORDING = DATA / "h200-inference.gputui"
+
+ONE_FILE = """
+from gputui.render.formats import Format
+
+FORMAT = Format(
+    key="shout",
+    title="the name, louder",
+    text=lambda session, run, width: f"{run.started.name.upper()}!",
+)
+"""
+LISTED = """
+from pathlib import Path
+from gputui.render import formats
+from gputui.tui.dialogs.export import ExportDialog
+dialog = ExportDialog(Path("x"), formats.every(), "Export the recording")
+print("\\n".join("".join(text for text, _ in row) for row in dialog.rows(80)))
+"""
+
+
+def test_one_file_adds_a_format(tmp_path: Path) -> None:
+    package = tmp_path / "gputui"
+    shutil.copytree(
+        Path(gputui.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "src")
+    )
+    (package / "render" / "formats" / "shout.py").write_text(ONE_FILE)
+
+    def python(*arguments: str) -> str:
+        environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True, text=True, check=False, cwd=tmp_path, env=environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    program = ("-m", "gputui", "export")
+    assert python(*program, str(RECORDING), "--format", "shout") == "INFERENCE!"
+    assert "  shout        the name, louder\n" in python(*program, "--help")
+    assert " shout        the name, louder" in python("-c", LISTED)
+
+
+def test_a_format_is_declared_under_the_name_of_its_module() -> None:
+    assert [known.key for known in formats.every()] == sorted(
+        formats.keys(), key=lambda key: (formats.find(key).order, key)
+    )
+    assert all(bool(known.text) != bool(known.write) for known in formats.every())
+    with pytest.raises(ExportError, match="there is no format 'xml'; known: json, csv"):
+        formats.find("xml")
+
+
+def test_declarations_bring_nothing_heavy() -> None:
+    code = (
+        "import sys; from gputui.render import formats; formats.every();"
+        "print(*{'numpy', 'pyarrow', 'textual', 'gputui.report'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
+def test_the_help_says_what_each_format_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    text = capsys.readouterr().out
+    for known in formats.every():
+        [line] = [line for line in text.splitlines() if line.startswith(f"  {known.key} ")]
+        assert known.title in line
+        assert known.requirements in line
+        assert line.endswith("; -o OUT") == known.needs_path
+    assert "needs a recording with --trace" in text
+    assert "pyarrow (pip install 'gputui[export]')" in text
+
+
+def test_a_missing_package_is_named_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(formats, "find_spec", lambda _: None)
+    with pytest.raises(ExportError, match=r"needs the package pyarrow: pip install 'gputui\[ex"):
+        formats.export(formats.Source(str(RECORDING)), "parquet", tmp_path / "out")
+
+
+def test_a_session_at_hand_has_no_samples_and_no_trace(tmp_path: Path) -> None:
+    loaded = formats.Source(str(RECORDING)).load()
+    source = formats.Source.of(loaded.session, loaded.run)
+    out = tmp_path / "x"
+    with pytest.raises(ExportError, match="the chrome format needs a recording with --trace"):
+        formats.export(source, "chrome", out)
+    with pytest.raises(ExportError, match="the openmetrics format needs a recording"):
+        formats.export(source, "openmetrics", out)
+    written = formats.export(source, "json", out)
+    assert written.paths == (out,)
+    assert out.read_text() == formats.summary(loaded.session, loaded.run, "json")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_csv_in_a_folder_has_a_file_each_table(tmp_path: Path, is_there: bool) -> None:
+    folder = tmp_path / "tables"
+    if is_there:
+        folder.mkdir()
+        (folder / "phases.csv").write_text("old")
+        (folder / "mine.txt").write_text("kept")
+    out = str(folder) if is_there else f"{folder}/"
+    assert main(["export", str(RECORDING), "--format", "csv", "-o", out]) == 0
+    loaded = formats.Source(str(RECORDING)).load()
+    sections = formats.summary(loaded.session, loaded.run, "csv").split("\n\n")
+    found = {path.stem: path.read_text() for path in folder.glob("*.csv")}
+    assert list(found) != []
+    assert len(found) == len(sections)
+    for section in sections:
+        title, _, rows = section.partition("\n")
+        name = title.strip('"').removeprefix("# ").partition(":")[0]
+        assert found[name].rstrip("\n") == rows.rstrip("\n")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.glob("*.csv")} == {0o600}
+    if is_there:
+        assert (folder / "mine.txt").read_text() == "kept"
+    else:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not any(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("key", ["csv", "parquet"])
+def test_names_of_tables_do_not_lead_out_of_a_folder(tmp_path: Path, key: str) -> None:
+    if key == "parquet":
+        pytest.importorskip("pyarrow")
+    names = ("../../out", "/nowhere/x", "..", "", "samples", "phases", "Phases", "a\0b" * 99)
+    tables = tuple(
+        ResultTable(name=name, title="x", columns=(ResultColumn(name="n"),), rows=((1,),))
+        for name in names
+    )
+    recording = tmp_path / "deep" / "x.gputui"
+    recording.parent.mkdir()
+    result = RunResult(
+        time_ns=at(1), run=1, complete=True, parameters={}, results={}, tables=tables
+    )
+    events = (header(), run_started(), result)
+    recording.write_bytes(msgspec.json.Encoder().encode_lines(events))
+    out = tmp_path / "deep" / "er" / "out"
+    out.parent.mkdir()
+    assert main(["export", str(recording), "--format", key, "-o", f"{out}/"]) == 0
+    made = {path for path in tmp_path.rglob("*") if path.is_file()} - {recording}
+    assert {path.parent for path in made} == {out}
+    assert len(made) >= len(names)
+    assert {path.suffix for path in made} == {f".{key}"}
+
+
+def test_parquet_is_private(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    folder = tmp_path / "tables"
+    assert main(["export", str(RECORDING), "--format", "parquet", "-o", str(folder)]) == 0
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
