@@ -1,12 +1,13 @@
-"""Builds the capture library with the system's C compiler, by hand and on installation.
+"""Builds the C libraries with the system's C compiler, by hand and on installation.
 
-`python -m gputui.inject.build` builds it in place. The installation runs this same file as its
+`python -m gputui.inject.build` builds them in place. The installation runs this same file as its
 build hook, so it imports nothing of gputui; without a compiler, or outside Linux, gputui is
 installed all the same, but cannot look inside processes.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shlex
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -25,34 +26,66 @@ else:
     except ImportError:
         BuildHookInterface = object
 
-LIBRARY_NAME = "libgputui_capture.so"
-SOURCES = Path(__file__).with_name("src")
-SOURCE = SOURCES / "gputui_capture.c"
-"""The file that is compiled: it includes the others of its folder."""
-_MARK = "gputui capture library of sources "
+_PACKAGE = Path(__file__).parents[1]
+
+
+class Library(NamedTuple):
+    """A C library of gputui: compiled from one file in the folder `src` beside it, which includes
+    the others.
+    """
+
+    folder: Path
+    stem: str
+
+    @property
+    def path(self) -> Path:
+        """Where the built library is."""
+        return self.folder / f"lib{self.stem}.so"
+
+    @property
+    def source(self) -> Path:
+        """The file that is compiled."""
+        return self.folder / "src" / f"{self.stem}.c"
+
+    def is_current(self) -> bool:
+        """Whether it was built from the sources as they are: after an update of an editable
+        installation, the old library writes records that the new reader would misread.
+        """
+        return self.path.is_file() and sources_mark().encode() in self.path.read_bytes()
+
+
+CAPTURE = Library(_PACKAGE / "inject", "gputui_capture")
+"""Lives in traced processes."""
+
+RING = Library(_PACKAGE / "ring", "gputui_ring")
+"""Reads what they write, in the monitor."""
+
+LIBRARIES = (CAPTURE, RING)
+_MARK = "gputui library of sources "
 _FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden", "-shared", "-fPIC")
-_LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
+_SHARED = CAPTURE.source.parent
+"""Where both find the layout of a ring."""
+
+_SYSTEM_LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
 _TIMEOUT_S = 120
 
 
+@functools.cache
 def sources_mark() -> str:
-    """The mark contained in a library built from the current sources."""
+    """The mark contained in libraries built from the current sources, the same in both: they share
+    the layout of a ring.
+    """
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.iterdir()):
-        if path.suffix in (".c", ".h"):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for library in LIBRARIES:
+        for path in sorted(library.source.parent.iterdir()):
+            if path.suffix in (".c", ".h"):
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return f"{_MARK}{digest.hexdigest()[:32]}"
 
 
-def is_of_these_sources(library: Path) -> bool:
-    """Whether `library` was built from the sources beside this file: after an update of an editable
-    installation, the old library writes records that the new reader would misread.
-    """
-    return sources_mark().encode() in library.read_bytes()
-
-
-def build(target_dir: Path) -> Path | str:
-    """Compile the library into `target_dir`; returns its path, or one line saying why it could not.
+def build(library: Library, target: Path | None = None, *flags: str) -> Path | str:
+    """Compile `library` in place, or to `target`; returns its path, or one line saying why it could
+    not.
 
     Uses $CC if set, else the first of cc, gcc and clang.
     """
@@ -61,24 +94,29 @@ def build(target_dir: Path) -> Path | str:
     compiler = _compiler()
     if compiler is None:
         return "no C compiler: install gcc or clang, or set CC"
-    target = target_dir / LIBRARY_NAME
-    temporary = target_dir / f".{LIBRARY_NAME}.{os.getpid()}"
-    command = [*compiler, *_FLAGS, f'-DSOURCES_MARK="{sources_mark()}"', str(SOURCE)]
-    command += ["-o", str(temporary), *_LIBRARIES]
+    target = target or library.path
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    command = [*compiler, *_FLAGS, *flags, f"-I{_SHARED}", f'-DSOURCES_MARK="{sources_mark()}"']
+    command += [str(library.source), "-o", str(temporary), *_SYSTEM_LIBRARIES]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            return f"{compiler[0]} could not compile {SOURCE.name}: {lines[0]}"
+            return f"{compiler[0]} could not compile {library.source.name}: {lines[0]}"
         # Replaced, not rewritten: a process that has the old one mapped keeps it.
         temporary.replace(target)
     except (OSError, subprocess.SubprocessError) as error:
-        return f"{compiler[0]} could not compile {SOURCE.name}: {error}"
+        return f"{compiler[0]} could not compile {library.source.name}: {error}"
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def build_all() -> str | None:
+    """Compile every library in place; returns None, or one line saying why it could not."""
+    return next((built for built in map(build, LIBRARIES) if isinstance(built, str)), None)
 
 
 def _compiler() -> list[str] | None:
@@ -92,17 +130,16 @@ def _compiler() -> list[str] | None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignore]
-    """Compiles the library into the package, for wheels and editable installations."""
+    """Compiles the libraries into the package, for wheels and editable installations."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Tag the wheel for this platform if the library was built. Never fails."""
+        """Tag the wheel for this platform if the libraries were built. Never fails."""
         if self.target_name != "wheel":
             return
-        folder = Path(self.root) / "gputui" / "capture"
-        built = build(folder)
-        if isinstance(built, str):
-            (folder / LIBRARY_NAME).unlink(missing_ok=True)
-            self.app.display_warning(f"gputui cannot look inside processes: {built}")
+        if failure := build_all():
+            for library in LIBRARIES:
+                library.path.unlink(missing_ok=True)
+            self.app.display_warning(f"gputui cannot look inside processes: {failure}")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
@@ -110,7 +147,6 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unuse
 
 
 if __name__ == "__main__":
-    result = build(Path(__file__).parent)
-    if isinstance(result, str):
-        sys.exit(f"gputui: {result}")
-    print(result)
+    if failure := build_all():
+        sys.exit(f"gputui: {failure}")
+    print(*(library.path for library in LIBRARIES), sep="\n")

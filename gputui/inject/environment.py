@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gputui.base.sanitize import sanitize
-from gputui.inject.build import LIBRARY_NAME, is_of_these_sources
+from gputui.inject.build import CAPTURE, LIBRARIES
 from gputui.inject.options import Annotate, GraphTrace, TraceSampling
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -46,9 +46,10 @@ _PROFILERS = {
 
 
 def library_path() -> Path | None:
-    """The capture library beside this file; None if not built, or built from other sources."""
-    path = Path(__file__).with_name(LIBRARY_NAME)
-    return path if path.is_file() and is_of_these_sources(path) else None
+    """The library for traced processes; None if it or the monitor's is not built, or built from
+    other sources.
+    """
+    return CAPTURE.path if all(library.is_current() for library in LIBRARIES) else None
 
 
 def missing_library_reason() -> str:
@@ -56,7 +57,7 @@ def missing_library_reason() -> str:
     if not sys.platform.startswith("linux"):
         return f"the capture library needs Linux, this is {sys.platform}"
     mend = f"{sys.executable} -m gputui.inject.build"
-    if Path(__file__).with_name(LIBRARY_NAME).is_file():
+    if all(library.path.is_file() for library in LIBRARIES):
         return f"the capture library is from another version of gputui: run {mend}"
     return f"the capture library is not built: install gcc or clang and run {mend}"
 
@@ -89,7 +90,7 @@ def capture_environment(
     held = {
         variable: _tool(holder)
         for variable in places
-        if (holder := base_environment.get(variable, "")) and Path(holder).name != LIBRARY_NAME
+        if (holder := base_environment.get(variable, "")) and Path(holder).name != CAPTURE.path.name
     }
     for variable in places.keys() - held.keys():
         environment[variable] = str(library)
@@ -103,7 +104,7 @@ def capture_environment(
         )
     elif not held and (tool := _preloaded(base_environment.get("LD_PRELOAD", ""))):
         problems.append(f"maybe no {' and no '.join(places.values())}: LD_PRELOAD loads {tool}")
-    if not kernels and Path(base_environment.get(_CUDA, "")).name == LIBRARY_NAME:
+    if not kernels and Path(base_environment.get(_CUDA, "")).name == CAPTURE.path.name:
         del environment[_CUDA]
     if base_environment.get("NVTX_DISABLE"):
         problems.append("no phases of the nvtx package: NVTX_DISABLE is set")

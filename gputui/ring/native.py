@@ -1,4 +1,4 @@
-"""The functions of the capture library that the monitor itself calls."""
+"""The functions of the monitor's own C library."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import ctypes
 import functools
 
 from gputui.base.errors import GputuiError
+from gputui.inject.build import RING
 from gputui.inject.environment import library_path, missing_library_reason
 
 _POINTER, _UINT64, _INT = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
 
-_FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
+FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
     "gputui_guard": (None, [_POINTER, _UINT64]),
     "gputui_unguard": (None, [_POINTER]),
     "gputui_ring_open": (_POINTER, [_POINTER, _UINT64, _UINT64]),
@@ -34,13 +35,12 @@ class RingError(GputuiError):
 
 
 @functools.cache
-def capture_library() -> ctypes.CDLL:
+def ring_library() -> ctypes.CDLL:
     """The library, loaded. Raises RingError if there is none. Its functions run without the GIL."""
-    path = library_path()
-    if path is None:
+    if library_path() is None:
         raise RingError(missing_library_reason())
-    library = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _FUNCTIONS.items():
+    library = ctypes.CDLL(str(RING.path))
+    for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library

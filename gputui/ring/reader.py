@@ -23,7 +23,7 @@ from gputui.ring.layout import (
     SLOT_BYTES,
     CudaState,
 )
-from gputui.ring.native import RingError, capture_library
+from gputui.ring.native import RingError, ring_library
 
 Records = npt.NDArray[np.void]
 """An array of `layout.SLOT`."""
@@ -86,7 +86,7 @@ class RingReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._library = capture_library()
+        self._library = ring_library()
         self._map = _map_file(path)
         self._header: Any = np.frombuffer(self._map, HEADER, 1)
         self._address = self._header.ctypes.data

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from gputui.ring.folder import RingFolder
-from gputui.ring.native import capture_library
+from gputui.ring.native import ring_library
 from gputui.ring.reader import RingReader
 
 HELD_BYTES_MAX = 512 << 20
@@ -27,7 +27,7 @@ class RingWatch:
     """
 
     def __init__(self, folder: RingFolder, on_change: Callable[[], None]) -> None:
-        self._library = capture_library()
+        self._library = ring_library()
         self._folder = folder
         self._on_change = on_change
         self._handle = self._library.gputui_watch_open(os.fsencode(folder.path), held_bytes_max())

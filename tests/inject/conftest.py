@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.inject.build import SOURCES, build
+from gputui.inject.build import build_all
 from gputui.inject.environment import library_path
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -16,13 +16,11 @@ Compile = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def library() -> Path:
-    """The capture library of this checkout, built anew where it is missing or out of date."""
+    """The capture library of this checkout, built anew, with the monitor's, if missing or stale."""
+    if library_path() is None and (failure := build_all()):
+        pytest.skip(failure)
     built = library_path()
-    if built is None:
-        made = build(SOURCES.parent)
-        if isinstance(made, str):
-            pytest.skip(made)
-        built = made
+    assert built is not None
     return built
 
 

@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from gputui.inject import build as build_module
-from gputui.inject.build import LIBRARY_NAME, SOURCE, SOURCES, build
+from gputui.inject.build import CAPTURE, LIBRARIES, Library, build
+
+PACKAGE = CAPTURE.folder.parent
 
 
 @pytest.mark.usefixtures("library")
-def test_it_builds_where_it_is_told(tmp_path):
-    assert build(tmp_path) == tmp_path / LIBRARY_NAME
-    assert [path.name for path in tmp_path.iterdir()] == [LIBRARY_NAME]
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_it_builds_where_it_is_told(tmp_path, library: Library):
+    target = tmp_path / "built.so"
+    assert build(library, target) == target
+    assert [path.name for path in tmp_path.iterdir()] == ["built.so"]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +31,7 @@ def test_it_builds_where_it_is_told(tmp_path):
 )
 def test_a_compiler_that_fails_is_a_reason(tmp_path, monkeypatch, compiler, reason):
     monkeypatch.setenv("CC", compiler)
-    result = build(tmp_path)
+    result = build(CAPTURE, tmp_path / "built.so")
     assert isinstance(result, str)
     assert reason in result
     assert "\n" not in result
@@ -37,9 +41,9 @@ def test_a_compiler_that_fails_is_a_reason(tmp_path, monkeypatch, compiler, reas
 def test_no_compiler_and_no_linux_are_reasons(tmp_path, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "install gcc or clang" in build(tmp_path)
+    assert "install gcc or clang" in build(CAPTURE, tmp_path / "built.so")
     monkeypatch.setattr(build_module.sys, "platform", "darwin")
-    assert build(tmp_path) == "the capture library needs Linux, this is darwin"
+    assert build(CAPTURE) == "the capture library needs Linux, this is darwin"
 
 
 class Application:
@@ -51,14 +55,21 @@ class Application:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch) -> Path:
-    """A source tree like the one an installation builds from, with the hook loaded out of it."""
-    folder = tmp_path / "gputui" / "capture"
-    folder.mkdir(parents=True)
-    shutil.copy(build_module.__file__, folder)
-    shutil.copytree(SOURCES, folder / SOURCES.name)
-    monkeypatch.setattr(build_module, "SOURCE", folder / SOURCES.name / SOURCE.name)
+def project(tmp_path) -> Path:
+    """A source tree like the one an installation builds from."""
+    for library in LIBRARIES:
+        folder = tmp_path / "gputui" / library.folder.name
+        shutil.copytree(library.source.parent, folder / "src")
+    shutil.copy(build_module.__file__, tmp_path / "gputui" / "inject")
     return tmp_path
+
+
+def built(project: Path) -> set[Path]:
+    return set(project.rglob("*.so"))
+
+
+def expected(project: Path) -> set[Path]:
+    return {project / library.path.relative_to(PACKAGE.parent) for library in LIBRARIES}
 
 
 def run_hook(project: Path, target: str) -> tuple[dict, list[str]]:
@@ -66,7 +77,7 @@ def run_hook(project: Path, target: str) -> tuple[dict, list[str]]:
     from hatchling.builders.hooks.custom import CustomBuildHook as Loader
 
     app = Application()
-    config = {"path": "gputui/inject/build.py"}
+    config = {"path": str(project / "gputui/inject/build.py")}
     hook = Loader(str(project), config, None, None, str(project), target, app)
     data: dict = {"pure_python": True}
     hook.initialize("standard", data)
@@ -77,7 +88,7 @@ def run_hook(project: Path, target: str) -> tuple[dict, list[str]]:
 def test_the_hook_compiles_and_marks_the_wheel(project):
     data, warnings = run_hook(project, "wheel")
     assert warnings == []
-    assert (project / "gputui" / "capture" / LIBRARY_NAME).is_file()
+    assert built(project) == expected(project)
     assert data["pure_python"] is False
     assert data["tag"].startswith("py3-none-linux_")
 
@@ -87,17 +98,19 @@ def test_the_hook_without_a_compiler_warns_and_installs_pure_python(project, mon
     data, (warning,) = run_hook(project, "wheel")
     assert "false could not compile" in warning
     assert data == {"pure_python": True}
+    assert built(project) == set()
 
 
 def test_the_hook_leaves_source_distributions_alone(project):
     assert run_hook(project, "sdist") == ({"pure_python": True}, [])
-    assert not (project / "gputui" / "capture" / LIBRARY_NAME).exists()
+    assert built(project) == set()
 
 
 @pytest.mark.usefixtures("library")
 def test_by_hand(project, capfd):
     import subprocess
 
-    script = project / "gputui" / "capture" / "build.py"
+    script = project / "gputui" / "inject" / "build.py"
     subprocess.run([sys.executable, str(script)], check=True)
-    assert capfd.readouterr().out.strip() == str(script.with_name(LIBRARY_NAME))
+    assert {Path(line) for line in capfd.readouterr().out.splitlines()} == expected(project)
+    assert built(project) == expected(project)

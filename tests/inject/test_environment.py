@@ -12,6 +12,7 @@ import pytest
 
 import gputui
 from gputui.inject import environment
+from gputui.inject.build import Library
 from gputui.inject.environment import (
     LOCK_NAME,
     capture_environment,
@@ -90,17 +91,19 @@ def test_a_profiler_as_the_command_is_named(tmp_path):
 
 
 def test_a_library_that_is_missing_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "LIBRARY_NAME", "absent.so")
+    monkeypatch.setattr(environment, "LIBRARIES", [Library(tmp_path, "absent")])
     made, problem = capture_environment(tmp_path, True, {"A": "b"})
     assert made == {"A": "b"}
+    assert "is not built" in problem
     assert "-m gputui.inject.build" in problem
 
 
 @pytest.mark.usefixtures("library")
-def test_a_library_of_other_sources_is_said_and_not_used(tmp_path):
+@pytest.mark.parametrize("changed", ["inject/src/layout.h", "ring/src/read.inc.c"])
+def test_a_library_of_other_sources_is_said_and_not_used(tmp_path, changed):
     package = tmp_path / "gputui"
     shutil.copytree(Path(gputui.__file__).parent, package)
-    with (package / "inject" / "src" / "layout.h").open("a") as source:
+    with (package / changed).open("a") as source:
         source.write("/* changed by an update */\n")
 
     def ran(*words: str) -> str:
@@ -113,9 +116,13 @@ def test_a_library_of_other_sources_is_said_and_not_used(tmp_path):
         "made, problem = e.capture_environment(pathlib.Path('x'), True, {'A': 'b'})\n"
         "print(problem, made)"
     )
+    loaded = "import gputui.ring.native as n; print(n.ring_library())"
     assert "from another version of gputui: run " in ran("-c", asked)
     assert "{'A': 'b'}" in ran("-c", asked)
+    with pytest.raises(subprocess.CalledProcessError):
+        ran("-c", loaded)
     ran("-m", "gputui.inject.build")
+    assert str(package / "ring") in ran("-c", loaded)
     assert f"'NVTX_INJECTION64_PATH': '{package}" in ran("-c", asked)
 
 

@@ -7,15 +7,16 @@ import subprocess
 
 import pytest
 
-from gputui.inject.build import SOURCE
+from gputui.inject.build import CAPTURE, LIBRARIES, RING, Library, build
 from gputui.model.payloads import PayloadType
 from gputui.ring import layout
+from gputui.ring.native import FUNCTIONS
 
 
 @pytest.fixture(scope="module")
-def described(library) -> dict[str, str]:
+def described() -> dict[str, str]:
     out = ctypes.create_string_buffer(16384)
-    loaded = ctypes.CDLL(str(library))
+    loaded = ctypes.CDLL(str(RING.path))
     assert loaded.gputui_layout(out, ctypes.c_uint64(len(out))) > 0
     return dict(line.split("=") for line in out.value.decode().splitlines())
 
@@ -63,33 +64,27 @@ def test_calls_that_alternate_are_timed_alike(described):
     assert timed.count(0) == timed.count(1)
 
 
-@pytest.mark.usefixtures("library")
-def test_it_compiles_without_warnings_with_nothing_but_cc(tmp_path):
-    target = tmp_path / "library.so"
-    flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["cc", *flags, str(SOURCE), "-o", str(target)], check=True)
-    symbols = subprocess.run(
-        ["nm", "-D", "--defined-only", str(target)], capture_output=True, text=True, check=True
-    ).stdout
-    assert {line.split()[-1] for line in symbols.splitlines()} == {
+EXPORTS = {
+    CAPTURE: {
         "InitializeInjection",
         "InitializeInjectionNvtx2",
         "InitializeInjectionNvtxExtension",
-        "gputui_guard",
-        "gputui_layout",
         "gputui_name",
         "gputui_pop",
         "gputui_push",
-        "gputui_ring_close",
-        "gputui_ring_hold",
-        "gputui_ring_open",
-        "gputui_ring_read",
-        "gputui_ring_waiting",
-        "gputui_unguard",
-        "gputui_watch_add",
-        "gputui_watch_close",
-        "gputui_watch_open",
-        "gputui_watch_remove",
-        "gputui_watch_run",
-        "gputui_watch_stop",
-    }
+    },
+    RING: {"gputui_layout", *FUNCTIONS},
+}
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_it_compiles_without_warnings_and_exports_no_more_than_is_called(
+    tmp_path, library: Library
+):
+    target = tmp_path / "library.so"
+    assert build(library, target, "-Wall", "-Wextra", "-Werror") == target
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", str(target)], capture_output=True, text=True, check=True
+    ).stdout
+    assert {line.split()[-1] for line in symbols.splitlines()} == EXPORTS[library]

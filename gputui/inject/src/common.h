@@ -1,4 +1,4 @@
-/* What every part uses. */
+/* What every part of both libraries uses. */
 
 #pragma once
 
@@ -14,6 +14,12 @@
 #define EXPORT __attribute__((visibility("default")))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Which sources the library was built from; build.py compares it with those beside it. */
+#ifndef SOURCES_MARK
+#define SOURCES_MARK ""
+#endif
+__attribute__((used)) static const char sources_mark[] = SOURCES_MARK;
 
 static inline uint64_t now_ns(void)
 {

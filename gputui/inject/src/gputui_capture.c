@@ -1,5 +1,6 @@
-/* What gputui puts inside a traced process: NVTX ranges and CUDA activity, written to a ring in
- * shared memory. `layout.py` is the other half of the contract.
+/* The library that lives in a traced process: it writes NVTX ranges and CUDA activity to a ring in
+ * shared memory, as layout.h describes it. The monitor reads the ring with a library of its own,
+ * gputui/ring/src.
  *
  * Builds with `cc -O2 -shared -fPIC gputui_capture.c -o libgputui_capture.so`: no CUDA, CUPTI or
  * NVTX headers. The few types of theirs that are needed are declared here; activity records are
@@ -9,16 +10,12 @@
  * allocate when the string is known; what does not fit is dropped and counted; whatever fails,
  * the traced program goes on as if this library were not there.
  *
- * One translation unit: a range costs tens of nanoseconds, so all of its path from NVTX's call to
- * the ring has to be inlined, by any compiler and without link-time optimisation, and state that is
- * static here needs no global offset table. Each part includes what it builds on.
+ * One translation unit, of fragments (.inc.c) that include what they build on: a range costs tens of
+ * nanoseconds, so all of its path from NVTX's call to the ring has to be inlined, by any compiler and
+ * without link-time optimisation, and state that is static here needs no global offset table.
  */
 
-/* What the monitor calls. */
-#include "layout_words.h"
-#include "ring_watch.h"
-
 /* What calls us in a traced process: NVTX, our hook in its Python, the CUDA driver. */
-#include "nvtx_install.h"
-#include "python_hook.h"
-#include "cupti_start.h"
+#include "nvtx_install.inc.c"
+#include "python_hook.inc.c"
+#include "cupti_start.inc.c"

@@ -1,15 +1,10 @@
-/* What this library was built of, and the layout in words: a test holds it against layout.py. */
+/* The layout in words: a test compares it with layout.py. */
 
 #pragma once
 
 #include "layout.h"
 
 #include <stdio.h>
-
-#ifndef SOURCES_MARK
-#define SOURCES_MARK ""
-#endif
-__attribute__((used)) static const char sources_mark[] = SOURCES_MARK;
 
 #define FIELD(type, field) \
     #type "." #field "=%zu,%zu\n", offsetof(type, field), sizeof(((type *)0)->field)

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "cupti_calls.h"
+#include "cupti_calls.inc.c"
 
 #include <link.h>
 #include <stdarg.h>

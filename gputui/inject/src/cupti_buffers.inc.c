@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "locks.h"
+#include "locks.inc.c"
 
 #include <stdlib.h>
 

@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include "nvtx_categories.h"
-#include "known_strings.h"
-#include "wide_strings.h"
+#include "nvtx_categories.inc.c"
+#include "known_strings.inc.c"
+#include "wide_strings.inc.c"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include "nvtx_categories.h"
-#include "nvtx_ranges.h"
-#include "wide_strings.h"
+#include "nvtx_categories.inc.c"
+#include "nvtx_ranges.inc.c"
+#include "wide_strings.inc.c"
 
 #include <wchar.h>
 

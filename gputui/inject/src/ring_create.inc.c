@@ -2,8 +2,8 @@
 
 #pragma once
 
-#include "armed.h"
-#include "process.h"
+#include "armed.inc.c"
+#include "process.inc.c"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "known_strings.h"
+#include "known_strings.inc.c"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 
 #pragma once
 
-#include "locks.h"
-#include "ring_write.h"
+#include "locks.inc.c"
+#include "ring_write.inc.c"
 
 #include <errno.h>
 #include <string.h>

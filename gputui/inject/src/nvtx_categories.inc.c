@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "known_strings.h"
+#include "known_strings.inc.c"
 
 enum { CATEGORIES = 4096 };
 static struct {

@@ -2,8 +2,8 @@
 
 #pragma once
 
-#include "cupti_functions.h"
-#include "known_strings.h"
+#include "cupti_functions.inc.c"
+#include "known_strings.inc.c"
 
 #include <string.h>
 

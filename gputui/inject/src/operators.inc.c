@@ -3,8 +3,8 @@
 
 #pragma once
 
-#include "known_strings.h"
-#include "thread.h"
+#include "known_strings.inc.c"
+#include "thread.inc.c"
 
 #include <string.h>
 

@@ -2,11 +2,11 @@
 
 #pragma once
 
-#include "nvtx_core.h"
-#include "nvtx_domains.h"
-#include "nvtx_payloads.h"
-#include "nvtx_resources.h"
-#include "start.h"
+#include "nvtx_core.inc.c"
+#include "nvtx_domains.inc.c"
+#include "nvtx_payloads.inc.c"
+#include "nvtx_resources.inc.c"
+#include "start.inc.c"
 
 #include <stddef.h>
 

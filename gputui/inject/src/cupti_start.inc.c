@@ -2,11 +2,11 @@
 
 #pragma once
 
-#include "cupti_find.h"
-#include "cupti_flush.h"
-#include "cupti_records.h"
-#include "start.h"
-#include "trace_sampling.h"
+#include "cupti_find.inc.c"
+#include "cupti_flush.inc.c"
+#include "cupti_records.inc.c"
+#include "start.inc.c"
+#include "trace_sampling.inc.c"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
-/* The monitor's side of a ring: the monitor loads this library too. */
+/* Reading a ring. */
 
 #pragma once
 
-#include "ring_guard.h"
-#include "ring_hold.h"
+#include "guard.inc.c"
+#include "hold.inc.c"
 
 #include <pthread.h>
 #include <stdlib.h>

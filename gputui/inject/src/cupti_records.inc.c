@@ -2,11 +2,11 @@
 
 #pragma once
 
-#include "cupti_buffers.h"
-#include "cupti_calls.h"
-#include "launch_shapes.h"
-#include "process.h"
-#include "thread.h"
+#include "cupti_buffers.inc.c"
+#include "cupti_calls.inc.c"
+#include "launch_shapes.inc.c"
+#include "process.inc.c"
+#include "thread.inc.c"
 
 #include <string.h>
 

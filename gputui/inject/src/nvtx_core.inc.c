@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include "nvtx_domains.h"
-#include "nvtx_ranges.h"
-#include "start.h"
+#include "nvtx_domains.inc.c"
+#include "nvtx_ranges.inc.c"
+#include "start.inc.c"
 
 #include <string.h>
 #include <wchar.h>

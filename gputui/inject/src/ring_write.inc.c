@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "armed.h"
+#include "armed.inc.c"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 
 #pragma once
 
-#include "known_strings.h"
-#include "locks.h"
+#include "known_strings.inc.c"
+#include "locks.inc.c"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #pragma once
 
-#include "nvtx_ranges.h"
-#include "start.h"
+#include "nvtx_ranges.inc.c"
+#include "start.inc.c"
 
 EXPORT void *gputui_name(const char *text)
 {

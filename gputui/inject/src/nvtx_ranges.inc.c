@@ -2,10 +2,10 @@
 
 #pragma once
 
-#include "nvtx_attributes.h"
-#include "operators.h"
-#include "thread.h"
-#include "trace_sampling.h"
+#include "nvtx_attributes.inc.c"
+#include "operators.inc.c"
+#include "thread.inc.c"
+#include "trace_sampling.inc.c"
 
 enum { NVTX_NO_TRACKING = -2 };
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "known_strings.h"
+#include "known_strings.inc.c"
 
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -17,7 +17,7 @@ typedef struct {
     uint32_t tid, calls, domains;
     String *name; /* what the system called it when it was told */
     Open open[OPEN_DOMAINS]; /* the first `domains` are in use, or were */
-    uint64_t hidden[HIDDEN_LEVELS / 64]; /* of the levels that operators.h counts */
+    uint64_t hidden[HIDDEN_LEVELS / 64]; /* of the levels that operators.inc.c counts */
     uint32_t levels;
 } Thread;
 static __thread Thread thread_state;

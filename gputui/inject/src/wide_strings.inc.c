@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "known_strings.h"
+#include "known_strings.inc.c"
 
 #include <wchar.h>
 

@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include "cupti_functions.h"
-#include "ring_write.h"
-#include "trace_sampling.h"
+#include "cupti_functions.inc.c"
+#include "ring_write.inc.c"
+#include "trace_sampling.inc.c"
 
 #include <errno.h>
 #include <pthread.h>

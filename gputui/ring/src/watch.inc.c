@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "ring_read.h"
+#include "read.inc.c"
 
 #include <limits.h>
 #include <poll.h>

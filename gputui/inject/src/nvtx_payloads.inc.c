@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "nvtx_domains.h"
+#include "nvtx_domains.inc.c"
 
 #include <string.h>
 

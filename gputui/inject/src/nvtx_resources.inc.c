@@ -3,10 +3,10 @@
 
 #pragma once
 
-#include "cupti_functions.h"
-#include "known_strings.h"
-#include "ring_write.h"
-#include "wide_strings.h"
+#include "cupti_functions.inc.c"
+#include "known_strings.inc.c"
+#include "ring_write.inc.c"
+#include "wide_strings.inc.c"
 
 #include <dlfcn.h>
 #include <wchar.h>

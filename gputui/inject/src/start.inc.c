@@ -2,12 +2,12 @@
 
 #pragma once
 
-#include "known_strings.h"
-#include "locks.h"
-#include "operators.h"
-#include "ring_create.h"
-#include "thread.h"
-#include "trace_sampling.h"
+#include "known_strings.inc.c"
+#include "locks.inc.c"
+#include "operators.inc.c"
+#include "ring_create.inc.c"
+#include "thread.inc.c"
+#include "trace_sampling.inc.c"
 
 #include <dlfcn.h>
 #include <errno.h>
