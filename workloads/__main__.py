@@ -1,7 +1,7 @@
 """`python -m workloads`: the catalogue, or one workload run by itself.
 
-stdout carries the JSON document alone, stderr everything for people. Exit status: 0 fine, 1 it
-failed, 2 wrong usage, 128 + N ended by signal N.
+stdout carries only the JSON document, stderr everything for people. Exit status: 0 success, 1
+failure, 2 wrong usage, 128 + N ended by signal N.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIGNALLED = 128
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Does what `arguments` say and gives the exit status."""
+    """Execute `arguments` and return the exit status."""
     die_quietly_on_signals()
     stdout = _reserve_stdout()
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: TextIO) -> int:
-    """Runs a workload. Whatever goes wrong becomes one line on stderr and one on the pipe."""
+    """Run a workload. Any failure becomes one line on stderr and one on the pipe."""
     try:
         workload = find(name)
         with redirect_stdout(stdout):
@@ -64,7 +64,7 @@ def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: Te
     except MonitorGone:
         raise
     except Exception as error:
-        # No workload means to raise this: the traceback is for whoever mends it.
+        # No workload raises this on purpose: the traceback is for whoever fixes it.
         traceback.print_exc()
         line = " ".join(f"{type(error).__name__}: {error}".split())
         report.error("failed", line)
@@ -89,7 +89,7 @@ def _run(workload: Workload, given: Mapping[str, Value], report: Report) -> Outc
 
 
 def _document(workload: Workload, outcome: Outcome) -> dict[str, object]:
-    """The result as it is printed and reported. `complete` is False when a signal cut it."""
+    """The result as printed and reported. `complete` is False if a signal ended it early."""
     return {
         "schema": SCHEMA_VERSION,
         "workload": workload.name,
@@ -116,7 +116,7 @@ def _tables(workload: Workload, outcome: Outcome) -> list[dict[str, object]]:
 
 
 def _reserve_stdout() -> TextIO:
-    """The process's stdout, for us alone: what any other code prints goes to stderr."""
+    """The process's stdout, reserved: whatever any other code prints goes to stderr."""
     reserved = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return reserved
@@ -137,7 +137,7 @@ def _program() -> int:
     try:
         return main(sys.argv[1:])
     except BrokenPipeError:
-        # Whoever read stdout is gone, and there is nobody to tell.
+        # The reader of stdout is gone, and there is nobody to report to.
         return _FAILED
     except OSError as error:
         return _complain(f"stdout cannot be written: {error.strerror}", _FAILED)

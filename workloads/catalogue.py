@@ -1,4 +1,4 @@
-"""The catalogue as one JSON document: what a menu, a form and a script need of each workload."""
+"""The catalogue as one JSON document: what menus, forms and scripts need of each workload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from workloads.declaration import Figure, Parameter, Preset, Table, Workload
 from workloads.registry import Broken, Entry
 
 SCHEMA_VERSION = 1
-"""Of every JSON document `python -m workloads` prints. Raised when a shape changes."""
+"""Schema of every JSON document `python -m workloads` prints. Raised when a shape changes."""
 
 Json = dict[str, object]
 

@@ -1,4 +1,4 @@
-"""Words typed after `python -m workloads` → what to do. Built from the declarations."""
+"""The arguments of `python -m workloads` → what to do. Built from the declarations."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ usage: python -m workloads NAME [--KEY VALUE ...]   run one; its result is JSON 
 
 
 def overview(entries: list[Entry], broken: list[Broken]) -> str:
-    """What can be typed, and a line for every workload."""
+    """The usage, and a line for every workload."""
     lines = [USAGE]
     lines += [f"  {entry.workload.name:<16}{entry.workload.summary}" for entry in entries]
-    lines += [f"  {failed.name:<16}does not load: {failed.error}" for failed in broken]
+    lines += [f"  {failed.name:<16}fails to load: {failed.error}" for failed in broken]
     return "\n".join(lines)
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaint is one line."""
+    """An argument parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         raise WrongUsage(" ".join(message.split()))
 
 
 def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Value]:
-    """The values typed for `workload`, a preset's included, checked.
+    """The values typed for `workload`, including a preset's, checked.
 
     Prints help and raises SystemExit(0) for `--help`. Raises WrongUsage.
     """
@@ -57,7 +57,7 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
             dest=parameter.name,
             metavar=(parameter.unit or parameter.kind).upper(),
             help=_literal(_help(parameter)),
-            # A bool's name alone switches it on.
+            # A bool's name by itself switches it on.
             nargs="?" if parameter.kind == "bool" else None,
             const="true" if parameter.kind == "bool" else None,
         )
@@ -67,14 +67,14 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
     if unknown:
         word = unknown[0]
         if not word.startswith("--"):
-            raise WrongUsage(f"{word[:64]!r} belongs to no parameter; write --NAME VALUE")
-        # No parameter has this name, or the parser would know it: the workload says so.
+            raise WrongUsage(f"{word[:64]!r} does not belong to a parameter; write --NAME VALUE")
+        # No parameter has this name, or the parser would know it: the workload reports it.
         given[word.removeprefix("--").partition("=")[0]] = ""
     return workload.read(given, preset)
 
 
 def _joined(workload: Workload, arguments: Sequence[str]) -> list[str]:
-    """`--name value` as `--name=value`: a value may begin with a dash, as a compiler's flags do."""
+    """`--name value` as `--name=value`: a value may begin with a dash, like compiler flags."""
     takes_value = {f"--{known.name}" for known in workload.parameters if known.kind != "bool"}
     takes_value.add("--preset")
     joined: list[str] = []
@@ -87,7 +87,7 @@ def _joined(workload: Workload, arguments: Sequence[str]) -> list[str]:
 
 
 def _is_option(workload: Workload, word: str) -> bool:
-    """Whether `word` names a parameter, so that the one before it has no value."""
+    """Whether `word` names a parameter, so that the previous one has no value."""
     names = {f"--{known.name}" for known in workload.parameters} | {"--preset", "--help"}
     return word.partition("=")[0] in names
 

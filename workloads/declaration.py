@@ -1,8 +1,8 @@
-"""What a workload says about itself, once.
+"""A workload's declaration, in one place.
 
-The command line, the JSON catalogue, a form on a screen and the checks of what was typed all
-come from the declaration, so they cannot disagree. Declaring is cheap: the code that runs, and
-torch with it, is named as "module:function" and imported only when it runs.
+The command line, the JSON catalogue, a form on a screen and the validation of input all come from
+it, so they cannot disagree. Declaring is cheap: the code that runs, and torch with it, is named as
+"module:function" and imported only when it runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = int | float | str | bool
 """Of a parameter."""
 
 FigureValue = int | float | str | bool | None
-"""Of a result or a live metric. None is missing, and its reason stands elsewhere."""
+"""Of a result or a live metric. None is missing; its reason is recorded separately."""
 
 Kind = Literal["int", "float", "choice", "text", "bool"]
 
@@ -40,9 +40,8 @@ _TEXT_LIMIT = 4096
 class Parameter:
     """One thing the user can set.
 
-    `cpu_default` replaces `default` when the workload runs on the CPU. `minimum` and `maximum`
-    are inclusive. A text must match `pattern` as a whole; `pattern_help` tells people what
-    that is.
+    `cpu_default` replaces `default` when the workload runs on the CPU. `minimum` and `maximum` are
+    inclusive. A text must match `pattern` completely; `pattern_help` describes it for people.
     """
 
     name: str
@@ -91,7 +90,7 @@ class Parameter:
                 return f"{number} from {minimum} to {maximum}"
 
     def read(self, value: object) -> Value:
-        """`value`, typed by a person or already of this parameter's kind, as its kind.
+        """`value`, typed by a person or already of this parameter's kind, converted to its kind.
 
         Raises WrongUsage, one line with the name, the value and what is allowed.
         """
@@ -128,7 +127,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A named set of values, for an experiment people know."""
+    """A named set of values, for a well-known experiment."""
 
     name: str
     help: str
@@ -146,7 +145,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of results, a row for each thing compared. Its columns are figures."""
+    """A table of results, one row for each thing compared. Its columns are figures."""
 
     name: str
     title: str
@@ -159,12 +158,12 @@ Row = Mapping[str, FigureValue]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run gives back.
+    """What a run returns.
 
-    `parameters` are those that took effect (the device found, not "auto"). `results` holds
-    every declared figure; one that is None has its reason in `unavailable`. `tables` holds the
-    rows of declared tables by the table's name. `stopped_by` is the signal that ended the run
-    before its end, None for a whole run.
+    `parameters` are the ones in effect (the device found, not "auto"). `results` holds every
+    declared figure; one that is None has its reason in `unavailable`. `tables` holds the rows of
+    declared tables by the table's name. `stopped_by` is the signal that ended the run early, None
+    for a complete run.
     """
 
     parameters: Mapping[str, Value]
@@ -175,15 +174,15 @@ class Outcome:
 
 
 Run = Callable[[Mapping[str, Value], "Report"], Outcome]
-"""Takes the values the user gave, already read, and where to report. Raises `workloads.errors`."""
+"""Takes the user's values, already parsed, and where to report. Raises `workloads.errors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """The declaration of one workload.
 
-    `phases` are the names of its NVTX ranges in the order they are met; `step_range` is the
-    one that is a step. `run` is "module:function", a `Run`.
+    `phases` are the names of its NVTX ranges in order of first use; `step_range` is the one that is
+    a step. `run` is "module:function", a `Run`.
     """
 
     name: str
@@ -213,7 +212,7 @@ class Workload:
             raise DeclarationError(f"{self.name}: a preset does not fit: {error}") from None
 
     def read(self, given: Mapping[str, object], preset: str | None = None) -> dict[str, Value]:
-        """The values of `preset`, then those of `given` over them, checked.
+        """The values of `preset`, overridden by those of `given`, checked.
 
         What neither sets is left out: its default may depend on the device. Raises WrongUsage.
         """
@@ -223,7 +222,7 @@ class Workload:
             if name not in parameters:
                 near = suggestion(name, parameters)
                 raise WrongUsage(
-                    f"no parameter is named {_shown(name)}{near}; "
+                    f"there is no parameter {_shown(name)}{near}; "
                     f"there are {', '.join(parameters) or 'none'}"
                 )
             values[name] = parameters[name].read(value)
@@ -251,7 +250,7 @@ class Workload:
         if name not in presets:
             near = suggestion(name, presets)
             raise WrongUsage(
-                f"no preset is named {_shown(name)}{near}; there are {', '.join(presets) or 'none'}"
+                f"there is no preset {_shown(name)}{near}; there are {', '.join(presets) or 'none'}"
             )
         return presets[name]
 
@@ -263,7 +262,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def _parse(kind: Kind, text: str) -> object:
-    """`text` as `kind`; the text itself where it is not one, which no numeric kind accepts."""
+    """`text` as `kind`; unchanged if it is not one, which no numeric kind accepts."""
     if kind == "int" and _WHOLE_NUMBER.fullmatch(text):
         return int(text)
     if kind == "bool":
@@ -277,7 +276,7 @@ def _parse(kind: Kind, text: str) -> object:
 
 
 def _shown(value: object) -> str:
-    """`value` as one short line that nothing in it can break."""
+    """`value` as one short line that no value can break."""
     text = repr(value)
     return text if len(text) <= 64 else text[:60] + "...'"
 

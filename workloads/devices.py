@@ -1,4 +1,4 @@
-"""Where a workload computes: the device that was asked for, its memory, its precision."""
+"""Where a workload computes: the requested device, its memory, its precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from workloads.declaration import FigureValue
 from workloads.errors import CannotRun, OutOfMemory
 
-NO_MEMORY_COUNT = "torch counts its memory on CUDA devices alone"
+NO_MEMORY_COUNT = "torch counts memory only on CUDA devices"
 
 _TF32_CAPABILITY = (8, 0)
 """Ampere: the first compute capability with TF32 tensor cores (CUDA C++ Programming Guide)."""
@@ -22,41 +22,41 @@ _TF32_CAPABILITY = (8, 0)
 
 @dataclass(frozen=True)
 class Precision:
-    """The type tensors have, and what the matrix units really compute in."""
+    """The type of the tensors, and what the matrix units actually compute in."""
 
     dtype: torch.dtype
     effective: str
 
 
 def find_device(asked: str) -> torch.device:
-    """The device for "auto", "cpu", "cuda" or "cuda:N"; "auto" is CUDA where there is any.
+    """The device for "auto", "cpu", "cuda" or "cuda:N"; "auto" is CUDA if available.
 
-    Raises CannotRun when CUDA is asked for and cannot be had.
+    Raises CannotRun if CUDA is requested but unavailable.
     """
     if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        why = "the driver shows it no GPU" if torch.version.cuda else "it was built without CUDA"
+        why = "the driver shows no GPU" if torch.version.cuda else "it was built without CUDA"
         raise CannotRun(
-            f"device: {asked} cannot be had: torch {torch.__version__} sees no CUDA device "
+            f"device: {asked} is not available: torch {torch.__version__} sees no CUDA device "
             f"({why}); use --device cpu"
         )
     index = int(asked.removeprefix("cuda:")) if ":" in asked else 0
     count = torch.cuda.device_count()
     if index >= count:
-        raise CannotRun(f"device: {asked} cannot be had: torch sees cuda:0 to cuda:{count - 1}")
+        raise CannotRun(f"device: {asked} is not available: torch sees cuda:0 to cuda:{count - 1}")
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device
 
 
 def device_name(device: torch.device) -> str:
-    """What people call the device: "NVIDIA H200", "CPU"."""
+    """The device's common name: "NVIDIA H200", "CPU"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory an allocation can have now: free on the GPU, or available on the host."""
+    """Memory available to an allocation now: free on the GPU, or available on the host."""
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info(device)
         return free
@@ -64,16 +64,16 @@ def free_bytes(device: torch.device) -> int:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for all work given to the device. The CPU's is done when it was given."""
+    """Wait for all work submitted to the device. The CPU's is done on submission."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def set_precision(name: str, device: torch.device) -> Precision:
-    """Makes `name` (fp32, tf32, bf16, fp16) the process's precision and says what that means.
+    """Make `name` (fp32, tf32, bf16, fp16) the process's precision and say what that means.
 
-    fp32 is IEEE single precision: torch may otherwise run fp32 matrix products in TF32, which
-    keeps 10 bits of the 23. Raises CannotRun for tf32 where the device has none.
+    fp32 is IEEE single precision: torch may otherwise run fp32 matrix products in TF32, which keeps
+    10 of the 23 bits. Raises CannotRun for tf32 if the device has none.
     """
     if name == "tf32":
         if device.type == "cpu" or torch.cuda.get_device_capability(device) < _TF32_CAPABILITY:
@@ -95,7 +95,7 @@ def set_precision(name: str, device: torch.device) -> Precision:
 
 @contextmanager
 def out_of_memory_explained() -> Iterator[None]:
-    """Turns a failed allocation, on the GPU or on the host, into OutOfMemory with one line."""
+    """Turn a failed allocation, on the GPU or on the host, into OutOfMemory with one line."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -105,7 +105,7 @@ def out_of_memory_explained() -> Iterator[None]:
 
 
 def _what_was_tried(message: str) -> str:
-    """What was asked for and what was free; torch's own advice after it is left out."""
+    """What was requested and what was free, without torch's own advice."""
     line = " ".join(message.split())
     sentences = re.split(r"(?<=\.) (?=[A-Z])", line)
     told = [number for number, text in enumerate(sentences) if "ried to allocate" in text]
@@ -121,7 +121,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release_memory(device: torch.device) -> None:
-    """Gives back what nothing refers to any more, so that the next row starts as the first did."""
+    """Release unreferenced memory, so that the next row starts like the first."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -129,7 +129,7 @@ def release_memory(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> tuple[dict[str, FigureValue], dict[str, str]]:
-    """The most that was allocated and reserved, as figures, and why those that are None are."""
+    """Peak memory allocated and reserved, as figures, and the reasons for those that are None."""
     if device.type == "cuda":
         return {
             "peak_memory_allocated_bytes": torch.cuda.max_memory_allocated(device),

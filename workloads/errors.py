@@ -1,8 +1,8 @@
-"""The ways a workload can end early. Each carries one line that says what, where and what to do."""
+"""The ways a workload can end early. Each carries one line saying what, where and what to do."""
 
 
 class DeclarationError(ValueError):
-    """A workload's declaration contradicts itself: a mistake of its author, not of its user."""
+    """A workload's declaration contradicts itself: an error of its author, not of its user."""
 
 
 class Refusal(Exception):
@@ -13,14 +13,14 @@ class Refusal(Exception):
 
 
 class WrongUsage(Refusal):
-    """What the user asked for is not a request this workload can read."""
+    """The user's request is not one this workload understands."""
 
     kind = "wrong usage"
     exit_status = 2
 
 
 class CannotRun(Refusal):
-    """The request is sound, but not on this machine as it is now."""
+    """The request is valid, but not possible on this machine now."""
 
     kind = "cannot run"
     exit_status = 1
@@ -33,4 +33,4 @@ class OutOfMemory(CannotRun):
 
 
 class MonitorGone(Exception):
-    """Whoever read the report pipe closed it. There is nobody left to tell: end quietly."""
+    """The reader of the report pipe has closed it: end quietly."""

@@ -1,4 +1,4 @@
-"""Parameters that many workloads share: the same words mean the same everywhere."""
+"""Parameters shared by many workloads: the same name means the same everywhere."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ SEED = Parameter(
     default=0,
     minimum=0,
     maximum=2**63 - 1,
-    help="of every random number; the same seed gives the same ones",
+    help="seed of every random number",
 )
 
 SNAPSHOT = Parameter(
     name="snapshot",
     kind="bool",
     default=False,
-    help="write down every GPU allocation, for PyTorch's memory viewer; slows allocations",
+    help="record every GPU allocation, for PyTorch's memory viewer; slows allocations",
 )
 
-DEVICE_NAME = Figure(name="device_name", help="what computed")
+DEVICE_NAME = Figure(name="device_name", help="the device that computed")
 EFFECTIVE_PRECISION = Figure(
-    name="effective_precision", help="what the matrix products really compute in"
+    name="effective_precision", help="the type the matrix products actually compute in"
 )
 PEAK_ALLOCATED = Figure(
-    name="peak_memory_allocated_bytes", unit="bytes", help="most that tensors held at once"
+    name="peak_memory_allocated_bytes", unit="bytes", help="peak held by tensors"
 )
 PEAK_RESERVED = Figure(
-    name="peak_memory_reserved_bytes", unit="bytes", help="most that torch held of the GPU"
+    name="peak_memory_reserved_bytes", unit="bytes", help="peak reserved by torch"
 )
 STATUS = Figure(name="status", help="ok, or why the row has no more figures")
 
 
 def precision(help: str) -> Parameter:
-    """What a model computes in. `help` says what of it, and what the shorter types mean there."""
+    """The precision of a model. `help` says what it applies to, and what the shorter types mean
+    there.
+    """
     return Parameter(
         name="precision",
         kind="choice",
@@ -55,7 +57,7 @@ def precision(help: str) -> Parameter:
 
 
 def warmup(default: int, unit: str, *, cpu_default: int | None = None) -> Parameter:
-    """How many `unit` run before anything is timed."""
+    """How many untimed `unit` run first."""
     return Parameter(
         name="warmup",
         kind="int",
@@ -64,7 +66,7 @@ def warmup(default: int, unit: str, *, cpu_default: int | None = None) -> Parame
         minimum=0,
         maximum=100_000,
         unit=unit,
-        help=f"{unit} before anything is timed",
+        help=f"untimed {unit} at the start",
     )
 
 
@@ -78,5 +80,5 @@ def repeats(name: str, default: int, unit: str, *, cpu_default: int | None = Non
         minimum=1,
         maximum=1_000_000,
         unit=unit,
-        help=f"{unit} that are timed",
+        help=f"timed {unit}",
     )

@@ -1,8 +1,8 @@
-"""What GPUs can do at most, from their makers' data sheets.
+"""Peak rates of GPUs, from the vendors' data sheets.
 
 Matrix rates are dense: data sheets of Ampere and later print twice as much, with 2:4 sparsity,
-which no workload here has. Consumer cards are given with fp32 accumulation, which torch uses.
-A GPU that is not here has no peak: a share of a guess would be worse than none.
+which no workload here has. Consumer cards are listed with fp32 accumulation, which torch uses. A
+GPU not listed has no peak: a share of a guess would be worse than none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 UNKNOWN_GPU = "this GPU's peak is not in the table of dense peaks"
-NO_GPU_PEAK = "the CPU's peak is not known"
+NO_GPU_PEAK = "the CPU's peak is unknown"
 
 _T = 1e12
 _G = 1e9
@@ -19,8 +19,9 @@ _G = 1e9
 
 @dataclass(frozen=True)
 class Peak:
-    """Of one GPU: operations a second in each type (None where it has no such units), bytes a
-    second of its memory, and where the figures are printed."""
+    """Of one GPU: operations per second in each type (None if it has no such units), bytes per
+    second of its memory, and where the figures are published.
+    """
 
     name: str
     fp32: float | None
@@ -72,8 +73,8 @@ def _gpu(
 _ADA = "NVIDIA Ada GPU architecture white paper, appendix A"
 _BLACKWELL_RTX = "NVIDIA RTX Blackwell GPU architecture white paper, appendix A"
 
-# Each pattern must match as whole words; the first that matches is taken, so that a variant
-# stands before the name it contains.
+# Each pattern must match as whole words; the first match wins, so a variant precedes the name it
+# contains.
 _PEAKS: tuple[tuple[str, Peak], ...] = (
     (r"GB200", _gpu("GB200", 80, 1250, 2500, 8000, "NVIDIA GB200 data sheet", fp8=5000)),
     (r"B200", _gpu("B200", 80, 1125, 2250, 8000, "NVIDIA HGX B200 data sheet", fp8=4500)),
@@ -101,9 +102,9 @@ _PEAKS: tuple[tuple[str, Peak], ...] = (
 
 
 def find_peak(device_name: str) -> Peak | None:
-    """The peak of the GPU that the driver calls `device_name`, None when it is not known.
+    """The peak of the GPU with the driver's `device_name`, None if unknown.
 
-    A slice of a GPU (MIG) has no peak here, and neither have a GPU's laptop variants.
+    A slice of a GPU (MIG) has no peak here, and neither has a laptop variant.
     """
     if re.search(r"\b(MIG|Laptop|Max-Q)\b", device_name):
         return None
@@ -114,10 +115,10 @@ def find_peak(device_name: str) -> Peak | None:
 
 
 def share_percent(rate: float | None, peak: float | None) -> float | None:
-    """`rate` in percent of `peak`, None when either is missing."""
+    """`rate` in percent of `peak`, None if either is missing."""
     return None if rate is None or not peak else 100.0 * rate / peak
 
 
 def why_no_peak(device_name: str) -> str:
-    """Why a share of the peak of this device cannot be told."""
+    """Why no share of the peak of this device can be given."""
     return NO_GPU_PEAK if device_name == "CPU" else UNKNOWN_GPU

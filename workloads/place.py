@@ -1,4 +1,4 @@
-"""The device of a run, and what is known of it."""
+"""The device of a run, and what is known about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Place:
-    """A device, its name, and its peak where the table has it."""
+    """A device, its name, and its peak if the table has it."""
 
     device: torch.device
     name: str
@@ -25,7 +25,7 @@ class Place:
 
     @classmethod
     def of(cls, given: Mapping[str, Value]) -> Place:
-        """The device asked for. Raises CannotRun when it cannot be had."""
+        """The requested device. Raises CannotRun if it is not available."""
         device = find_device(str(given.get("device", "auto")))
         name = device_name(device)
         return cls(device, name, find_peak(name))
@@ -39,11 +39,11 @@ class Place:
         return why_no_peak(self.name)
 
     def fill(self, workload: Workload, given: Mapping[str, Value]) -> dict[str, Value]:
-        """Every parameter of `workload`, its device the one found."""
+        """Every parameter of `workload`, with the device that was found."""
         return {**workload.fill(given, on_cpu=not self.on_gpu), "device": str(self.device)}
 
     def refuse_unless_fits(self, needed_bytes: int, made_of: str, mend: str) -> None:
-        """Raises CannotRun, with the sum and what to do, for more than is free on the device."""
+        """Raise CannotRun, with the sum and what to do, for more than is free on the device."""
         free = free_bytes(self.device)
         if needed_bytes > free:
             raise CannotRun(
@@ -52,10 +52,10 @@ class Place:
             )
 
     def flops_per_s(self, precision: str) -> float | None:
-        """The dense peak of `precision`, None where it is not known."""
+        """The dense peak of `precision`, None if unknown."""
         return self.peak.flops_per_s(precision) if self.peak else None
 
     @property
     def bytes_per_s(self) -> float | None:
-        """The memory's peak, None where it is not known."""
+        """The memory's peak, None if unknown."""
         return self.peak.bytes_per_s if self.peak else None

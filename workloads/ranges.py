@@ -1,4 +1,4 @@
-"""NVTX ranges that also add up the host's time in them, for tables of the workload's own."""
+"""NVTX ranges that also sum the host time spent in them, for the workload's own tables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import nvtx
 
 
 class Range:
-    """A range to enter again and again, by one thread at a time and not inside itself.
+    """A reusable range, for one thread at a time and not inside itself.
 
-    `total_ns` and `count` are of the times it was left while `counting`.
+    `total_ns` and `count` cover the times it was left while `counting`.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,7 +38,7 @@ class Range:
         self._annotation.__exit__(kind, error, traceback)
 
     def reset(self) -> None:
-        """Forgets what was counted."""
+        """Reset the counts."""
         self.total_ns = 0
         self.count = 0
 

@@ -1,12 +1,12 @@
-"""Which workloads there are: the built-in ones, and those of installed packages.
+"""The available workloads: the built-in ones, and those of installed packages.
 
 A package adds workloads through the entry-point group `gputui.workloads`:
 
     [project.entry-points."gputui.workloads"]
     mine = "my_package.workloads:MINE"
 
-where `MINE` is a `workloads.declaration.Workload`. A package that fails to load is named with
-its error and hides no other.
+where `MINE` is a `workloads.declaration.Workload`. A package that fails to load is listed with
+its error and does not hide others.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Broken:
 
 
 def all_workloads() -> tuple[list[Entry], list[Broken]]:
-    """Every workload that can be had, and every entry point that could not."""
+    """Every workload that loads, and every entry point that does not."""
     entries = [Entry(workload, "built-in") for workload in BUILT_IN]
     broken = []
     for found in _third_party():
@@ -80,9 +80,9 @@ def all_workloads() -> tuple[list[Entry], list[Broken]]:
 
 
 def find(name: str) -> Workload:
-    """The workload of that name. Loads other packages' code only when it is none of ours.
+    """The workload of that name. Loads other packages' code only if it is not built in.
 
-    Raises WrongUsage for an unknown name, CannotRun for one whose package does not load.
+    Raises WrongUsage for an unknown name, CannotRun for one whose package fails to load.
     """
     for workload in BUILT_IN:
         if workload.name == name:
@@ -93,10 +93,10 @@ def find(name: str) -> Workload:
             return entry.workload
     for failed in broken:
         if failed.name == name:
-            raise CannotRun(f"it does not load: {failed.error}")
+            raise CannotRun(f"it fails to load: {failed.error}")
     names = [entry.workload.name for entry in entries]
     raise WrongUsage(
-        f"no workload is named {name[:64]!r}{suggestion(name, names)}; there are {', '.join(names)}"
+        f"there is no workload {name[:64]!r}{suggestion(name, names)}; there are {', '.join(names)}"
     )
 
 
@@ -107,12 +107,13 @@ def _third_party() -> Iterator[Entry | Broken]:
 
 def _load(point: EntryPoint) -> Entry | Broken:
     source = point.dist.name if point.dist else point.value
-    # A module that calls sys.exit at import would end the catalogue: SystemExit is no Exception.
+    # A module that calls sys.exit at import would end the catalogue: SystemExit is not an
+    # Exception.
     try:
         workload = point.load()
     except (Exception, SystemExit) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return Broken(point.name, f"{source}: {reason[:300]}")
     if not isinstance(workload, Workload):
-        return Broken(point.name, f"{source}: {point.value} is no Workload")
+        return Broken(point.name, f"{source}: {point.value} is not a Workload")
     return Entry(workload, source)

@@ -1,7 +1,7 @@
-"""How a workload tells how far it is: JSON lines on a pipe, and a few words on stderr.
+"""How a workload reports its progress: JSON lines on a pipe, and a few words on stderr.
 
-The pipe is the file descriptor that the environment variable GPUTUI_REPORT_FD names; without
-it only stderr is told. One line is one message:
+The pipe is the file descriptor named by the environment variable GPUTUI_REPORT_FD; without it
+only stderr is used. One line is one message:
 
     {"type": "progress", "stage": str, "done": n, "total": n, "unit": str}
     {"type": "metrics", "metrics": {name: number | string | bool | null}}
@@ -9,9 +9,9 @@ it only stderr is told. One line is one message:
     {"type": "result", "result": {...}}
     {"type": "error", "error": str, "detail": str}
 
-Reports never slow the workload: progress and metrics are limited in rate, and left out while
+Reports never slow the workload: progress and metrics are rate-limited, and dropped while
 the pipe is full because its reader is stopped. Tables, result and error wait for the reader;
-a table too long for a line is told in several, each with some of its rows.
+a table too long for a line is sent in several, each with some of its rows.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _ROWS_PER_LINE = 50
 
 
 def report_fd(environment: MutableMapping[str, str]) -> int | None:
-    """Takes the report pipe's descriptor out of `environment`, so that no child inherits it.
+    """Take the report pipe's descriptor out of `environment`, so that no child inherits it.
 
-    None when it names none. Raises WrongUsage when what it names is not an open descriptor.
+    None if none is named. Raises WrongUsage if it is not an open descriptor.
     """
     text = environment.pop(FD_VARIABLE, None)
     if text is None:
@@ -57,7 +57,7 @@ def report_fd(environment: MutableMapping[str, str]) -> int | None:
 
 
 class Report:
-    """Where a workload reports. `clock` gives monotonic nanoseconds.
+    """Where a workload reports. `clock` returns monotonic nanoseconds.
 
     Every method raises MonitorGone once the pipe's reader has closed it.
     """
@@ -89,7 +89,8 @@ class Report:
         self._tell(text + "\n")
 
     def progress(self, stage: str, done: float, total: float, unit: str = "") -> None:
-        """`done` of `total` `unit`s in `stage`. Call it at every step: most calls do nothing.
+        """Report `done` of `total` `unit`s in `stage`. Call it at every step: most calls do
+        nothing.
 
         The first and the last of a stage are always sent.
         """
@@ -107,29 +108,33 @@ class Report:
 
     @property
     def metrics_due(self) -> bool:
-        """Whether `metrics` would send now. Asks before figures that cost time to make."""
+        """Whether `metrics` would send now. Check it before computing expensive figures."""
         return self._clock() - self._metrics_sent_ns >= _METRICS_INTERVAL_NS
 
     def metrics(self, figures: Mapping[str, FigureValue]) -> None:
-        """The newest value of each figure. Values that come too fast replace one another."""
+        """Report the newest value of each figure. Values that come too fast replace one another."""
         self._waiting_metrics.update(figures)
         if self.metrics_due:
             self._send_metrics(must_arrive=False)
 
     def table(self, table: Mapping[str, object]) -> None:
-        """A table of the result that follows: `name`, `title`, `columns` and `rows`."""
+        """Report a table of the result that follows: `name`, `title`, `columns` and `rows`."""
         rows = cast(list[object], table["rows"])
         for first in range(0, len(rows), _ROWS_PER_LINE):
             part = rows[first : first + _ROWS_PER_LINE]
             self._send({"type": "table", **table, "rows": part}, must_arrive=True)
 
     def result(self, document: Mapping[str, object]) -> None:
-        """The run's result, after any metrics still waiting. Raises ValueError if too long."""
+        """Report the run's result, after any metrics still waiting. Raises ValueError if too
+        long.
+        """
         self._send_metrics(must_arrive=True)
         self._send({"type": "result", "result": document}, must_arrive=True)
 
     def error(self, error: str, detail: str) -> None:
-        """Why there is no result: a kind ("out of memory"), and the one line that explains."""
+        """Report why there is no result: a kind ("out of memory"), and one line that explains
+        it.
+        """
         self._send_metrics(must_arrive=True)
         self._send(
             {"type": "error", "error": error, "detail": detail[:_DETAIL_LIMIT]}, must_arrive=True
@@ -144,7 +149,7 @@ class Report:
             self._metrics_sent_ns = self._clock()
 
     def _send(self, message: Mapping[str, object], *, must_arrive: bool) -> bool:
-        """Writes one line. False when it was left out because the pipe is full."""
+        """Write one line. False if it was dropped because the pipe is full."""
         if self._fd is None:
             return True
         line = json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
@@ -161,7 +166,7 @@ class Report:
         return True
 
     def _tell(self, text: str) -> None:
-        # A closed terminal ends nothing: the result still has its own way out.
+        # A closed terminal ends nothing: the result is still reported through the pipe.
         try:
             self._narration.write(text)
             self._narration.flush()
@@ -170,5 +175,5 @@ class Report:
 
 
 def finite(value: FigureValue) -> FigureValue:
-    """JSON knows no infinity and no NaN; both are missing values."""
+    """JSON has no infinity and no NaN; both become missing values."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Rows of a table, each measured on its own: what fails ends its row and not the run."""
+"""Rows of a table, each measured separately: a failure ends its row and not the run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Cells = dict[str, FigureValue]
 
 
 class Unsupported(Exception):
-    """This device or library has no such thing: one row's reason."""
+    """The device or library does not support this: the reason for one row."""
 
 
 class Rows:
-    """Measures `total` rows one after another, each in a range of its own."""
+    """Measures `total` rows one after another, each in its own range."""
 
     def __init__(self, total: int, device: torch.device, report: Report) -> None:
         self.rows: list[Cells] = []
@@ -34,7 +34,7 @@ class Rows:
     def row(self, label: str, **head: FigureValue) -> Iterator[Cells]:
         """Cells to fill, `head` first. They are kept whatever happens inside, with `status`.
 
-        A failed allocation and what is Unsupported are caught. Memory is given back after.
+        Catches failed allocations and Unsupported. Releases memory afterwards.
         """
         self._report.progress("measure", self._done, self._total, "rows")
         cells: Cells = dict(head)
@@ -57,22 +57,22 @@ class Rows:
 
     @property
     def measured(self) -> list[Cells]:
-        """Those that came to their end."""
+        """The rows that completed."""
         return [row for row in self.rows if row["status"] == "ok"]
 
     def why_none(self, **where: FigureValue) -> str:
-        """Why there is no figure of rows whose cells equal `where`: the first failure among them.
+        """Why there is no figure for rows whose cells equal `where`: the first failure among them.
 
-        Without a failure the run was stopped before them.
+        Without a failure, the run was stopped before them.
         """
         for label, row in zip(self._labels, self.rows, strict=True):
             if row["status"] != "ok" and _equals(row, where):
                 return f"{label}: {row['status']}"
-        return "the run was stopped before it"
+        return "the run was stopped earlier"
 
 
 def _told(cells: Cells) -> str:
-    """What a row came to, short, for people."""
+    """The outcome of a row in a few words."""
     if cells["status"] != "ok":
         return str(cells["status"])
     figures = {name: f"{value:.4g}" for name, value in cells.items() if isinstance(value, float)}
@@ -84,7 +84,7 @@ def _equals(row: Row, where: Mapping[str, FigureValue]) -> bool:
 
 
 def best(rows: Sequence[Row], column: str, **where: FigureValue) -> float | None:
-    """The largest figure of a column over rows whose cells equal `where`."""
+    """The largest value of a column over rows whose cells equal `where`."""
     found = [
         value for row in rows if _equals(row, where) and isinstance(value := row.get(column), float)
     ]

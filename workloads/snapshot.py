@@ -1,7 +1,7 @@
-"""A snapshot of PyTorch's GPU memory: every block, and the allocations and frees before it.
+"""A snapshot of PyTorch's GPU memory: every block, and the preceding allocations and frees.
 
-PyTorch's viewer (https://pytorch.org/memory_viz) opens it. It is written where the environment
-variable GPUTUI_SNAPSHOT says, else to NAME-PID.snapshot.pickle in the current folder.
+PyTorch's viewer (https://pytorch.org/memory_viz) opens it. It is written to the file named by the
+environment variable GPUTUI_SNAPSHOT, else to NAME-PID.snapshot.pickle in the current folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_ENTRIES = 100_000
 
 
 class Recorder(Protocol):
-    """The part of `torch.cuda.memory` that is used."""
+    """The part of `torch.cuda.memory` used here."""
 
     def _record_memory_history(self, enabled: str | None, **options: Any) -> None: ...
 
@@ -36,12 +36,12 @@ class Recorder(Protocol):
 def memory_snapshot(
     name: str, device: str, report: Report, recorder: Recorder | None = None
 ) -> Iterator[None]:
-    """Records inside the `with` and writes a snapshot at its end, also when an allocation failed
-    inside. Where `device`, as it was typed, is not a GPU, it says that there is none.
+    """Record inside the `with` and write a snapshot at its end, even if an allocation failed
+    inside. If `device`, as typed, is not a GPU, say that there is none.
     """
     if recorder is None:
         if find_device(device).type != "cuda":
-            report.say(f"{name}: no snapshot: PyTorch records the memory of GPUs alone")
+            report.say(f"{name}: no snapshot: PyTorch records only GPU memory")
             yield
             return
         torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ def memory_snapshot(
 
 
 def _write(snapshot: Mapping[str, Any], path: Path) -> None:
-    """Whole or not at all: a run may be killed while it writes."""
+    """Completely or not at all: a run may be killed while it writes."""
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Ending on request: the first SIGINT or SIGTERM asks, the second one ends the process."""
+"""Stopping on request: the first SIGINT or SIGTERM asks, the second one ends the process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def die_quietly_on_signals() -> None:
-    """Gives the signals their plain meaning: the process ends, without a traceback.
+    """Restore the signals' default meaning: the process ends, without a traceback.
 
-    Importing torch and creating tensors cannot be interrupted half way and leave anything of
-    use, so outside a `StopRequest` that is what a signal does. A signal that the parent chose
-    to have ignored stays ignored.
+    Importing torch and creating tensors cannot be interrupted half-way in any useful way, so this
+    is what a signal does outside a `StopRequest`. A signal that the parent chose to ignore stays
+    ignored.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -24,8 +24,8 @@ def die_quietly_on_signals() -> None:
 class StopRequest:
     """Inside `with StopRequest() as stop:` a signal sets `stop.signal` instead of killing.
 
-    The loop looks at it between steps, breaks, and what was measured so far is reported. Main
-    thread only, as Python's signal handlers are.
+    The loop checks it between steps, breaks, and what was measured so far is reported. Main thread
+    only, like Python's signal handlers.
     """
 
     def __init__(self) -> None:

@@ -4,15 +4,15 @@
     saxpy = "my_package.saxpy:SAXPY"
 
 in that package's pyproject.toml, and `pip install -e .`: `python -m workloads saxpy` runs it,
-and the menu and `gputui --record --workload saxpy` have it too. Rename what is named saxpy here.
+and the menu and `gputui --record --workload saxpy` list it too. Rename everything named saxpy.
 
-What to keep to:
-- The declaration imports nothing heavy: it is read whenever somebody asks what there is. Put
+Rules:
+- The declaration imports nothing heavy: it is read whenever workloads are listed. Put
   the code that runs into a module of its own once it grows, and name it in `run`.
-- Every declared figure is in the outcome; one that could not be had is None with its reason in
+- Every declared figure is in the outcome; one without a value is None with its reason in
   `unavailable`, never 0. Names end in their unit.
-- Refuse before allocating what cannot fit, and say the sum (`CannotRun`, `WrongUsage`).
-- Warm up before timing. Stand every phase in an NVTX range, and every step in the range that
+- Refuse what cannot fit before allocating, and show the sum (`CannotRun`, `WrongUsage`).
+- Warm up before timing. Put every phase in an NVTX range, and every step in the range that
   `step_range` names.
 - Give the CPU a size that takes seconds: `cpu_default`.
 """
@@ -49,26 +49,26 @@ SAXPY = Workload(
             cpu_default=2**20,
             minimum=1024,
             maximum=2**40,
-            help="numbers of the last arrays; the first ones have 1024, each next 16 times more",
+            help="elements of the last arrays; the first have 1024, each next 16 times more",
         ),
         warmup(3, "passes"),
         repeats("passes", 20, "passes", cpu_default=5),
         DEVICE,
     ),
-    presets=(Preset(name="quick", help="small arrays alone", values={"largest": 1024}),),
+    presets=(Preset(name="quick", help="only small arrays", values={"largest": 1024}),),
     phases=("step",),
     step_range="step",
     results=(
         DEVICE_NAME,
         Figure(name="best_bytes_per_s", unit="bytes/s", help="of the fastest size"),
-        Figure(name="peak_percent", unit="percent", help="that of the data sheet's bandwidth"),
+        Figure(name="peak_percent", unit="percent", help="share of the data sheet's bandwidth"),
     ),
     tables=(
         Table(
             name="saxpy",
             title="y = a x + y",
             columns=(
-                Figure(name="elements", help="numbers of each array"),
+                Figure(name="elements", help="elements of each array"),
                 Figure(name="gpu_ms", unit="ms", help="between CUDA events, a pass"),
                 Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
                 Figure(name="bytes_per_s", unit="bytes/s", help="two reads and a write"),
@@ -81,7 +81,7 @@ SAXPY = Workload(
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Measures every size. `given` are values of the declared parameters, already read."""
+    """Measure every size. `given` are values of the declared parameters, already parsed."""
     import nvtx
     import torch
 
@@ -100,7 +100,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     sizes = [1024 * 16**power for power in range(7) if 1024 * 16**power <= largest]
     rows = Rows(len(sizes), place.device, report)
     step = nvtx.annotate("step")
-    # Inside, a first Ctrl-C asks for the end, and what was measured is still reported.
+    # Inside, a first Ctrl-C asks to stop, and what was measured is still reported.
     with StopRequest() as stop:
         for size in sizes:
             if stop.signal is not None:

@@ -1,4 +1,4 @@
-"""Time of something that is done again and again, by the host's clock and by the GPU's."""
+"""The time of a repeated operation, by the host's clock and by the GPU's."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NOT_ON_CPU = "the CPU has no events of its own: see wall_ms"
 
 @dataclass(frozen=True)
 class Times:
-    """Of `passes` passes. Milliseconds a pass.
+    """Of `passes` passes. Milliseconds per pass.
 
-    `wall_ms` is the whole time over the passes, the wait for the device included. `host_ms` is
-    how long the host took to give a pass to the device: all that a range around it lasts.
-    `gpu_ms` lies between two events on the stream around a pass: its kernels and the gaps
-    between them. It is None on the CPU.
+    `wall_ms` is the total time over the passes, including the wait for the device. `host_ms` is how
+    long the host took to submit a pass: the length of a range around it. `gpu_ms` lies between two
+    events on the stream around a pass: its kernels and the gaps between them. It is None on the
+    CPU.
     """
 
     passes: int
@@ -33,7 +33,7 @@ class Times:
 
     @property
     def best_ms(self) -> float:
-        """The device's time of a pass where it has a clock, else the host's."""
+        """The device's time of a pass if it has a clock, else the host's."""
         return self.wall_ms if self.gpu_ms is None else self.gpu_ms
 
     def percentile(self, q: float) -> float:
@@ -47,10 +47,10 @@ def measure(
     passes: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Times:
-    """Times `passes` calls of `once`, given to the device one after another without waiting.
+    """Time `passes` calls of `once`, submitted to the device one after another without waiting.
 
-    Ends early, after one pass at least, when `should_stop` says so. Waits for the device before
-    and after. Raises whatever `once` raises.
+    Ends early, after at least one pass, if `should_stop` says so. Waits for the device before and
+    after. Raises whatever `once` raises.
     """
     on_gpu = device.type == "cuda"
     events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
@@ -88,7 +88,7 @@ def measure(
 
 
 def repeat(once: Callable[[], object], times: int, device: torch.device) -> None:
-    """Warms up: `times` calls, then waits for the device."""
+    """Warm up: `times` calls, then wait for the device."""
     for _ in range(times):
         once()
     synchronize(device)

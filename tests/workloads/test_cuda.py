@@ -101,7 +101,7 @@ def test_flags_may_begin_with_a_dash() -> None:
         assert read_arguments(CUDA, words) == {"flags": "-O1 -g"}
     with pytest.raises(WrongUsage, match="argument --flags: expected one argument"):
         read_arguments(CUDA, ["--flags", "--nvcc", "nvcc"])
-    with pytest.raises(WrongUsage, match="no parameter is named 'flag'"):
+    with pytest.raises(WrongUsage, match="there is no parameter 'flag'"):
         read_arguments(CUDA, ["--flag", "-O1"])
 
 

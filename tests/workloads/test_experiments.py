@@ -196,7 +196,7 @@ def test_a_file_of_the_users_is_read_and_one_that_is_none_is_told(tmp_path: Path
     bad.write_bytes(b"\xff" * 100)
     with pytest.raises(CannotRun, match="cannot be read as safetensors"):
         run_checkpoint(cpu(file=str(bad)), report())
-    with pytest.raises(CannotRun, match=r"is no file; name a \.safetensors file"):
+    with pytest.raises(CannotRun, match=r"is not a file; name a \.safetensors file"):
         run_checkpoint(cpu(file=str(tmp_path)), report())
 
 

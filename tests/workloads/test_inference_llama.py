@@ -330,10 +330,10 @@ def test_the_whole_workload_runs_a_folder(folder: Path) -> None:
     ("change", "complaint"),
     [
         ({"model_type": "bert"}, "its model_type is 'bert'; gpt2 and llama are known"),
-        ({"hidden_size": -1}, "configuration's hidden_size is '-1', no dimension"),
-        ({"num_hidden_layers": "2"}, "configuration's num_hidden_layers is '2', no dimension"),
+        ({"hidden_size": -1}, "configuration's hidden_size is '-1': not a dimension"),
+        ({"num_hidden_layers": "2"}, "configuration's num_hidden_layers is '2': not a dimension"),
         ({"num_key_value_heads": 3}, "num_key_value_heads of 3 does not divide 4"),
-        ({"rope_theta": "x"}, "configuration's rope_theta is 'x', no such number"),
+        ({"rope_theta": "x"}, "configuration's rope_theta is 'x': out of range"),
         ({"rope_scaling": {"type": "yarn"}}, "its rope_scaling is 'yarn'; llama3 is known"),
         ({"intermediate_size": 100}, r"gate_proj\.weight is \(384, 128\), but .* means \(100, 12"),
         ({"num_hidden_layers": 3}, r"has no tensor 'model\.layers\.2\."),
@@ -364,7 +364,7 @@ def test_files_that_are_none_are_told(folder: Path) -> None:
     (folder / "config.json").write_text("[1")
     with pytest.raises(CannotRun, match="cannot be read"):
         Folder(str(folder))
-    with pytest.raises(CannotRun, match="is no folder; name one with a config"):
+    with pytest.raises(CannotRun, match="is not a folder; name one with a config"):
         Folder(str(folder / "none"))
 
 
@@ -372,7 +372,7 @@ def test_what_contradicts_itself_is_refused() -> None:
     report = Report(None, io.StringIO())
     with pytest.raises(WrongUsage, match="CUDA graphs need a GPU"):
         run({"device": "cpu", "graphs": True}, report)
-    with pytest.raises(WrongUsage, match="without a model there is no tokenizer"):
+    with pytest.raises(WrongUsage, match="text: needs a tokenizer"):
         run({"device": "cpu", "text": "Hello"}, report)
     with pytest.raises(WrongUsage, match="more than the context of 8192"):
         run({"device": "cpu", "size": "llama-8b", "prompt": 9000}, report)

@@ -122,7 +122,7 @@ def test_tf32_is_refused_where_there_is_none() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")
 def test_cuda_asked_for_but_absent_is_one_line_with_a_way_out() -> None:
-    with pytest.raises(CannotRun, match=r"^device: cuda:1 cannot be had: .* use --device cpu$"):
+    with pytest.raises(CannotRun, match=r"^device: cuda:1 is not available: .* use --device cpu$"):
         find_device("cuda:1")
     assert find_device("auto") == CPU
 

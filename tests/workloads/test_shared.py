@@ -149,7 +149,7 @@ def test_a_row_that_fails_keeps_what_was_measured_and_the_next_one_runs() -> Non
     assert best(rows.rows, "nothing") is None
     assert rows.why_none(n=2).startswith("two: OOM: ")
     assert rows.why_none(n=3) == "three: no such kernel"
-    assert rows.why_none(n=9) == "the run was stopped before it"
+    assert rows.why_none(n=9) == "the run was stopped earlier"
     assert "one: ms 1" in told.getvalue()
 
 

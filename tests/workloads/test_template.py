@@ -50,7 +50,7 @@ def test_it_runs_and_reports_its_table(package: Path) -> None:
     finished = Child("saxpy", "--device=cpu", "--largest=20000", path=package).finish()
     assert finished.status == 0, finished.stderr
     assert [row["elements"] for row in finished.table("saxpy")] == [1024, 16384]
-    assert finished.document()["unavailable"] == {"peak_percent": "the CPU's peak is not known"}
+    assert finished.document()["unavailable"] == {"peak_percent": "the CPU's peak is unknown"}
     (table,) = finished.reported("table")
     assert len(table["rows"]) == 2
 

@@ -93,7 +93,7 @@ def test_any_text_is_read_or_refused_in_one_printable_line(parameter: Parameter,
 def test_unknown_names_are_met_with_the_nearest_one() -> None:
     with pytest.raises(WrongUsage, match=r"'bach' \(did you mean 'batch'\?\); there are batch, ra"):
         workload().read({"bach": "1"})
-    with pytest.raises(WrongUsage, match=r"no preset is named 'bug' \(did you mean 'big'\?\)"):
+    with pytest.raises(WrongUsage, match=r"there is no preset 'bug' \(did you mean 'big'\?\)"):
         workload().read({}, preset="bug")
 
 

@@ -92,6 +92,6 @@ def test_on_the_cpu_one_line_says_that_there_is_none(name: str, tmp_path: Path) 
         [sys.executable, "-P", "-m", "workloads", name, *words],
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert f"{name}: no snapshot: PyTorch records the memory of GPUs alone\n" in done.stderr
+    assert f"{name}: no snapshot: PyTorch records only GPU memory\n" in done.stderr
     assert json.loads(done.stdout)["parameters"]["snapshot"] is True
     assert list(tmp_path.iterdir()) == []

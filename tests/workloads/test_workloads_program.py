@@ -63,7 +63,7 @@ def test_a_package_adds_workloads_and_a_broken_one_hides_no_other(plugins: Path)
     assert broken == {
         "exits": "counting: SystemExit: 5",
         "missing": "counting: AttributeError: module 'counting' has no attribute 'NOTHING'",
-        "none": "counting: counting:NONE is no Workload",
+        "none": "counting: counting:NONE is not a Workload",
         "count": "counting: another workload is already named 'count'",
     }
 
@@ -72,7 +72,7 @@ def test_without_arguments_it_lists_what_can_be_run(plugins: Path) -> None:
     done = run(path=plugins)
     assert done.returncode == 0
     assert "inference       GPT-2 or Llama" in done.stdout
-    assert "exits           does not load: counting: SystemExit: 5" in done.stdout
+    assert "exits           fails to load: counting: SystemExit: 5" in done.stdout
 
 
 def test_help_lists_parameters_on_stdout() -> None:
@@ -114,14 +114,14 @@ def test_stdout_carries_the_document_alone_and_the_pipe_the_same(plugins: Path) 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["infrence"], "no workload is named 'infrence' (did you mean 'inference'?)"),
-        (["inference", "--bach", "3"], "no parameter is named 'bach' (did you mean 'batch'?)"),
-        (["inference", "--bach=3"], "no parameter is named 'bach' (did you mean 'batch'?)"),
+        (["infrence"], "there is no workload 'infrence' (did you mean 'inference'?)"),
+        (["inference", "--bach", "3"], "there is no parameter 'bach' (did you mean 'batch'?)"),
+        (["inference", "--bach=3"], "there is no parameter 'bach' (did you mean 'batch'?)"),
         (["inference", "--batch", "0"], "batch: '0' is not a whole number from 1 to 65536"),
         (["inference", "--batch"], "argument --batch: expected one argument"),
-        (["inference", "stray"], "'stray' belongs to no parameter"),
-        (["inference", "--preset", "quik"], "no preset is named 'quik' (did you mean 'quick'?)"),
-        (["--nonsense"], "no workload is named '--nonsense'"),
+        (["inference", "stray"], "'stray' does not belong to a parameter"),
+        (["inference", "--preset", "quik"], "there is no preset 'quik' (did you mean 'quick'?)"),
+        (["--nonsense"], "there is no workload '--nonsense'"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(arguments: list[str], complaint: str) -> None:
@@ -156,7 +156,7 @@ def test_a_bug_in_a_workload_shows_its_traceback_and_ends_in_one_line(plugins: P
 def test_a_package_that_does_not_load_says_why_when_it_is_asked_for(plugins: Path) -> None:
     finished = Child("exits", path=plugins).finish()
     assert finished.status == 1
-    assert "exits: cannot run: it does not load: counting: SystemExit: 5" in finished.stderr
+    assert "exits: cannot run: it fails to load: counting: SystemExit: 5" in finished.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

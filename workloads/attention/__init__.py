@@ -1,8 +1,8 @@
-"""`attention`: one attention by itself, over shapes, implementations and precisions.
+"""`attention`: attention in isolation, over shapes, implementations and precisions.
 
-This file declares it and imports nothing heavy; `grids` are the shapes people measure;
-`implementations` the ways to compute it; `run` measures them, a row each. A row is a range
-named after it, with `forward` and `backward` in it, a `step` for every timed pass.
+This file declares it and imports nothing heavy; `grids` are common benchmark shapes;
+`implementations` the ways to compute it; `run` measures them, one row each. A row is a range named
+after it, with `forward` and `backward` in it, and a `step` for every timed pass.
 """
 
 from workloads.attention.grids import GRIDS, IMPLEMENTATIONS
@@ -19,12 +19,12 @@ def _list_of(names: tuple[str, ...]) -> str:
 
 ATTENTION = Workload(
     name="attention",
-    summary="attention by itself: naive, flash and others over a grid of shapes",
+    summary="attention in isolation: naive, flash and others over a grid of shapes",
     description=(
         "Causal or full self-attention over a grid of widths and lengths, forward and backward, "
         "each implementation in each precision. A shape that does not fit is a row that says so "
-        "and keeps what was measured before. Times are of one pass; their sums over all passes, "
-        "which some reports print instead, stand in columns of their own. Random inputs."
+        "and keeps what was measured before. Times are per pass; totals over all passes, "
+        "which some reports print instead, have their own columns. Random inputs."
     ),
     parameters=(
         Parameter(
@@ -41,7 +41,7 @@ ATTENTION = Workload(
             default=",".join(IMPLEMENTATIONS),
             cpu_default="naive,math,flash",
             pattern=_list_of(tuple(IMPLEMENTATIONS)),
-            pattern_help="a list of " + ", ".join(IMPLEMENTATIONS) + " with commas between",
+            pattern_help="a comma-separated list of " + ", ".join(IMPLEMENTATIONS),
             help="; ".join(f"{name}: {text}" for name, text in IMPLEMENTATIONS.items()),
         ),
         Parameter(
@@ -51,7 +51,7 @@ ATTENTION = Workload(
             cpu_default="fp32",
             pattern=_list_of(_PRECISIONS),
             pattern_help="a list of " + ", ".join(_PRECISIONS) + " with commas between",
-            help="of inputs and products, each a row; tf32 stores fp32",
+            help="of inputs and products, one row each; tf32 stores fp32",
         ),
         Parameter(name="backward", kind="bool", default=True, help="measure the backward pass too"),
         warmup(5, "passes", cpu_default=1),
@@ -63,7 +63,7 @@ ATTENTION = Workload(
             minimum=0.01,
             maximum=3600,
             unit="s",
-            help="stop repeating a pass once it has taken this long in all; each is done once",
+            help="stop repeating a pass after this total time; each runs at least once",
         ),
         DEVICE,
         SEED,
@@ -134,10 +134,10 @@ ATTENTION = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
-        Figure(name="rows_measured", help="rows that came to their end"),
+        Figure(name="rows_measured", help="rows that completed"),
         Figure(name="out_of_memory_rows", help="rows that did not fit"),
         Figure(name="best_fwd_flops_per_s", unit="flops/s", help="fastest forward pass"),
-        Figure(name="best_implementation", help="whose it is"),
+        Figure(name="best_implementation", help="implementation of the fastest forward pass"),
         Figure(name="largest_speedup", help="of any implementation over naive, forward"),
     ),
     tables=(
@@ -146,7 +146,7 @@ ATTENTION = Workload(
             title="Attention",
             columns=(
                 Figure(name="implementation", help="how it is computed"),
-                Figure(name="precision", help="what the products really compute in"),
+                Figure(name="precision", help="the type the products actually compute in"),
                 Figure(name="causal", help="whether tokens see only earlier ones"),
                 Figure(name="batch", help="sequences"),
                 Figure(name="heads", help="heads of each"),
@@ -160,36 +160,42 @@ ATTENTION = Workload(
                 Figure(
                     name="mem_before_bwd_bytes",
                     unit="bytes",
-                    help="allocated after a forward pass that backward will follow",
+                    help="allocated after a forward pass that keeps activations for backward",
                 ),
-                Figure(name="peak_memory_allocated_bytes", unit="bytes", help="of the row"),
+                Figure(name="peak_memory_allocated_bytes", unit="bytes", help="peak of the row"),
                 Figure(name="fwd_flops_per_s", unit="flops/s", help="half of it counted if causal"),
                 Figure(name="bwd_flops_per_s", unit="flops/s", help="2.5 × forward's if fused"),
-                Figure(name="fwd_bwd_flops_per_s", unit="flops/s", help="both together"),
+                Figure(
+                    name="fwd_bwd_flops_per_s", unit="flops/s", help="forward and backward combined"
+                ),
                 Figure(name="peak_percent", unit="percent", help="forward, of the dense peak"),
                 Figure(
                     name="hbm_bytes", unit="bytes", help="forward's memory traffic, an estimate"
                 ),
-                Figure(name="host_ms", unit="ms", help="host's time to give a forward pass"),
+                Figure(name="host_ms", unit="ms", help="host time to launch a forward pass"),
                 Figure(name="fwd_speedup", help="over naive of the same shape and precision"),
-                Figure(name="bwd_speedup", help="the same of the backward pass"),
-                Figure(name="compile_ms", unit="ms", help="the first call, compiling included"),
+                Figure(name="bwd_speedup", help="over naive, backward pass"),
+                Figure(name="compile_ms", unit="ms", help="the first call, including compilation"),
                 STATUS,
             ),
         ),
         Table(
             name="attention_tf32",
-            title="The same with TF32 and without",
+            title="With and without TF32",
             columns=(
                 Figure(name="implementation", help="how it is computed"),
                 Figure(name="d_model", help="width of one head"),
                 Figure(name="seq_len", help="tokens of a sequence"),
                 Figure(name="fwd_fp32_ms", unit="ms", help="a forward pass in fp32 (ieee)"),
                 Figure(name="fwd_tf32_ms", unit="ms", help="in fp32 (tf32)"),
-                Figure(name="fwd_change_percent", unit="percent", help="of the time, by TF32"),
+                Figure(
+                    name="fwd_change_percent", unit="percent", help="change of the time by TF32"
+                ),
                 Figure(name="bwd_fp32_ms", unit="ms", help="a backward pass in fp32 (ieee)"),
                 Figure(name="bwd_tf32_ms", unit="ms", help="in fp32 (tf32)"),
-                Figure(name="bwd_change_percent", unit="percent", help="of the time, by TF32"),
+                Figure(
+                    name="bwd_change_percent", unit="percent", help="change of the time by TF32"
+                ),
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""The shapes people measure attention at."""
+"""Common benchmark shapes for attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMPLEMENTATIONS = {
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """Of q, k and v: [batch, heads, length, head width]."""
+    """The shape of q, k and v: [batch, heads, length, head width]."""
 
     batch: int
     heads: int
@@ -48,7 +48,7 @@ def _crossed(
 
 
 def _flash_paper() -> tuple[AttentionShape, ...]:
-    """16,384 tokens a batch and 2,048 features, whatever the length and the head's width."""
+    """16,384 tokens per batch and 2,048 features, for every length and head width."""
     return tuple(
         AttentionShape(16384 // length, 2048 // width, length, width, causal)
         for causal in (False, True)

@@ -24,17 +24,17 @@ _BACKENDS = {
 }
 
 WRITES_SCORES = {"naive", "compiled", "math"}
-"""Those that keep the score matrix in memory; the others compute it again going backward."""
+"""Those that keep the score matrix in memory; the others recompute it in the backward pass."""
 
-# A compiled graph may give its saved tensors' memory away in the backward pass, which then
-# cannot be done twice.
+# A compiled graph may release its saved tensors' memory in the backward pass, which then cannot run
+# twice.
 torch._functorch.config.donated_buffer = False
 
 
 def attention(name: str, *, causal: bool, length: int, device: torch.device) -> Attention:
     """The implementation `name` for q, k, v [batch, heads, length, head width].
 
-    What it gives raises Unsupported where the back end has no kernel for such inputs.
+    The returned function raises Unsupported if the back end has no kernel for such inputs.
     """
     if name in _BACKENDS:
         return _of_backend(_BACKENDS[name], causal)

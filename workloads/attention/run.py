@@ -1,4 +1,4 @@
-"""Runs `attention`: every shape, implementation and precision in turn, a row each."""
+"""Runs `attention`: every shape, implementation and precision in turn, one row each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BACKWARD = nvtx.annotate("backward")
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Measures the grid. Raises CannotRun when the device cannot be had."""
+    """Measure the grid. Raises CannotRun if the device is unavailable."""
     place = Place.of(given)
     values = place.fill(ATTENTION, given)
     shapes = GRIDS[str(values["grid"])].shapes
@@ -72,7 +72,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 
 
 class _Measurement:
-    """One row. Fills its cells as it goes, so that a failure leaves what came before."""
+    """One row. Fills its cells as it goes, so that a failure keeps the earlier ones."""
 
     def __init__(
         self,
@@ -160,8 +160,8 @@ class _Measurement:
         self._note_peak()
 
     def _time(self, once: Callable[[], object]) -> Times:
-        """As many passes as were asked for, or as the budget holds."""
-        # One more pass, warm by now, tells how many the budget holds.
+        """As many passes as requested, or as fit the budget."""
+        # One more pass, now warm, shows how many fit the budget.
         alone = measure(once, self.place.device, 1)
         holds = max(1, int(self.budget_ms / max(alone.wall_ms, 1e-3)))
         repeat(once, min(self.warmup, holds), self.place.device)
@@ -178,7 +178,7 @@ _SHAPE = ("precision", "causal", "batch", "heads", "d_model", "seq_len")
 
 
 def _add_speedups(rows: list[Cells]) -> None:
-    """Over the naive row of the same shape and precision, where there is one."""
+    """Speedups over the naive row of the same shape and precision, if there is one."""
     naive = {
         tuple(row[name] for name in _SHAPE): row for row in rows if row["implementation"] == "naive"
     }
@@ -193,7 +193,7 @@ def _add_speedups(rows: list[Cells]) -> None:
 
 
 def tf32_rows(rows: Sequence[Row]) -> list[Row]:
-    """Rows measured in fp32 beside the same in TF32, and how much that changed the time."""
+    """Rows measured in fp32 beside the same in TF32, and how much the time changed."""
     same = ("implementation", "causal", "batch", "heads", "d_model", "seq_len")
     tf32 = {
         tuple(row[name] for name in same): row for row in rows if row["precision"] == "fp32 (tf32)"
@@ -232,8 +232,8 @@ def _results(rows: Rows) -> dict[str, FigureValue]:
 def _unavailable(rows: Rows) -> dict[str, str]:
     found = _results(rows)
     reasons = {
-        "best_fwd_flops_per_s": "no row came to its end",
-        "best_implementation": "no row came to its end",
+        "best_fwd_flops_per_s": "no row completed",
+        "best_implementation": "no row completed",
         "largest_speedup": "naive was not measured",
     }
     return {name: reason for name, reason in reasons.items() if found[name] is None}

@@ -1,4 +1,4 @@
-"""`bandwidth`: copies, reads and writes of growing size, the ceiling of the card's memory.
+"""`bandwidth`: copies, reads and writes of growing size: the ceiling of the card's memory.
 
 A row is a range named after it, with a `step` for every timed pass.
 """
@@ -14,8 +14,8 @@ BANDWIDTH = Workload(
     description=(
         "Streams arrays through the GPU: a copy (reads and writes each byte), a sum (reads), a "
         "fill (writes) and an addition of two arrays into a third. Sizes below the L2 cache show "
-        "the cache, the largest ones the memory. The best large copy is the ceiling of every "
-        "memory-bound step, a second line under the data sheet's."
+        "the cache, the largest ones the memory. The best large copy is the measured ceiling of "
+        "every memory-bound step, below the data sheet's."
     ),
     parameters=(
         Parameter(
@@ -65,7 +65,7 @@ BANDWIDTH = Workload(
                 Figure(name="array_bytes", unit="bytes", help="size of each array"),
                 Figure(name="moved_bytes", unit="bytes", help="read and written in a pass"),
                 Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
-                Figure(name="host_ms", unit="ms", help="host's time to give one to the device"),
+                Figure(name="host_ms", unit="ms", help="host time to launch one"),
                 Figure(name="gpu_ms", unit="ms", help="between CUDA events, a pass"),
                 Figure(name="bytes_per_s", unit="bytes/s", help="moved over the time"),
                 Figure(name="peak_percent", unit="percent", help="of the data sheet's peak"),

@@ -94,7 +94,7 @@ def _measure(
 
 
 def _operation(name: str, size: int, device: torch.device) -> Callable[[], object]:
-    """A pass over fp32 arrays of `size` bytes."""
+    """One pass over fp32 arrays of `size` bytes."""
     count = size // 4
     first = torch.ones(count, device=device)
     match name:

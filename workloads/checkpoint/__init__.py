@@ -1,8 +1,8 @@
-"""`checkpoint`: a safetensors file on disk to the GPU, every way there is.
+"""`checkpoint`: a safetensors file from disk to the GPU, in every way.
 
 This file declares it and imports nothing heavy; `files` makes and reads the file; `run` measures.
-Ranges: `write` (only when the file is made here) and `read` once, then a range for every row,
-with a `step` for every timed pass.
+Ranges: `write` (only if the file is made here) and `read` once, then a range for every row, with a
+`step` for every timed pass.
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Table, Workload
@@ -15,7 +15,7 @@ CHECKPOINT = Workload(
     description=(
         "Reads a safetensors file and copies its tensors to the GPU, from pageable and from "
         "pinned memory, tensor by tensor and as one buffer, waiting and not, read and copied at "
-        "once, converted on the way; then back, within the GPU, and a memset. Each is a row with "
+        "once, converted on the way; then back, within the GPU, and a memset. Each row has "
         "its bytes, its rate in GiB/s and in GB/s, and its share of the link."
     ),
     parameters=(
@@ -41,7 +41,7 @@ CHECKPOINT = Workload(
         Preset(name="quick", help="a small file", values={"size": "tiny", "passes": 2}),
         Preset(
             name="seed-001",
-            help="the 497,903,616 bytes of GPT-2 in fp32 that the course project copies",
+            help="GPT-2 in fp32, 497,903,616 bytes, as in the course project",
             values={"size": "gpt2"},
         ),
         Preset(name="gpt2-xl", help="6.2 GB of weights", values={"size": "gpt2-xl"}),
@@ -57,13 +57,13 @@ CHECKPOINT = Workload(
         Figure(
             name="pinned_bytes_per_s", unit="bytes/s", help="host to device, pinned, one buffer"
         ),
-        Figure(name="load_ms", unit="ms", help="file to GPU, reading and copying at once"),
+        Figure(name="load_ms", unit="ms", help="file to GPU, reading and copying overlapped"),
         Figure(name="link_bytes_per_s", unit="bytes/s", help="the PCIe link's peak, one way"),
     ),
     tables=(
         Table(
             name="checkpoint",
-            title="Ways to bring a checkpoint to the GPU",
+            title="Ways to load a checkpoint onto the GPU",
             columns=(
                 Figure(name="way", help="how the bytes travel"),
                 Figure(name="kind", help="disk, HtoD, DtoH, DtoD or memset"),
@@ -71,8 +71,8 @@ CHECKPOINT = Workload(
                 Figure(name="copies", help="copies of a pass"),
                 Figure(name="copied_bytes", unit="bytes", help="in a pass"),
                 Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
-                Figure(name="host_ms", unit="ms", help="host's time before it waits"),
-                Figure(name="gpu_ms", unit="ms", help="between CUDA events, gaps included"),
+                Figure(name="host_ms", unit="ms", help="host time before it waits"),
+                Figure(name="gpu_ms", unit="ms", help="between CUDA events, including gaps"),
                 Figure(name="gib_per_s", unit="GiB/s", help="2³⁰ bytes a second"),
                 Figure(name="gb_per_s", unit="GB/s", help="10⁹ bytes a second"),
                 Figure(name="link_percent", unit="percent", help="of the PCIe link's peak"),

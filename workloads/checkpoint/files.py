@@ -24,9 +24,9 @@ WRITE = nvtx.annotate("write")
 
 @contextmanager
 def made_checkpoint(shape: Shape, seed: int) -> Iterator[Path]:
-    """A file with the fp32 weights of a model of `shape`, gone afterwards.
+    """A temporary file with the fp32 weights of a model of `shape`.
 
-    Raises CannotRun, with the sum, when the temporary folder's disk cannot hold it.
+    Raises CannotRun, with the sum, if the temporary folder's disk cannot hold it.
     """
     with TemporaryDirectory(prefix="gputui-checkpoint-") as folder:
         needed, free = 4 * shape.parameters, shutil.disk_usage(folder).free
@@ -47,7 +47,9 @@ def made_checkpoint(shape: Shape, seed: int) -> Iterator[Path]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Every tensor of the file, in memory of its own. Raises CannotRun for what is no such file."""
+    """Every tensor of the file, each in its own memory. Raises CannotRun if it is not such a
+    file.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
@@ -57,16 +59,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def checked_path(name: str) -> Path:
-    """The user's file. Raises CannotRun when it is none that can be read."""
+    """The user's file. Raises CannotRun if it cannot be read."""
     path = Path(name).expanduser()
     if not path.is_file():
-        raise CannotRun(f"file: {name[:200]!r} is no file; name a .safetensors file")
+        raise CannotRun(f"file: {name[:200]!r} is not a file; name a .safetensors file")
     if not os.access(path, os.R_OK):
-        raise CannotRun(f"file: {name[:200]!r} may not be read by this user")
+        raise CannotRun(f"file: {name[:200]!r} is not readable by this user")
     return path
 
 
 def flat(tensors: dict[str, Tensor]) -> Tensor:
-    """All bytes of `tensors` one after another."""
+    """All bytes of `tensors`, concatenated."""
     parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors.values()]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)

@@ -32,7 +32,7 @@ _NEEDS_GPU = "pinned memory and copies to a device need a GPU"
 
 @dataclass(frozen=True)
 class Way:
-    """One way to move the bytes, and whether the link is what it goes through."""
+    """One way to move the bytes, and whether they go through the link."""
 
     name: str
     kind: str
@@ -47,7 +47,7 @@ class Way:
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Every way in turn. Raises CannotRun for a file that is none, and for what cannot fit."""
+    """Every way in turn. Raises CannotRun for an invalid file, and for what cannot fit."""
     place = Place.of(given)
     values = place.fill(CHECKPOINT, given)
     with StopRequest() as stop, _file(values, report) as path:
@@ -85,7 +85,7 @@ def _file(values: Mapping[str, Value], report: Report) -> AbstractContextManager
     name = str(values["file"])
     if name:
         return nullcontext(checked_path(name))
-    report.say(f"checkpoint: making a file of {values['size']}'s weights")
+    report.say(f"checkpoint: writing a file of {values['size']}'s weights")
     return made_checkpoint(SHAPES[str(values["size"])], int(values["seed"]))
 
 
@@ -109,7 +109,7 @@ def _measure(
 
         way.once()
         times = measure(step, place.device, passes, lambda: stop.signal is not None)
-        # A copy from pageable memory, and one that reads a file, are done by the host's clock.
+        # A copy from pageable memory, and one that reads a file, are timed by the host's clock.
         took_ms = times.wall_ms
         rate = way.copied_bytes / took_ms * 1e3
         cells |= {
@@ -123,7 +123,9 @@ def _measure(
 
 
 def _ways(path: Path, tensors: dict[str, Tensor], place: Place) -> list[Way]:
-    """The rows, in order. On the CPU those of the GPU are there to say that they cannot be."""
+    """The rows, in order. On the CPU, those of the GPU are listed with the reason for their
+    absence.
+    """
     device, count = place.device, len(tensors)
     total = sum(tensor.nbytes for tensor in tensors.values())
     pageable = flat(tensors)

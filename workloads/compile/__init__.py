@@ -1,4 +1,4 @@
-"""`compile`: functions run eagerly and through torch.compile, and what compiling made of them.
+"""`compile`: functions run eagerly and through torch.compile, and what the compiler generated.
 
 A row is a range named after it: inside, `compile` once and a `step` for every timed pass.
 """
@@ -18,9 +18,9 @@ COMPILE = Workload(
     summary="eager against torch.compile: time, kernels, break-even",
     description=(
         "Runs a pointwise function, naive attention and a model's forward and backward pass "
-        "eagerly and compiled. Beside the times stand how long compiling took, after how many "
-        "passes it pays, how many operations the eager way launches and which fused kernels the "
-        "compiler wrote instead, by name."
+        "eagerly and compiled. Shows the times, how long compiling took, after how many "
+        "passes it pays off, how many operations the eager way launches and which fused "
+        "kernels the compiler generated instead, by name."
     ),
     parameters=(
         Parameter(
@@ -46,7 +46,7 @@ COMPILE = Workload(
             cpu_default=2**16,
             minimum=1,
             maximum=2**30,
-            help="numbers of the pointwise function's tensors",
+            help="elements of the pointwise function's tensors",
         ),
         warmup(3, "passes", cpu_default=1),
         repeats("passes", 20, "passes", cpu_default=5),
@@ -54,7 +54,7 @@ COMPILE = Workload(
         SEED,
     ),
     presets=(
-        Preset(name="quick", help="the pointwise function alone", values={"work": "pointwise"}),
+        Preset(name="quick", help="only the pointwise function", values={"work": "pointwise"}),
         Preset(
             name="seed-003",
             help="the lecture's foo on 25 numbers",
@@ -69,7 +69,7 @@ COMPILE = Workload(
             Figure(name=f"{work}_speedup", help=f"of the compiled {work} over the eager one")
             for work in WORK
         ),
-        Figure(name="compile_s", unit="s", help="compiling, all of it together"),
+        Figure(name="compile_s", unit="s", help="total compile time"),
     ),
     tables=(
         Table(
@@ -81,26 +81,27 @@ COMPILE = Workload(
                 Figure(name="compiled_ms", unit="ms", help="a compiled pass"),
                 Figure(name="speedup", help="of compiled over eager"),
                 Figure(name="compile_s", unit="s", help="the first compiled pass"),
-                Figure(name="break_even_passes", help="after which compiling has paid for itself"),
+                Figure(name="break_even_passes", help="passes after which compiling pays off"),
                 Figure(
-                    name="eager_operations", help="operations an eager pass dispatches, views apart"
+                    name="eager_operations",
+                    help="operations dispatched by an eager pass, without views",
                 ),
                 Figure(
                     name="compiled_kernels",
-                    help="kernels the compiler wrote and library calls it kept, in a pass",
+                    help="generated kernels and remaining library calls of a pass",
                 ),
                 Figure(
-                    name="compiled_peak_bytes", unit="bytes", help="most tensors held, compiled"
+                    name="compiled_peak_bytes", unit="bytes", help="peak held by tensors, compiled"
                 ),
-                Figure(name="eager_peak_bytes", unit="bytes", help="most tensors held, eagerly"),
+                Figure(name="eager_peak_bytes", unit="bytes", help="peak held by tensors, eager"),
                 STATUS,
             ),
         ),
         Table(
             name="fused_kernels",
-            title="Kernels the compiler wrote",
+            title="Kernels the compiler generated",
             columns=(
-                Figure(name="work", help="for what"),
+                Figure(name="work", help="what it was generated for"),
                 Figure(name="kernel", help="its name, which lists what it fuses"),
                 Figure(name="calls", help="calls in the generated code"),
             ),

@@ -1,4 +1,4 @@
-"""What the compiler wrote: kernels and library calls in its code, operations without it."""
+"""What the compiler generated: kernels and library calls in its code, operations without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_KERNEL = {
     "aten::detach", "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::lift_fresh",
     "aten::_unsafe_view", "aten::new_empty", "aten::alias", "aten::empty.memory_format",
 }  # fmt: skip
-"""Operations that launch nothing but are no views either."""
+"""Operations that launch nothing but are not views either."""
 
 
 def calls(code: Iterable[str]) -> Counter[str]:
@@ -33,7 +33,7 @@ def calls(code: Iterable[str]) -> Counter[str]:
 class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside `with`, `count` grows by one for every operation that computes something.
 
-    Each launches a kernel on a GPU, a few more than one: it is a lower bound of launches.
+    Each launches one kernel on a GPU, or a few: it is a lower bound of launches.
     """
 
     def __init__(self) -> None:

@@ -33,11 +33,11 @@ _LENGTH = {True: 512, False: 32}
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Each work both ways. Raises CannotRun when the device cannot be had."""
+    """Each work both ways. Raises CannotRun if the device is unavailable."""
     place = Place.of(given)
     values = place.fill(COMPILE, given)
     asked = [name for name in WORK if values["work"] in ("all", name)]
-    # What a model is compiled for: the tensor cores where there are any.
+    # What a model is compiled for: tensor cores, if there are any.
     set_precision("bf16" if place.on_gpu else "fp32", place.device)
     rows = Rows(len(asked), place.device, report)
     kernels: list[Row] = []
@@ -124,7 +124,7 @@ def _measure(
 def _work(
     name: str, place: Place, values: Mapping[str, Value]
 ) -> tuple[Function, Callable[[Function], object]]:
-    """A function to compile, and how to do a pass with it."""
+    """A function to compile, and how to run one pass of it."""
     device, length = place.device, _LENGTH[place.on_gpu]
     generator = torch.Generator(device).manual_seed(int(values["seed"]))
     dtype = torch.bfloat16 if place.on_gpu else torch.float32

@@ -1,7 +1,7 @@
 """`cuda`: a CUDA C++ program of the user's, compiled here and run.
 
-The program is a child of this one, so whatever watches this one sees its kernels. Ranges:
-`compile` and `run`, each met once.
+The program is a child of this process, so whatever monitors this process sees its kernels. Ranges:
+`compile` and `run`, once each.
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Table, Workload
@@ -9,28 +9,28 @@ from workloads.parameters import DEVICE
 
 CUDA = Workload(
     name="cuda",
-    summary="CUDA C++ source compiled with nvcc and run; a matmul comes with it",
+    summary="CUDA C++ source compiled with nvcc and run; includes a sample matmul",
     description=(
-        "Compiles one .cu file with nvcc for the GPU that is here and runs the program. Without "
-        "a file it takes a sample that comes with the package: a matrix product as a plain, a "
+        "Compiles one .cu file with nvcc for this machine's GPU and runs the program. Without "
+        "a file it uses a sample from the package: a matrix product as a plain, a "
         "tiled and a register-blocked kernel, each checked on the host. The program's output is "
         "shown line by line; lines that read NAME=NUMBER become rows of a table."
     ),
     parameters=(
         Parameter(
-            name="file", kind="text", default="", help="a .cu file; empty takes the sample matmul"
+            name="file", kind="text", default="", help="a .cu file; empty for the sample matmul"
         ),
         Parameter(
             name="arguments",
             kind="text",
             default="",
-            help="words for the program, split at spaces; the sample takes the size: 1024",
+            help="arguments of the program, split at spaces; the sample takes the size: 1024",
         ),
         Parameter(
             name="flags",
             kind="text",
             default="-O3",
-            help="words for nvcc, split at spaces, after the GPU's architecture",
+            help="arguments of nvcc, split at spaces, after the GPU's architecture",
         ),
         Parameter(
             name="nvcc", kind="text", default="nvcc", help="the compiler, by name or by path"

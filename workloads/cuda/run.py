@@ -1,4 +1,4 @@
-"""Runs `cuda`: nvcc, then what it made."""
+"""Runs `cuda`: nvcc, then the compiled program."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ _NO_GPU = "without a GPU it is only compiled"
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Compiles and runs; on the CPU it only compiles. Raises CannotRun without nvcc, for a file
-    that is none, for one that does not compile, and for a program that fails."""
+    """Compile and run; on the CPU only compile. Raises CannotRun without nvcc, for an invalid file,
+    for one that does not compile, and for a program that fails.
+    """
     device = find_device(str(given.get("device", "auto")))
     values = {**CUDA.fill(given, on_cpu=device.type == "cpu"), "device": str(device)}
     source = _source(str(values["file"]))
@@ -82,8 +83,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             if status and stop.signal is None:
                 raise CannotRun(f"the program {_how_it_ended(status)}; its output says more")
             report.progress("run", 1, 1, "program")
-    why = _NO_GPU if device.type == "cpu" else "the run was stopped before it"
-    reasons = {"architecture": _NO_GPU, "compiler": "nvcc does not tell its release"}
+    why = _NO_GPU if device.type == "cpu" else "the run was stopped earlier"
+    reasons = {"architecture": _NO_GPU, "compiler": "nvcc does not print its release"}
     return Outcome(
         parameters=values,
         results=results,
@@ -98,12 +99,12 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 def _source(name: str) -> Path:
     path = Path(name).expanduser().resolve() if name else _SAMPLE
     if not path.is_file() or path.suffix != ".cu":
-        raise CannotRun(f"file: {name[:200]!r} is no .cu file that is there")
+        raise CannotRun(f"file: {name[:200]!r} is not an existing .cu file")
     return path
 
 
 def _architecture(device: torch.device) -> str | None:
-    """ "sm_90" of the device; None leaves it to nvcc."""
+    """The device's "sm_90" or similar; None leaves it to nvcc."""
     if device.type == "cpu":
         return None
     major, minor = torch.cuda.get_device_capability(device)
@@ -111,7 +112,7 @@ def _architecture(device: torch.device) -> str | None:
 
 
 def _environment(device: torch.device) -> dict[str, str]:
-    """In which the program sees that device alone."""
+    """The environment in which the program sees only that device."""
     uuid = torch.cuda.get_device_properties(device).uuid
     return {**os.environ, "CUDA_VISIBLE_DEVICES": f"GPU-{uuid}"}
 
@@ -131,14 +132,14 @@ def _compile(command: Sequence[str], report: Report) -> None:
     if done.returncode:
         first = next((line for line in lines if "error" in line or "fatal" in line), "")
         raise CannotRun(
-            f"it does not compile: {' '.join(first.split())[:300] or 'nvcc says no more'}"
+            f"it does not compile: {' '.join(first.split())[:300] or 'nvcc gives no details'}"
         )
 
 
 def _execute(
     command: Sequence[str], environment: Mapping[str, str], report: Report, stop: StopRequest
 ) -> tuple[int, int, list[Row]]:
-    """Runs the program to its end; gives its status, lines, and the figures among them."""
+    """Run the program to its end; returns its status, its lines, and the values in them."""
     rows: list[Row] = []
     count = 0
     child = subprocess.Popen(
@@ -149,7 +150,7 @@ def _execute(
         stderr=subprocess.STDOUT,
         errors="replace",
     )
-    # A thread reads, so that a request to stop is seen while the program says nothing.
+    # A thread reads, so that a request to stop is noticed while the program prints nothing.
     lines: queue.Queue[str | None] = queue.Queue(_LINES_WAITING)
     reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
     reader.start()

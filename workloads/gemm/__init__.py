@@ -1,4 +1,4 @@
-"""`gemm`: square matrix products of growing size, the ceiling that a model's products have.
+"""`gemm`: square matrix products of growing size: the ceiling of a model's matrix products.
 
 A row is a range named after it, with a `step` for every timed product.
 """
@@ -32,7 +32,7 @@ GEMM = Workload(
     description=(
         "Multiplies two square matrices of normal random numbers again and again, in growing "
         "sizes and every precision. The best rate is the ceiling a model can reach on this card "
-        "as it is now, its power limit and clocks included: a second line under the data sheet's."
+        "as it is now, with its power limit and clocks: a measured line below the data sheet's."
     ),
     parameters=(
         Parameter(
@@ -41,7 +41,7 @@ GEMM = Workload(
             choices=("all", *PRECISIONS),
             default="all",
             cpu_default="fp32",
-            help="of the products; all takes each that the device has",
+            help="of the products; all for every one the device has",
         ),
         Parameter(
             name="smallest",
@@ -80,16 +80,16 @@ GEMM = Workload(
             name="gemm",
             title="Matrix products",
             columns=(
-                Figure(name="precision", help="what was asked for"),
+                Figure(name="precision", help="the requested precision"),
                 Figure(name="size", help="rows and columns of all three matrices"),
                 EFFECTIVE_PRECISION,
                 Figure(name="wall_ms", unit="ms", help="a product by the host's clock"),
-                Figure(name="host_ms", unit="ms", help="host's time to give one to the device"),
+                Figure(name="host_ms", unit="ms", help="host time to launch one"),
                 Figure(name="gpu_ms", unit="ms", help="between CUDA events, a product"),
                 Figure(name="p50_ms", unit="ms", help="median product"),
                 Figure(name="flops_per_s", unit="flops/s", help="2 n³ over the time"),
                 Figure(name="peak_percent", unit="percent", help="of the data sheet's dense peak"),
-                Figure(name="intensity", help="operations a byte that must be moved"),
+                Figure(name="intensity", help="operations per byte that must be moved"),
                 STATUS,
             ),
         ),

@@ -17,7 +17,7 @@ _FP8 = torch.float8_e4m3fn
 
 
 def precisions(asked: str, device: torch.device) -> tuple[str, ...]:
-    """The precisions to measure; for "all" those that the device computes in."""
+    """The precisions to measure; for "all", those the device supports."""
     if asked != "all":
         return (asked,)
     if device.type == "cpu":
@@ -27,15 +27,15 @@ def precisions(asked: str, device: torch.device) -> tuple[str, ...]:
 
 
 def element_bytes(precision: str) -> int:
-    """Of one element of the factors."""
+    """Bytes of one element of the factors."""
     return {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[precision]
 
 
 def product(precision: str, left: Tensor, right: Tensor) -> tuple[Callable[[], Tensor], str]:
     """A function that multiplies fp32 matrices `left` and `right` in `precision`, and what it
-    really computes in. The conversion is done before.
+    actually computes in. The conversion is done beforehand.
 
-    fp8 is e4m3 with one scale of 1 a matrix, its result bf16. Raises CannotRun and Unsupported.
+    fp8 is e4m3 with one scale of 1 per matrix, its result bf16. Raises CannotRun and Unsupported.
     """
     device = left.device
     if precision != "fp8":

@@ -19,7 +19,7 @@ from workloads.rows import Cells, Rows, best
 from workloads.stopping import StopRequest
 from workloads.timing import measure, repeat
 
-_NOT_ASKED = "not asked for, or not on this device"
+_NOT_ASKED = "not requested, or not available on this device"
 
 STEP = nvtx.annotate("step")
 
@@ -31,7 +31,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     smallest, largest = int(values["smallest"]), int(values["largest"])
     if smallest > largest:
         raise WrongUsage(f"smallest is {smallest}, which is more than largest, {largest}")
-    # The fp32 factors, their converted copies and the result: at most 20 bytes an element.
+    # The fp32 factors, their converted copies and the result: at most 20 bytes per element.
     place.refuse_unless_fits(20 * largest**2, f"20 bytes × {largest}²", "use a smaller largest")
     sizes = [size for size in SIZES if smallest <= size <= largest]
     asked = precisions(str(values["precision"]), place.device)
@@ -75,7 +75,7 @@ def _measure(
     cells: Cells,
     stop: StopRequest,
 ) -> None:
-    # Random numbers: zeros need less power, and a card at its power limit is then faster.
+    # Random numbers: zeros draw less power, and a card at its power limit is then faster.
     generator = torch.Generator(place.device).manual_seed(int(values["seed"]))
     left, right = (
         torch.randn(size, size, device=place.device, generator=generator) for _ in range(2)

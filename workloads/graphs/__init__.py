@@ -1,7 +1,7 @@
 """`graphs`: the same work launched kernel by kernel, and replayed as a CUDA graph.
 
-A row is a range named after it, with a `step` for every timed pass; `capture` holds the making
-of a graph.
+A row is a range named after it, with a `step` for every timed pass; the graph is made inside
+`capture`.
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Table, Workload
@@ -39,7 +39,7 @@ GRAPHS = Workload(
             default=4096,
             minimum=1,
             maximum=2**28,
-            help="numbers that each kernel of the chain adds to",
+            help="elements each kernel of the chain adds to",
         ),
         Parameter(
             name="size",
@@ -66,13 +66,13 @@ GRAPHS = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
-        Figure(name="host_us_per_launch", unit="us", help="host's time for a kernel of the chain"),
+        Figure(name="host_us_per_launch", unit="us", help="host time per kernel of the chain"),
         Figure(name="chain_speedup", help="of the graph over eager launches"),
         Figure(name="decode_speedup", help="of the graph over eager launches"),
         Figure(
             name="decode_gpu_idle_percent",
             unit="percent",
-            help="of an eager decode step: what the graph does without",
+            help="GPU idle share of an eager decode step, which the graph avoids",
         ),
     ),
     tables=(
@@ -83,20 +83,20 @@ GRAPHS = Workload(
                 Figure(name="work", help="chain or decode"),
                 Figure(name="mode", help="eager or graph"),
                 Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
-                Figure(name="host_ms", unit="ms", help="host's time to give a pass to the GPU"),
-                Figure(name="gpu_ms", unit="ms", help="between CUDA events, gaps included"),
+                Figure(name="host_ms", unit="ms", help="host time to launch a pass"),
+                Figure(name="gpu_ms", unit="ms", help="between CUDA events, including gaps"),
                 Figure(name="p99_ms", unit="ms", help="99th percentile of the passes"),
                 Figure(
-                    name="kernels", help="launches of a pass; of decode the capture counts them"
+                    name="kernels", help="launches of a pass; for decode, counted during capture"
                 ),
-                Figure(name="host_us_per_launch", unit="us", help="host's time over the kernels"),
+                Figure(name="host_us_per_launch", unit="us", help="host time per kernel"),
                 Figure(
                     name="gpu_idle_percent",
                     unit="percent",
-                    help="of the eager wall time that the graph does not need",
+                    help="share of the eager wall time that the graph saves",
                 ),
                 Figure(name="speedup", help="of the wall time over eager"),
-                Figure(name="capture_ms", unit="ms", help="making the graph"),
+                Figure(name="capture_ms", unit="ms", help="capturing the graph"),
                 STATUS,
             ),
         ),

@@ -23,13 +23,13 @@ STEP = nvtx.annotate("step")
 CAPTURE = nvtx.annotate("capture")
 
 _POSITION = CONTEXT // 2
-"""Where the decode step stands: half of the context is in its cache."""
+"""The position of the decode step: half of the context is in its cache."""
 
 _NO_GRAPHS = "CUDA graphs need a GPU"
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Each work eagerly and as a graph. Raises CannotRun when the device cannot be had."""
+    """Each work eagerly and as a graph. Raises CannotRun if the device is unavailable."""
     place = Place.of(given)
     values = place.fill(GRAPHS, given)
     rows = Rows(2 * len(WORK), place.device, report)
@@ -67,7 +67,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 def _work(
     name: str, place: Place, values: Mapping[str, Value]
 ) -> tuple[Callable[[], object], int | None]:
-    """A pass of the work, and its kernels where the work itself knows them."""
+    """A pass of the work, and its kernels if the work itself knows them."""
     if name == "chain":
         count = int(values["kernels"])
         numbers = torch.zeros(int(values["elements"]), device=place.device)
@@ -125,7 +125,7 @@ def _measure(
 
 
 def _captured(once: Callable[[], object], place: Place, cells: Cells) -> Callable[[], object]:
-    """A graph of `once`, which has run before: libraries must not set themselves up in it."""
+    """A graph of `once`, which has run before: libraries must not initialise themselves in it."""
     if not place.on_gpu:
         raise Unsupported(_NO_GRAPHS)
     graph = torch.cuda.CUDAGraph()

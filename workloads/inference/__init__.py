@@ -41,7 +41,7 @@ from workloads.parameters import (
 )
 
 MOST_TOKENS = 131_071
-"""One less than the longest context of the models that can be read."""
+"""One less than the longest context of the supported models."""
 
 INFERENCE = Workload(
     name="inference",
@@ -66,14 +66,14 @@ INFERENCE = Workload(
             name="model",
             kind="text",
             default="",
-            help="a folder in Hugging Face's layout (config.json, *.safetensors) of a GPT-2 or "
+            help="a folder in Hugging Face's layout (config.json, *.safetensors) with a GPT-2 or "
             "Llama model, in place of size",
         ),
         Parameter(
             name="text",
             kind="text",
             default="",
-            help="a prompt in words, for a model whose folder has a tokenizer.json",
+            help="a prompt as text, for a model whose folder has a tokenizer.json",
         ),
         Parameter(
             name="batch",
@@ -129,7 +129,7 @@ INFERENCE = Workload(
             minimum=0,
             maximum=1000,
             unit="rounds",
-            help="rounds of one prompt pass and one decode step before anything is timed",
+            help="untimed rounds of one prompt pass and one decode step",
         ),
     ),
     presets=(
@@ -145,7 +145,7 @@ INFERENCE = Workload(
         ),
         Preset(
             name="llama-8b",
-            help="Llama 3's 8 billion parameters at batch 1: decode is bound by memory",
+            help="Llama 3's 8 billion parameters at batch 1: decode is memory-bound",
             values={"size": "llama-8b", "prompt": 512, "tokens": 128},
         ),
         Preset(
@@ -186,11 +186,11 @@ INFERENCE = Workload(
     results=(
         DEVICE_NAME,
         EFFECTIVE_PRECISION,
-        Figure(name="parameter_count", help="weights, the padded vocabulary's included"),
+        Figure(name="parameter_count", help="weights, including the padded vocabulary"),
         Figure(name="weight_bytes", unit="bytes", help="memory of the weights"),
         Figure(name="kv_cache_bytes", unit="bytes", help="memory of the whole KV cache"),
         Figure(name="output_tokens", unit="tokens", help="written for each sequence"),
-        Figure(name="load_ms", unit="ms", help="making weights, cache and prompt"),
+        Figure(name="load_ms", unit="ms", help="creating weights, cache and prompt"),
         Figure(name="ttft_ms", unit="ms", help="time to first token: prefill and first sample"),
         Figure(name="tpot_ms", unit="ms", help="(latency - TTFT) / (output tokens - 1)"),
         Figure(name="itl_p50_ms", unit="ms", help="median gap between two tokens"),
@@ -199,7 +199,7 @@ INFERENCE = Workload(
         Figure(
             name="tokens_per_s",
             unit="tokens/s",
-            help="output tokens of all sequences over the latency; live, over the last reading",
+            help="output tokens of all sequences over the latency; live, since the last report",
         ),
         Figure(
             name="model_bytes_per_step",
@@ -209,7 +209,7 @@ INFERENCE = Workload(
         Figure(
             name="model_bandwidth_bytes_per_s",
             unit="bytes/s",
-            help="model_bytes_per_step over the median gap: what decode achieves of the memory",
+            help="model_bytes_per_step over the median gap: the bandwidth decode achieves",
         ),
         Figure(name="mbu_percent", unit="percent", help="that of the data sheet's bandwidth"),
         Figure(
@@ -228,7 +228,7 @@ INFERENCE = Workload(
         Figure(name="prepare_ms", unit="ms", help="warming up, compiling and capturing"),
         PEAK_ALLOCATED,
         PEAK_RESERVED,
-        Figure(name="output_text", help="the answer in words, its beginning"),
+        Figure(name="output_text", help="the beginning of the answer as text"),
     ),
     run="workloads.inference.run:run",
 )

@@ -1,7 +1,7 @@
-"""The ways to attend that can be asked for."""
+"""The attention back ends that can be requested."""
 
 ATTENTION = {
-    "auto": "PyTorch's choice, cuDNN apart",
+    "auto": "PyTorch's choice, except cuDNN",
     "naive": "every matrix written out",
     "math": "PyTorch's reference",
     "flash": "FlashAttention",

@@ -1,7 +1,7 @@
-"""A model of the user's: a local folder in Hugging Face's layout, with safetensors.
+"""The user's model: a local folder in Hugging Face's layout, with safetensors.
 
-The folder is input like any other: its names stay inside it, nothing of it is executed, and
-what does not fit is told in one line.
+The folder is untrusted input: its names stay inside it, nothing in it is executed, and what does
+not fit is reported in one line.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _DIMENSION_LIMIT = 2**24
 
 
 class Folder:
-    """Configuration, weights and, where there is one, tokenizer of one model.
+    """Configuration, weights and, if present, tokenizer of one model.
 
-    Raises CannotRun for a folder that is not one of a GPT-2 or Llama model.
+    Raises CannotRun if the folder is not one of a GPT-2 or Llama model.
     """
 
     def __init__(self, name: str) -> None:
         self.path = Path(name).expanduser()
         if not self.path.is_dir():
-            raise CannotRun(f"model: {name[:200]!r} is no folder; name one with a config.json")
+            raise CannotRun(f"model: {name[:200]!r} is not a folder; name one with a config.json")
         self.config = self._json("config.json")
         self.shape = _shape(self.config)
         self._files = self._tensor_files()
@@ -42,7 +42,7 @@ class Folder:
     def tokenizer(self) -> Any | None:
         """The tokenizer of tokenizer.json, None without the file.
 
-        Raises CannotRun when the file cannot be read or its library is not installed.
+        Raises CannotRun if the file cannot be read or its library is not installed.
         """
         path = self.path / "tokenizer.json"
         if not path.is_file():
@@ -55,7 +55,7 @@ class Folder:
             ) from error
         except Exception as error:
             line = " ".join(str(error).split())[:200]
-            raise CannotRun(f"model: {str(path)!r} is no tokenizer: {line}") from error
+            raise CannotRun(f"model: {str(path)!r} is not a tokenizer: {line}") from error
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """The tensor `name`, which must have `shape`. GPT-2's may lack their prefix."""
@@ -73,7 +73,7 @@ class Folder:
             raise CannotRun(f"model: {str(path)!r} cannot be read: {line}") from error
         if tuple(tensor.shape) != shape:
             raise CannotRun(
-                f"model: {name} is {tuple(tensor.shape)}, but its configuration means {shape}"
+                f"model: {name} is {tuple(tensor.shape)}, but its configuration implies {shape}"
             )
         return tensor
 
@@ -102,18 +102,18 @@ class Folder:
         path = self.path / name
         try:
             if path.stat().st_size > _CONFIG_LIMIT:
-                raise CannotRun(f"model: {str(path)!r} is too large for what it should be")
+                raise CannotRun(f"model: {str(path)!r} is too large for such a file")
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             line = " ".join(str(error).split())[:200]
             raise CannotRun(f"model: {str(path)!r} cannot be read: {line}") from error
         if not isinstance(found, dict):
-            raise CannotRun(f"model: {str(path)!r} is no JSON object")
+            raise CannotRun(f"model: {str(path)!r} is not a JSON object")
         return found
 
 
 def gpt2_into(model: Model, folder: Folder) -> None:
-    """Fills a GPT-2 network. The released matrices are [in, out]; ours are [out, in]."""
+    """Fill a GPT-2 network. The released matrices are [in, out]; ours are [out, in]."""
     shape, width = model.shape, model.shape.width
     words = folder.tensor("transformer.wte.weight", shape.vocabulary, width)
     model.token_table.zero_()
@@ -233,7 +233,7 @@ def _rope_scaling(found: Mapping[str, Any]) -> RopeScaling | None:
 def _real(config: Mapping[str, Any], name: str, default: float) -> float:
     found = config.get(name, default)
     if not isinstance(found, int | float) or not 0 < found < 1e12:
-        raise CannotRun(f"model: its configuration's {name} is {str(found)[:40]!r}, no such number")
+        raise CannotRun(f"model: its configuration's {name} is {str(found)[:40]!r}: out of range")
     return float(found)
 
 
@@ -241,7 +241,9 @@ def _number(config: Mapping[str, Any], name: str, default: int | None = None) ->
     found = config.get(name)
     found = default if found is None else found
     if not isinstance(found, int) or isinstance(found, bool) or not 0 < found <= _DIMENSION_LIMIT:
-        raise CannotRun(f"model: its configuration's {name} is {str(found)[:40]!r}, no dimension")
+        raise CannotRun(
+            f"model: its configuration's {name} is {str(found)[:40]!r}: not a dimension"
+        )
     return found
 
 

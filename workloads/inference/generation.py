@@ -1,4 +1,4 @@
-"""Tokens out of the model, and when each arrived on the host."""
+"""Tokens from the model, and when each arrived on the host."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CAPTURE = nvtx.annotate("capture")
 class Generator:
     """Writes up to `tokens` tokens for each sequence of `prompt` [batch, length], greedily.
 
-    All its memory is allocated here: cache, the next token on the device, and the text on the
-    host, which is pinned where the device is a GPU so that the copy needs no staging. `forward`
-    is the network's own unless it is a compiled one.
+    Allocates all its memory here: cache, the next token on the device, and the text on the host,
+    pinned if the device is a GPU, so that the copy needs no staging. `forward` is the network's own
+    unless it is a compiled one.
 
-    `started_ns` is when the prompt was given and `arrived_ns` when each token was on the host,
-    by the performance counter. The copy waits for the GPU, so the host's clock is honest.
+    `started_ns` is when the prompt was given and `arrived_ns` when each token was on the host, by
+    the performance counter. The copy waits for the GPU, so the host's clock is accurate.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Generator:
         return self._text[: len(self.arrived_ns), :, 0].T
 
     def prefill(self) -> None:
-        """Reads the prompt in one pass, which gives the first token. Forgets an earlier text."""
+        """Process the prompt in one pass, which gives the first token. Discards earlier output."""
         self._cache.length = 0
         self.arrived_ns = []
         self.started_ns = time.perf_counter_ns()
@@ -63,8 +63,9 @@ class Generator:
         self._step(self._next)
 
     def capture(self) -> None:
-        """Makes a CUDA graph of every decode step: each attends to one position more than the
-        one before, and a graph's shapes are fixed. Run a decode step before."""
+        """Capture a CUDA graph of every decode step: each attends to one position more than the
+        previous one, and a graph's shapes are fixed. Run a decode step before.
+        """
         pool = torch.cuda.graph_pool_handle()
         for number in range(1, len(self._text)):
             self._cache.length = self._prompt.shape[1] + number - 1

@@ -1,4 +1,4 @@
-"""Llama's decoder, written out as GPT-2's is: the same ranges, the same interface."""
+"""Llama's decoder, written like GPT-2's: the same ranges, the same interface."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed:
 def rotary_tables(shape: Shape, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosine and sine [positions, head width] in fp32, halves repeated (Su et al., 2021).
 
-    The first half of a head's elements is turned with the second, as in the released weights.
+    The first half of a head's elements is rotated with the second, as in the released weights.
     """
     steps = torch.arange(0, shape.head_width, 2, device=device).float()
     rates = shape.rope_base ** (-steps / shape.head_width)
     if shape.rope_scaling is not None:
         scaling = shape.rope_scaling
-        # Slow turns are stretched by the factor, fast ones left, those between blended.
+        # Slow rotations are stretched by the factor, fast ones kept, those in between blended.
         turns = scaling.original_context * rates / (2 * math.pi)
         low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
         kept = ((turns - low) / (high - low)).clamp(0, 1)
@@ -115,9 +115,8 @@ class LlamaModel:
             yield self.weights.head
 
     def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
-        """Logits [batch, padded vocabulary] of the token after `tokens` [batch, length].
-
-        As `workloads.inference.model.Model.forward`.
+        """Logits [batch, padded vocabulary] of the token after `tokens` [batch, length]: see
+        `workloads.inference.model.Model.forward`.
         """
         shape, parts = self.shape, self.parts
         batch, length = tokens.shape
@@ -138,7 +137,7 @@ class LlamaModel:
             with parts.qkv_proj:
                 qkv = F.linear(h, layer.qkv)
             with parts.attention:
-                # Queries and keys are turned together: a third of the kernels.
+                # Queries and keys are rotated together: a third of the kernels.
                 heads = qkv.view(batch, length, -1, shape.head_width).transpose(1, 2)
                 qk, v = torch.split(heads, counts, dim=1)
                 qk = _turned(qk, self._cos[first:last], self._sin[first:last])
@@ -165,6 +164,6 @@ class LlamaModel:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Pairs of the two halves turned; `sin` is negative in its first half."""
+    """Rotate pairs of the two halves; `sin` is negative in its first half."""
     first, second = x.chunk(2, dim=-1)
     return torch.addcmul(x * cos, torch.cat([second, first], dim=-1), sin)

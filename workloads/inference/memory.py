@@ -1,4 +1,4 @@
-"""What a run needs of memory, worked out before anything is allocated."""
+"""What a run needs of memory, computed before anything is allocated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
 def parameter_count(shape: Shape) -> int:
-    """Weights of the model, a head that is the token table counted once.
+    """Weights of the model, counting a head that is the token table once.
 
     A layer of GPT-2 has 12 d² weights in its matrices (qkv 3, out 1, mlp 4 + 4), 9 d in their
-    biases and 4 d in its two norms. One of Llama has its queries' and output's, its keys' and
-    values', three of its SwiGLU, and a gain for each of two norms.
+    biases and 4 d in its two norms. One of Llama has those of its queries and output, of its keys
+    and values, three matrices of its SwiGLU, and a gain for each of two norms.
     """
     width = shape.width
     tables = shape.padded_vocabulary * width * (1 if shape.tied else 2)
@@ -35,9 +35,9 @@ def kv_cache_bytes(shape: Shape, batch: int, positions: int, element_bytes: int)
 def decode_step_bytes(shape: Shape, batch: int, positions: float, element_bytes: int) -> float:
     """What one decode step must read: the weights it multiplies with, and the KV cache.
 
-    `positions` is how many the step attends to, on average over the steps. Of a table that is
-    only looked up (GPT-2's positions, a token table apart from the head) it reads a row.
-    Activations are left out, being small beside both.
+    `positions` is how many the step attends to, averaged over the steps. Of a table that is only
+    looked up (GPT-2's positions, a token table separate from the head) it reads a row. Activations
+    are left out, being small compared with both.
     """
     looked_up = (shape.context - 1) * shape.width if shape.family == "gpt2" else 0
     if not shape.tied:
@@ -47,8 +47,9 @@ def decode_step_bytes(shape: Shape, batch: int, positions: float, element_bytes:
 
 
 def forward_flops(shape: Shape, batch: int, tokens: int) -> float:
-    """Of a prompt pass: 2 for every weight a token is multiplied with, the head for the last
-    token alone, and attention over half of the square (`workloads.formulas`, causal)."""
+    """Operations of a prompt pass: 2 for every weight a token is multiplied with, the head only for
+    the last token, and attention over half of the square (`workloads.formulas`, causal).
+    """
     width, vocabulary = shape.width, shape.padded_vocabulary
     if shape.family == "gpt2":
         a_layer = 12 * width**2
@@ -61,7 +62,7 @@ def forward_flops(shape: Shape, batch: int, tokens: int) -> float:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Memory of one run, by what it is for."""
+    """Memory of one run, by purpose."""
 
     weight_bytes: int
     kv_cache_bytes: int
@@ -74,7 +75,7 @@ class Footprint:
         """The activations are those of the prompt pass at its widest, inside an MLP.
 
         There a token holds its residual and its norm (d each), and the MLP before and after its
-        activation (4 d each in GPT-2). The logits of one position a sequence come on top.
+        activation (4 d each in GPT-2). The logits of one position per sequence are added.
         """
         a_token = 2 * shape.width + 2 * shape.inner
         elements = batch * (a_token * prompt + shape.padded_vocabulary)
@@ -89,7 +90,7 @@ class Footprint:
         return self.weight_bytes + self.kv_cache_bytes + self.activation_bytes
 
     def refuse_unless_fits(self, free_bytes: int, device: str) -> None:
-        """Raises CannotRun, with the sum, when the run needs more than is free on `device`."""
+        """Raise CannotRun, with the sum, if the run needs more than is free on `device`."""
         if self.total_bytes <= free_bytes:
             return
         unit, size = next(

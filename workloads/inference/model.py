@@ -1,8 +1,8 @@
 """GPT-2's decoder, written out.
 
-Plain tensors and functions instead of modules: at batch 1 the GPU waits for Python, and the
-code reads in the order the kernels run. Every operation stands inside a range named after its
-part of the network, and no range holds another, so each kernel belongs to exactly one part.
+Plain tensors and functions instead of modules: at batch 1 the GPU waits for Python, and the code
+reads in the order the kernels run. Every operation is inside a range named after its part of the
+network, and these ranges do not nest, so each kernel belongs to exactly one part.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Model:
             return affine(torch.ones(width, dtype=dtype, device=device))
 
         width = shape.width
-        # What adds to the residual is scaled by its depth (Radford et al., 2019, section 2.3).
+        # Weights that add to the residual are scaled by depth (Radford et al., 2019, section 2.3).
         residual = _INITIAL_DEVIATION / math.sqrt(2 * shape.layers)
         self.shape, self.parts, self.attend = shape, parts, attend
         self.token_table = random(shape.padded_vocabulary, width)
@@ -96,8 +96,8 @@ class Model:
     def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """Logits [batch, padded vocabulary] of the token after `tokens` [batch, length].
 
-        `tokens` continue what the cache holds, which grows by them. More than one token at a
-        time is a prompt, and a prompt comes first: the causal mask assumes an empty cache.
+        `tokens` continue the cache, which grows by them. More than one token at a time is a prompt,
+        and a prompt comes first: the causal mask assumes an empty cache.
         """
         batch, length = tokens.shape
         rows = batch * length

@@ -17,7 +17,7 @@ Forward = Callable[[Tensor, KVCache], Tensor]
 
 
 class Network(Protocol):
-    """What a network is for whoever runs it."""
+    """The interface of a network."""
 
     shape: Shape
     token_table: Tensor
@@ -42,7 +42,7 @@ def make_network(
 ) -> Network:
     """A network of `shape`, random unless `weights` of a Llama are given.
 
-    `compiled` leaves out the ranges of its parts. Chooses the process's attention back end.
+    `compiled` leaves out the ranges of its parts. Sets the process's attention back end.
     """
     choose_back_end(attention)
     parts = SILENT if compiled else ANNOTATED
@@ -55,10 +55,10 @@ def make_network(
 
 
 def choose_back_end(name: str) -> None:
-    """Enables the attention kernels that `name`, one of ATTENTION, allows.
+    """Enable the attention kernels that `name`, one of ATTENTION, allows.
 
-    Not cuDNN's unless it is asked for: it plans anew for every length, 2 ms each on an H200, and
-    a cache grows by one every step. Decode spent 90 % of its time planning.
+    Not cuDNN's unless requested: it plans again for every length, 2 ms each on an H200, and a cache
+    grows by one every step. Decode spent 90 % of its time planning.
     """
     allowed = {"math", "flash", "efficient"} if name in ("auto", "naive") else {name}
     torch.backends.cuda.enable_math_sdp("math" in allowed)

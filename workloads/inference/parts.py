@@ -16,12 +16,13 @@ from workloads.inference.shapes import Shape
 
 Attend = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """Queries [batch, heads, n, width], keys and values [batch, KV heads, m, width], and whether they
-are a prompt's, whose tokens see only earlier ones → [batch, heads, n, width]."""
+are a prompt's, whose tokens see only earlier ones → [batch, heads, n, width].
+"""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A range for every part of a network, to enter again and again."""
+    """A reusable range for every part of a network."""
 
     embedding: AbstractContextManager[object]
     norm: AbstractContextManager[object]
@@ -32,19 +33,19 @@ class Parts:
     lm_head: AbstractContextManager[object]
 
 
-# Made once and entered again and again: a fresh `nvtx.annotate` a range would cost four times
-# as much, and a step enters dozens.
+# Created once and reused: a new `nvtx.annotate` per range would cost four times as much, and a step
+# enters dozens.
 ANNOTATED = Parts(**{field.name: nvtx.annotate(field.name) for field in fields(Parts)})
 
 SILENT = Parts(**{field.name: nullcontext() for field in fields(Parts)})
-"""For a compiled network, which is broken up at every range."""
+"""For a compiled network, which every range would split."""
 
 
 class KVCache:
     """Keys and values of every position so far, in memory allocated once.
 
-    `layers` has one tensor a layer, of shape [2 (key, value), batch, KV heads, positions, head
-    width]. `length` counts the positions filled; set it to 0 to start again.
+    `layers` has one tensor per layer, of shape [2 (key, value), batch, KV heads, positions, head
+    width]. `length` counts the positions filled; set it to 0 to start over.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The figures of a run, from the times its tokens arrived."""
+"""The figures of a run, from the arrival times of its tokens."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ONE_TOKEN = "only one token was written; a gap needs two"
 
 @dataclass(frozen=True)
 class Latency:
-    """What a reader of the text waits for. Gaps are None when only one token was written.
+    """What a reader of the text waits for. Gaps are None if only one token was written.
 
-    The names and formulas are those of vLLM's serving benchmark. There is no server and no
-    queue here, so TTFT is prefill and the first sample alone. With several sequences a gap is
-    one step, which gives each of them a token.
+    The names and formulas are those of vLLM's serving benchmark. There is no server and no queue
+    here, so TTFT is only prefill and the first sample. With several sequences a gap is one step,
+    which gives each of them a token.
     """
 
     output_tokens: int
@@ -53,7 +53,7 @@ class Latency:
 
 
 def recent_pace(arrived_ns: Sequence[int], since_token: int, batch: int) -> dict[str, float]:
-    """Tokens a second and the mean gap over the tokens after number `since_token` (from 1)."""
+    """Tokens per second and the mean gap over the tokens after number `since_token` (from 1)."""
     steps = len(arrived_ns) - since_token
     span_ns = arrived_ns[-1] - arrived_ns[since_token - 1]
     return {

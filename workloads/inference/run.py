@@ -49,7 +49,7 @@ _TEXT_LIMIT = 400
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters as they take effect: the device is never "auto" any more."""
+    """The parameters in effect: the device is no longer "auto"."""
 
     size: str
     model: str
@@ -86,8 +86,9 @@ class Settings:
         )
 
     def refuse_what_cannot_be(self, shape: Shape) -> None:
-        """Raises WrongUsage when prompt and answer are longer than the model's context, for a
-        text without a model to read it, and for graphs where there are none."""
+        """Raise WrongUsage if prompt and answer are longer than the model's context, for a text
+        without a model to tokenize it, and for graphs where there are none.
+        """
         length = self.prompt + self.tokens
         if length > shape.context:
             raise WrongUsage(
@@ -95,7 +96,7 @@ class Settings:
                 f"the context of {shape.context}"
             )
         if self.text and not self.model:
-            raise WrongUsage("text: without a model there is no tokenizer for it; give a folder")
+            raise WrongUsage("text: needs a tokenizer; name a model folder")
         if self.graphs and self.device == "cpu":
             raise WrongUsage("graphs: CUDA graphs need a GPU")
         if self.graphs and self.compile:
@@ -104,7 +105,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is run: a shape and, where a folder was named, its weights and words."""
+    """What is run: a shape and, if a folder was named, its weights and text."""
 
     shape: Shape
     folder: Folder | None
@@ -114,7 +115,7 @@ class Subject:
 
     @classmethod
     def of(cls, settings: Settings) -> Subject:
-        """Reads what is small of the folder. Raises CannotRun for one that is none."""
+        """Read the small files of the folder. Raises CannotRun if it is not a model's."""
         if not settings.model:
             shape = SHAPES[settings.size]
             return cls(shape, None, None, _random_prompt(settings, shape))
@@ -123,20 +124,19 @@ class Subject:
         if not settings.text:
             return cls(folder.shape, folder, None, _random_prompt(settings, folder.shape))
         if tokenizer is None:
-            raise CannotRun(f"text: {settings.model[:200]!r} has no tokenizer.json to read it")
+            raise CannotRun(f"text: {settings.model[:200]!r} has no tokenizer.json")
         words = tokenizer.encode(settings.text).ids
         if not words or max(words) >= folder.shape.vocabulary:
-            raise CannotRun("text: the tokenizer makes no tokens of it that the model knows")
+            raise CannotRun("text: the tokenizer gives no tokens that the model knows")
         prompt = torch.tensor([words] * settings.batch, dtype=torch.int64)
         return cls(folder.shape, folder, tokenizer, prompt)
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """One answer to one prompt. `given` are values of the declared parameters, already read.
+    """One answer to one prompt. `given` are values of the declared parameters, already parsed.
 
-    Refuses before it allocates: WrongUsage for what exceeds the context, CannotRun for what
-    this machine has no device, precision or memory for. Raises OutOfMemory when an allocation
-    fails all the same.
+    Refuses before it allocates: WrongUsage for what exceeds the context, CannotRun for a missing
+    device, precision or memory. Raises OutOfMemory if an allocation fails all the same.
     """
     place = Place.of(given)
     device = place.device
@@ -187,7 +187,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 
 @contextmanager
 def _kernels_explained(settings: Settings) -> Iterator[None]:
-    """Turns PyTorch's refusal to attend by one back end alone into one line."""
+    """Turn PyTorch's refusal to attend with only one back end into one line."""
     try:
         yield
     except RuntimeError as error:
@@ -200,7 +200,7 @@ def _kernels_explained(settings: Settings) -> Iterator[None]:
 
 
 def _random_prompt(settings: Settings, shape: Shape) -> Tensor:
-    """Drawn on the host, so it is every device's."""
+    """Drawn on the host, so it is the same on every device."""
     random = torch.Generator().manual_seed(settings.seed)
     return torch.randint(shape.vocabulary, (settings.batch, settings.prompt), generator=random)
 
@@ -235,18 +235,19 @@ def _load(
 
 
 def _text_of(generator: Generator, tokenizer: Any | None) -> str | None:
-    """The first sequence's answer as words."""
+    """The first sequence's answer as text."""
     if tokenizer is None:
         return None
     return str(tokenizer.decode(generator.text[0].tolist()))[:_TEXT_LIMIT]
 
 
 def _warm_up(generator: Generator, settings: Settings, report: Report) -> float:
-    """Lets libraries load their kernels and torch its memory before anything is timed; compiles
-    and captures what is to be. Gives the milliseconds it took."""
+    """Let libraries load their kernels and torch its memory before anything is timed; compile and
+    capture as configured. Returns the milliseconds it took.
+    """
     started_ns = time.perf_counter_ns()
-    # A graph must not be the first to run a kernel, and compiling takes a pass of each kind and
-    # a decode step more, which makes the length a variable.
+    # A graph must not be the first to run a kernel, and compiling takes a pass of each kind and one
+    # more decode step, which makes the length a variable.
     least = 2 if settings.compile else 1 if settings.graphs else 0
     rounds = max(settings.warmup, least)
     if rounds:
@@ -270,7 +271,7 @@ def _prefill(generator: Generator, report: Report) -> None:
 
 
 def _decode(generator: Generator, settings: Settings, report: Report) -> int | None:
-    """The tokens after the first. Gives the signal that ended it early, None for none."""
+    """Generate the tokens after the first. Returns the signal that ended it early, or None."""
     arrived_ns, total = generator.arrived_ns, settings.tokens
     if total == 1:
         return None
@@ -291,7 +292,7 @@ def _decode(generator: Generator, settings: Settings, report: Report) -> int | N
 def _derived(
     latency: Latency, settings: Settings, shape: Shape, dtype: torch.dtype, place: Place
 ) -> tuple[dict[str, FigureValue], dict[str, str]]:
-    """The figures that need more than times, and why those that are None are."""
+    """The figures that need more than times, and the reasons for those that are None."""
     prefill_s = latency.ttft_ms / 1e3
     flops = forward_flops(shape, settings.batch, settings.prompt)
     whole_s = latency.latency_ms / 1e3

@@ -18,7 +18,8 @@ VOCABULARY_MULTIPLE = 128
 @dataclass(frozen=True)
 class RopeScaling:
     """How Llama 3.1 and later stretch their rotary positions to a longer context (Grattafiori et
-    al., 2024; the "llama3" rule of their configuration files)."""
+    al., 2024; the "llama3" rule of their configuration files).
+    """
 
     factor: float
     low_frequency_factor: float
@@ -31,8 +32,8 @@ class Shape:
     """The dimensions of one model.
 
     "gpt2" has LayerNorm, learned positions, GELU and biases; "llama" RMSNorm, rotary positions,
-    SwiGLU, no biases, and `kv_heads` that groups of query heads share. `tied` says whether the
-    output head is the token table.
+    SwiGLU, no biases, and `kv_heads` shared by groups of query heads. `tied` means that the output
+    head is the token table.
     """
 
     layers: int

@@ -1,7 +1,7 @@
-"""`memory`: how memory is taken and given back, by torch's allocator and by the driver.
+"""`memory`: allocating and freeing memory, through torch's allocator and the driver.
 
-Ranges: `lifecycle`, `fragmentation`, `allocators` and `out_of_memory`, each met once, with a
-`step` for every act.
+Ranges: `lifecycle`, `fragmentation`, `allocators` and `out_of_memory`, once each, with a `step` for
+every operation.
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Table, Workload
@@ -11,8 +11,8 @@ MEMORY = Workload(
     name="memory",
     summary="allocate, free, fragment, run out: what each does to memory",
     description=(
-        "Allocates and frees tensors step by step and writes down what tensors hold, what torch "
-        "keeps and what the driver has given out; leaves holes in memory until a request that "
+        "Allocates and frees tensors step by step and records what tensors hold, what torch "
+        "keeps and what the driver has handed out; leaves holes in memory until a request that "
         "would fit their sum does not fit any; times allocations from the driver against those "
         "from torch's cache; and asks for more than there is, on purpose, to explain the error."
     ),
@@ -48,23 +48,23 @@ MEMORY = Workload(
         DEVICE_NAME,
         Figure(name="driver_allocation_us", unit="us", help="median cudaMalloc through torch"),
         Figure(name="cached_allocation_us", unit="us", help="median allocation from the cache"),
-        Figure(name="fragmented_bytes", unit="bytes", help="free in holes and not to be had"),
+        Figure(name="fragmented_bytes", unit="bytes", help="free in holes and unusable"),
         Figure(name="alloc_retries", help="times torch emptied its cache to allocate"),
-        Figure(name="out_of_memory_explained", help="the deliberate one, in one line"),
+        Figure(name="out_of_memory_explained", help="the deliberate error, in one line"),
     ),
     tables=(
         Table(
             name="memory_lifecycle",
             title="Memory step by step",
             columns=(
-                Figure(name="step", help="what was done"),
+                Figure(name="step", help="the operation"),
                 Figure(name="allocated_bytes", unit="bytes", help="held by tensors"),
                 Figure(name="active_bytes", unit="bytes", help="in blocks not yet reusable"),
-                Figure(name="reserved_bytes", unit="bytes", help="that torch has of the driver"),
+                Figure(name="reserved_bytes", unit="bytes", help="reserved by torch"),
                 Figure(
                     name="inactive_split_bytes",
                     unit="bytes",
-                    help="free, but beside something that is not: it cannot be given back",
+                    help="free, but next to used memory, so it cannot be returned",
                 ),
                 Figure(
                     name="outside_bytes",
@@ -74,7 +74,7 @@ MEMORY = Workload(
                 Figure(
                     name="fragmentation_percent",
                     unit="percent",
-                    help="of reserved memory that no tensor holds",
+                    help="share of reserved memory that no tensor holds",
                 ),
                 Figure(name="process_bytes", unit="bytes", help="resident memory of the process"),
                 Figure(name="alloc_retries", help="so far"),
@@ -82,9 +82,9 @@ MEMORY = Workload(
         ),
         Table(
             name="memory_allocators",
-            title="From the driver against from the cache",
+            title="Allocating from the driver and from the cache",
             columns=(
-                Figure(name="way", help="where the memory comes from"),
+                Figure(name="way", help="the source of the memory"),
                 Figure(name="bytes", help="size of the allocation"),
                 Figure(name="p50_us", unit="us", help="median time"),
                 Figure(name="max_us", unit="us", help="longest time"),

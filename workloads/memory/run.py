@@ -31,7 +31,7 @@ _MIB = 2**20
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """The four experiments in turn. Raises CannotRun when the blocks cannot fit."""
+    """The four experiments in turn. Raises CannotRun if the blocks cannot fit."""
     place = Place.of(given)
     values = place.fill(MEMORY, given)
     block, blocks = int(values["block"]) * _MIB, int(values["blocks"])
@@ -76,7 +76,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 
 
 class _Diary:
-    """What memory is like after each step."""
+    """The state of memory after each step."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -106,7 +106,9 @@ class _Diary:
         self.rows.append(row)
 
     def take(self, count: int) -> Tensor:
-        """`count` bytes that are really there: the host gives memory only once it is written."""
+        """`count` bytes that are really allocated: the host gives memory only once it is
+        written.
+        """
         with STEP:
             return torch.ones(count, dtype=torch.uint8, device=self.place.device)
 
@@ -126,9 +128,9 @@ def _lifecycle(diary: _Diary, block: int, blocks: int) -> None:
 
 
 def _fragment(diary: _Diary, block: int, blocks: int) -> int | None:
-    """Leaves every second piece of a segment; gives what is free in the holes."""
-    # Small tensors share a segment of 20 MiB (PyTorch, CUDACachingAllocator: kLargeBuffer), and
-    # a segment goes back to the driver only as a whole.
+    """Leave every second piece of a segment; returns what is free in the holes."""
+    # Small tensors share a segment of 20 MiB (PyTorch, CUDACachingAllocator: kLargeBuffer), and a
+    # segment is returned to the driver only as a whole.
     piece = min(4 * _MIB, block)
     held: list[Tensor | None] = [diary.take(piece) for _ in range(4 * blocks)]
     diary.write(f"allocate {4 * blocks} pieces of {piece // _MIB} MiB")
@@ -149,7 +151,7 @@ def _fragment(diary: _Diary, block: int, blocks: int) -> int | None:
 
 
 def _allocators(place: Place, block: int, passes: int) -> list[Row]:
-    """Time of an allocation that torch must ask the driver for, and of one from its cache."""
+    """Time of an allocation that torch must request from the driver, and of one from its cache."""
 
     def times_us(*, empty_first: bool) -> list[float]:
         found = []
@@ -174,7 +176,7 @@ def _allocators(place: Place, block: int, passes: int) -> list[Row]:
 
 
 def _run_out(diary: _Diary) -> str:
-    """Asks for more than there is; gives the sum that explains why it cannot be had."""
+    """Request more than there is; returns the sum that explains why it fails."""
     device = diary.place.device
     free = free_bytes(device)
     wanted = free + free // 10 if diary.place.on_gpu else 2**50
@@ -186,4 +188,4 @@ def _run_out(diary: _Diary) -> str:
         asked, has = wanted / 2**30, free / 2**30
         return f"asked for {asked:,.1f} GiB where {has:,.1f} GiB were free: {error}"
     diary.write("ask for more than there is")
-    return f"{wanted / 2**30:,.1f} GiB were to be had after all"
+    return f"{wanted / 2**30:,.1f} GiB could be allocated after all"

@@ -13,7 +13,7 @@ PRODUCTS = Table(
     name="precision_products",
     title="One matrix product in each precision",
     columns=(
-        Figure(name="precision", help="what was asked for"),
+        Figure(name="precision", help="the requested precision"),
         EFFECTIVE_PRECISION,
         Figure(name="size", help="rows and columns of all three matrices"),
         Figure(name="gpu_ms", unit="ms", help="between CUDA events, a product"),
@@ -31,13 +31,13 @@ TRAINING = Table(
     name="precision_training",
     title="One training step in each precision",
     columns=(
-        Figure(name="precision", help="what was asked for"),
+        Figure(name="precision", help="the requested precision"),
         EFFECTIVE_PRECISION,
         Figure(name="avg_ms", unit="ms", help="mean wall time of a step"),
         Figure(name="tokens_per_s", unit="tokens/s", help="batch × ctx over the mean step"),
         Figure(name="mfu_percent", unit="percent", help="of the dense peak of the precision"),
-        Figure(name="peak_memory_allocated_bytes", unit="bytes", help="most tensors held"),
-        Figure(name="peak_memory_reserved_bytes", unit="bytes", help="most torch held"),
+        Figure(name="peak_memory_allocated_bytes", unit="bytes", help="peak held by tensors"),
+        Figure(name="peak_memory_reserved_bytes", unit="bytes", help="peak reserved by torch"),
         Figure(name="final_loss", help="after the same steps from the same weights"),
         STATUS,
     ),
@@ -47,10 +47,10 @@ ACCUMULATION = Table(
     name="accumulation",
     title="0.01 added a thousand times",
     columns=(
-        Figure(name="addend", help="type of what is added"),
+        Figure(name="addend", help="type of the addend"),
         Figure(name="accumulator", help="type of the sum"),
-        Figure(name="sum", help="what it came to; 10 is right"),
-        Figure(name="error", help="sum less 10"),
+        Figure(name="sum", help="the result; 10 is exact"),
+        Figure(name="error", help="sum minus 10"),
     ),
 )
 
@@ -90,7 +90,7 @@ PRECISION = Workload(
             choices=tuple(SHAPES),
             default="small",
             cpu_default="tiny",
-            help="shape of the model that is trained, one of the workload train",
+            help="shape of the model to train, one of the workload train",
         ),
         Parameter(
             name="ctx",
@@ -123,7 +123,7 @@ PRECISION = Workload(
         Figure(name="fastest_product", help="precision of the fastest product"),
         Figure(name="fastest_flops_per_s", unit="flops/s", help="its rate"),
         Figure(name="bf16_speedup", help="of the product in bf16 over fp32 (ieee)"),
-        Figure(name="fp16_sum", help="0.01 a thousand times in fp16; 10 is right"),
+        Figure(name="fp16_sum", help="0.01 a thousand times in fp16; 10 is exact"),
         Figure(name="fastest_training", help="precision of the fastest training step"),
     ),
     tables=(PRODUCTS, ACCUMULATION, AUTOCAST, TRAINING),

@@ -16,8 +16,8 @@ _TERM = 0.01
 def accumulation_rows() -> Iterator[Row]:
     """The four sums of CS336's problem mixed_precision_accumulation, on the host.
 
-    A sum of one type takes its addends converted to it: fp32 + fp16 is what a mixed-precision
-    optimizer does, and what the last way writes out.
+    A sum of one type converts its addends to it: fp32 + fp16 is what a mixed-precision optimizer
+    does, and what the last way writes out.
     """
     ways = (
         ("fp32", "fp32", torch.float32, torch.float32),
@@ -78,8 +78,8 @@ def autocast_rows(device: torch.device, types: tuple[torch.dtype, ...]) -> Itera
 def errors(result: Tensor, left: Tensor, right: Tensor) -> tuple[float, float]:
     """Largest absolute and relative error of the first rows of `left` @ `right`, both fp32.
 
-    The reference is computed in fp64 of the fp32 factors, so rounding them to a shorter type
-    is part of the error, as it is for a model.
+    The reference is computed in fp64 from the fp32 factors, so rounding them to a shorter type is
+    part of the error, as it is for a model.
     """
     rows = min(256, left.shape[0])
     exact = left[:rows].double() @ right.double()

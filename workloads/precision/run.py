@@ -38,7 +38,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     values = place.fill(PRECISION, given)
     size = int(values["size"])
     if size % 16:
-        raise CannotRun(f"size: {size} is no multiple of 16, which fp8 products need")
+        raise CannotRun(f"size: {size} is not a multiple of 16, which fp8 products need")
     # Factors in fp32 and in the precision, the result, and a part of them in fp64.
     place.refuse_unless_fits(28 * size**2, f"28 bytes × {size}²", "use a smaller size")
     asked = precisions("all", place.device)
@@ -71,7 +71,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     results["fastest_flops_per_s"] = fastest["flops_per_s"] if fastest else None
     results["bf16_speedup"] = bf16.get("speedup") if bf16 else None
     results["fastest_training"] = quickest["precision"] if quickest else None
-    missing = {name: "no such row came to its end" for name, v in results.items() if v is None}
+    missing = {name: "no such row completed" for name, v in results.items() if v is None}
     return Outcome(
         parameters=values,
         results=results,

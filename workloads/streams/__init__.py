@@ -1,7 +1,7 @@
-"""`streams`: allocation, copy, conversion and product of many pieces, in turn and overlapped.
+"""`streams`: allocation, copy, conversion and product of many pieces, serial and overlapped.
 
-Ranges: a row is a range named after it, with a `step` for every timed pass and inside it, for
-each piece, `allocate`, `copy`, `convert` and `compute`.
+Ranges: a row is a range named after it, with a `step` for every timed pass and inside it, for each
+piece, `allocate`, `copy`, `convert` and `compute`.
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Table, Workload
@@ -12,10 +12,10 @@ STREAMS = Workload(
     summary="copies, conversions and products: one stream against several",
     description=(
         "Pieces of fp32 weights lie on the host. Each is given memory on the GPU, copied there, "
-        "converted to fp16 and multiplied with. In turn, every piece waits for the one before, "
+        "converted to fp16 and multiplied. Serially, every piece waits for the one before, "
         "and the host for every stage; pinned and overlapped, one stream copies a piece while "
-        "another computes on the last. How near the overlapped time comes to the longest stage "
-        "alone is the overlap."
+        "another computes on the previous one. How close the overlapped time comes to the longest "
+        "stage is the overlap."
     ),
     parameters=(
         Parameter(
@@ -26,7 +26,7 @@ STREAMS = Workload(
             minimum=2,
             maximum=1024,
             unit="pieces",
-            help="matrices to bring to the GPU",
+            help="matrices to copy to the GPU",
         ),
         Parameter(
             name="size",
@@ -54,7 +54,7 @@ STREAMS = Workload(
             minimum=2,
             maximum=16,
             unit="streams",
-            help="streams of the overlapped way",
+            help="streams when overlapped",
         ),
         warmup(2, "passes", cpu_default=1),
         repeats("passes", 10, "passes", cpu_default=2),
@@ -65,7 +65,7 @@ STREAMS = Workload(
         Preset(name="quick", help="a few small pieces", values={"pieces": 4, "size": 256}),
         Preset(
             name="copy-bound",
-            help="hardly any products: the link is the limit",
+            help="hardly any products: bound by the link",
             values={"products": 1, "size": 4096},
         ),
     ),
@@ -73,13 +73,13 @@ STREAMS = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
-        Figure(name="serial_ms", unit="ms", help="a pass in turn, the host waiting at every stage"),
+        Figure(name="serial_ms", unit="ms", help="a serial pass, the host waiting at every stage"),
         Figure(name="overlapped_ms", unit="ms", help="a pass on several streams, pinned"),
-        Figure(name="longest_stage_ms", unit="ms", help="what no overlap can do without"),
+        Figure(name="longest_stage_ms", unit="ms", help="the lower bound of any overlap"),
         Figure(
             name="overlap_percent",
             unit="percent",
-            help="of what could be saved over one stream, pinned, and was",
+            help="share of the possible saving over one pinned stream that was achieved",
         ),
         Figure(name="speedup", help="of overlapped over serial"),
     ),
@@ -88,10 +88,10 @@ STREAMS = Workload(
             name="streams",
             title="One stream against several",
             columns=(
-                Figure(name="way", help="how the pieces are brought and used"),
+                Figure(name="way", help="how the pieces are copied and used"),
                 Figure(name="streams", help="CUDA streams"),
                 Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
-                Figure(name="host_ms", unit="ms", help="host's time to give a pass to the GPU"),
+                Figure(name="host_ms", unit="ms", help="host time to launch a pass"),
                 Figure(name="copied_bytes", unit="bytes", help="from host to device in a pass"),
                 Figure(name="speedup", help="over serial"),
                 STATUS,

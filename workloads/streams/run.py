@@ -30,7 +30,7 @@ _NO_STREAMS = "streams need a GPU"
 
 
 class Pipeline:
-    """The pieces on the host, and the ways to bring them to the device and use them."""
+    """The pieces on the host, and the ways to copy them to the device and use them."""
 
     def __init__(self, place: Place, values: Mapping[str, Value]) -> None:
         self._device = place.device
@@ -50,17 +50,19 @@ class Pipeline:
         return sum(piece.nbytes for piece in self.pageable)
 
     def serial(self) -> None:
-        """Each piece alone, the host waiting after every stage, as a program without streams."""
+        """Each piece by itself, the host waiting after every stage, like a program without
+        streams.
+        """
         for piece in self.pageable:
             self._through(piece, waits=True)
 
     def one_stream(self) -> None:
-        """Pinned memory and no waiting, but one thing after another on the device."""
+        """Pinned memory and no waiting, but one operation at a time on the device."""
         for piece in self.pinned:
             self._through(piece, waits=False)
 
     def overlapped(self) -> None:
-        """Piece by piece on the next stream: copies of some beside products of others."""
+        """Piece by piece on the next stream: some are copied while others are multiplied."""
         current = torch.cuda.current_stream(self._device)
         for stream in self._streams:
             stream.wait_stream(current)
@@ -71,13 +73,13 @@ class Pipeline:
             current.wait_stream(stream)
 
     def copies(self) -> None:
-        """The copies of a pass, and nothing else."""
+        """Only the copies of a pass."""
         for piece in self.pinned or self.pageable:
             with COPY:
                 piece.to(self._device, non_blocking=True)
 
     def products(self) -> None:
-        """The conversions and products of a pass, on what is on the device already."""
+        """The conversions and products of a pass, on data already on the device."""
         for _ in self.pageable:
             self._compute(self._resident)
 
@@ -103,11 +105,11 @@ class Pipeline:
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Every way to bring the pieces. Raises CannotRun for what cannot fit."""
+    """Every way to process the pieces. Raises CannotRun for what cannot fit."""
     place = Place.of(given)
     values = place.fill(STREAMS, given)
     pieces, size = int(values["pieces"]), int(values["size"])
-    # fp32, fp16 and a product of every piece may be there at once.
+    # fp32, fp16 and a product of every piece may exist at once.
     place.refuse_unless_fits(
         8 * pieces * size**2,
         f"8 bytes × {pieces} pieces × {size}²",

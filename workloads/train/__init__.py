@@ -1,8 +1,8 @@
 """`train`: steps of a language model's training, as the CS336 assignments and llm.c measure them.
 
 This file declares it and imports nothing heavy; `shapes` and `memory` are arithmetic; `model` is
-the networks; `step` does and times steps; `tables` turns times into tables; `run` puts them
-together, one row a configuration.
+the networks; `step` runs and times steps; `tables` turns times into tables; `run` puts them
+together, one row per configuration.
 
 Ranges of a configuration with W warm-up and N measured steps:
 
@@ -16,7 +16,7 @@ Ranges of a configuration with W warm-up and N measured steps:
         BACKWARD  1 (modes fwd_bwd and full)
         OPTIMIZER 1 (mode full), with OPTIMIZER.step and OPTIMIZER.zero_grad
 
-A sweep stands every configuration in a range named after it.
+A sweep puts every configuration in a range named after it.
 """
 
 from workloads.declaration import Figure, Parameter, Preset, Table, Workload
@@ -36,7 +36,7 @@ from workloads.parameters import (
 from workloads.train.shapes import SHAPES
 
 SWEEPS = {
-    "none": "only what the other parameters say",
+    "none": "one row, from the other parameters",
     "precision": "fp32, tf32, bf16, fp16",
     "ctx": "64, 128, 256, 512",
     "warmup": "0, 1, 2 and 5 warm-up steps; only the first row loads the libraries",
@@ -58,7 +58,7 @@ _MFU = Figure(
     help="PaLM's model operations over the time, of the dense peak of the effective precision",
 )
 _HFU = Figure(
-    name="hfu_percent", unit="percent", help="the same with the operations the GPU really does"
+    name="hfu_percent", unit="percent", help="the same with the operations the GPU actually does"
 )
 
 HEADLINE = Table(
@@ -69,8 +69,8 @@ HEADLINE = Table(
         Figure(name="parameters", help="how many the shape has"),
         Figure(name="ctx", unit="tokens", help="length of a sequence"),
         Figure(name="mode", help="fwd, fwd_bwd or full"),
-        Figure(name="precision", help="what the matrix products really compute in"),
-        Figure(name="warmup", unit="steps", help="steps before any is timed"),
+        Figure(name="precision", help="the type the matrix products actually compute in"),
+        Figure(name="warmup", unit="steps", help="untimed steps at the start"),
         _AVG_MS,
         _STD_MS,
         _P50,
@@ -81,7 +81,7 @@ HEADLINE = Table(
         _HFU,
         PEAK_ALLOCATED,
         PEAK_RESERVED,
-        Figure(name="final_loss", help="of the last step"),
+        Figure(name="final_loss", help="loss of the last step"),
         STATUS,
     ),
 )
@@ -93,8 +93,8 @@ PHASES = Table(
         Figure(name="section", help="the configuration and the part of it"),
         Figure(name="metric", help="the range"),
         Figure(name="count", help="times it was entered"),
-        Figure(name="cpu_total_ms", unit="ms", help="host's time in the range: giving the work"),
-        Figure(name="cpu_per_step_ms", unit="ms", help="the same a step"),
+        Figure(name="cpu_total_ms", unit="ms", help="host time in the range: submitting the work"),
+        Figure(name="cpu_per_step_ms", unit="ms", help="the same per step"),
         Figure(
             name="gpu_span_per_step_ms",
             unit="ms",
@@ -112,21 +112,21 @@ CLOCKS = Table(
         Figure(name="configuration", help="the row of the headline"),
         Figure(name="wall_ms", unit="ms", help="mean step by the host's clock"),
         Figure(name="cpu_ms", unit="ms", help="host's time in the step's ranges"),
-        Figure(name="gpu_span_ms", unit="ms", help="between CUDA events, gaps included"),
+        Figure(name="gpu_span_ms", unit="ms", help="between CUDA events, including gaps"),
         Figure(
-            name="host_wait_ms", unit="ms", help="wall less CPU: the host waiting for the device"
+            name="host_wait_ms", unit="ms", help="wall minus CPU: the host waiting for the device"
         ),
         Figure(
             name="gpu_idle_outside_ms",
             unit="ms",
-            help="wall less GPU span; idle gaps inside are in the captured phases",
+            help="wall minus GPU span; gaps inside the span are in the captured phases",
         ),
     ),
 )
 
 MEMORY = Table(
     name="train_memory",
-    title="Memory of the first step, by what it is for",
+    title="Memory of the first step, by purpose",
     columns=(
         Figure(name="configuration", help="the row of the headline"),
         Figure(name="what", help="what holds the memory"),
@@ -134,7 +134,7 @@ MEMORY = Table(
         Figure(
             name="measured_bytes",
             unit="bytes",
-            help="growth of torch's allocated memory, libraries' workspaces included",
+            help="growth of torch's allocated memory, including libraries' workspaces",
         ),
     ),
 )
@@ -143,11 +143,11 @@ TRAIN = Workload(
     name="train",
     summary="training steps: forward, loss, backward, optimizer",
     description=(
-        "Steps of training on one batch of random tokens, which the model slowly learns by "
-        "heart. Parameters stay fp32; bf16 and fp16 compute under autocast, as PyTorch's "
+        "Steps of training on one batch of random tokens, which the model slowly memorizes. "
+        "Parameters stay fp32; bf16 and fp16 compute under autocast, as PyTorch's "
         "training loops do, fp16 with a gradient scaler. Every step waits for the device. The "
-        "first step is told apart from the measured ones, and the two clocks, host and GPU, "
-        "from each other."
+        "first step is separate from the measured ones, and so are the two clocks, host and "
+        "GPU."
     ),
     parameters=(
         Parameter(
@@ -199,7 +199,7 @@ TRAIN = Workload(
             minimum=0,
             maximum=1000,
             unit="layers",
-            help="layers whose activations are computed again in the backward pass; 0 keeps all",
+            help="layers per activation checkpoint, recomputed in the backward pass; 0 keeps all",
         ),
         Parameter(
             name="compile",
@@ -229,7 +229,7 @@ TRAIN = Workload(
             kind="choice",
             choices=tuple(SWEEPS),
             default="none",
-            help="a row for each; " + "; ".join(f"{n}: {text}" for n, text in SWEEPS.items()),
+            help="one row each; " + "; ".join(f"{n}: {text}" for n, text in SWEEPS.items()),
         ),
         SNAPSHOT,
         DEVICE,
@@ -263,7 +263,7 @@ TRAIN = Workload(
         ),
         Preset(
             name="handout-warmup",
-            help="what warm-up hides: 0, 1, 2 and 5 steps of it",
+            help="the effect of warm-up: 0, 1, 2 and 5 steps",
             values={"sweep": "warmup", "size": "small"},
         ),
     ),
@@ -306,8 +306,8 @@ TRAIN = Workload(
         _TOKENS_PER_S,
         _MFU,
         _HFU,
-        Figure(name="first_loss", help="of the very first step"),
-        Figure(name="final_loss", help="of the last step"),
+        Figure(name="first_loss", help="loss of the very first step"),
+        Figure(name="final_loss", help="loss of the last step"),
         PEAK_ALLOCATED,
         PEAK_RESERVED,
         Figure(name="alloc_retries", help="times torch had to empty its cache to allocate"),

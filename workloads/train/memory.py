@@ -1,4 +1,4 @@
-"""What a training step needs of memory, worked out before anything is allocated."""
+"""What a training step needs of memory, computed before anything is allocated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Footprint:
-    """The least a step holds at once, by what it is for."""
+    """The minimum a step holds at once, by purpose."""
 
     model_bytes: int
     gradient_bytes: int
@@ -32,12 +32,12 @@ class Footprint:
         checkpoint: int,
         element_bytes: int,
     ) -> Footprint:
-        """Parameters are fp32 whatever the products compute in; `element_bytes` is of those.
+        """Parameters are fp32 whatever the products compute in; `element_bytes` applies to those.
 
-        The activations are those no implementation can do without, a lower bound: the factors
-        of every product (the input of each matrix, q, k, v, and naive attention's
-        probabilities), and the logits. With checkpoints every `checkpoint` layers only the
-        layers' inputs and one group of layers.
+        The activations are those no implementation can avoid, a lower bound: the factors of every
+        product (the input of each matrix, q, k, v, and naive attention's probabilities), and the
+        logits. With checkpoints every `checkpoint` layers, only the layers' inputs and one group of
+        layers.
         """
         state = adamw_state_bytes(shape.parameters)
         tokens = batch * length
@@ -59,7 +59,7 @@ class Footprint:
 
     @property
     def peak_bytes(self) -> int:
-        """The most there is at once: optimizer state stays, activations go as gradients come."""
+        """The peak: optimizer state stays, activations are released as gradients appear."""
         return (
             self.model_bytes
             + self.optimizer_bytes
@@ -67,7 +67,7 @@ class Footprint:
         )
 
     def refuse_unless_fits(self, free_bytes: int, device: str) -> None:
-        """Raises CannotRun, with the sum, when a step needs more than is free on `device`."""
+        """Raise CannotRun, with the sum, if a step needs more than is free on `device`."""
         if self.peak_bytes <= free_bytes:
             return
         raise CannotRun(

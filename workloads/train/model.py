@@ -1,7 +1,7 @@
-"""The networks that are trained: CS336's (llama) and GPT-2's, of plain modules.
+"""The networks to train: CS336's (llama) and GPT-2's, of plain modules.
 
-Ranges inside the layers are the ones of the seeds' attention study. They stand only where
-Python runs: a compiled model has none.
+Ranges inside the layers are those of the seeds' attention study. They exist only where Python runs:
+a compiled model has none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RangeOf = Callable[[str], AbstractContextManager[None]]
 
 
 class LayerRanges:
-    """The ranges inside a forward pass, by name; `counting` while one runs on its own."""
+    """The ranges inside a forward pass, by name; `counting` while one runs separately."""
 
     def __init__(self) -> None:
         self._ranges = {name: Range(name) for name in (MHA, *INSIDE_MHA, *OUTSIDE_MHA)}
@@ -49,7 +49,7 @@ class LayerRanges:
         return self._ranges[name]
 
     def count(self, counting: bool) -> None:
-        """Whether what follows counts: a pass that checkpoints repeat does not."""
+        """Whether the following passes count: one that checkpoints repeat does not."""
         for known in self._ranges.values():
             known.counting = counting
 
@@ -58,12 +58,12 @@ class LayerRanges:
             known.reset()
 
     def used(self) -> Iterable[Range]:
-        """Those that were entered while counting."""
+        """Those entered while counting."""
         return (known for known in self._ranges.values() if known.count)
 
 
 def no_ranges(_name: str) -> AbstractContextManager[None]:
-    """For a model that is compiled."""
+    """For a compiled model."""
     return nullcontext()
 
 
@@ -92,7 +92,7 @@ class RMSNorm(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary positions, pairs of neighbours turned by their position's angle."""
+    """Rotary positions, neighbouring pairs rotated by their position's angle."""
 
     cos: Tensor
     sin: Tensor
@@ -155,7 +155,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention and feed-forward network, each before its norm."""
+    """One layer: attention and feed-forward network, each after its norm."""
 
     def __init__(self, shape: Shape, length: int, *, naive: bool, ranges: RangeOf) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens [batch, length] → logits [batch, length, vocabulary], for that `length` alone."""
+    """Tokens [batch, length] → logits [batch, length, vocabulary], only for that `length`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Runs `train`: each configuration in turn, a row for each."""
+"""Runs `train`: each configuration in turn, one row each."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Settings:
         )
 
     def refuse_unless_in_context(self) -> None:
-        """Raises WrongUsage for a sequence longer than GPT-2's position table."""
+        """Raise WrongUsage for a sequence longer than GPT-2's position table."""
         if self.shape.family == "gpt2" and self.ctx > GPT2_CONTEXT:
             raise WrongUsage(f"ctx {self.ctx} is more than {self.size}'s context of {GPT2_CONTEXT}")
 
@@ -107,7 +107,7 @@ class Settings:
 
 @dataclass
 class _Results:
-    """What the rows came to. `figures` are of the newest row that was measured."""
+    """The results of the rows. `figures` are of the newest row measured."""
 
     figures: dict[str, FigureValue] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class _Results:
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Trains. `given` are values of the declared parameters, already read.
+    """Train. `given` are values of the declared parameters, already parsed.
 
     Raises WrongUsage for what exceeds a context, and CannotRun for a single configuration that
     cannot fit or has no such precision; in a sweep that is a row's status.
@@ -181,7 +181,7 @@ def _row(
     *,
     alone: bool,
 ) -> None:
-    """Measures one configuration into `results`; what cannot be is a row with its reason."""
+    """Measure one configuration into `results`; an impossible one is a row with its reason."""
     row: dict[str, FigureValue] = {
         "size": settings.size,
         "parameters": settings.shape.parameters,
@@ -301,7 +301,7 @@ def _measure(
 def _tell_step(
     settings: Settings, done: int, loss: float, figures: dict[str, FigureValue], report: Report
 ) -> None:
-    """llm.c's line, and the live figures."""
+    """Print llm.c's line, and report the live figures."""
     report.progress("measure", done, settings.steps, "steps")
     mfu = figures["mfu_percent"]
     share = "MFU n/a" if mfu is None else f"{mfu:.1f}% {settings.precision} MFU"

@@ -1,4 +1,4 @@
-"""The shapes that can be trained, and what each needs, as arithmetic."""
+"""The trainable shapes, and what each needs, as arithmetic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GPT2_CONTEXT = 1024
 class Shape:
     """The dimensions of one model.
 
-    "llama" has RMSNorm, rotary positions, SwiGLU, no biases and a head of its own, as the
-    CS336 assignments' model; "gpt2" has LayerNorm, learned positions, GELU, biases and a head
-    that is the token table.
+    "llama" has RMSNorm, rotary positions, SwiGLU, no biases and a separate head, like the CS336
+    assignments' model; "gpt2" has LayerNorm, learned positions, GELU, biases and a head that is the
+    token table.
     """
 
     family: Literal["llama", "gpt2"]
@@ -41,7 +41,7 @@ class Shape:
         return 9 if self.family == "llama" else 6
 
     def products(self, *, backward: bool) -> int:
-        """Matrix products of a pass with naive attention, the head's included.
+        """Matrix products of a pass with naive attention, including the head.
 
         Each has two more in the backward pass, for its two factors' gradients.
         """
@@ -56,10 +56,9 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
         width, inner = self.width, self.inner
         if self.family == "llama":
-            # A token table beside the head; two norms a layer and a last one.
+            # A token table besides the head; two norms per layer and a last one.
             return self.matrix_parameters + self.vocabulary * width + (2 * self.layers + 1) * width
         # A position table; biases of qkv, output and both MLP matrices; norms with biases.
         per_layer = 3 * width + width + inner + width + 4 * width
@@ -109,7 +108,9 @@ the 2026 one's. The names mislead: `2.7B` has 3.4 billion parameters and is 2026
 
 @dataclass(frozen=True)
 class StepFlops:
-    """Operations of one step. Model: what the mathematics needs; hardware: what is done."""
+    """Operations of one step. Model: what the mathematics needs; hardware: what is actually
+    done.
+    """
 
     model: float
     hardware: float
@@ -118,13 +119,13 @@ class StepFlops:
 def step_flops(
     shape: Shape, batch: int, length: int, *, backward: bool, naive: bool, recomputes: bool
 ) -> StepFlops:
-    """Model operations are PaLM's 6 N + 12 L H Q T a token, a third of that for a forward pass
+    """Model operations are PaLM's 6 N + 12 L H Q T per token, a third of that for a forward pass
     alone (Chowdhery et al., 2022, appendix B; no discount for the causal mask). N is what a token
     is multiplied with: no embedding table but the head.
 
-    The hardware does a second forward pass through the layers where activations are computed
-    again, and about half of attention where a fused kernel skips masked blocks, but its
-    backward pass computes the scores again (`workloads.formulas`).
+    The hardware does a second forward pass through the layers where activations are recomputed, and
+    about half of attention where a fused kernel skips masked blocks, but its backward pass
+    recomputes the scores (`workloads.formulas`).
     """
     matrices = 2.0 * shape.matrix_parameters * batch * length
     head = 2.0 * shape.vocabulary * shape.width * batch * length

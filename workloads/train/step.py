@@ -21,16 +21,16 @@ OPTIMIZER_STEP, OPTIMIZER_ZERO = "OPTIMIZER.step", "OPTIMIZER.zero_grad"
 PHASES = (FORWARD, LOSS, BACKWARD, OPTIMIZER)
 
 _BETAS = (0.9, 0.95)
-"""The seeds' and llm.c's."""
+"""As in the seeds and llm.c."""
 
 
 class Trainer:
-    """Does steps, and adds up what they took until `reset`.
+    """Runs steps, and sums what they took until `reset`.
 
-    `phases` and `layers` hold the host's time by range; `span_ms` the time between each phase's
-    CUDA events, `whole_span_ms` between a step's first and last. `memory` is how much torch's
-    allocated memory grew with the model and, by `first_step`, with each part of it. `loss` is
-    of the newest step.
+    `phases` and `layers` hold the host time by range; `span_ms` the time between each phase's CUDA
+    events, `whole_span_ms` between a step's first and last. `memory` is how much torch's allocated
+    memory grew with the model and, by `first_step`, with each part of it. `loss` is that of the
+    newest step.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Trainer:
         self._tokens, self._targets = text[:, :-1].contiguous(), text[:, 1:].flatten()
 
     def step(self) -> int:
-        """One step; gives its wall time in ns, the wait for the device included."""
+        """Run one step; returns its wall time in ns, including the wait for the device."""
         events = _Events(self.device)
         started_ns = time.perf_counter_ns()
         with self._step:
@@ -100,20 +100,20 @@ class Trainer:
         return wall_ns
 
     def first_step(self) -> int:
-        """As `step`, and reads what each part allocates."""
+        """Like `step`, and measures what each part allocates."""
         grown: dict[str, int] = {}
         base = self._allocated()
         self._phase_ended = lambda phase: grown.update({phase: self._allocated() - base})
         wall_ns = self.step()
         self._phase_ended = None
-        # Of the model the first step is without gradients before its backward pass, and again
-        # after its optimizer, whose zero_grad drops them.
+        # In the first step, the model has no gradients before its backward pass, nor after its
+        # optimizer, whose zero_grad drops them.
         parts = {"activations": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER}
         self.memory |= {what: grown[phase] for what, phase in parts.items() if phase in grown}
         return wall_ns
 
     def reset(self) -> None:
-        """Forgets the clocks of the steps so far."""
+        """Reset the clocks."""
         self.span_ms = {}
         self.whole_span_ms = 0.0
         self.layers.reset()
@@ -122,7 +122,7 @@ class Trainer:
 
     @property
     def step_cpu_ms(self) -> float:
-        """The host's time in the phases so far, all steps together."""
+        """The host time in the phases so far, summed over all steps."""
         return sum(self.phases[name].total_ms for name in PHASES)
 
     def _do(self, events: _Events) -> Tensor:
@@ -173,21 +173,21 @@ class Trainer:
 
 
 class _Events:
-    """CUDA events around the phases of one step; nothing on the CPU."""
+    """CUDA events around the phases of one step; does nothing on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._marks: list[tuple[str | None, torch.cuda.Event]] = []
 
     def mark(self, name: str | None = None) -> None:
-        """An event now: the end of phase `name`, or the beginning of one."""
+        """Record an event: the end of phase `name`, or the beginning of one."""
         if self._on_gpu:
             event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             event.record()
             self._marks.append((name, event))
 
     def spans_ms(self) -> dict[str, float]:
-        """By phase, once the device is done."""
+        """By phase, once the device has finished."""
         return {
             name: before.elapsed_time(after)
             for (_, before), (name, after) in zip(self._marks, self._marks[1:], strict=False)

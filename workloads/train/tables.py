@@ -1,4 +1,4 @@
-"""Steps that were timed → figures and the rows of the tables."""
+"""Timed steps → figures and rows of the tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LINEAR = ("QKV projections", "output proj")
 def step_figures(
     wall_ns: Sequence[int], tokens: int, flops: StepFlops, peak: Peak | None, precision: str
 ) -> Figures:
-    """Of the measured steps, one at least."""
+    """Of the measured steps, at least one."""
     times_ms = np.asarray(wall_ns, dtype=np.float64) / 1e6
     mean_ms = float(times_ms.mean())
     best = peak.flops_per_s(precision) if peak else None
@@ -61,7 +61,7 @@ class _PhaseRows:
         parent: Range | None = None,
         span_ms: float | None = None,
     ) -> Row:
-        """One row; with `parent` its share of the parent's time."""
+        """One row; with `parent`, its share of the parent's time."""
         cells: Figures = {
             "section": f"{self._label}: {section}",
             "metric": name,
@@ -79,8 +79,8 @@ class _PhaseRows:
 def phase_rows(label: str, trainer: Trainer, steps: int) -> Iterator[Row]:
     """Inclusive and exclusive times of the ranges, and shares of their parents.
 
-    The sections and derived rows are those of the CS336 solution's table, whose times are the
-    host's too, though it does not say so.
+    The sections and derived rows are those of the CS336 solution's table, whose times are also the
+    host's, though it does not say so.
     """
     rows, phases = _PhaseRows(label, steps), trainer.phases
     for name in (FORWARD, LOSS, BACKWARD, OPTIMIZER):
