@@ -10,7 +10,8 @@ from gputui.base.standard_streams import standard_input
 from gputui.imports.nsys import NsysReport, NsysTables
 from gputui.imports.nsys.database import MAGIC
 from gputui.model.events import AnyEvent, Header
-from gputui.store.journal import JournalReader, open_journal
+from gputui.store.journal import JournalError, JournalReader, open_journal
+from gputui.store.regular_file import open_regular
 
 
 class Recording(Protocol):
@@ -70,7 +71,7 @@ def remarks(recording: Recording) -> tuple[str, ...]:
 def is_sqlite(path: Path) -> bool:
     """Whether a file is SQLite, as an nsys export is; False if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except (JournalError, OSError):
         return False  # whoever opens it next reports why

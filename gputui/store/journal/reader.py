@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import stat
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -18,6 +17,7 @@ from gputui.model.events import JOURNAL_SCHEMA, AnyEvent, CaptureSum, Header, Ru
 from gputui.store.errors import JournalError, reason
 from gputui.store.journal.compression import CompressionError, expanded, is_compressed
 from gputui.store.journal.held import SUM_BEGINS, HeldLines
+from gputui.store.regular_file import open_regular
 
 LINE_LIMIT = 32 * 1024 * 1024
 """A longer line counts as damage: no tick comes near it."""
@@ -85,17 +85,10 @@ class JournalReader:
         With `stop`, follows a file that is still being written: waits at its end until that is set.
         `summed` as above.
         """
-        try:
-            mode = path.stat().st_mode
-            if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
-                raise JournalError(f"{path} is not a file")
-            file: BinaryIO = path.open("rb")
-        except OSError as error:
-            raise JournalError(f"cannot read {path}: {reason(error)}") from None
+        file = open_regular(path)
         stream = file if stop is None else io.BufferedReader(_Tail(file, stop))
         reader = cls(stream, str(path), summed=summed)
-        if stat.S_ISREG(mode):
-            reader._file = file
+        reader._file = file
         return reader
 
     def plain_file(self) -> BinaryIO | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from gputui.base.sanitize import sanitize
 from gputui.store.errors import JournalError, reason
+from gputui.store.regular_file import open_regular
 from gputui.store.trace.layout import (
     HEAD,
     MAGIC,
@@ -35,7 +36,7 @@ class TraceReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 start = file.read(RECORDS_AT)
                 size = file.seek(0, 2)
         except OSError as error:
