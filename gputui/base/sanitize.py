@@ -64,6 +64,16 @@ def cell_width(text: str) -> int:
     return sum(_character_width(character) for character in text)
 
 
+def cut_to_width(text: str, width: int) -> str:
+    """The beginning of `text` and an ellipsis, in `width` terminal columns at most."""
+    room = width - 1
+    for end, character in enumerate(text):
+        room -= _character_width(character)
+        if room < 0:
+            return text[:end] + "…"
+    return text + "…"
+
+
 def _character_width(character: str) -> int:
     if unicodedata.combining(character):
         return 0

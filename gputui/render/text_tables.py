@@ -10,7 +10,7 @@ from typing import TextIO
 
 import msgspec
 
-from gputui.base.sanitize import cell_width
+from gputui.base.sanitize import cell_width, cut_to_width
 from gputui.model.events import SCHEMA_VERSION
 from gputui.model.units import MISSING
 from gputui.report.columns import rounded
@@ -186,7 +186,7 @@ def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
 def _line(cells: Sequence[tuple[Column, str, int]]) -> str:
     parts = []
     for column, cell, width in cells:
-        text = cell if cell_width(cell) <= width else _cut(cell, width)
+        text = cell if cell_width(cell) <= width else cut_to_width(cell, width)
         padding = " " * (width - cell_width(text))
         parts.append(text + padding if column.show is None else padding + text)
     return "  ".join(parts).rstrip()
@@ -196,12 +196,6 @@ def _shallow(text: str) -> str:
     """The same, less far to the right where it stands so deep that its name would be cut off."""
     name = text.lstrip(" ")
     return text if len(text) - len(name) <= DEEPEST else " " * (DEEPEST - 2) + "… " + name
-
-
-def _cut(text: str, width: int) -> str:
-    while text and cell_width(text) > width - 1:
-        text = text[:-1]
-    return text + "…"
 
 
 def headers(columns: Sequence[Column]) -> list[str]:

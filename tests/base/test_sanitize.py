@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.base.sanitize import cell_width, clean_output, sanitize, sanitize_document
+from gputui.base.sanitize import (
+    cell_width,
+    clean_output,
+    cut_to_width,
+    sanitize,
+    sanitize_document,
+)
 
 ANY_TEXT = st.text(
     st.one_of(
@@ -81,3 +87,17 @@ def test_a_printed_line_is_what_a_terminal_would_have_left(line: str, expected: 
 )
 def test_columns_of_a_terminal(text: str, columns: int) -> None:
     assert cell_width(text) == columns
+
+
+@given(st.text(st.sampled_from("a漢\u0301"), max_size=20), st.integers(1, 20))
+def test_as_much_as_fits_is_kept_before_the_ellipsis(text: str, width: int) -> None:
+    cut = cut_to_width(text, width)
+    kept = cut[:-1]
+    assert cut == kept + "…"
+    assert text.startswith(kept)
+    assert cell_width(cut) <= width
+    assert kept == text or cell_width(text[: len(kept) + 1]) >= width
+
+
+def test_what_is_cut_off_is_not_measured() -> None:
+    assert cut_to_width("漢" * 10_000_000, 80) == "漢" * 39 + "…"
