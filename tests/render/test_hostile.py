@@ -158,7 +158,7 @@ def rewritten(change: Callable[[str | None, Any], Any]) -> bytes:
 _WORDS_OF_THE_FORMAT = {"event", "kind", "style", "stream", "lane", "memory_kind"}
 
 
-@pytest.mark.parametrize("markup", MARKUP)
+@pytest.mark.parametrize("markup", MARKUP, ids=lambda markup: ascii(markup)[:24])
 def test_markup_in_every_string_is_only_text(tmp_path: Path, markup: str) -> None:
     path = tmp_path / "x.gputui"
     path.write_bytes(
