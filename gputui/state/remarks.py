@@ -11,6 +11,9 @@ from gputui.state.run import Process, Run
 SO_FAR_NS = 10_000_000_000
 """How long a run may take until what did not happen yet is remarked on."""
 
+NEWEST_CUPTI = 130500
+"""The newest CUPTI, by its own number, whose records are known to have the fields that are read."""
+
 _NAMES = 8
 _LETTERS = 60
 
@@ -19,7 +22,7 @@ _LETTERS = 60
 class Remark:
     """`about` tells remarks apart whose words change while a run goes on."""
 
-    about: Literal["not captured", "forks", "--trace-steps", "--annotate"]
+    about: Literal["not captured", "forks", "CUPTI", "--trace-steps", "--annotate"]
     text: str
 
     @property
@@ -36,11 +39,24 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("not captured", run.unseen_reason))
     if run.unseen_forks:
         found.append(Remark("forks", run.unseen_forks))
+    if words := _untested_cupti(run):
+        found.append(Remark("CUPTI", words))
     if words := _missing_step(run):
         found.append(Remark("--trace-steps", words))
     if words := _nothing_annotated(run):
         found.append(Remark("--annotate", words))
     return found
+
+
+def _untested_cupti(run: Run) -> str | None:
+    processes = [process for process in run.processes.values() if _sees_kernels(process)]
+    newest = max((process.attached.cupti_version or 0 for process in processes), default=0)
+    if newest <= NEWEST_CUPTI:
+        return None
+    return (
+        f"version {newest} is newer than {NEWEST_CUPTI}, the newest tested: figures of kernels and "
+        "copies may be wrong"
+    )
 
 
 def _nothing_annotated(run: Run) -> str | None:

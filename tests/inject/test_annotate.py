@@ -152,7 +152,7 @@ with torch.profiler.record_function("mine"):
 
 
 def test_the_hook_and_the_library_leave_the_same_operators_out():
-    library = (HOOK.parent / "src" / "operators.h").read_text()
+    library = (HOOK.parent / "src" / "operators.inc.c").read_text()
     listed = re.findall(r'"([^"]+)"', library.partition("names[] = {")[2].partition("};")[0])
     hook = (HOOK / "sitecustomize.py").read_text().partition("_COMPUTE_NOTHING")[2]
     assert re.findall(r'"([^"]+)"', hook.partition("}")[0]) == listed

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, CaptureDelta, RangeDefined
 from gputui.state import Session, remarks
+from gputui.state.remarks import NEWEST_CUPTI
 from tests.events_for_tests import at, attached, header, run_ended, run_started
 
 
@@ -95,3 +96,14 @@ def test_nothing_to_annotate_is_said_at_the_end_or_after_a_while() -> None:
     annotated = replace(attached(2), annotated=True)
     assert told(attached(1), annotated, grown_to(10)) == []
     assert told(attached(1), annotated, run_ended()) == []
+
+
+def test_a_cupti_that_is_newer_than_the_newest_tested_is_remarked_on() -> None:
+    def with_cupti(version: int) -> list[str]:
+        return said(replace(attached(), cupti_version=version), run_ended(), step=None)
+
+    assert with_cupti(NEWEST_CUPTI) == []
+    assert with_cupti(150000) == [
+        f"CUPTI: version 150000 is newer than {NEWEST_CUPTI}, the newest tested: figures of "
+        "kernels and copies may be wrong"
+    ]

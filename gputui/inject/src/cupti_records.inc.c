@@ -4,6 +4,7 @@
 
 #include "cupti_buffers.inc.c"
 #include "cupti_calls.inc.c"
+#include "cupti_fields.h"
 #include "launch_shapes.inc.c"
 #include "process.inc.c"
 #include "thread.inc.c"
@@ -34,7 +35,7 @@ static void write_batch(Batch *batch)
 enum { NAME_GUESSES = 1024 };
 static String *name_guesses[NAME_GUESSES];
 
-static String *kernel_name(const char *text)
+static String *kernel_name_string(const char *text)
 {
     if (text == NULL)
         return &empty_storage.string;
@@ -45,83 +46,69 @@ static String *kernel_name(const char *text)
     return guess;
 }
 
-static inline uint32_t u32_at(const uint8_t *record, int offset)
-{
-    uint32_t value;
-    memcpy(&value, record + offset, sizeof value);
-    return value;
-}
-
-static inline uint64_t u64_at(const uint8_t *record, int offset)
-{
-    uint64_t value;
-    memcpy(&value, record + offset, sizeof value);
-    return value;
-}
-
 static void decode_kernel(const uint8_t *r, Slot *out)
 {
-    uint16_t registers;
-    const char *name;
-    memcpy(&registers, r + 6, sizeof registers);
-    memcpy(&name, r + 104, sizeof name);
     out->kind = KIND_KERNEL;
-    out->start = u64_at(r, 16);
-    out->end = u64_at(r, 24);
-    out->a = u32_at(r, 40);
-    out->c = u32_at(r, 44);
-    out->b = u32_at(r, 48);
-    out->correlation = u32_at(r, 92);
-    out->name = id_of(kernel_name(name));
-    out->value = u64_at(r, 144);
-    out->e = u32_at(r, 156);
+    out->start = kernel_start(r);
+    out->end = kernel_end(r);
+    out->a = kernel_deviceId(r);
+    out->c = kernel_contextId(r);
+    out->b = kernel_streamId(r);
+    out->correlation = kernel_correlationId(r);
+    out->name = id_of(kernel_name_string(kernel_name(r)));
+    out->value = kernel_graphNodeId(r);
+    out->e = kernel_graphId(r);
     ShapeKey key = {
-        .name = out->name, .registers = registers,
-        .grid = {u32_at(r, 52), u32_at(r, 56), u32_at(r, 60)},
-        .block = {u32_at(r, 64), u32_at(r, 68), u32_at(r, 72)},
-        .static_shared = u32_at(r, 76), .dynamic_shared = u32_at(r, 80),
+        .name = out->name, .registers = kernel_registersPerThread(r),
+        .grid = {kernel_gridX(r), kernel_gridY(r), kernel_gridZ(r)},
+        .block = {kernel_blockX(r), kernel_blockY(r), kernel_blockZ(r)},
+        .static_shared = kernel_staticSharedMemory(r),
+        .dynamic_shared = kernel_dynamicSharedMemory(r),
     };
     out->d = shape_id(&key);
 }
 
 static void decode_transfer(const uint8_t *r, Slot *out)
 {
-    out->value = u64_at(r, 8);
-    out->start = u64_at(r, 16);
-    out->end = u64_at(r, 24);
-    out->a = u32_at(r, 32);
-    out->c = u32_at(r, 36);
-    out->b = u32_at(r, 40);
+    out->value = transfer_bytes(r);
+    out->start = transfer_start(r);
+    out->end = transfer_end(r);
+    out->a = transfer_deviceId(r);
+    out->c = transfer_contextId(r);
+    out->b = transfer_streamId(r);
 }
 
 static void decode_memcpy(const uint8_t *r, Slot *out)
 {
     decode_transfer(r, out);
     out->kind = KIND_MEMCPY;
-    out->sub = r[4];
-    out->source_kind = r[5];
-    out->destination_kind = r[6];
-    out->correlation = u32_at(r, 44);
-    out->e = u32_at(r, 72);
+    out->sub = memcpy_copyKind(r);
+    out->source_kind = memcpy_srcKind(r);
+    out->destination_kind = memcpy_dstKind(r);
+    out->correlation = memcpy_correlationId(r);
+    out->e = memcpy_graphId(r);
 }
 
 static void decode_peer_copy(const uint8_t *r, Slot *out)
 {
-    uint32_t source = u32_at(r, 44), destination = u32_at(r, 52);
-    decode_memcpy(r, out);
+    uint32_t source = memcpy_peer_srcDeviceId(r);
+    decode_transfer(r, out);
+    out->kind = KIND_MEMCPY;
     out->sub = COPY_PEER;
-    out->c = out->a == source ? destination : source;
-    out->correlation = u32_at(r, 60);
-    out->e = u32_at(r, 80);
+    out->source_kind = memcpy_peer_srcKind(r);
+    out->destination_kind = memcpy_peer_dstKind(r);
+    out->c = out->a == source ? memcpy_peer_dstDeviceId(r) : source;
+    out->correlation = memcpy_peer_correlationId(r);
+    out->e = memcpy_peer_graphId(r);
 }
 
 static void decode_memset(const uint8_t *r, Slot *out)
 {
     decode_transfer(r, out);
     out->kind = KIND_MEMSET;
-    out->destination_kind = r[50];
-    out->correlation = u32_at(r, 44);
-    out->e = u32_at(r, 72);
+    out->destination_kind = (uint8_t)memset_memoryKind(r);
+    out->correlation = memset_correlationId(r);
+    out->e = memset_graphId(r);
 }
 
 /* Threads of CUDA calls whose names were told, or asked for in vain. Guarded by DECODE_LOCK. */
@@ -162,18 +149,18 @@ static void meet_caller(uint32_t tid)
 /* Whether the call is one that was asked for. */
 static int decode_call(const uint8_t *r, int driver, Slot *out)
 {
-    uint32_t call = u32_at(r, 4);
+    uint32_t call = api_cbid(r);
     if (call >= CALLS || call_names[driver][call] == NULL)
         return 0;
     call_made[driver][call] = 1;
     out->kind = KIND_API;
     out->sub = (uint8_t)driver;
-    out->start = u64_at(r, 8);
-    out->end = u64_at(r, 16);
-    out->thread = u32_at(r, 28);
+    out->start = api_start(r);
+    out->end = api_end(r);
+    out->thread = api_threadId(r);
     meet_caller(out->thread);
-    out->correlation = u32_at(r, 32);
-    out->a = u32_at(r, 36);
+    out->correlation = api_correlationId(r);
+    out->a = api_returnValue(r);
     out->name = id_of(call_names[driver][call]);
     return 1;
 }
@@ -181,13 +168,13 @@ static int decode_call(const uint8_t *r, int driver, Slot *out)
 static void decode_graph(const uint8_t *r, Slot *out)
 {
     out->kind = KIND_GRAPH;
-    out->correlation = u32_at(r, 4);
-    out->start = u64_at(r, 8);
-    out->end = u64_at(r, 16);
-    out->a = u32_at(r, 24);
-    out->e = u32_at(r, 28);
-    out->c = u32_at(r, 32);
-    out->b = u32_at(r, 36);
+    out->correlation = graph_correlationId(r);
+    out->start = graph_start(r);
+    out->end = graph_end(r);
+    out->a = graph_deviceId(r);
+    out->e = graph_graphId(r);
+    out->c = graph_contextId(r);
+    out->b = graph_streamId(r);
 }
 
 static void decode(const uint8_t *r, Batch *batch)
@@ -196,7 +183,7 @@ static void decode(const uint8_t *r, Batch *batch)
         write_batch(batch);
     Slot *out = &batch->records[batch->count];
     memset(out, 0, sizeof *out);
-    switch (u32_at(r, 0)) {
+    switch (activity_kind(r)) {
     case ACTIVITY_CONCURRENT_KERNEL: decode_kernel(r, out); break;
     case ACTIVITY_MEMCPY: decode_memcpy(r, out); break;
     case ACTIVITY_MEMCPY2: decode_peer_copy(r, out); break;

@@ -4,7 +4,7 @@
  *
  * Builds with `cc -O2 -shared -fPIC gputui_capture.c -o libgputui_capture.so`: no CUDA, CUPTI or
  * NVTX headers. The few types of theirs that are needed are declared here; activity records are
- * read by the offsets that have been the same in CUPTI 12.1 to 13.5 (they only ever grow).
+ * read by the offsets in cupti_fields.h.
  *
  * Rules that hold everywhere: never print, never exit, never block the traced program, never
  * allocate when the string is known; what does not fit is dropped and counted; whatever fails,
