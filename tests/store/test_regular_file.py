@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.playback import Playback
 from gputui.store.errors import JournalError
 from gputui.store.journal import open_journal
 from gputui.store.regular_file import open_regular
@@ -26,7 +27,6 @@ from gputui.store.trace import TraceReader
         ("export", "x.sqlite", "--format", "chrome", "-o", "out"),
         ("export", "x.gputui", "--format", "snapshot", "-o", "out"),
         ("compare", "x.gputui", "x.sqlite"),
-        ("--replay", "x.gputui"),
     ],
 )
 def test_a_pipe_is_refused_in_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -54,6 +54,8 @@ def test_folders_devices_and_what_is_absent(tmp_path: Path) -> None:
             open_regular(path)
     os.mkfifo(tmp_path / "x.gputui-trace")
     with pytest.raises(JournalError, match="is not a file"):
-        open_journal(tmp_path / "x.gputui-trace", threading.Event())
+        open_journal(tmp_path / "x.gputui-trace", stop=threading.Event())
+    with pytest.raises(JournalError, match="is not a file"):
+        Playback.open(str(tmp_path / "x.gputui-trace"), lambda: None)
     with pytest.raises(JournalError, match="is not a file"):
         TraceReader(tmp_path / "x.gputui-trace")
