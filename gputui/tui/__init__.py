@@ -21,7 +21,7 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
     `connect` is called in a thread once the first frame is drawn. The source is closed, and the
     terminal restored, however this ends. Status 2 without a terminal, 1 after a failure.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write(
             "gputui: the screen needs a terminal for input and output; "
             "--record and --once work without one\n"

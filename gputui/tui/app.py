@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -101,11 +99,7 @@ class GputuiApp(Threads):
     # --- the source
 
     def on_mount(self) -> None:
-        """Hear signals, then connect: after the first frame."""
-        loop = asyncio.get_running_loop()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.quit_now)
+        """Connect after the first frame."""
         self.call_after_refresh(self._connect)
 
     def on_ready(self) -> None:

@@ -1,8 +1,9 @@
-"""A terminal that can vanish: the driver notices, and neither hangs nor spins.
+"""The terminal the screen is drawn on: what it is in is undone however the program ends.
 
 Textual's own driver reads in a loop that never ends once standard input is at its end, and its
 writer thread dies of the first failed write, after which the 31st write blocks for ever. Here
-the end of input, or a failed write, makes the program quit.
+the end of input, or a failed write, makes the program quit. It draws on standard output, so that
+standard error can go to a file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import codecs
 import contextlib
 import os
 import selectors
+import signal
+import sys
+import threading
 from typing import IO, TYPE_CHECKING, Any
 
 from textual._xterm_parser import XTermParser
@@ -22,6 +26,19 @@ if TYPE_CHECKING:
     from textual.app import App
 
 _WAIT_S = 0.1
+
+_SIGNALS = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGABRT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGTERM,
+    signal.SIGXCPU,
+)
+"""What would end the program and leave the terminal raw; keys never send these here."""
 
 
 class ForgivingFile:
@@ -74,7 +91,14 @@ class Terminal(LinuxDriver):
         size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._file: Any = ForgivingFile(self._file, self._terminal_lost)
+        self._file: Any = ForgivingFile(sys.__stdout__, self._terminal_lost)
+
+    def start_application_mode(self) -> None:
+        """Switch the terminal over; from before that on, a signal quits as the key does."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                self._loop.add_signal_handler(number, self._app.exit)
+        super().start_application_mode()
 
     def _terminal_lost(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile

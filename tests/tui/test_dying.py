@@ -8,14 +8,24 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ENTERS_ALTERNATE_SCREEN = b"\x1b[?1049h"
 LEAVES_ALTERNATE_SCREEN = b"\x1b[?1049l"
 DEADLINE_S = 20.0
+
+RESTORED = (
+    LEAVES_ALTERNATE_SCREEN,
+    b"\x1b[?1000l",  # the mouse
+    b"\x1b[?1003l",
+    b"\x1b[?2004l",  # bracketed paste
+    b"\x1b[?25h",  # the cursor
+)
 
 PROGRAM = """
 import sys
@@ -39,24 +49,34 @@ sys.exit(run_app(Source, Session()))
 class Screen:
     """The program under a terminal of its own."""
 
-    def __init__(self, note: Path, *arguments: str) -> None:
+    def __init__(
+        self, note: Path, *arguments: str, program: str = PROGRAM, stderr: int | None = None
+    ) -> None:
         self.master, slave = pty.openpty()
+        self.modes = termios.tcgetattr(self.master)
         self.seen = b""
         environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(note), *arguments],
+            [sys.executable, "-c", program, str(note), *arguments],
             stdin=slave,
             stdout=slave,
-            stderr=slave,
+            stderr=slave if stderr is None else stderr,
             cwd=ROOT,
             env=environment,
             start_new_session=True,
         )
         os.close(slave)
 
-    def read_until(self, text: bytes) -> None:
+    def is_restored(self) -> bool:
+        """Whether the terminal is as it was."""
+        return termios.tcgetattr(self.master) == self.modes and all(
+            self.seen.rfind(sequence) > self.seen.rfind(ENTERS_ALTERNATE_SCREEN)
+            for sequence in RESTORED
+        )
+
+    def read_until(self, text: bytes, within_s: float = DEADLINE_S) -> None:
         """Read what is drawn until `text` was, or the program is gone."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + within_s
         while text not in self.seen and time.monotonic() < deadline:
             if not select.select([self.master], [], [], 0.2)[0]:
                 continue
@@ -77,17 +97,34 @@ class Screen:
             self.process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+SIGNALS = [
+    signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_signals_restore_the_terminal_and_close_the_source(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     note = tmp_path / "note"
     screen = Screen(note)
     screen.read_until(b"H200")
+    assert not screen.is_restored()
     screen.process.send_signal(number)
     assert screen.ended() == 0
-    assert LEAVES_ALTERNATE_SCREEN in screen.seen
+    assert screen.is_restored()
     assert note.read_text() == "closed"
+
+
+def test_standard_error_may_be_a_file(tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    with errors.open("wb") as file:
+        screen = Screen(tmp_path / "note", stderr=file.fileno())
+    screen.read_until(b"H200")
+    os.write(screen.master, b"\x03")
+    assert screen.ended() == 0
+    assert screen.is_restored()
+    assert errors.read_bytes() == b""
 
 
 def test_ctrl_c_quits(tmp_path: Path) -> None:

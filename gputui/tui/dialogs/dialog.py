@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen
 
 from gputui.tui.widgets.canvas import LineView, Row, flow
@@ -41,6 +42,7 @@ class Dialog(ModalScreen[ResultT]):
         self.box = _Box()
         self.top = 0
         self.focus_line: int | None = None
+        self._is_closed = False
 
     def rows(self, width: int) -> list[Row]:
         """What the box holds."""
@@ -53,6 +55,14 @@ class Dialog(ModalScreen[ResultT]):
     def key(self, key: str, character: str | None) -> None:
         """A key was pressed."""
         raise NotImplementedError
+
+    def dismiss(self, result: ResultT | None = None) -> AwaitComplete:
+        """Close with a result, once. Keys that arrive in one read, as tmux and ssh deliver them,
+        still reach the dialog that the first of them closed."""
+        if self._is_closed:
+            return AwaitComplete.nothing()
+        self._is_closed = True
+        return super().dismiss(result)
 
     def compose(self) -> ComposeResult:
         """The box alone."""
@@ -106,8 +116,8 @@ class Dialog(ModalScreen[ResultT]):
         if event.key in ("ctrl+c", "ctrl+q"):
             app: GputuiApp = self.app  # type: ignore[assignment]
             app.quit_now()
-            return
-        self.key(event.key, event.character)
+        elif not self._is_closed:
+            self.key(event.key, event.character)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel."""
