@@ -81,6 +81,35 @@ def _amid_line() -> bool:
     return "stderr" in _unended
 
 
+def complete() -> None:
+    """Open the standard streams this process was started without.
+
+    Otherwise the next file opened gets the number of one, and what is printed ends up in a
+    recording. What is written to standard output then fails, as it does without a descriptor;
+    narration on standard error is dropped.
+    """
+    missing = [number for number in range(3) if not _is_open(number)]
+    for number in missing:
+        mode = os.O_WRONLY if number == 2 else os.O_RDONLY
+        opened = os.open(os.devnull, mode)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+        name = ("stdin", "stdout", "stderr")[number]
+        stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
 def tolerate() -> None:
     """Print a character the encoding lacks as ASCII instead of failing."""
     codecs.register_error("gputui.base.likeness", for_encoding)

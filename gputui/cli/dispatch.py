@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from gputui.base.errors import FAILED, GputuiError
-from gputui.base.standard_streams import release, say, tolerate
+from gputui.base.standard_streams import complete, release, say, tolerate
 from gputui.cli.parsing import UsageError
 
 _SUBCOMMANDS = {
@@ -20,12 +20,13 @@ _SUBCOMMANDS = {
 }
 """Name, and the module of gputui.cli that has it: none pays for importing another."""
 
-_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
+_CANNOT_WRITE = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 """Of a stream, which has no file name: files are written under their names."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Do what `arguments` say; the exit status."""
+    complete()
     tolerate()
     try:
         return _dispatch(list(arguments))

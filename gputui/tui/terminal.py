@@ -91,6 +91,7 @@ class Terminal(LinuxDriver):
         size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
+        assert sys.__stdout__ is not None  # run_app draws on a terminal
         self._file: Any = ForgivingFile(sys.__stdout__, self._terminal_lost)
 
     def start_application_mode(self) -> None:
@@ -98,7 +99,7 @@ class Terminal(LinuxDriver):
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 self._loop.add_signal_handler(number, self._app.exit)
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def _terminal_lost(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile

@@ -60,7 +60,7 @@ class Dialog(ModalScreen[ResultT]):
         """Close with a result, once. Keys that arrive in one read, as tmux and ssh deliver them,
         still reach the dialog that the first of them closed."""
         if self._is_closed:
-            return AwaitComplete.nothing()
+            return AwaitComplete()
         self._is_closed = True
         return super().dismiss(result)
 
