@@ -1,1 +1,1 @@
-"""What is typed: one module a command; dispatch picks one of them."""
+"""The command line: one module per command; dispatch picks one of them."""

@@ -1,4 +1,4 @@
-"""The subcommands that tell what there is: workloads, doctor."""
+"""The subcommands about what is available: workloads, doctor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gputui.cli.parsing import Parser, print_json
 
 def workloads(arguments: list[str]) -> int:
     """`gputui workloads`; the exit status."""
-    parser = Parser(prog="gputui workloads", description="The workloads there are.")
+    parser = Parser(prog="gputui workloads", description="List the workloads, or describe one.")
     parser.add_argument("name", nargs="?", help="show this one's parameters")
     parser.add_argument("--json", action="store_true", help="as JSON")
     options = parser.parse_args(arguments)
@@ -39,7 +39,9 @@ def workloads(arguments: list[str]) -> int:
 
 def doctor(arguments: list[str]) -> int:
     """`gputui doctor`; the exit status."""
-    parser = Parser(prog="gputui doctor", description="What works on this machine, and the mend.")
+    parser = Parser(
+        prog="gputui doctor", description="What works here, and how to fix what does not."
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
     options = parser.parse_args(arguments)
     from gputui.cli.doctor import document, examine, text

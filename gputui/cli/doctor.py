@@ -1,4 +1,4 @@
-"""What works on this machine, what does not, why, and the mend."""
+"""What works on this machine, what does not, why, and how to fix it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Status = Literal["ok", "warning", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. `mend` is what to do, empty where there is nothing to do."""
+    """One check. `mend` is how to fix it, empty if there is nothing to do."""
 
     name: str
     status: Status
@@ -47,12 +47,12 @@ def examine() -> list[Check]:
 
 
 def _cleaned(check: Check) -> Check:
-    """What the environment and other packages say, safe to print."""
+    """What the environment and other packages report, safe to print."""
     return Check(sanitize(check.name), check.status, sanitize(check.detail), sanitize(check.mend))
 
 
 def document(checks: list[Check]) -> dict[str, Any]:
-    """The checks for programs."""
+    """The checks as a document for programs."""
     return {
         "schema": SCHEMA_VERSION,
         "checks": [
@@ -68,7 +68,7 @@ def document(checks: list[Check]) -> dict[str, Any]:
 
 
 def text(checks: list[Check]) -> str:
-    """The checks for people."""
+    """The checks as text."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
@@ -121,7 +121,7 @@ def _library() -> Iterator[Check]:
 
 
 def self_test(timeout_s: float = 20.0) -> Check:
-    """A child pushes one range; it must arrive. A child that takes longer is killed."""
+    """A child pushes one range, which must arrive. A child that takes too long is killed."""
     name = "capture self-test"
     try:
         return _captured(name, timeout_s)
@@ -173,7 +173,7 @@ def _cupti() -> Iterator[Check]:
     yield Check(
         "cupti",
         "warning",
-        "not found beside this Python; kernels are seen only if the traced program brings it",
+        "not found beside this Python; kernels are captured only if the traced program has its own",
         "it comes with torch's CUDA wheels and with the CUDA toolkit",
     )
 
@@ -203,7 +203,7 @@ def _workloads() -> Iterator[Check]:
 def _recordings() -> Iterator[Check]:
     folder = default_folder()
     existing = folder
-    # Not Path.exists: in a home that is somebody else's it raises.
+    # Not Path.exists: in another user's home it raises.
     while not os.path.exists(existing) and existing != existing.parent:
         existing = existing.parent
     if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):

@@ -26,11 +26,11 @@ def export(arguments: list[str]) -> int:
         required=True,
         metavar="FORMAT",
         choices=[known.key for known in formats.every()],
-        help="one of those below",
+        help="one of the formats below",
     )
     parser.add_argument(
         "-o", "--output", metavar="OUT", default="-",
-        help="a file, or FOLDER/ for a file each table (default: stdout)",
+        help="a file, or FOLDER/ for one file per table (default: stdout)",
     )  # fmt: skip
     add_run(parser)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The subcommands that say what recordings hold: summary, compare."""
+"""The subcommands that show what recordings hold: summary, compare."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def summary(arguments: list[str]) -> int:
     """`gputui summary`; the exit status."""
-    parser = Parser(prog="gputui summary", description="What a recorded run did.")
+    parser = Parser(prog="gputui summary", description="Summarize a recorded run.")
     parser.add_argument("file", nargs="+", help=FILE_HELP)
-    parser.add_argument("--table", metavar="NAME", help="one table alone")
+    parser.add_argument("--table", metavar="NAME", help="only this table")
     _add_format(parser, [known.key for known in formats.every() if known.text and known.table])
     parser.add_argument(
         "--domain", dest="domains", metavar="NAME", action="append", default=[],
-        help="the ranges of this NVTX domain alone ('default': the one without a name); "
+        help="only the ranges of this NVTX domain ('default': the unnamed one); "
         "may be repeated",
     )  # fmt: skip
     add_run(parser)
@@ -44,7 +44,7 @@ def summary(arguments: list[str]) -> int:
     for name in options.domains:
         if name.lower() not in map(str.lower, known):
             there = ", ".join(known) or "none"
-            raise UsageError(f"--domain: no ranges of {name!r} here; there are: {there}")
+            raise UsageError(f"--domain: no ranges of {name!r} here; available: {there}")
     if run and options.domains:
         run = of_domains(run, options.domains)
     if options.table:
@@ -97,7 +97,7 @@ def compare(arguments: list[str]) -> int:
     """`gputui compare`; the exit status."""
     parser = Parser(
         prog="gputui compare",
-        description="What differs between runs, and whether it exceeds the spread between steps.",
+        description="Compare runs, and show which differences exceed the spread between steps.",
         epilog=_CONDITIONS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -106,18 +106,18 @@ def compare(arguments: list[str]) -> int:
     _add_format(parser, [known.key for known in formats.every() if known.comparison])
     parser.add_argument(
         "--fail-if", dest="conditions", metavar="CONDITION", action="append", default=[],
-        help="exit 1 where this holds of any run after the first; may be repeated",
+        help="exit with 1 if this holds for any run after the first; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--run", dest="runs", type=int, metavar="N", action="append", default=[],
-        help="this run of the files (default: the newest); given once a file: of each in turn",
+        help="the run to compare (default: the newest); once for all files, or once per file",
     )  # fmt: skip
     options = parser.parse_args(arguments)
     files = [options.baseline, *options.others]
     names = recordings(files)
     if len(names) == 1:
         told = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
-        raise UsageError(f"{told} are the files of one recording: name another to compare it with")
+        raise UsageError(f"{told} are files of one recording: name another to compare it with")
     if names.count("-") > 1:
         raise UsageError("- is standard input, which can be read once: give one FILE as - at most")
     runs = options.runs * len(names) if len(options.runs) == 1 else options.runs
@@ -143,7 +143,7 @@ def compare(arguments: list[str]) -> int:
 
 
 def _loaded(names: list[str], runs: list[int | None]) -> Iterator[tuple[str, Loaded]]:
-    """Each file's run, and what to call it: with its number where a file is named twice."""
+    """Each file's run and its title, with the run's number if a file is named twice."""
     for name, number in zip(names, runs, strict=True):
         loaded = load_run(name, number)
         run = loaded.run

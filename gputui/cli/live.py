@@ -1,4 +1,4 @@
-"""Watching what happens now: on the screen, or recorded without one."""
+"""Watching live: on the screen, or recorded without one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What was typed, and what it asks to be run."""
+    """The parsed command line, and what it asks to run."""
 
     options: argparse.Namespace
     settings: Settings
@@ -66,7 +66,7 @@ def record(watch: Watch) -> int:
 
 
 def screen(watch: Watch) -> int:
-    """Show the machine and what is run on it; the exit status, around a command that command's."""
+    """Show the machine and what runs on it; the exit status, around a command that command's."""
     from gputui.cli.screen import need_terminal, run_screen
 
     need_terminal()
@@ -121,7 +121,7 @@ def _check_only(options: argparse.Namespace) -> None:
 def _live_options(
     watch: Watch, capture: CaptureOptions, path: Path | None, *, pass_through: bool
 ) -> LiveOptions:
-    """Opens the trace beside `path` where one was asked for: last, once nothing can be wrong."""
+    """Open the trace beside `path` if requested: last, once nothing else can be wrong."""
     from gputui.collect.live import LiveOptions
 
     options, command = watch.options, watch.command
@@ -134,7 +134,7 @@ def _live_options(
         limit = size_bytes(options.trace_limit or "1G", "--trace-limit")
         if limit < LEAST_LIMIT:
             raise UsageError(
-                f"--trace-limit {options.trace_limit} holds hardly a step: give 1M or more"
+                f"--trace-limit {options.trace_limit} is too small for a step: give 1M or more"
             )
         trace = TraceWriter(trace_path(path), limit)
     typed = [*watch.arguments, "--", *command] if command else watch.arguments

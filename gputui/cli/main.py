@@ -1,4 +1,4 @@
-"""The main modes: which one the words ask for, and what they must not be mixed with."""
+"""The main modes: which one the arguments select, and which exclude each other."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ def _main_parser() -> Parser:
     add("--once", action="store_true", help="print one reading of the machine")
     add("--json", action="store_true", help="with --once: as JSON")
     add("--watch", action="store_true",
-        help="with --once: again each interval; with --json a document a line")  # fmt: skip
+        help="with --once: repeat every interval; with --json one document per line")  # fmt: skip
     add("-o", "--output", metavar="FILE", help="record to this file; - is standard output")
     add("--duration", metavar="TIME", help="with --record: stop after 30s, 5m, 1h")
-    add("--rotate", metavar="SIZE|TIME", help="go on in a new file after 100M or 1h")
+    add("--rotate", metavar="SIZE|TIME", help="continue in a new file after 100M or 1h")
     add("--max-size", metavar="SIZE",
-        help="most a recording may take; with --rotate the oldest files go")  # fmt: skip
+        help="size limit of a recording; with --rotate the oldest files go first")  # fmt: skip
     add("--prometheus", metavar="[HOST:]PORT",
         help="with --record: serve the newest figures to Prometheus")  # fmt: skip
     add("--trace", action="store_true",
         help="keep every range, call and kernel in FILE.gputui-trace")  # fmt: skip
-    add("--trace-limit", metavar="SIZE", help="most a trace may take (default 1G); oldest go first")
+    add("--trace-limit", metavar="SIZE", help="size limit of a trace (default 1G); oldest go first")
     add("--speed", type=float, metavar="X", help="with --replay: 0.25 to 64 times")
-    add("--follow", action="store_true", help="with --replay: wait for what is still written")
+    add("--follow", action="store_true", help="with --replay: follow a file still being written")
     add("--start", metavar="TIME", help="with --replay: begin at 30s, 5m, 1h")
     add("-i", "--interval", type=float, metavar="SEC",
         help="seconds between samples (default 1, least 0.1)")  # fmt: skip
-    add("--only", type=int, nargs="+", metavar="INDEX", help="show these GPUs alone")
+    add("--only", type=int, nargs="+", metavar="INDEX", help="show only these GPUs")
     add("--no-kernels", action="store_true", help="leave CUDA alone: ranges without kernels")
     add("--graph-trace", choices=("node", "graph"), default="node",
-        help="CUDA graphs kernel by kernel (default), or each launch whole: cheaper")  # fmt: skip
+        help="CUDA graphs by kernel (default), or each launch as a whole (cheaper)")  # fmt: skip
     add(
         "--trace-steps",
         metavar="SHARE",
         help="trace kernels of some steps (1/10[:RANGE]) or some of the time (10%%, 1s/10s)",
     )
     add("--annotate", choices=("modules", "autograd"),
-        help="put ranges around what torch does: modules, or operators too")  # fmt: skip
+        help="put ranges around torch modules, or operators too")  # fmt: skip
     add("--readonly", action="store_true", default=None,
-        help="offer nothing that starts or stops a process")  # fmt: skip
+        help="disable everything that starts, stops or signals a process")  # fmt: skip
     add("--theme", metavar="NAME", help="colours of the screen")
     add("--config", type=Path, metavar="FILE", help="read settings from this file")
     add("--no-color", action="store_true", default=None, help="draw without colours")
-    add("--ascii", action="store_true", default=None, help="draw with ASCII characters alone")
+    add("--ascii", action="store_true", default=None, help="draw only ASCII characters")
     add("-V", "--version", action="version", version=f"gputui {__version__}")
     return parser
 
@@ -80,7 +80,9 @@ _DESCRIPTION = (
 
 
 def main_mode(arguments: list[str], command: list[str] | None) -> int:
-    """Do what words without a subcommand say; `command` is what came after `--`. The status."""
+    """Run the mode selected by arguments without a subcommand; `command` is what follows `--`. The
+    exit status.
+    """
     parser = _main_parser()
     options = parser.parse_args(arguments)
     _check_combination(options, command)

@@ -1,4 +1,4 @@
-"""Readings of the machine on standard output: one for `--once`, one an interval with `--watch`."""
+"""Readings of the machine on stdout: one for `--once`, one per interval with `--watch`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class OnlyError(GputuiError):
-    """`--only` names a GPU that is not there. One line."""
+    """`--only` names a GPU that does not exist. One line."""
 
     exit_status = WRONG_USAGE
 
 
 class _Ended(BaseException):
-    """A signal says that it is enough; raised wherever the main thread is."""
+    """A signal asked to stop; raised wherever the main thread is."""
 
 
 def print_once(only: Sequence[int] | None, *, as_json: bool) -> None:
-    """Prints one reading of the GPUs `only` names (None: as CUDA_VISIBLE_DEVICES says).
+    """Print one reading of the GPUs in `only` (None: follow CUDA_VISIBLE_DEVICES).
 
     Raises OnlyError.
     """
     reading = begin_reading(only)
-    # Most of a reading is waiting: the rest is imported meanwhile.
+    # Most of a reading is waiting: import the rest meanwhile.
 
     session = Session()
     session.apply(reading())
@@ -44,13 +44,13 @@ def print_once(only: Sequence[int] | None, *, as_json: bool) -> None:
 
 
 def watch(only: Sequence[int] | None, interval_s: float, *, as_json: bool) -> int:
-    """Prints a reading each interval until a signal; the exit status.
+    """Print a reading each interval until a signal; the exit status.
 
-    As JSON each is a document on a line of its own; tables have an empty line between them. A
-    reader that is slow misses readings and never holds up old ones. Raises OnlyError, and
-    BrokenPipeError once the reader is gone.
+    As JSON each is a document on its own line; tables are separated by an empty line. A slow reader
+    misses readings and never delays later ones. Raises OnlyError, and BrokenPipeError once the
+    reader is gone.
     """
-    # One emission waits at most: a reader that stands still must not fill the memory.
+    # At most one emission waits: a stalled reader must not fill the memory.
     emitted: queue.Queue[Sequence[AnyEvent]] = queue.Queue(maxsize=1)
     sampler = Sampler(interval_s, only)
     session = Session()
@@ -79,7 +79,7 @@ def watch(only: Sequence[int] | None, interval_s: float, *, as_json: bool) -> in
 
 
 def _hear_signals() -> None:
-    """Signals end the program, but for those that nohup or a shell's & has it ignore."""
+    """Signals end the program, except those that nohup or a shell's & made it ignore."""
     heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -92,7 +92,7 @@ def _hear_signals() -> None:
 
 
 def _write(text: str) -> None:
-    """Past the stream's buffer: a signal must find nothing there that a full pipe holds up."""
+    """Bypass the stream's buffer: a signal must not leave data there that a full pipe holds up."""
     data = text.encode(sys.stdout.encoding, "replace")
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]
@@ -105,7 +105,7 @@ def _check_only(session: Session) -> None:
 
 
 def _end_of_sampling(events: Sequence[AnyEvent]) -> str | None:
-    """Why no sample will follow, None while some will."""
+    """Why no sample will follow; None if one will."""
     for event in events:
         if isinstance(event, HostUnavailable) and "sampler" in event.reasons:
             return event.reasons["sampler"]

@@ -1,4 +1,4 @@
-"""Reading words: the parser, its one error, and values with units."""
+"""Parsing arguments: the parser, its one error, and values with units."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gputui.base.errors import WRONG_USAGE, GputuiError
 
 
 class UsageError(GputuiError):
-    """What was typed is wrong. One line."""
+    """The arguments are wrong. One line."""
 
     exit_status = WRONG_USAGE
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that answers a mistake with one line and status 2."""
+    """An argparse that answers an error with one line and status 2."""
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError."""
@@ -25,9 +25,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def seconds(text: str, flag: str, *, may_be_none: bool = False) -> float:
-    """The seconds of "500ms", "30s", "5m" or "1h"; of "0" too if no time at all `may_be_none`.
+    """The seconds of "500ms", "30s", "5m" or "1h"; of "0" too if it `may_be_none`.
 
-    Raises UsageError that names `flag`.
+    Raises UsageError naming `flag`.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
     if not match or not (may_be_none or float(match[1])) or float(match[1]) >= 1e9 / 3600:
@@ -36,8 +36,9 @@ def seconds(text: str, flag: str, *, may_be_none: bool = False) -> float:
 
 
 def size_bytes(text: str, flag: str) -> int:
-    """The bytes of "500k", "100MB" or "2GiB", in any case, 1024 to the next. Raises UsageError
-    naming `flag`."""
+    """The bytes of "500k", "100MB" or "2GiB", in either case, with factors of 1024. Raises
+    UsageError naming `flag`.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", text, re.ASCII | re.IGNORECASE)
     size = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ") if match else 0
     if not 1 <= size < 2**60:

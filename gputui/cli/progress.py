@@ -1,4 +1,4 @@
-"""Where a run is, on one line of a terminal."""
+"""A run's progress, on one line of a terminal."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _LONGEST_ETA_NS = 1000 * 3600e9
 
 
 class ProgressLine:
-    """One line on a terminal, rewritten only when it changed; nothing anywhere else."""
+    """One line on a terminal, rewritten only if it changed; nothing if not a terminal."""
 
     def __init__(self, *, hidden: bool) -> None:
         self._active = sys.stderr.isatty() and not hidden
         self._shown = ""
 
     def show(self, session: Session) -> None:
-        """Show where the session is."""
+        """Show the session's progress."""
         if self._active and (text := progress_text(session)) != self._shown:
             self._draw(text)
 
     def clear(self) -> None:
-        """Leave an empty line behind."""
+        """Clear the line."""
         if self._shown:
             self._draw("")
 

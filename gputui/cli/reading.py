@@ -1,4 +1,4 @@
-"""The words that say which recording, and which run of it."""
+"""The arguments that name a recording, and a run in it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gputui.playback.loading import Loaded
 
 FILE_HELP = (
-    "a recording, an SQLite export of nsys, or CSV tables of nsys stats (a folder, or what their "
-    "names begin with); - reads a recording on standard input"
+    "a recording, an SQLite export of nsys, or CSV tables of nsys stats (a folder, or the "
+    "prefix of their names); - reads a recording from standard input"
 )
 
 
@@ -25,22 +25,24 @@ def add_run(parser: Parser) -> None:
 
 
 def one_recording(names: list[str]) -> str:
-    """The one recording that is named, by several names where it was rotated and its files are
-    given, as a shell does for x*.gputui. Raises UsageError."""
+    """The one recording named, possibly by several files if it was rotated, as a shell expands
+    x*.gputui. Raises UsageError.
+    """
     from gputui.store.journal.rotated import first_of
 
     firsts = {str(first_of(Path(name))) for name in names}
     if len(firsts) > 1:
         raise UsageError(
             f"{', '.join(names[:3])} are not the files of one recording: name one "
-            "(gputui compare puts several side by side)"
+            "(gputui compare compares several)"
         )
     return names[0] if len(names) == 1 else firsts.pop()
 
 
 def recordings(names: list[str]) -> list[str]:
-    """The recordings that are named. Files of one that was rotated, as a shell gives them for
-    x*.gputui, stand for it together; by its name alone a file is read by itself."""
+    """The recordings named. Files of a rotated one, as a shell expands x*.gputui, count as one; a
+    file named by itself is read by itself.
+    """
     from gputui.store.journal.rotated import first_of, members
 
     found: list[str] = []
@@ -48,7 +50,7 @@ def recordings(names: list[str]) -> list[str]:
     for name in names:
         first = first_of(Path(name))
         named = {Path(other) for other in names if first_of(Path(other)) == first}
-        # Only the headers tell: what was recorded before and after may be x and x.2 too.
+        # Only the headers decide: x and x.2 may also be different recordings.
         if len(named) == 1 or not named <= {*members(first)}:
             found.append(name)
         elif first not in gathered:
@@ -58,7 +60,7 @@ def recordings(names: list[str]) -> list[str]:
 
 
 def load_run(name: str, number: int | None = None) -> Loaded:
-    """Run `number` of a file, the newest where that is None; what is odd goes to stderr.
+    """Run `number` of a file, the newest if None; remarks go to stderr.
 
     Raises JournalError.
     """

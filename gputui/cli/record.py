@@ -1,4 +1,4 @@
-"""Recording with no screen: the same sources, the same fold, one line of progress."""
+"""Recording without a screen: the same sources, the same fold, one line of progress."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 _LAST_LINES = 5
 _CLOSING_S = GRACE_S + 10.0
-"""Longer than everything takes that ends by itself."""
+"""Longer than anything takes that ends by itself."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What `--record` was asked for. `path` None writes the journal to standard output."""
+    """The options of `--record`. `path` None writes the journal to standard output."""
 
     path: Path | None
     live: LiveOptions
@@ -46,7 +46,7 @@ class RecordOptions:
     duration_s: float | None = None
     limits: Limits = field(default_factory=Limits)
     prometheus: tuple[str, int] | None = None
-    """Host and port to serve the newest figures on."""
+    """Host and port of the Prometheus endpoint."""
 
 
 class _Recorder:
@@ -67,7 +67,7 @@ class _Recorder:
         self._signals: list[int] = []
         self._time_is_up = False
         self._told: set[str] = set()
-        # Whoever reads the journal from a pipe shows it, often on this very terminal.
+        # The reader of the journal on a pipe shows it, often on this very terminal.
         self._is_shown = options.path is None and stat.S_ISFIFO(os.fstat(1).st_mode)
         self._progress = ProgressLine(hidden=self._is_shown)
 
@@ -92,7 +92,7 @@ class _Recorder:
     def _close(self) -> bool:
         """End the run and finish the recording; whether the run's processes are gone.
 
-        Who reads the journal from a pipe may have stopped reading without going: then nothing
+        The reader of a journal on a pipe may have stopped reading without closing it: then nothing
         can be finished, and the program ends here.
         """
         gone: list[bool] = []
@@ -100,7 +100,7 @@ class _Recorder:
         closing.start()
         closing.join(_CLOSING_S)
         if closing.is_alive():
-            say("the recording is unfinished: whoever reads it has stopped reading")
+            say("the recording is incomplete: its reader has stopped reading")
             release()
             os._exit(1)
         return gone == [True]
@@ -134,7 +134,7 @@ class _Recorder:
                 return
 
     def _handle(self, number: int, times: int) -> bool:
-        """Act on a signal; whether to go on. The first Ctrl-C goes to the command alone."""
+        """Handle a signal; whether to go on. The first Ctrl-C goes only to the command."""
         is_first_interrupt = number == signal.SIGINT and times == 1
         if is_first_interrupt and self._options.request is not None:
             self._live.interrupt_run()
@@ -146,7 +146,7 @@ class _Recorder:
             self._session.apply(self._live.hub.take())
 
     def _remark(self) -> None:
-        """What must be known of the run, as soon as it is."""
+        """Print remarks about the run as soon as they are known."""
         run = None if self._is_shown else self._session.run
         for remark in remarks(run) if run is not None else ():
             if remark.about not in self._told:
@@ -183,7 +183,7 @@ class _Recorder:
             return 0 if ok else 1
         status = exit_status(run.started.kind, run.ended)
         if self._time_is_up and run.ended and run.ended.stopped:
-            # What --duration ended has done what it was asked to, whatever status that gave.
+            # A run ended by --duration did what was requested, whatever its status.
             status = 0
             if not self._is_shown:
                 duration_s = self._options.duration_s
@@ -213,7 +213,7 @@ class _Recorder:
             text = formats.summary(self._session, run, "table", columns(out))
             print(text, file=out, end="", flush=True)
         except OSError:
-            # Whoever read the summary is gone; the recording has it.
+            # The reader of the summary is gone; the recording has it.
             release()
 
 
@@ -229,10 +229,10 @@ def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | N
 
 
 def exit_status(kind: str, ended: RunEnded | None) -> int:
-    """What the program's own exit status says of a run of this kind.
+    """The exit status for a run of this kind.
 
-    Around a user's command it is that command's own, 128 + n where signal n ended it, as in a
-    shell; a workload gives 0, 2 where its parameters were refused, otherwise 1.
+    Around a user's command it is that command's own, 128 + n if signal n ended it, as in a shell; a
+    workload gives 0, 2 if its parameters were refused, otherwise 1.
     """
     if ended is None:
         return 1
@@ -245,6 +245,7 @@ def exit_status(kind: str, ended: RunEnded | None) -> int:
 
 
 def record(options: RecordOptions) -> int:
-    """Record as `options` say; the exit status. Raises JournalError where it cannot write,
-    PrometheusError where it cannot serve."""
+    """Record with `options`; the exit status. Raises JournalError if it cannot write,
+    PrometheusError if it cannot serve.
+    """
     return _Recorder(options).run()

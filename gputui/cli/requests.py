@@ -1,4 +1,4 @@
-"""What is to be run, and how it is to be traced."""
+"""What to run, and how to trace it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def request_of(options: argparse.Namespace, command: list[str] | None) -> RunRequest | None:
-    """The workload or command that was typed, None without one. Raises UsageError and
-    CatalogueError."""
+    """The requested workload or command, None without one. Raises UsageError and CatalogueError."""
     if command:
         from gputui.collect.traced_run import RunRequest
 
@@ -41,7 +40,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
     from gputui.inject.options import CaptureOptions
 
     if options.trace_steps and options.no_kernels:
-        raise UsageError("--trace-steps is of the kernels that --no-kernels does not trace")
+        raise UsageError("--trace-steps selects kernels, which --no-kernels does not trace")
     step_range = request.step_range if request else None
     steps = options.trace_steps
     return CaptureOptions(
@@ -53,13 +52,13 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
 
 
 _SHARE_PERIOD_S = 5.0
-"""A share in percent is of every stretch this long."""
+"""A percentage applies to every period of this length."""
 
 _SHARES = "1/10, 1/10:RANGE, 10% or 1s/10s"
 
 
 def _trace_sampling(text: str, step_range: str | None) -> TraceSampling:
-    """The numbers are judged before the range is asked for. Raises UsageError."""
+    """The numbers are checked before the range. Raises UsageError."""
     from gputui.inject.options import TraceSampling
 
     share, colon, name = text.partition(":")
@@ -81,7 +80,7 @@ def _trace_sampling(text: str, step_range: str | None) -> TraceSampling:
         raise UsageError(f"--trace-steps {text}: {fault}")
     if by_steps and not name and (colon or step_range is None):
         raise UsageError(
-            f"--trace-steps {text}: say which range is a step, as in {share}:train_step"
+            f"--trace-steps {text}: name the range of a step, as in {share}:train_step"
         )
     if colon and not by_steps:
         raise UsageError(
@@ -92,7 +91,7 @@ def _trace_sampling(text: str, step_range: str | None) -> TraceSampling:
 
 
 def _part_ns(text: str, part: str) -> int:
-    """A part of a share of the time. Raises UsageError."""
+    """One part of a share of the time. Raises UsageError."""
     if re.fullmatch(r"0+(?:\.0+)?(?:ms|s|m|h)?", part, re.ASCII):
         return 0
     try:
@@ -105,13 +104,13 @@ def _part_ns(text: str, part: str) -> int:
 
 
 def _fault(sampling: TraceSampling) -> str | None:
-    """Why these numbers are no share, and what to type instead."""
+    """Why these numbers are not a share, and what to type instead."""
     if sampling.period == 0:
-        return f"nothing can be a share of 0: give {_SHARES}"
+        return f"nothing is a share of 0: give {_SHARES}"
     if sampling.on == 0:
         return f"that traces nothing: give {_SHARES}, or --no-kernels to trace none at all"
     if sampling.on == sampling.period:
-        return "that is all, which is traced without --trace-steps"
+        return "that is everything, the default without --trace-steps"
     if sampling.on > sampling.period:
-        return f"that is more than all: give the part first and the whole second, as in {_SHARES}"
+        return f"that is more than everything: give the part first, then the whole, as in {_SHARES}"
     return None

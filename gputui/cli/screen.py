@@ -1,4 +1,4 @@
-"""The screen, whatever its source is, and the replay of a recording on it."""
+"""The screen, whatever its source, and the replay of a recording on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 DEMO_START_S = 4.0
-"""Where the demo begins unless --start tells: before that its program loads libraries."""
+"""Where the demo begins without --start: before that, its program loads libraries."""
 
 
 def replay(options: argparse.Namespace, settings: Settings) -> int:
@@ -36,7 +36,7 @@ def replay(options: argparse.Namespace, settings: Settings) -> int:
     need_terminal()
     if path == "-":
         if sys.stdin.isatty():
-            raise UsageError("--replay - shows a recording that is piped in, and nothing is")
+            raise UsageError("--replay - shows a recording piped in, and nothing is")
         try:
             read_keys_from_terminal()
         except OSError:
@@ -49,7 +49,9 @@ def replay(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def need_terminal() -> None:
-    """Raises UsageError where standard output is none, or one that cannot place characters."""
+    """Raises UsageError if standard output is not a terminal, or one that cannot place
+    characters.
+    """
     if not sys.stdout.isatty():
         raise UsageError("the screen needs a terminal; use --record or --once without one")
     if os.environ.get("TERM") == "dumb":

@@ -1,4 +1,4 @@
-"""What the user set: flag, then environment, then file, then default."""
+"""Settings, in order of precedence: flag, environment, file, default."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ MAXIMUM_INTERVAL_S = 3600.0
 
 
 class SettingsError(GputuiError):
-    """A setting is not what it must be. One line that names where it was set."""
+    """An invalid setting. One line naming where it was set."""
 
     exit_status = WRONG_USAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that may also be set in the environment (GPUTUI_NAME) or in the file."""
+    """Everything that can also be set in the environment (GPUTUI_NAME) or in the file."""
 
     interval: float = 1.0
     """Seconds between samples, from 0.1 to 3600."""
     theme: str = "gputui-dark"
     """Name of a theme."""
     readonly: bool = False
-    """Offer nothing that starts, stops or signals a process."""
+    """Disable everything that starts, stops or signals a process."""
     no_color: bool = False
     """Draw without colours. NO_COLOR in the environment does the same."""
     ascii: bool = False
-    """Draw with ASCII characters alone."""
+    """Draw only ASCII characters."""
 
 
 def config_path(environment: Mapping[str, str]) -> Path:
-    """Where the file is looked for: $XDG_CONFIG_HOME/gputui/config.toml."""
+    """The default configuration file: $XDG_CONFIG_HOME/gputui/config.toml."""
     base = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(base, "gputui", "config.toml")
 
@@ -48,10 +48,10 @@ def config_path(environment: Mapping[str, str]) -> Path:
 def load_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None
 ) -> Settings:
-    """The settings that hold. `flags` has what was typed; None there means not typed.
+    """The settings in force. `flags` has what was typed; None there means not typed.
 
-    `file` must exist when given; the default one need not, nor its folder be one that may be
-    looked into. Raises SettingsError.
+    `file` must exist if given; the default file need not, nor need its folder be accessible. Raises
+    SettingsError.
     """
     settings = _from_file(file if file is not None else config_path(environment), file is not None)
     for field in fields(Settings):
@@ -76,7 +76,7 @@ def _from_file(path: Path, required: bool) -> Settings:
             raise SettingsError(f"{path}: there is no such file") from None
         return Settings()
     except OSError as error:
-        # As user of a container one may have somebody else's home, or none.
+        # In a container, the home may be another user's, or missing.
         if not required and not os.path.exists(path):
             return Settings()
         raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}") from None
@@ -115,7 +115,7 @@ def _parsed(name: str, text: str, where: str) -> float | bool | str:
 def _with(settings: Settings, name: str, value: object, where: str) -> Settings:
     expected = type(getattr(Settings(), name))
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        # Larger ones than a float can hold are too large all the same.
+        # Numbers beyond a float's range are too large all the same.
         value = float(min(max(value, -1), 1 << 60))
     if not isinstance(value, expected):
         words = {float: "a number", bool: "true or false", str: "text"}[expected]

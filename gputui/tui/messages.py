@@ -11,16 +11,16 @@ from gputui.tui.source import Source
 
 
 class EventsReady(Message, bubble=False):
-    """Events wait to be taken. Any number of these is one."""
+    """Events wait to be taken. Several of these count as one."""
 
     def can_replace(self, message: Message) -> bool:
-        """A later notice says nothing that an earlier one did not."""
+        """A later notice adds nothing to an earlier one."""
         return isinstance(message, EventsReady)
 
 
 @dataclass
 class Connected(Message, bubble=False):
-    """The source runs."""
+    """The source is running."""
 
     source: Source
 
@@ -34,6 +34,6 @@ class NotConnected(Message, bubble=False):
 
 @dataclass
 class Called(Message, bubble=False):
-    """A thread has finished: `then` is to be called by the screen's own."""
+    """A thread has finished: the screen's thread calls `then`."""
 
     then: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Plain ASCII for terminals and fonts that have no more."""
+"""Plain ASCII, for terminals and fonts limited to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gputui.base.likeness import LIKENESS
 
 @lru_cache(4096)
 def plain(text: str) -> str:
-    """`text` in ASCII and in as many cells: what has no likeness becomes "?"."""
+    """`text` in ASCII and in as many cells: what has no substitute becomes "?"."""
     if text.isascii():
         return text
     text = text.translate(LIKENESS)
@@ -24,10 +24,9 @@ def plain(text: str) -> str:
 
 
 class AsciiFilter(LineFilter):
-    """Turns every line that is drawn into ASCII."""
+    """Turns every drawn line into ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments in ASCII."""
         del background
         return [
             segment if segment.control else Segment(plain(segment.text), segment.style)

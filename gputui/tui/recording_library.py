@@ -12,11 +12,11 @@ from gputui.store.places import default_folder
 from gputui.tui.threads import Threads
 
 _BATCH = 25
-"""So many recordings are shown at once while a large folder is read for the first time."""
+"""Recordings shown at once while a large folder is read for the first time."""
 
 
 class RecordingLibrary:
-    """What is known of a folder. `changed` is called in the screen's thread when more is."""
+    """What is known about a folder. `changed` is called in the screen's thread on news."""
 
     def __init__(self, threads: Threads, changed: Callable[[], None]) -> None:
         self._threads = threads
@@ -33,24 +33,24 @@ class RecordingLibrary:
 
     @property
     def entries(self) -> list[Entry]:
-        """The recordings that were read, the newest first."""
+        """The recordings read so far, newest first."""
         return [self._known[file] for file in self._found or () if file in self._known]
 
     @property
     def unread(self) -> int | None:
-        """Files that were not read yet, None before the folder was."""
+        """Files not read yet; None before the folder was."""
         if self._found is None:
             return None
         return sum(file not in self._known for file in self._found)
 
     def choose(self, folder: Path) -> None:
-        """Look at another folder."""
+        """Switch to another folder."""
         self.folder, self.failure = folder, ""
         self._known, self._found, self._is_reading = {}, None, False
         self.look()
 
     def look(self) -> None:
-        """Read what is new, and again what is being written."""
+        """Read new files, and those being written."""
         folder, known = self.folder, self._known
         if folder is None or self._is_reading:
             return

@@ -1,4 +1,4 @@
-"""What goes wrong with the recording that is played or written, said once and kept in the model."""
+"""Problems of the recording being played or written, reported once and kept in the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = 1000
 
 
 class Remarks:
-    """Brings them to the model; `say` shows a line at the bottom of the screen."""
+    """Adds them to the model; `say` shows a line at the bottom of the screen."""
 
     def __init__(self, model: Model, say: Callable[[str], None]) -> None:
         self._model = model
@@ -22,21 +22,20 @@ class Remarks:
         self._told_home = False
 
     def of_playback(self, playback: Playback) -> None:
-        """Where the recording is damaged, and whether there is more of it to come."""
+        """Where the recording is damaged, and whether more of it is to come."""
         text = "; ".join(playback.remarks)
         folder = str(Path(playback.name).parent)
         self._note(text if folder == "." else text.replace(f"{folder}/", ""), playback.has_ended)
 
     def of_recording(self, recording: Recording) -> None:
-        """Why it stopped, and what was left out of it or removed to make room."""
+        """Why it stopped, and what was left out or removed to make room."""
         self._note(recording.failure or "", False)
         if len(recording.notices) > self._told:
             self._told = len(recording.notices)
             self._say(sanitize(recording.notices[-1]))
 
     def of_home(self, recording: Recording) -> None:
-        """Why the recording of what goes on out of sight stopped: said, once; the screen shows
-        another."""
+        """Why the background recording stopped: reported once; the screen shows another source."""
         if recording.failure is not None and not self._told_home:
             self._told_home = True
             self._say(sanitize(recording.failure, _LONGEST))

@@ -1,4 +1,4 @@
-"""What the screen needs of a source. Live, replayed and remote sessions all look like this."""
+"""The screen's interface to a source: live, replayed and remote sessions all look like this."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Events(Protocol):
 
 
 class Source(Protocol):
-    """Makes events. `close` may take seconds: children are given time to end."""
+    """Emits events. `close` may take seconds: children are given time to end."""
 
     @property
     def hub(self) -> Events:
@@ -31,11 +31,11 @@ class Source(Protocol):
         ...
 
     def start(self) -> None:
-        """Begin."""
+        """Start emitting."""
         ...
 
     def close(self) -> bool:
-        """End; whether nothing is left behind."""
+        """Stop; whether nothing is left behind."""
         ...
 
 
@@ -44,17 +44,17 @@ class Recording(Protocol):
 
     @property
     def path(self) -> Path | None:
-        """The file, None where there is none."""
+        """The file; None if there is none."""
         ...
 
     @property
     def failure(self) -> str | None:
-        """Why nothing more is recorded, None while all is well."""
+        """Why recording has stopped; None while it works."""
         ...
 
     @property
     def notices(self) -> Sequence[str]:
-        """What was left out of it or removed to make room, a line each."""
+        """What was left out or removed to make room, one line each."""
         ...
 
 
@@ -62,21 +62,17 @@ class Recording(Protocol):
 class Runner(Source, Protocol):
     """A source that samples this machine and starts workloads.
 
-    `catalogue` may block; starting and stopping return at once, events tell how it went.
+    `catalogue` may block; starting and stopping return at once, and events report the outcome.
     """
 
     interval_s: float
     recording: Recording
 
-    def catalogue(self) -> Catalogue:
-        """The workloads there are."""
-        ...
+    def catalogue(self) -> Catalogue: ...
 
     def start_workload(
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
-    ) -> None:
-        """Start one."""
-        ...
+    ) -> None: ...
 
     def stop_run(self) -> None:
         """Ask the run to end."""
@@ -84,7 +80,7 @@ class Runner(Source, Protocol):
 
 
 class Moment(Protocol):
-    """Something in a recording that is worth jumping to. `kind` is "phase" or what happened."""
+    """Something in a recording worth jumping to. `kind` is "phase" or what happened."""
 
     @property
     def time_ns(self) -> int:
@@ -104,9 +100,9 @@ class Moment(Protocol):
 
 @runtime_checkable
 class Playback(Source, Protocol):
-    """A source that plays what was recorded: it can be halted, moved, run at another speed.
+    """A source that plays a recording: it can be paused, moved, and played at another speed.
 
-    Every control returns at once; `take` gives what came of it.
+    Every control returns at once; `take` returns the result.
     """
 
     is_paused: bool
@@ -115,22 +111,24 @@ class Playback(Source, Protocol):
 
     @property
     def position_s(self) -> float:
-        """How far into the recording this is."""
+        """Playback position in seconds."""
         ...
 
     @property
     def length_s(self) -> float:
-        """How long the recording is, as far as it has been read."""
+        """Length of the recording, as far as it has been read."""
         ...
 
     @property
     def is_read(self) -> bool:
-        """Whether it was read to its end."""
+        """Whether the recording has been read to its end."""
         ...
 
     @property
     def is_indexed(self) -> bool:
-        """Whether every moment to jump to is known, while it is still written every one so far."""
+        """Whether every moment to jump to is known; of a recording still being written, every one
+        so far.
+        """
         ...
 
     @property
@@ -140,12 +138,12 @@ class Playback(Source, Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether all of it was given."""
+        """Whether all of it has been played."""
         ...
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What was odd about the recording, a line each, once it was read to its end."""
+        """Remarks about the recording, one line each, once it has been read to its end."""
         ...
 
     @property
@@ -154,11 +152,11 @@ class Playback(Source, Protocol):
         ...
 
     def seek(self, seconds: float) -> None:
-        """Go to a time from the beginning; over the end is the end."""
+        """Go to a time from the beginning; beyond the end means the end."""
         ...
 
     def step(self, ticks: int = 1) -> None:
-        """Halt, and go on, or back, by so many samples."""
+        """Pause, and go forward, or back, by this many samples."""
         ...
 
     def skip(self, seconds: float) -> None:
@@ -174,18 +172,19 @@ class Playback(Source, Protocol):
         ...
 
     def take(self) -> tuple[Session | None, Sequence[AnyEvent]]:
-        """After a jump the session to go on from, once; and the events that came since."""
+        """After a jump the session to continue from, once; and the events since."""
         ...
 
 
 Connect = Callable[[Callable[[], None]], Source]
-"""Makes the source, in a thread after the first frame was drawn. The source calls what it is
-given, from any thread, when events wait to be taken."""
+"""Makes the source, in a thread after the first frame was drawn. The source calls its argument,
+from any thread, when events wait to be taken.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says about the screen. `shows_run` starts in Phases.
+    """The command line's options for the screen. `shows_run` starts in Phases.
 
     With `readonly` no process is started, stopped or sent a signal.
     """

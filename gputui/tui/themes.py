@@ -1,4 +1,4 @@
-"""The program's own themes. What colours mean is in their variables; `style.tcss` uses those."""
+"""gputui's own themes. The meanings of colours are in their variables; `style.tcss` uses those."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ _LIGHT = {
     },
 }
 
-# The eight colours of Okabe and Ito (2008), told apart with every common colour blindness;
-# red and green never carry a difference between them.
+# The eight colours of Okabe and Ito (2008), distinguishable with every common colour blindness; red
+# and green never carry a difference between them.
 _SAFE = {
     **_DARK,
     "gp-accent": "#56b4e9",
@@ -101,9 +101,9 @@ _SAFE = {
     },
 }
 
-# The 16 colours of a terminal as Rich knows them, named by their numbers: what is written with
-# one of these is that colour, where the nearest of 16 to a finer colour could be the
-# background's, or the red that means danger.
+# The 16 colours of a terminal as Rich knows them, named by their numbers: a span in one of these is
+# exactly that colour, while the nearest of 16 to a finer colour could be the background's, or the
+# red that means danger.
 _ANSI = (
     *("#000000", "#aa0000", "#00aa00", "#aa5500", "#0000aa", "#aa00aa", "#00aaaa", "#aaaaaa"),
     *("#555555", "#ff5555", "#55ff55", "#ffff55", "#5555ff", "#ff55ff", "#55ffff", "#ffffff"),
@@ -159,7 +159,7 @@ _SIXTEEN_LIGHT = {
 
 
 def sixteen_colors(dark: bool) -> dict[str, str]:
-    """What the variables are on a terminal of 16 colours, for every theme."""
+    """The values of the variables on a terminal with 16 colours, for every theme."""
     numbers = _SIXTEEN_DARK if dark else _SIXTEEN_LIGHT
     return {name: _ANSI[number] for name, number in numbers.items()}
 
@@ -200,4 +200,4 @@ THEMES = (
 )
 
 VARIABLE_DEFAULTS = _DARK
-"""For Textual's own themes, which do not know these variables."""
+"""For Textual's own themes, which do not have these variables."""

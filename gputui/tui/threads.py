@@ -1,4 +1,4 @@
-"""Work in threads of its own: what it comes to returns to the screen's thread as a message."""
+"""Background threads whose results return to the screen's thread as messages."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ class Threads(App[None]):
     """An application whose threads never touch what it shows."""
 
     def _post(self, message: Message) -> None:
-        """From any thread; too late is no error."""
+        """From any thread; after the end it is ignored."""
         try:
             self.post_message(message)
         except RuntimeError:
             return
 
     def on_called(self, message: Called) -> None:
-        """A thread has finished."""
         message.then()
 
     def from_thread(self, then: Callable[[], None]) -> None:
-        """Have the screen's own thread call `then`."""
+        """Have the screen's thread call `then`."""
         self._post(Called(then))
 
     def in_thread(
@@ -41,7 +40,7 @@ class Threads(App[None]):
         def main() -> None:
             try:
                 result = work()
-            except Exception as error:  # handed to the person, who can do something about it
+            except Exception as error:  # shown to the person, who can do something about it
                 reason = one_line(error)
                 self._post(Called(lambda: failed(reason)))
             else:

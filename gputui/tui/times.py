@@ -1,4 +1,4 @@
-"""Times in a recording: how they are written, and what a person may type for one."""
+"""Times in a recording: how they are displayed, and what a person may type."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_full_disk_ends_a_replay_where_it_is_and_is_said(tmp_path: Path) -> No
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert outline.is_complete
     assert outline.failure is not None
-    assert "x.gputui.gz: reading stopped: File too large (unpacked in " in outline.failure
+    assert "x.gputui.gz: File too large (unpacked in " in outline.failure
 
 
 def test_lines_written_by_others_are_understood(tmp_path: Path) -> None:

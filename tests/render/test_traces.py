@@ -85,7 +85,7 @@ def test_a_limit_that_could_not_be_kept_is_wrong_usage(
     words = ["--record", "-o", str(tmp_path / "x.gputui"), "--trace", "--trace-limit", "100k"]
     assert gputui([*words, "--", "true"]) == 2
     assert capsys.readouterr().err == (
-        "gputui: --trace-limit 100k holds hardly a step: give 1M or more\n"
+        "gputui: --trace-limit 100k is too small for a step: give 1M or more\n"
     )
     assert not any(tmp_path.iterdir())
 

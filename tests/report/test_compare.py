@@ -418,7 +418,7 @@ def test_files_of_a_rotated_recording_are_compared_as_one(
     document = json.loads(capsys.readouterr().out)
     assert [run["label"] for run in document["runs"]] == [pieces[0], others[0]]
     assert gputui(["compare", *pieces]) == 2
-    assert "are the files of one recording: name another" in capsys.readouterr().err
+    assert "are files of one recording: name another" in capsys.readouterr().err
     assert gputui(["compare", *pieces, others[0], *("--run", "1") * 3]) == 2
     assert "one a recording: 2" in capsys.readouterr().err
 

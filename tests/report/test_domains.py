@@ -53,7 +53,7 @@ def test_an_unknown_domain_is_one_clear_line(
     report: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["summary", report, "--domain", "cub"]) == 2
-    assert "there are: default, app, NCCL" in capsys.readouterr().err
+    assert "available: default, app, NCCL" in capsys.readouterr().err
 
 
 def test_phases_say_whose_they_are_to_programs_always_and_to_people_where_it_differs(

@@ -195,7 +195,7 @@ def test_the_command_says_what_it_has_of_such_a_recording(
         (["--run", "1"], 1, "x.gputui has no run 1: it holds only the machine; leave out --run"),
         (["--table", "x"], 2, "no table 'x' of a recording without a run; known: machine"),
         (["--table", "phases"], 1, "no table 'phases' of a recording without a run; known: mach"),
-        (["--domain", "x"], 2, "no ranges of 'x' here; there are: none"),
+        (["--domain", "x"], 2, "no ranges of 'x' here; available: none"),
     ):
         assert gputui(["summary", path, *words]) == status
         error = capsys.readouterr().err

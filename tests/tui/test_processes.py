@@ -213,7 +213,7 @@ async def test_no_signal_where_the_start_is_not_known(show: Show) -> None:
     batch = machine_with(sample_of(5001, 0, 10, start_time_ns=None))
     async with show([batch], (120, 40)) as shown:
         await shown.press("down", "K")
-        assert "when it started is not known" in shown.text
+        assert "its start time is unknown" in shown.text
 
 
 async def test_details_of_a_process_have_its_environment(

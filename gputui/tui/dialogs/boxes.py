@@ -20,15 +20,12 @@ class Question(Dialog[bool]):
         self._yes = yes
 
     def rows(self, width: int) -> list[Row]:
-        """The question."""
         return [((self._title, "title"),), (), *wrap(self._text, width)]
 
     def footer(self, width: int) -> list[Row]:
-        """The answers."""
         return key_hints(width, ("y Enter", self._yes), ("n Esc", "no"))
 
     def key(self, key: str, character: str | None) -> None:
-        """An answer."""
         del character
         if key in ("y", "Y", "enter"):
             self.dismiss(True)
@@ -51,11 +48,11 @@ class DetailsBox(Dialog[None]):
             self.draw()
 
     def failed(self, reason: str) -> None:
-        """Nothing was found out, and why."""
+        """Show why nothing was found out."""
         self.add(((), ((f"! {reason}", "warn"),)))
 
     def rows(self, width: int) -> list[Row]:
-        """The text, long lines broken."""
+        """The text, with long lines wrapped."""
         rows: list[Row] = [*wrap(self._details.title, width, "title"), ()]
         for row in (*self._details.rows, *self._more):
             if len(row) == 2 and sum(len(text) for text, _ in row) > width:
@@ -72,11 +69,9 @@ class DetailsBox(Dialog[None]):
         return rows
 
     def footer(self, width: int) -> list[Row]:
-        """How to leave."""
         return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
 
     def key(self, key: str, character: str | None) -> None:
-        """Scroll or close."""
         del character
         if not self.scroll_key(key) and key in ("escape", "enter", "q"):
             self.dismiss(None)
@@ -110,11 +105,9 @@ class Help(Dialog[None]):
         return title + beside([(left, half), (right, half)])
 
     def footer(self, width: int) -> list[Row]:
-        """How to leave."""
         return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
 
     def key(self, key: str, character: str | None) -> None:
-        """Scroll or close."""
         del character
         if key in ("escape", "enter", "q", "h", "question_mark", "f1"):
             self.dismiss(None)

@@ -1,4 +1,4 @@
-"""Where, and as what, something is to be written."""
+"""Where to write something, and in which format."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gputui.tui.widgets.field import TextField
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What the person asked for: a format's key, and a path, which may end in "/"."""
+    """The chosen format's key, and a path, which may end in "/"."""
 
     key: str
     path: str
 
 
 class ExportDialog(Dialog[ExportRequest | None]):
-    """Format and path. The path's ending follows the format until it is changed by hand."""
+    """Format and path. The path's suffix follows the format until it is edited."""
 
     widest = 84
 
     def __init__(self, default: Path, formats: Sequence[Format], title: str) -> None:
-        """`default` is the path without its ending."""
+        """`default` is the path without its suffix."""
         super().__init__()
         self._formats = formats
         self._title = title
@@ -38,7 +38,6 @@ class ExportDialog(Dialog[ExportRequest | None]):
         self._error = ""
 
     def rows(self, width: int) -> list[Row]:
-        """The formats."""
         rows: list[Row] = [((self._title, "title"),), ()]
         self.focus_line = len(rows) + self._chosen
         for number, known in enumerate(self._formats):
@@ -54,7 +53,7 @@ class ExportDialog(Dialog[ExportRequest | None]):
         return rows
 
     def footer(self, width: int) -> list[Row]:
-        """Where it goes, what is wrong with that, and what keys do."""
+        """Where it goes, an error if there is one, and the keys."""
         rows: list[Row] = [(), (("path  ", "label"), *self._field.spans(width - 7))]
         if self._error:
             rows += [((f"! {self._error}", "error"),)]
@@ -62,7 +61,6 @@ class ExportDialog(Dialog[ExportRequest | None]):
         return [*rows, *key_hints(width, *hints)]
 
     def key(self, key: str, character: str | None) -> None:
-        """Edit, choose, write or leave."""
         self._error = ""
         if key == "escape":
             self.dismiss(None)
@@ -77,7 +75,7 @@ class ExportDialog(Dialog[ExportRequest | None]):
         self.draw()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Text from the clipboard goes to the path."""
+        """Pasted text goes to the path."""
         self._field.insert(event.text)
         self.draw()
 

@@ -1,4 +1,4 @@
-"""One line of text to be typed: a name, a folder, a time."""
+"""One line of text to type: a name, a folder, a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gputui.tui.widgets.field import TextField
 
 
 class Prompt(Dialog[str | None]):
-    """Gives what was typed, None where the person thought better of it.
+    """Returns the typed text, None if cancelled.
 
-    `wrong` tells why a text cannot be taken, "" where it can.
+    `wrong` says why a text is invalid, "" if it is valid.
     """
 
     widest = 84
@@ -36,7 +36,7 @@ class Prompt(Dialog[str | None]):
         self._error = ""
 
     def rows(self, width: int) -> list[Row]:
-        """The question, the field, and what was wrong with it."""
+        """The question, the field, and an error if there is one."""
         rows: list[Row] = [
             *wrap(self._title, width, "title"),
             *wrap(self._hint, width, "dim"),
@@ -48,11 +48,9 @@ class Prompt(Dialog[str | None]):
         return rows
 
     def footer(self, width: int) -> list[Row]:
-        """What keys do."""
         return key_hints(width, ("Enter", self._does), ("Esc", "cancel"))
 
     def key(self, key: str, character: str | None) -> None:
-        """Edit, take or leave."""
         self._error = ""
         if key == "escape":
             self.dismiss(None)
@@ -67,6 +65,6 @@ class Prompt(Dialog[str | None]):
             self.draw()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Text from the clipboard goes to the field."""
+        """Pasted text goes to the field."""
         self._field.insert(event.text)
         self.draw()

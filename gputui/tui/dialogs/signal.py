@@ -1,4 +1,4 @@
-"""Which signal a process is to be sent: names what will be hit before it is."""
+"""Which signal to send to a process, naming the process first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LINES = 4
 
 
 class SignalDialog(Dialog[str | None]):
-    """Gives the name of a signal, None for none."""
+    """Returns the name of a signal, None if cancelled."""
 
     widest = 84
 
@@ -50,12 +50,11 @@ class SignalDialog(Dialog[str | None]):
         return rows
 
     def footer(self, width: int) -> list[Row]:
-        """What keys do."""
         name = CHOICES[self._chosen][0]
         return key_hints(width, ("Enter", f"send {name}"), ("↑ ↓", "choose"), ("Esc", "send none"))
 
     def key(self, key: str, character: str | None) -> None:
-        """Choose, send or leave. A letter chooses: nothing is sent without Enter."""
+        """A letter only chooses: nothing is sent without Enter."""
         del character
         if key in ("escape", "q", "n"):
             self.dismiss(None)

@@ -14,7 +14,7 @@ from gputui.tui.widgets.form import Form
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What to start. `texts` is what stood in the form, for the next time."""
+    """What to start. `texts` is the form's content, for the next time."""
 
     workload: Workload
     values: dict[str, Value]
@@ -22,7 +22,7 @@ class StartRequest:
 
 
 class WorkloadDialog(Dialog[StartRequest | None]):
-    """Choose, set, start. The catalogue comes from another process: until then it says so."""
+    """Choose, set, start. The catalogue comes from a subprocess: until then it says so."""
 
     def __init__(self, remembered: dict[str, dict[str, str]], last: str, *, on_cpu: bool) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         self.form: Form | None = None
 
     def arrived(self, catalogue: Catalogue) -> None:
-        """The catalogue is here."""
+        """The catalogue has arrived."""
         self._catalogue = catalogue
         names = [workload.name for workload in catalogue.workloads]
         self._index = names.index(self._last) if self._last in names else 0
@@ -51,7 +51,6 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             self.draw()
 
     def rows(self, width: int) -> list[Row]:
-        """The list, or the form."""
         if self._failure:
             return [
                 (("Workloads", "title"),),
@@ -65,7 +64,6 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         return self._form(self.form, width)
 
     def footer(self, width: int) -> list[Row]:
-        """What keys do."""
         if self.form is not None:
             return key_hints(
                 width,
@@ -81,7 +79,6 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         return key_hints(width, ("Enter", "set parameters"), ("↑ ↓", "choose"), ("Esc", "close"))
 
     def key(self, key: str, character: str | None) -> None:
-        """Choose, edit, start or leave."""
         if self.form is not None:
             self._form_key(self.form, key, character)
         elif key in ("escape", "q"):
@@ -97,7 +94,6 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             self.draw()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Text from the clipboard."""
         if self.form is not None:
             self.form.paste(event.text)
             self.draw()

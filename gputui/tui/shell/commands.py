@@ -1,4 +1,4 @@
-"""Keys that reach beyond the screen: runs, exports, signals, the source's pace, the end."""
+"""Keys that reach beyond the screen: runs, exports, signals, the source's pace, quitting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class Commands(ReplayKeys):
-    """What the main screen can be asked to do with the source and the files."""
+    """What the main screen can ask of the source and the files."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -28,15 +28,14 @@ class Commands(ReplayKeys):
         self._last_workload = ""
 
     async def action_view(self, name: str) -> None:
-        """Show another view."""
         raise NotImplementedError
 
     def exports_elsewhere(self) -> bool:
-        """Whether the view has something of its own to export, and asks for it."""
+        """Whether the view exports something of its own, and has asked for it."""
         raise NotImplementedError
 
     def chosen_process(self) -> ProcessRow | None:
-        """The process that is chosen in the view, if one is."""
+        """The process chosen in the view, if any."""
         raise NotImplementedError
 
     # --- the source
@@ -100,7 +99,7 @@ class Commands(ReplayKeys):
         await self.action_view("phases")
 
     def action_stop_run(self) -> None:
-        """Stop the run, after a question."""
+        """Stop the run, after asking."""
         run, source = self.model.run, self.model.source
         if run is None or not run.is_active or not isinstance(source, Runner):
             self.say("no run is active")
@@ -128,7 +127,7 @@ class Commands(ReplayKeys):
             self.say("choose a process first: 1 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:
             self.say(
-                f"no signal to {process.pid}: when it started is not known here, so another "
+                f"no signal to {process.pid}: its start time is unknown, so another "
                 "process could be hit",
                 bad=True,
             )
@@ -155,7 +154,7 @@ class Commands(ReplayKeys):
 
         self.app.push_screen(SignalDialog(process), answered)
 
-    # --- files, and the end
+    # --- files, and quitting
 
     def action_export(self) -> None:
         """Export the summary, or in Sessions the chosen recording."""
@@ -202,5 +201,5 @@ class Commands(ReplayKeys):
         self.app.push_screen(Question("Quit?", text, "end it and quit"), answered)
 
     def action_quit_now(self) -> None:
-        """Quit without a question."""
+        """Quit without asking."""
         self.gputui.quit_now()

@@ -1,4 +1,4 @@
-"""Every key of the main screen, once: the bindings, the key bar and the help come from here."""
+"""Every key of the main screen, declared once: for the bindings, the key bar and the help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What some keys do. `label` names it in the key bar, "" leaves it out there."""
+    """What some keys do. `label` names it in the key bar; "" leaves it out there."""
 
     keys: tuple[str, ...]
     shown: str
@@ -123,11 +123,11 @@ REPLAY_KEYS: tuple[Key, ...] = (
     Key(("left_parenthesis",), "(", "replay_log(5)", "older lines of the log", REPLAY),
     Key(("right_parenthesis",), ")", "replay_log(-5)", "newer lines of the log", REPLAY),
 )
-"""Keys while a recording is played. A key that is also among KEYS does this then instead."""
+"""Keys while a recording is played. They take precedence over KEYS."""
 
 
 def keys_of(replays: bool) -> list[Key]:
-    """The keys that do something while a recording is played, or while none is."""
+    """The keys that are active while a recording is played, or while none is."""
     if not replays:
         return list(KEYS)
     taken = {name for key in REPLAY_KEYS for name in key.keys}
@@ -143,14 +143,14 @@ _USED = {replays: _names(keys_of(replays)) for replays in (False, True)}
 
 
 def does(action: str, replays: bool) -> bool:
-    """Whether an action, given by its name alone, may be taken while a recording is played, or
-    while none is. Those without a key always may.
+    """Whether an action, given by name, is allowed while a recording is played, or while none is.
+    Actions without a key always are.
     """
     return action not in _KEYED or action in _USED[replays]
 
 
 def bindings() -> list[BindingType]:
-    """The keys as Textual knows them."""
+    """The keys as Textual bindings."""
     return [
         Binding(
             ",".join(key.keys),

@@ -1,4 +1,4 @@
-"""The one screen: a bar, the current view, the log when it is wanted, the keys."""
+"""The one screen: a bar, the current view, the log if shown, the keys."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ class MainScreen(Commands):
         self._typing: TextField | None = None
 
     def compose(self) -> ComposeResult:
-        """Bars, view, log."""
         yield self.top
         with self.holder:
             yield self._make(self.current)
@@ -67,11 +66,10 @@ class MainScreen(Commands):
 
     @property
     def view(self) -> View:
-        """The view that is shown."""
         return self.views[self.current]
 
     def draw(self) -> None:
-        """Show the newest state, unless a dialog hides the screen: what is not seen waits."""
+        """Draw the newest state, unless a dialog hides the screen."""
         if not self._is_topmost:
             return
         self.view.draw()
@@ -93,7 +91,6 @@ class MainScreen(Commands):
     # --- events
 
     def on_resize(self) -> None:
-        """Another terminal size."""
         self.call_after_refresh(self.draw)
 
     def on_screen_resume(self) -> None:
@@ -101,7 +98,7 @@ class MainScreen(Commands):
         self.call_after_refresh(self.draw)
 
     def on_key(self, event: events.Key) -> None:
-        """A message is gone at the next key; while a filter is typed, keys go there."""
+        """A message disappears at the next key; while a filter is typed, keys go there."""
         if self._message is not None:
             self._message = None
             self._draw_bottom()
@@ -119,7 +116,7 @@ class MainScreen(Commands):
         self.draw()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Text from the clipboard goes to the filter."""
+        """Pasted text goes to the filter."""
         if self._typing is not None:
             self._typing.insert(event.text)
             self.view.needle = self._typing.text
@@ -128,7 +125,6 @@ class MainScreen(Commands):
     # --- keys
 
     async def action_view(self, name: str) -> None:
-        """Show another view."""
         self._typing = None
         if name == self.current:
             return
@@ -141,11 +137,10 @@ class MainScreen(Commands):
         self.call_after_refresh(self.draw)
 
     def action_move(self, move: Move) -> None:
-        """Arrows and their like."""
+        """Arrows and similar keys."""
         self.view.move(move)
 
     def action_activate(self) -> None:
-        """Enter."""
         if not self.view.OPENS:
             self.say("nothing to open here: 2, 3 and 4 have details of phases, kernels, copies")
         details = self.view.activate()
@@ -162,7 +157,7 @@ class MainScreen(Commands):
         if self.view.SORTS:
             self.view.sort()
         else:
-            self.say("nothing to sort here: these tables stand as nsys has them")
+            self.say("nothing to sort here: these tables keep nsys's order")
 
     def action_reverse(self) -> None:
         """Sort the other way round."""
@@ -177,7 +172,7 @@ class MainScreen(Commands):
             self.say("nothing to filter here")
 
     async def action_clear(self) -> None:
-        """Clear the filter; where there is none, leave, or follow what is now."""
+        """Clear the filter; without one, leave, or follow what runs now."""
         if self.view.needle:
             self.view.needle = ""
         elif self.view.LEADS_BACK_TO:
@@ -187,7 +182,7 @@ class MainScreen(Commands):
         self.draw()
 
     def action_follow(self) -> None:
-        """Back to what is now."""
+        """Return to what runs now."""
         run = self.model.run
         if not self.view.CHARTS and (run is None or not run.is_active):
             self.say("nothing runs now: 0 follows what does")
@@ -195,17 +190,17 @@ class MainScreen(Commands):
         self.draw()
 
     def action_libraries(self) -> None:
-        """Show or hide what libraries say of themselves."""
+        """Show or hide ranges of libraries."""
         if told := self.view.toggle_libraries():
             self.say(told)
 
     def action_processes(self) -> None:
-        """Processes on the whole view, or not."""
+        """Show processes in the whole view, or not."""
         if not self.view.toggle_processes():
             self.say(_NO_PROCESSES)
 
     def action_tree(self) -> None:
-        """Processes as a tree, or not."""
+        """Show processes as a tree, or not."""
         if not self.view.toggle_tree():
             self.say(_NO_PROCESSES)
 
@@ -219,28 +214,25 @@ class MainScreen(Commands):
         self.view.step(columns)
 
     def action_recording(self, what: str) -> None:
-        """Do something with a recording."""
+        """Apply an action to a recording."""
         if not self.view.on_recording(what):
             self.say("recordings are in Sessions: 6 shows it")
 
     def action_log(self) -> None:
-        """Show or hide the log."""
         self.log_pane.display = not self.log_pane.display
         self.call_after_refresh(self.draw)
 
     def action_scroll_log(self, lines: int) -> None:
-        """Scroll the log."""
         if self.log_pane.display:
             self.log_pane.scroll_back(lines)
         else:
             self.say("the log is hidden: l shows it")
 
     def action_replay_log(self, lines: int) -> None:
-        """Scroll the log."""
         self.action_scroll_log(lines)
 
     def action_help(self) -> None:
-        """Every key."""
+        """Show every key."""
         from gputui.tui.dialogs.boxes import Help
 
         self.app.push_screen(Help(replays=self.replays))
@@ -273,7 +265,7 @@ class MainScreen(Commands):
 
     @property
     def _is_topmost(self) -> bool:
-        # Textual's `is_current` also holds for a screen that a dialog lets shine through.
+        # Textual's `is_current` is also true for a screen visible behind a dialog.
         return self.app.screen is self
 
     def _make(self, name: str) -> View:
@@ -294,5 +286,4 @@ class MainScreen(Commands):
             self.bottom.update(hints(possible(self.model, self.view)))
 
     def on_called(self, message: Called) -> None:
-        """A thread has finished."""
         message.then()

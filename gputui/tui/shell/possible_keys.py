@@ -1,4 +1,4 @@
-"""Which keys are worth a place in the key bar now."""
+"""Which keys deserve a place in the key bar now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keys do with a recording: rename, delete and export it, and look into another folder."""
+"""Actions on a recording (rename, delete, export), and choosing another folder."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ class RecordingKeys(View):
     marked: list[Path]
 
     def chosen(self) -> Entry | None:
-        """The recording that keys are about."""
         raise NotImplementedError
 
     def mark(self) -> None:
-        """Mark the chosen one, or take the mark off."""
+        """Mark the chosen one, or unmark it."""
         raise NotImplementedError
 
     def compare_marked(self) -> None:
@@ -41,16 +40,14 @@ class RecordingKeys(View):
 
     @property
     def gputui(self) -> GputuiApp:
-        """The application."""
         return cast("GputuiApp", self.app)
 
     @cached_property
     def library(self) -> RecordingLibrary:
-        """The folder."""
         return RecordingLibrary(self.gputui, self._draw_if_seen)
 
     def look_again(self) -> None:
-        """What is not seen is not read."""
+        """A hidden view does not read the folder."""
         if self._is_seen:
             self.library.look()
 
@@ -69,7 +66,7 @@ class RecordingKeys(View):
         return source.recording.path if isinstance(source, Runner) else None
 
     def on_recording(self, what: str) -> bool:
-        """A key that does something with recordings."""
+        """Apply an action to recordings."""
         actions: dict[str, Callable[[], None]] = {
             "mark": self.mark,
             "compare": self.compare_marked,
@@ -81,7 +78,7 @@ class RecordingKeys(View):
         return True
 
     def export(self) -> bool:
-        """Ask where the chosen recording is to be written, and as what."""
+        """Ask for the format and the target of the chosen recording."""
         entry = self.chosen()
         if entry is None or entry.problem is not None:
             self.say("choose a recording to export first", bad=True)
@@ -100,8 +97,7 @@ class RecordingKeys(View):
         return True
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """One line at the bottom."""
-        # The folder is in the heading; what is wrong must not be cut off for its sake.
+        # The folder is in the heading; the error must not be cut off for its sake.
         self.gputui.main.say(sanitize(text.replace(f"{self.library.folder}/", "")), bad=bad)
 
     def _rename(self) -> None:
@@ -117,7 +113,7 @@ class RecordingKeys(View):
                 )
 
         title = f"Another name for {recording_name(entry.path)}"
-        hint = "Its ending stays; its other files, a trace beside it too, are renamed with it."
+        hint = "The suffix stays; its other files, including a trace, are renamed with it."
         self.app.push_screen(Prompt(title, hint, "rename", recording_name(entry.path)), answered)
 
     def _delete(self) -> None:
@@ -138,15 +134,15 @@ class RecordingKeys(View):
                 self._change(removed, told)
 
         others = len(belongings(entry.path)) - 1
-        more = f" and what belongs to it, {others + 1} files," if others else ""
+        more = f" and its files, {others + 1} files," if others else ""
         trace = " (the trace beside it too)" if entry.has_trace else ""
-        text = f"{sanitize(str(entry.path))}{more} will be gone for good{trace}."
+        text = f"{sanitize(str(entry.path))}{more} will be deleted for good{trace}."
         if entry.is_written:
             text += " Some program seems to be recording into it."
         self.app.push_screen(Question("Delete this recording?", text, "delete it"), answered)
 
     def _changeable(self, what: str) -> Entry | None:
-        """The chosen recording, where it may be changed."""
+        """The chosen recording, if it may be changed."""
         entry = self.chosen()
         if entry is None:
             self.say(f"choose a recording to {what} first")
@@ -159,7 +155,7 @@ class RecordingKeys(View):
         return None
 
     def _change(self, work: Callable[[], T], told: Callable[[T], str]) -> None:
-        """Change a file in a thread, then look at the folder again."""
+        """Change a file in a thread, then read the folder again."""
 
         def done(result: T) -> None:
             self.say(told(result))
@@ -180,7 +176,7 @@ class RecordingKeys(View):
     def _choose_folder(self) -> None:
         def wrong(text: str) -> str:
             place = Path(text.strip()).expanduser()
-            return "" if text.strip() and place.is_dir() else f"{sanitize(text)} is no folder"
+            return "" if text.strip() and place.is_dir() else f"{sanitize(text)} is not a folder"
 
         def answered(text: str | None) -> None:
             if text is not None:

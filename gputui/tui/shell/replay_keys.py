@@ -1,4 +1,4 @@
-"""Keys that move through a recording, and those that open and leave one."""
+"""Keys that move through a recording, and those that open and close one."""
 
 from __future__ import annotations
 
@@ -16,43 +16,39 @@ if TYPE_CHECKING:
 
 
 class ReplayKeys(Screen[None]):
-    """What the main screen can be asked to do with a recording that is played."""
+    """What the main screen can do with a recording being played."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
 
     def draw(self) -> None:
-        """Show the newest state."""
         raise NotImplementedError
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """One line at the bottom until the next key."""
         raise NotImplementedError
 
     @property
     def gputui(self) -> GputuiApp:
-        """The application."""
         return cast("GputuiApp", self.app)
 
     @property
     def replays(self) -> bool:
-        """Whether a recording is played."""
+        """Whether a recording is being played."""
         return isinstance(self.model.source, Playback)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Some keys have one meaning for a recording and another, or none, without."""
+        """Some keys have one meaning for a recording and another, or none, without one."""
         return does(action, self.replays) and super().check_action(action, parameters)
 
     def action_replay_step(self, ticks: int) -> None:
-        """Halt, and go a sample on or back."""
+        """Pause, and go a sample forward or back."""
         if isinstance(self.model.source, Playback):
             self.model.source.step(ticks)
             self.model.paused = True
             self.draw()
 
     def action_replay_skip(self, seconds: int) -> None:
-        """Go on or back in time."""
         if isinstance(self.model.source, Playback):
             self.model.source.skip(seconds)
 
@@ -96,11 +92,11 @@ class ReplayKeys(Screen[None]):
         self.app.push_screen(Prompt("Go to a time", hint, "go there", "", wrong), answered)
 
     def action_go_home(self) -> None:
-        """Close the recording that was opened in Sessions."""
+        """Close the recording opened in Sessions."""
         self.gputui.go_home()
 
     def _go_to_next(self, kind: Literal["phase", "event"], source: Playback) -> None:
-        """Tell what comes next, or that nothing does."""
+        """Show what comes next, or that nothing does."""
         header = self.model.session.header
         begun_ns = header.time_ns if header else 0
         now_ns = begun_ns + int(source.position_s * 1e9)

@@ -35,7 +35,6 @@ class DevicesView(ChartedView):
         self.listed: list[TreeRow] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """GPUs above, the host's line, processes below."""
         session = self.model.session
         self.header = None
         self.first_item_line = 0
@@ -58,7 +57,7 @@ class DevicesView(ChartedView):
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Left and right choose a GPU, the rest a process."""
+        """Left and right choose a GPU, the others a process."""
         if move in ("left", "right"):
             count = len(self.model.session.gpus)
             if self.focus_on == "gpus" and count > 1:
@@ -75,7 +74,7 @@ class DevicesView(ChartedView):
         self.focus_on = "processes"
 
     def activate(self) -> Details | None:
-        """Every figure of the chosen process or GPU, or of the host where there is none."""
+        """Details of the chosen process or GPU, or of the host if there is none."""
         session = self.model.session
         process = self.process
         if process is not None:
@@ -95,23 +94,20 @@ class DevicesView(ChartedView):
 
     @property
     def process(self) -> ProcessRow | None:
-        """The chosen process, None while a GPU is chosen."""
+        """The chosen process; None while a GPU is chosen."""
         if self.focus_on != "processes":
             return None
         return next((one.row for one in self.listed if one.row.identity == self.cursor.key), None)
 
     def sort(self) -> None:
-        """Sort processes by the next column."""
         self.order = self.order.next()
         self.draw()
 
     def sort_by(self, title: str) -> None:
-        """Sort processes by a column that was clicked."""
         self.order = self.order.by(title)
         self.draw()
 
     def reverse(self) -> None:
-        """The other way round."""
         self.order = self.order.reversed()
         self.draw()
 
@@ -122,14 +118,14 @@ class DevicesView(ChartedView):
         return True
 
     def toggle_processes(self) -> bool:
-        """Give processes the whole view, or take it back."""
+        """Give processes the whole view, or not."""
         self.only_processes = not self.only_processes
         self.focus_on = "processes" if self.only_processes else "gpus"
         self.draw()
         return True
 
     def follow(self) -> None:
-        """The newest moment, a GPU chosen."""
+        """Return to the newest moment, with a GPU chosen."""
         super().follow()
         self.focus_on = "gpus"
 
@@ -172,7 +168,7 @@ class DevicesView(ChartedView):
         return rows
 
     def _list(self, gpus: list[Gpu], width: int, height: int) -> list[Row]:
-        """A line a GPU, and the chosen one's card where there is room."""
+        """One line per GPU, and the chosen one's card if there is room."""
         if height < 2:
             return []
         chosen = self._chosen_gpu()
@@ -228,7 +224,7 @@ class DevicesView(ChartedView):
         return sum(not one.row.is_launcher for one in self.listed)
 
     def _note(self, height: int) -> str:
-        """What is special about the list, and the moment that charts are read at."""
+        """The state of the list, and the moment at which charts are read."""
         parts = [f"filter: {self.needle}" if self.needle else "", "tree" * self.order.tree]
         if len(self.listed) > height - 2 and self.focus_on == "processes":
             parts.append(f"{self.cursor.index + 1} of {len(self.listed)}")
@@ -245,7 +241,7 @@ class DevicesView(ChartedView):
         for key, text in (
             ("w", "runs a workload on the CPU, with its phases and its summary"),
             ("gputui --demo", "plays a session that was recorded on a real H200"),
-            ("gputui doctor", "says what is missing on this machine, and the mend"),
+            ("gputui doctor", "checks what is missing on this machine, and how to fix it"),
         ):
             rows.append((("  ", "text"), (f"{key:<14}", "key"), (f" {text}", "text")))
         rows += [(), heading(f"Host  {header.host.hostname if header else ''}", width)]

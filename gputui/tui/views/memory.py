@@ -1,4 +1,4 @@
-"""Memory: what each GPU holds and held, and what the run copied, set and allocated where."""
+"""Memory: what each GPU holds and held, and what the run copied, set and allocated, and where."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class MemoryView(ChartedView):
         self._items: Sequence[Any] = ()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Devices above, the chosen table below."""
         session = self.model.session
         self.header = None
         self.first_item_line = 0
@@ -61,7 +60,6 @@ class MemoryView(ChartedView):
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Left and right change the table."""
         if move in ("left", "right"):
             self.tab = (self.tab + (1 if move == "right" else -1)) % len(TABS)
             self.sorting, self.ascending, self.top = 0, False, 0
@@ -76,7 +74,7 @@ class MemoryView(ChartedView):
             super().move(move)
 
     def activate(self) -> Details | None:
-        """Everything about the chosen line."""
+        """Details of the chosen line."""
         run = self.model.run
         for item in self._items:
             if self._key(item) != self.cursor.key:
@@ -99,7 +97,6 @@ class MemoryView(ChartedView):
         self.draw()
 
     def sort_by(self, title: str) -> None:
-        """By a column that was clicked."""
         if self.tab == 3:
             self.order = self.order.by(title)
         elif title in self._sorts:
@@ -108,7 +105,6 @@ class MemoryView(ChartedView):
         self.draw()
 
     def reverse(self) -> None:
-        """The other way round."""
         if self.tab == 3:
             self.order = self.order.reversed()
         else:
@@ -123,7 +119,6 @@ class MemoryView(ChartedView):
         return True
 
     def toggle_processes(self) -> bool:
-        """The processes, or the phases again."""
         self.tab = 0 if self.tab == 3 else 3
         self.draw()
         return True
@@ -149,7 +144,7 @@ class MemoryView(ChartedView):
         return rows[:height]
 
     def _note(self) -> str:
-        """What one GPU held over the run; of several the bars tell."""
+        """What one GPU held over the run; with several GPUs the bars show it."""
         session = self.model.session
         gpu = next(iter(session.gpus.values()))
         over = held(gpu, session.run) if session.run is not None else None
@@ -257,7 +252,7 @@ class MemoryView(ChartedView):
         """Why a table is empty."""
         if not run.kernels and not run.api:
             why = why_empty(run).removesuffix(".")
-            return f"{why}. ← shows what the workload itself tells of its memory."
+            return f"{why}. ← shows what the workload itself reports."
         return text or " ".join(f"Nothing was copied or set on a GPU {more}".split()) + "."
 
     def _no_process(self) -> str:

@@ -32,7 +32,7 @@ _TALL = 30
 """Rows from which there is room for more than the tree needs."""
 
 _STEP_SHOWN_NS = 3_000_000_000
-"""A timeline stays this long: many colours are many bytes, and a person needs time to read."""
+"""A timeline stays at least this long: many colours are many bytes, and reading takes time."""
 
 
 class PhasesView(View):
@@ -55,7 +55,6 @@ class PhasesView(View):
         self._step_run: Run | None = None
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """The run's lines, the tree, the last step, the chosen phase's kernels."""
         run = self.model.run
         if run is None:
             self.first_item_line = 0
@@ -127,7 +126,6 @@ class PhasesView(View):
         return Details(row.path, details)
 
     def chosen_by_hand(self) -> None:
-        """Stay there."""
         self.follows = False
 
     def follow(self) -> None:
@@ -135,12 +133,11 @@ class PhasesView(View):
         self.follows = True
 
     def sort(self) -> None:
-        """Order phases that lie side by side by another figure."""
+        """Order sibling phases by another figure."""
         self.sorting = (self.sorting + 1) % len(SORTS)
         self.draw()
 
     def reverse(self) -> None:
-        """The other way round."""
         self.other_way = not self.other_way
         self.draw()
 
@@ -202,7 +199,7 @@ class PhasesView(View):
         return rows + table_rows(columns, self.listed[window], width, selected=selected)
 
     def _note(self, run: Run, room: int, inherited: bool) -> str:
-        """What the heading says at its right: what is left out, and how to see it."""
+        """The right part of the heading: what is hidden, and how to show it."""
         hidden = 0 if self.libraries else len(library_roots(run))
         return "  ".join(
             part
@@ -220,7 +217,7 @@ class PhasesView(View):
         )
 
     def _inherited(self, run: Run | None) -> dict[PhaseKey, int]:
-        """By path, kernels that threads without a range of their own (autograd) launched."""
+        """By path, kernels launched by threads without a range of their own (autograd)."""
         if run is None or not any(kernel.inherited for kernel in run.kernels):
             return {}
         alone = phase_rows(run, library_domains=self.libraries)

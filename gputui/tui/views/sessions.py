@@ -1,4 +1,4 @@
-"""Sessions: the recordings of a folder, to be opened, compared, renamed, exported, removed."""
+"""Sessions: the recordings of a folder, to open, compare, rename, export and delete."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class SessionsView(RecordingKeys):
         return next((one for one in self._listed if one.path == self.cursor.key), None)
 
     def on_mount(self) -> None:
-        """Look at the folder now, and again while this is seen."""
+        """Read the folder now, and repeatedly while this view is visible."""
         self.library.look()
         self.set_interval(_LOOK_EVERY_S, self.look_again)
 
     def on_show(self) -> None:
-        """What the run wrote meanwhile is not waited for."""
+        """Do not wait for the timer to see what the run wrote meanwhile."""
         self.library.look()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """A line a recording, the newest first."""
+        """One line per recording, newest first."""
         self.header = None
         self.first_item_line = 0
         folder = self.library.folder
@@ -78,7 +78,7 @@ class SessionsView(RecordingKeys):
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Right shows all that is known of one."""
+        """Right shows the details of one."""
         entry = self.chosen()
         if move == "right" and entry is not None:
             from gputui.tui.dialogs.boxes import DetailsBox
@@ -89,7 +89,6 @@ class SessionsView(RecordingKeys):
             super().move(move)
 
     def activate(self) -> Details | None:
-        """Play the chosen one."""
         entry = self.chosen()
         if entry is not None and entry.problem is not None:
             self.say(entry.problem, bad=True)
@@ -98,18 +97,15 @@ class SessionsView(RecordingKeys):
         return None
 
     def sort(self) -> None:
-        """By the next column."""
         self.sort_by(SORTS[(self._sorting + 1) % len(SORTS)])
 
     def sort_by(self, title: str) -> None:
-        """By a column; by the same one again, the other way round."""
         if title in SORTS:
             self._other_way = title == SORTS[self._sorting] and not self._other_way
             self._sorting = SORTS.index(title)
             self.draw()
 
     def reverse(self) -> None:
-        """The other way round."""
         self._other_way = not self._other_way
         self.draw()
 
@@ -120,7 +116,7 @@ class SessionsView(RecordingKeys):
         return (SORTS[self._sorting] in FROM_LEAST) != self._other_way
 
     def _note(self, room: int) -> str:
-        """What is special about the list: as much as there is room for."""
+        """The state of the list, as much as there is room for."""
         parts = [f"{len(self.marked)} marked: c compares" if self.marked else ""]
         parts.append(f"filter: {self.needle}" if self.needle else "")
         unread = self.library.unread
@@ -162,7 +158,9 @@ class SessionsView(RecordingKeys):
         self.draw()
 
     def compare_marked(self) -> None:
-        """The marked ones, in the order they were marked; with one, that and the chosen one."""
+        """The marked ones, in the order they were marked; with only one, that and the chosen
+        one.
+        """
         there = {entry.path for entry in self.library.entries if entry.problem is None}
         paths = [path for path in self.marked if path in there]
         entry = self.chosen()

@@ -21,8 +21,9 @@ VIEWS = (
     ("summary", "5", "Summary", "Sum"),
     ("sessions", "6", "Sessions", "Sess"),
 )
-"""Name, key, title, and what is left of the title of a view that is not shown on a narrow terminal,
-so that there is room for what the run does."""
+"""Name, key, title, and the shortened title of a view that is not shown, for narrow terminals, so
+that there is room for the run.
+"""
 
 _WIDE = 112
 
@@ -32,7 +33,7 @@ _ORDER = (
     *("export", "recording('rename')", "recording('delete')", "recording('folder')"),
     *("replay_jump", "replay_phase", "replay_event", "help", "quit"),
 )
-"""Of the key bar, from the left."""
+"""The order in the key bar, from the left."""
 
 _OUTCOMES: dict[str, Span] = {
     "done": ("✓ run done", "good"),
@@ -40,7 +41,7 @@ _OUTCOMES: dict[str, Span] = {
     "ended": ("■ run ended", "text"),
     "failed": ("✗ run failed", "hot"),
 }
-"""What the top bar says of a run that is over."""
+"""The top bar's text for a run that is over."""
 
 _ALWAYS = ("help", "quit")
 
@@ -50,24 +51,22 @@ def _hint_width(key: Key) -> int:
 
 
 class Bar(LineView):
-    """One line with places that can be clicked."""
+    """One line with clickable places."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._places: list[tuple[int, int, str]] = []
 
     async def on_click(self, event: events.Click) -> None:
-        """A click does what the key does."""
         for start, end, action in self._places:
             if start <= event.x < end:
                 await self.screen.run_action(action)
 
 
 class TopBar(Bar):
-    """Which view this is, what the run does, how fast the screen follows."""
+    """Which view this is, what the run does, how fast the screen updates."""
 
     def update(self, model: Model, current: str) -> None:
-        """Show what holds now."""
         spans: list[Span] = []
         places = []
         used = 0
@@ -85,7 +84,9 @@ class TopBar(Bar):
 
 
 def _state(model: Model, width: int) -> Row:
-    """What fits of: PAUSED, where a replay is, the run, the pace, the program's name."""
+    """As many as fit of: PAUSED, the position of a replay, the run, the pace, the program's
+    name.
+    """
     parts: list[Row] = []
     if model.paused:
         parts.append(((" PAUSED ", "tab-active"),))
@@ -120,17 +121,19 @@ def _state(model: Model, width: int) -> Row:
 
 
 def _place(playback: Playback) -> str:
-    """Where a replay is, of how much (so far, while it is still being read), and its speed."""
+    """The position of a replay, its length (so far, while it is still being read), and its
+    speed.
+    """
     place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
     more = "" if playback.is_read else "+"
     return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
 
 
 class KeyBar(Bar):
-    """What keys do here, or one message until the next key."""
+    """The keys available here, or one message until the next key."""
 
     def update(self, keys: list[Key]) -> None:
-        """Show key hints, whole ones only; help and quit whatever else has room."""
+        """Show key hints, only complete ones; help and quit whatever else has room."""
         spans: list[Span] = [(" ", "text")]
         self._places = []
         used = 1

@@ -28,7 +28,7 @@ ROLES = (
     *(f"phase-{number}" for number in range(1, PHASE_COLORS + 1)),
     *(f"block-{number}" for number in range(1, PHASE_COLORS + 1)),
 )
-"""What a span can be. `style.tcss` gives each its look, as `.line--ROLE`."""
+"""The possible roles of a span. `style.tcss` gives each its look, as `.line--ROLE`."""
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
@@ -41,12 +41,10 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def row_width(row: Row) -> int:
-    """Cells that a row takes."""
     return sum(cell_len(text) for text, _ in row)
 
 
 def pad(row: Row, width: int, role: str = "text") -> Row:
-    """`row` in exactly `width` cells."""
     used = row_width(row)
     if used < width:
         return (*row, (" " * (width - used), role))
@@ -54,7 +52,7 @@ def pad(row: Row, width: int, role: str = "text") -> Row:
 
 
 def clip(row: Row, width: int) -> Row:
-    """`row` in at most `width` cells; what is cut ends in an ellipsis."""
+    """`row` in at most `width` cells; cut ones end in an ellipsis."""
     if row_width(row) <= width:
         return row
     spans: list[Span] = []
@@ -167,10 +165,10 @@ def changed_width(old: Row, new: Row) -> int:
 
 
 class LineView(Widget):
-    """Draws rows; repaints only the rows, and of those only up to the last cell, that changed.
+    """Draws rows; repaints only the rows that changed, each up to the last changed cell.
 
-    The looks of the roles are component classes of the bottom screen, for all views: worked out
-    once, not once a widget, they cost a tenth of the time to the first frame.
+    The looks of the roles are component classes of the bottom screen, for all views: computed once,
+    not once per widget, they take a tenth of the time to the first frame.
     """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -186,7 +184,7 @@ class LineView(Widget):
         return ["".join(text for text, _ in row) for row in self._rows]
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show `rows` from the top; rows under them are blank."""
+        """Show `rows` from the top; the rest is blank."""
         width, height = self.size
         old = self._rows
         new = [pad(row, width) for row in rows[:height]]
@@ -222,7 +220,7 @@ class LineView(Widget):
         return strip
 
     def notify_style_update(self) -> None:
-        """Forget strips in the old theme's colours."""
+        """Drop strips in the old theme's colours."""
         self._looks.clear()
         self._strips.clear()
         super().notify_style_update()

@@ -1,4 +1,4 @@
-"""Charts over time as rows: a fixed scale, labelled axes, a column a fixed stretch of time."""
+"""Charts over time as rows: a fixed scale, labelled axes, a fixed time per column."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _LABEL_SECONDS = (
 )
 _NARROWEST_EXTREMES = 26
 _LEAST_NAME = 4
-"""Fewer letters of a phase's name say nothing."""
+"""Shorter phase names are useless."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """Which stretch of time each column stands for: the last one ends at `end_ns`.
+    """The stretch of time of each column: the last one ends at `end_ns`.
 
-    Columns begin at whole multiples of `column_ns`, so that a finished column keeps its value
-    and its neighbours while the chart moves on.
+    Columns begin at whole multiples of `column_ns`, so that a finished column keeps its value and
+    its neighbours while the chart moves on.
     """
 
     end_ns: int
@@ -43,7 +43,7 @@ class TimeAxis:
     def over(
         cls, first_ns: int, last_ns: int, columns: int, interval_ns: int, window_ns: int
     ) -> TimeAxis:
-        """The axis whose columns are the shortest that hold what is known, up to `window_ns`."""
+        """The axis with the shortest columns that hold what is known, up to `window_ns`."""
         needed = min(window_ns, max(last_ns - first_ns, 0)) / max(1, columns)
         column_ns = max(
             next(
@@ -52,8 +52,8 @@ class TimeAxis:
             ),
             interval_ns,
         )
-        # Where a column gathers several samples the unfinished one is left out: it would change,
-        # and be sent to the terminal, at every tick.
+        # If a column gathers several samples, the unfinished one is left out: it would change, and
+        # be sent to the terminal, at every tick.
         current = last_ns // column_ns
         whole = current if column_ns > interval_ns * 1.5 else current + 1
         return cls(int(whole * column_ns), column_ns, interval_ns)
@@ -74,7 +74,7 @@ class TimeAxis:
         return self.end_ns - count * self.column_ns
 
     def column_of(self, time_ns: int, count: int) -> int | None:
-        """Which of `count` columns holds a moment, None for one before or after them."""
+        """Which of `count` columns holds a moment; None for one before or after them."""
         column = (time_ns - self.start_ns(count)) // self.column_ns
         return int(column) if 0 <= column < count else None
 
@@ -83,8 +83,8 @@ class TimeAxis:
     ) -> list[float | None]:
         """The mean of each column's samples, oldest column first. `samples` come newest first.
 
-        A column that fell between two samples takes the earlier one's value; one without any
-        sample near is None.
+        A column between two samples takes the earlier one's value; one without any sample nearby is
+        None.
         """
         totals = [0.0] * count
         counts = [0] * count
@@ -130,7 +130,7 @@ class TimeAxis:
         return "".join(line)
 
     def axis_spans(self, count: int, marks: Sequence[tuple[int, str]]) -> list[Span]:
-        """The axis with what began when: a tick, and its name where there is room."""
+        """The axis with the starts of phases: a tick, and its name if there is room."""
         line = list(self.label_row(count))
         roles = ["dim"] * count
         for time_ns, name in reversed(marks):
@@ -178,10 +178,10 @@ def block_rows(values: list[float | None], maximum: float, height: int) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What one chart shows. `maximum` is None where the scale is not known.
+    """The content of one chart. `maximum` is None if the scale is unknown.
 
     `titles` are (name, newest value) pairs, the fullest first: the first that fits is shown.
-    `reason` says why there is nothing to show; `format` writes figures of the y axis.
+    `reason` says why there is nothing to show; `format` formats the y axis.
     """
 
     titles: tuple[tuple[str, str], ...]
@@ -204,8 +204,8 @@ def chart_rows(
 ) -> list[Row]:
     """A chart in exactly `width` × `height`: title and value, the plot, the time axis.
 
-    `labels` is the width of the y axis's figures, as `label_width` gives it. Where `look` reads
-    a moment, the title has the figure of its column.
+    `labels` is the width of the y axis's labels, from `label_width`. If `look` reads a moment, the
+    title has the value of its column.
     """
     plot_height = height - 2
     count = max(1, width - labels - 1)
@@ -245,7 +245,7 @@ def _title(
     width: int,
     count: int,
 ) -> Row:
-    """The fullest title that fits, with the extremes of the time that is shown if they do too."""
+    """The fullest title that fits, with the extremes of the displayed time if they fit too."""
     titles = chart.titles
     if at is not None:
         value = columns[at]

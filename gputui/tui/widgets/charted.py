@@ -1,4 +1,4 @@
-"""What views with charts share: how long a time they show, and the moment that is read."""
+"""Shared by views with charts: the displayed time, and the moment being read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gputui.tui.widgets.series import Look
 from gputui.tui.widgets.view import Model, View
 
 _MARKS = 40
-"""Starts of phases on a time axis: there is room for no more."""
+"""Starts of phases on a time axis: there is no room for more."""
 
 
 class ChartedView(View):
@@ -21,13 +21,11 @@ class ChartedView(View):
         self.look = Look()
 
     def zoom(self, step: int) -> str:
-        """A longer or shorter time in all charts."""
         text = self.look.zoom(step)
         self.draw()
         return text
 
     def step(self, columns: int) -> None:
-        """Read all charts at another moment."""
         session = self.model.session
         newest = next((gpu.history for gpu in session.gpus.values() if gpu.history), None)
         history = newest or session.host_history
@@ -36,7 +34,6 @@ class ChartedView(View):
         self.draw()
 
     def follow(self) -> None:
-        """The newest moment."""
         self.look.at_ns = None
 
     def mark_phases(self) -> None:
@@ -45,7 +42,7 @@ class ChartedView(View):
         self.look.marks = tuple(run.phase_starts)[-_MARKS:] if run is not None else ()
 
     def moment_note(self) -> str:
-        """The moment that charts are read at, "" while that is the newest."""
+        """The moment at which charts are read, "" if that is the newest."""
         if self.look.at_ns is None:
             return ""
         when = datetime.fromtimestamp(self.look.at_ns / 1e9).astimezone()

@@ -1,4 +1,4 @@
-"""A line of text that is being typed."""
+"""A one-line text field."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _LIMIT = 4096
 
 @dataclass(slots=True)
 class TextField:
-    """Text and where the next character goes."""
+    """Text and cursor position."""
 
     text: str = ""
     at: int = 0
 
     @classmethod
     def holding(cls, text: str) -> TextField:
-        """A field with the cursor behind `text`."""
+        """A field with the cursor after `text`."""
         return cls(text, len(text))
 
     def key(self, key: str, character: str | None) -> bool:
-        """Take a key; tells whether it was one for a text."""
+        """Handle a key; whether it was one for a text field."""
         match key:
             case "left":
                 self.at = max(0, self.at - 1)
@@ -50,13 +50,13 @@ class TextField:
         return True
 
     def insert(self, text: str) -> None:
-        """Put `text`, cleaned, at the cursor."""
+        """Insert `text`, sanitized, at the cursor."""
         text = sanitize(text)[: max(0, _LIMIT - len(self.text))]
         self.text = self.text[: self.at] + text + self.text[self.at :]
         self.at += len(text)
 
     def spans(self, width: int) -> tuple[Span, ...]:
-        """The field in `width` cells, scrolled so that the cursor is seen."""
+        """The field in `width` cells, scrolled so that the cursor is visible."""
         start = 0
         while cell_len(self.text[start : self.at]) > width - 1:
             start += 1

@@ -1,4 +1,4 @@
-"""The state of a workload's form: what was typed, what is wrong with it, what it comes to."""
+"""The state of a workload's form: what was typed, errors, and the resulting values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputui.tui.widgets.field import TextField
 
 
 def shown(value: Value | None) -> str:
-    """A value as it stands in a field."""
+    """A value as displayed in a field."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -20,7 +20,7 @@ def shown(value: Value | None) -> str:
 
 
 def read(parameter: Parameter, text: str) -> Value:
-    """What was typed, as the parameter's kind. Raises ValueError that says what is allowed."""
+    """A typed text as the parameter's kind. Raises ValueError saying what is allowed."""
     try:
         value = parse_value(parameter, text.strip())
     except CatalogueError:
@@ -32,7 +32,7 @@ def read(parameter: Parameter, text: str) -> Value:
 
 @dataclass(slots=True)
 class Form:
-    """Fields of one workload. Line 0 is the preset where there are any."""
+    """Fields of one workload. Line 0 is the preset, if there are any."""
 
     workload: Workload
     on_cpu: bool = False
@@ -46,45 +46,42 @@ class Form:
             self.fields.setdefault(parameter.name, TextField.holding(text))
 
     def default(self, parameter: Parameter) -> str:
-        """What stands in an untouched field."""
+        """The content of an untouched field."""
         if self.on_cpu and parameter.cpu_default is not None:
             return shown(parameter.cpu_default)
         return shown(parameter.default)
 
     @property
     def has_presets(self) -> bool:
-        """Whether there is a line for them."""
+        """Whether there is a preset line."""
         return bool(self.workload.presets)
 
     @property
     def lines(self) -> int:
-        """Presets, parameters, and the line that starts."""
         return int(self.has_presets) + len(self.workload.parameters) + 1
 
     @property
     def on_start(self) -> bool:
-        """Whether the start line is chosen."""
         return self.line == self.lines - 1
 
     @property
     def chosen(self) -> Parameter | None:
-        """The parameter whose line is chosen."""
         index = self.line - int(self.has_presets)
         parameters = self.workload.parameters
         return parameters[index] if 0 <= index < len(parameters) else None
 
     def remember(self, texts: Mapping[str, str]) -> None:
-        """Take over what was typed the last time."""
+        """Restore what was typed the last time."""
         for name, text in texts.items():
             if name in self.fields:
                 self.fields[name] = TextField.holding(text)
 
     def texts(self) -> dict[str, str]:
-        """What stands in the fields."""
+        """The contents of the fields."""
         return {name: typed.text for name, typed in self.fields.items()}
 
     def error(self, parameter: Parameter) -> str:
-        """What is wrong with a field, "" when nothing is."""
+        """The error of a field, "" if there is none."""
         try:
             read(parameter, self.fields[parameter.name].text)
         except ValueError as error:
@@ -92,15 +89,15 @@ class Form:
         return ""
 
     def first_error(self) -> int | None:
-        """The line of the first field that is wrong."""
+        """The line of the first invalid field."""
         for index, parameter in enumerate(self.workload.parameters):
             if self.error(parameter):
                 return index + int(self.has_presets)
         return None
 
     def values(self) -> dict[str, Value]:
-        """What to start with. A field at its default is left out: the workload knows better,
-        because a default may depend on the device it finds. Raises ValueError.
+        """What to start with. A field at its default is left out, because a default may depend on
+        the device the workload finds. Raises ValueError.
         """
         result: dict[str, Value] = {}
         for parameter in self.workload.parameters:
@@ -110,7 +107,7 @@ class Form:
         return result
 
     def key(self, key: str, character: str | None) -> bool:
-        """Take a key; tells whether something changed."""
+        """Handle a key; whether something changed."""
         if key in ("up", "shift+tab"):
             self.line = (self.line - 1) % self.lines
         elif key in ("down", "tab"):
@@ -128,7 +125,7 @@ class Form:
         return True
 
     def paste(self, text: str) -> None:
-        """Text from the clipboard goes to the chosen field."""
+        """Pasted text goes to the chosen field."""
         parameter = self.chosen
         if parameter is not None and not self._options(parameter):
             self.fields[parameter.name].insert(text)

@@ -1,4 +1,4 @@
-"""The computer around the GPUs as rows."""
+"""The host as rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def host_charts(session: Session) -> list[Chart]:
 
 
 def host_details(session: Session) -> tuple[Row, ...]:
-    """What does not change about the host, and the reasons of what is missing."""
+    """The host's facts, and the reasons for what is missing."""
     if session.header is None:
         return ()
     host = session.header.host

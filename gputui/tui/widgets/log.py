@@ -1,4 +1,4 @@
-"""What the child printed: the last lines, and those before them on request."""
+"""What the child printed: the last lines, and earlier ones on request."""
 
 from __future__ import annotations
 
@@ -32,15 +32,12 @@ def _line(line: LogLine, width: int) -> Row:
 
 
 class LogPane(LineView):
-    """The pane under the view."""
-
     def __init__(self, model: Model) -> None:
         super().__init__(id="log")
         self._model = model
         self._back = 0
 
     def draw(self) -> None:
-        """Show what the run printed by now."""
         width, height = self.size
         self.show(log_rows(self._model.run, width, height, self._back))
 
@@ -52,7 +49,6 @@ class LogPane(LineView):
         self.draw()
 
     def on_resize(self) -> None:
-        """Lay out again."""
         self.draw()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:

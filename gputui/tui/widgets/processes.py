@@ -38,19 +38,18 @@ _FROM_LEAST = ("PID", "GPU", "user", "command")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How processes are listed."""
+    """How processes are sorted and arranged."""
 
     title: str = "GPU memory"
     descending: bool = True
     tree: bool = False
 
     def next(self) -> Order:
-        """By the next column."""
         titles = list(_TITLES)
         return self.by(titles[(titles.index(self.title) + 1) % len(titles)])
 
     def by(self, title: str) -> Order:
-        """By this column; by the same one again, the other way round."""
+        """Sort by this column; by the same one again, in reverse."""
         if title not in _TITLES:
             return self
         if title == self.title:
@@ -58,12 +57,11 @@ class Order:
         return replace(self, title=title, descending=title not in _FROM_LEAST)
 
     def reversed(self) -> Order:
-        """The other way round."""
         return replace(self, descending=not self.descending)
 
 
 def listed(session: Session, order: Order, needle: str) -> list[TreeRow]:
-    """The processes in their order; in a tree under what launched them."""
+    """The processes in their order; in a tree below what launched them."""
     rows = filter_rows(process_rows(session), needle)
     rows = sort_rows(rows, _TITLES[order.title], descending=order.descending)
     if order.tree:
@@ -72,7 +70,7 @@ def listed(session: Session, order: Order, needle: str) -> list[TreeRow]:
 
 
 def process_columns(many_instances: bool) -> list[Column[TreeRow]]:
-    """The columns; those of least use go first where there is no room."""
+    """The columns; the least useful ones are dropped first if there is no room."""
 
     def of(cell: Callable[[ProcessRow], str]) -> Callable[[TreeRow], str]:
         return lambda line: cell(line.row)
@@ -104,7 +102,7 @@ def process_columns(many_instances: bool) -> list[Column[TreeRow]]:
 
 
 def gpus_text(row: ProcessRow, many_instances: bool) -> str:
-    """ "0,1", or "0:7" for a MIG instance; "-" where the driver does not say."""
+    """ "0,1", or "0:7" for a MIG instance; "-" if the driver does not say."""
     if not row.uses:
         return "-"
     if not many_instances:
@@ -117,7 +115,7 @@ def gpus_text(row: ProcessRow, many_instances: bool) -> str:
 
 
 def command_text(line: TreeRow) -> str:
-    """The lines of the tree, whether it is ours and its rank, and the command."""
+    """The lines of the tree, whether it belongs to the run and its rank, and the command."""
     row = line.row
     lines = ""
     if line.depth:
@@ -132,7 +130,7 @@ def _role(row: ProcessRow) -> str:
 
 
 def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
-    """What the table knows of a process, with all its GPUs and the reasons of what is missing."""
+    """The table's knowledge of a process, with all its GPUs and the reasons for what is missing."""
     why = session.host_unavailable
 
     def line(label: str, text: str, field: str = "") -> Row:
@@ -175,7 +173,7 @@ def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
 
 
 def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
-    """What the host tells of a process, and its environment. For a thread: it takes a while.
+    """The host's knowledge of a process, and its environment. For a thread: it takes a while.
 
     Raises ProcessGoneError.
     """
@@ -202,11 +200,11 @@ def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
         if text is not None:
             rows.append(((f"{label:<20}", "label"), (text, "text")))
         else:
-            reason = told.unavailable.get(field, "not told")
+            reason = told.unavailable.get(field, "unknown")
             rows.append(((f"{label:<20}", "label"), (f"n/a: {reason}", "dim")))
     rows += [(), (("Environment", "head"),)]
     if told.environment is None:
-        rows.append(((f"n/a: {told.unavailable.get('environment', 'not told')}", "dim"),))
+        rows.append(((f"n/a: {told.unavailable.get('environment', 'unknown')}", "dim"),))
     for name, value in (told.environment or {}).items():
         rows.append(((f"{name}=", "label"), (value, "text")))
     return tuple(rows)

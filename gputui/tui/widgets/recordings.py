@@ -1,4 +1,4 @@
-"""The recordings of a folder as table rows: columns, order, filter, what one holds."""
+"""The recordings of a folder as table rows: columns, order, filter, details of one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM_LEAST = ("name", "workload", "host", "result")
 
 
 def recording_name(path: Path) -> str:
-    """A file's name without what every recording ends in."""
+    """A file's name without the common suffix."""
     name = path.name
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         if name.endswith(suffix):
@@ -28,16 +28,16 @@ def recording_name(path: Path) -> str:
 
 
 def folder_text(path: Path) -> str:
-    """A folder with "~" for one's own."""
+    """A folder with "~" for the home folder."""
     home = os.path.expanduser("~")
     text = str(path)
     return sanitize(f"~{text.removeprefix(home)}" if text.startswith(f"{home}/") else text)
 
 
 def result_text(entry: Entry, current: Path | None) -> str:
-    """What became of it, or why it cannot be opened."""
+    """The outcome of the run, or why the recording cannot be opened."""
     if entry.problem is not None:
-        # The path is in the first column; what is wrong comes first here.
+        # The path is in the first column; the error comes first here.
         return entry.problem.replace(f"{entry.path} ", "").replace(f"{entry.path}: ", "")
     if entry.is_nsys:
         return "opens as a recording"
@@ -53,7 +53,7 @@ def result_text(entry: Entry, current: Path | None) -> str:
 
 
 def result_role(entry: Entry, current: Path | None) -> str:
-    """How that is to be seen."""
+    """The role of that text."""
     if entry.problem is not None:
         return "warn"
     if entry.path == current or (entry.is_written and entry.succeeded is None):
@@ -62,7 +62,7 @@ def result_role(entry: Entry, current: Path | None) -> str:
 
 
 def recording_columns(marked: Collection[Path], current: Path | None) -> list[Column[Entry]]:
-    """The columns; those of least use go first where there is no room."""
+    """The columns; the least useful ones are dropped first if there is no room."""
     return [
         Column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
         Column("date", lambda e: date_text(e.started_ns), 1, right=False, width=16),
@@ -103,7 +103,7 @@ def gpus_text(entry: Entry) -> str:
 
 
 def matching(entries: Iterable[Entry], needle: str) -> list[Entry]:
-    """The recordings that have a text in what is shown of them, in any case."""
+    """The recordings with a text in any displayed column, ignoring case."""
     low = needle.lower()
     return [
         entry
@@ -120,7 +120,7 @@ def matching(entries: Iterable[Entry], needle: str) -> list[Entry]:
 
 
 def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry]:
-    """The recordings by one of SORTS: names from A, figures and dates from the most."""
+    """The recordings by one of SORTS: names from A, figures and dates from the highest."""
 
     def key(entry: Entry) -> tuple[str | float, str]:
         texts = {
@@ -141,7 +141,7 @@ def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry
 
 
 def recording_details(entry: Entry, current: Path | None) -> tuple[Row, ...]:
-    """All that is known of one without reading it whole."""
+    """Everything known about one without reading it completely."""
     pairs = (
         ("file", sanitize(str(entry.path))),
         ("files", f"{entry.file_count}, read as one" if entry.file_count > 1 else ""),

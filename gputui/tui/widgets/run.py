@@ -1,4 +1,4 @@
-"""The run's own lines: what it is, how far it got, what it reports."""
+"""The run's own lines: what it is, its progress, what it reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputui.tui.widgets.canvas import Row, bar, clip, flow, wrap
 
 
 def state(run: Run, *, lost_end: bool = False) -> tuple[str, str]:
-    """What became of the run, and its role. `lost_end` where no more is to come."""
+    """The run's state, and its role. `lost_end` if no more is to come."""
     if run.ended is None and lost_end:
         return f"■ no end was recorded after {duration(run.duration_ns)}", "warn"
     took = duration(run.duration_ns)
@@ -30,7 +30,7 @@ def state(run: Run, *, lost_end: bool = False) -> tuple[str, str]:
 
 
 def eta_ns(run: Run) -> float | None:
-    """Time left of the stage at its mean speed so far, None while nothing can be said."""
+    """Time left of the stage at its mean speed so far; None while unknown."""
     progress = run.progress
     if run.ended is not None or progress is None or not progress.total or progress.done <= 0:
         return None
@@ -40,7 +40,6 @@ def eta_ns(run: Run) -> float | None:
 
 
 def title_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
-    """Name, state, parameters."""
     text, role = state(run, lost_end=lost_end)
     given = "  ".join(f"{name}={value}" for name, value in run.started.parameters.items())
     if run.started.kind == "command":
@@ -52,7 +51,7 @@ def title_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
 
 
 def progress_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
-    """Stage, bar, how much of it, and how long it may take. Empty when nothing is reported."""
+    """Stage, bar, progress, and the estimated time left. Empty if nothing is reported."""
     progress = run.progress
     if progress is None:
         waits = run.is_active and not lost_end
@@ -77,12 +76,12 @@ def progress_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
 
 
 def _is_static(name: str) -> bool:
-    """Whether a metric says what the run is rather than how fast: those come last."""
+    """Whether a metric describes the run rather than its speed: those come last."""
     return not any(word in name for word in ("per_s", "ttft", "tpot", "itl", "loss", "latency"))
 
 
 def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
-    """Figures the workload reported."""
+    """Values the workload reported."""
     items: list[Row] = []
     for name, value in sorted(run.metrics.items(), key=lambda item: _is_static(item[0])):
         label, text = metric_text(name, value)
@@ -91,8 +90,9 @@ def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
 
 
 def problems(run: Run, width: int, remark: str = "") -> list[Row]:
-    """What the person must know to trust the figures: losses, and what is not captured; `remark`
-    is what is wrong with the recording."""
+    """What the person must know to trust the figures: losses, and what is not captured; `remark` is
+    a problem of the recording.
+    """
     rows: list[Row] = wrap(f"! {remark}", width, "warn") if remark else []
     if run.ended is not None and run.outcome == "failed":
         rows += wrap(f"! {run.ended.reason}", width, "hot")

@@ -1,4 +1,4 @@
-"""What charts read: a figure over time, from every sample or from a day's stretches of them."""
+"""Data of charts: a value over time, from every sample or from a day's averages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from gputui.state.history import LongHistory, Stretches
 
 WINDOWS_S = (30, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600)
-"""How far back charts can look."""
+"""How far back charts can reach."""
 
 USUAL = 2
 
@@ -24,9 +24,10 @@ class Series:
     field: str
 
     def samples(self, column_ns: int) -> Iterator[tuple[int, float | None]]:
-        """(time, value) newest first: every sample, then means of what is older.
+        """(time, value) newest first: every sample, then means of older ones.
 
-        With columns of a stretch or longer the means tell the same, and far fewer are read.
+        If columns are as long as an averaged stretch, the means suffice, and far fewer values are
+        read.
         """
         until_ns, levels = self._parts(column_ns)
         oldest_ns = self.last_ns + 1
@@ -43,7 +44,7 @@ class Series:
                     yield time_ns, value
 
     def extremes(self, start_ns: int, column_ns: int) -> tuple[float, float, float] | None:
-        """(least, mean, most) since `start_ns`, None where nothing is known."""
+        """(least, mean, most) since `start_ns`; None if nothing is known."""
         until_ns, levels = self._parts(column_ns)
         known: list[tuple[float, float, float, float]] = []
         oldest_ns = self.last_ns
@@ -65,7 +66,7 @@ class Series:
         return min(low for low, _, _, _ in known), mean, max(high for _, _, high, _ in known)
 
     def _parts(self, column_ns: int) -> tuple[int, Sequence[Stretches]]:
-        """From when on every sample is read, and what is read of the time before."""
+        """Since when every sample is read, and what is read of the time before."""
         levels = self.long.levels
         first = sum(level.stretch_ns <= column_ns for level in levels)
         if not first:
@@ -74,7 +75,7 @@ class Series:
 
     @property
     def first_ns(self) -> int:
-        """When the oldest sample was taken that is still known one by one."""
+        """When the oldest sample still kept individually was taken."""
         return self.recent[0][0] if self.recent else 0
 
     @property
@@ -85,7 +86,7 @@ class Series:
 
 @dataclass(slots=True)
 class Look:
-    """What all charts of a view show: how much time, and the moment that is read, if one is.
+    """What all charts of a view show: how much time, and the moment being read, if any.
 
     `marks` are (when, name) of phases that began.
     """
@@ -94,7 +95,7 @@ class Look:
     at_ns: int | None = None
     marks: tuple[tuple[int, str], ...] = field(default=())
     column_ns: int = 0
-    """What a column of the charts that were drawn last stands for."""
+    """The time per column of the last charts drawn."""
 
     @property
     def window_ns(self) -> int:
@@ -102,13 +103,13 @@ class Look:
         return WINDOWS_S[self.level] * 1_000_000_000
 
     def zoom(self, step: int) -> str:
-        """A longer or a shorter time; tells it in words."""
+        """A longer or a shorter time; returns it in words."""
         self.level = min(len(WINDOWS_S) - 1, max(0, self.level + step))
         seconds = WINDOWS_S[self.level]
         text = f"{seconds} s" if seconds < 60 else f"{seconds // 60} min"
         return text if seconds < 3600 else f"{seconds // 3600} h"
 
     def step(self, columns: int, last_ns: int) -> None:
-        """Read the moment so many columns later; past the newest, the newest again."""
+        """Read the moment this many columns later; beyond the newest, the newest again."""
         at_ns = (last_ns if self.at_ns is None else self.at_ns) + columns * self.column_ns
         self.at_ns = at_ns if at_ns < last_ns else None

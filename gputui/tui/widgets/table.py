@@ -18,10 +18,10 @@ GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column. Of those that do not fit, the highest `priority` number goes first.
+    """One column. Of those that do not fit, the highest `priority` number is dropped first.
 
-    A `flexible` column takes the room that is left and may be cut with an ellipsis; the others
-    are as wide as what they show.
+    A `flexible` column takes the remaining room and may be cut with an ellipsis; the others are as
+    wide as their content.
     """
 
     title: str
@@ -56,7 +56,7 @@ def fit_columns(
     for i in kept:
         size = widths[i]
         if columns[i].flexible:
-            # No wider than what stands in it: figures far from their name are hard to read.
+            # No wider than its content: figures far from their name are hard to read.
             content = max(map(cell_len, [columns[i].title, *texts[i]]))
             grown = max(size, min(size + spare, content)) if spare >= 0 else max(0, size + spare)
             spare -= grown - size
@@ -74,7 +74,7 @@ def table_rows(
     sorted_by: str | None = None,
     ascending: bool = False,
 ) -> list[Row]:
-    """A header and one row an item. The selected row is one span in the role "cursor"."""
+    """A header and one row per item. The selected row is one span in the role "cursor"."""
     mark = "▲" if ascending else "▼"
     fitted = fit_columns(columns, items, width)
     header = []
@@ -100,7 +100,7 @@ def table_rows(
 
 
 def column_at(columns: Sequence[Column[T]], items: Sequence[T], width: int, x: int) -> str | None:
-    """The title of the column that is at `x`, None between two."""
+    """The title of the column at `x`, None between two."""
     start = 0
     for column, size, _ in fit_columns(columns, items, width):
         if start <= x < start + size:
@@ -110,7 +110,7 @@ def column_at(columns: Sequence[Column[T]], items: Sequence[T], width: int, x: i
 
 
 def _merged(spans: Sequence[Span]) -> Row:
-    """Neighbours of one role as one span; blanks join whatever stands before them."""
+    """Neighbours of one role as one span; blanks join the preceding one."""
     result: list[Span] = []
     for text, role in spans:
         if result and (role == result[-1][1] or not text.strip()):
@@ -133,8 +133,8 @@ class Cursor:
     def window(self, keys: Sequence[Hashable], height: int, last: int | None = None) -> slice:
         """The rows to show of `keys` in `height`, with the chosen one among them.
 
-        When the chosen key is gone the row that took its place is chosen. `last` is a row that
-        is to be in sight too, where there is room for it and the chosen one.
+        If the chosen key is gone, the row in its place is chosen. `last` is a row to keep in sight
+        too, if both fit.
         """
         self.keys = keys
         self.page = max(1, height - 1)
@@ -154,7 +154,7 @@ class Cursor:
         return slice(self.offset, self.offset + height)
 
     def move(self, move: Move) -> bool:
-        """Choose another row; tells whether it is another one."""
+        """Choose another row; whether it changed."""
         if not self.keys:
             return False
         last = len(self.keys) - 1
@@ -177,7 +177,7 @@ class Cursor:
         self.choose(index)
 
     def choose(self, index: int) -> None:
-        """Choose the row at `index` of all keys, where there is one."""
+        """Choose the row at `index` of all keys, if there is one."""
         if 0 <= index < len(self.keys):
             self.index = index
             self.key = self.keys[index]

@@ -1,4 +1,4 @@
-"""The last step as lanes: the CPU's nested ranges, and below them what the GPU did."""
+"""The last step as lanes: the CPU's nested ranges, and below them the GPU's work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gputui.tui.widgets.marks import step_marks
 _LABEL = 5
 _MOST_LANES = 4
 LEAST_HEIGHT = 5
-"""A title, two CPU lanes or one, the GPU's, the axis."""
+"""A title, one or two CPU lanes, the GPU's, the axis."""
 
 
 def timeline_rows(
@@ -52,7 +52,7 @@ def timeline_rows(
     depths = sorted(lanes)
     marks = step_marks(step, run, columns, libraries=libraries)
     room = min(_MOST_LANES, height - 2 - bool(gpu) - bool(marks))
-    if len(depths) > room:  # the outermost lane is the step itself: the least telling
+    if len(depths) > room:  # the outermost lane is the step itself: the least informative
         depths = depths[-room:] if room < len(depths) - 1 else depths[1:]
     for number, depth in enumerate(depths):
         label = "CPU" if number == 0 else ""
@@ -73,7 +73,7 @@ def _lane(
     colors: dict[str, int],
     columns: int,
 ) -> Row:
-    """Spans as coloured blocks. Those narrower than a column share it: the longest is seen."""
+    """Spans as coloured blocks. Those narrower than a column share it: the longest is visible."""
     owner = [-1] * columns
     weight = [0] * columns
     scale = columns / step.duration_ns
@@ -102,7 +102,7 @@ def _lane(
 def _block(name: str, width: int) -> str:
     if width >= 5 or cell_len(name) < width:
         return f"▏{fit(name, width - 1)}"
-    # Its first letters tell a narrow span from its neighbours also where there are no colours.
+    # Its first letters distinguish a narrow span from its neighbours even without colours.
     return set_cell_size(name, width)
 
 

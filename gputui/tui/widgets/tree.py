@@ -1,4 +1,4 @@
-"""The phase tree as table rows: which lines are open to sight, and what stands in them."""
+"""The phase tree as table rows: which lines are visible, and what they show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def visible_rows(
 ) -> list[PhaseRow]:
     """Rows whose ancestors are all expanded.
 
-    With a `needle`: those whose name holds it (in any case), with their ancestors, collapsed
+    With a `needle`: those whose name contains it (ignoring case), with their ancestors, collapsed
     or not.
     """
     if needle:
@@ -44,13 +44,13 @@ def visible_rows(
 
 
 SORTS = ("program's order", "time", "count", "a step")
-"""What phases that lie side by side are ordered by; those inside one stay inside it."""
+"""Sort orders of sibling phases; children stay inside their parent."""
 
 
 def ordered(rows: Sequence[PhaseRow], by: str, *, other_way: bool) -> Sequence[PhaseRow]:
-    """Rows with siblings by one of SORTS, the most first, or the least with `other_way`.
+    """Rows with siblings by one of SORTS, highest first, or lowest with `other_way`.
 
-    The time is the GPU's where the phase used one, else the CPU's.
+    The time is the GPU's if the phase used one, else the CPU's.
     """
     if by == SORTS[0] and not other_way:
         return rows
@@ -62,7 +62,7 @@ def ordered(rows: Sequence[PhaseRow], by: str, *, other_way: bool) -> Sequence[P
             return row.instances
         return row.per_step_ns or 0.0 if by == "a step" else 0.0
 
-    # A row's place is its ancestors' places before its own: sorting by them keeps the tree.
+    # A row's key is its ancestors' keys before its own: sorting by it keeps the tree.
     places: dict[int, tuple[tuple[float, int], ...]] = {}
     above: list[tuple[tuple[float, int], ...]] = []
     for number, row in enumerate(rows):
@@ -75,9 +75,9 @@ def ordered(rows: Sequence[PhaseRow], by: str, *, other_way: bool) -> Sequence[P
 
 
 def running(rows: Sequence[PhaseRow], room: int) -> range | None:
-    """Which of `rows` to keep in sight: an open phase with all inside it, None where none is.
+    """The rows to keep in sight: an open phase with all inside it; None if there is none.
 
-    The outermost, as it lasts; where it has more lines than `room`, the open one inside it that
+    The outermost, because it lasts; if it has more lines than `room`, the open one inside it that
     has phases of its own, and so on.
     """
     start = next((n for n, row in enumerate(rows) if row.depth == 0 and row.is_open), None)
@@ -100,7 +100,7 @@ def _subtree(rows: Sequence[PhaseRow], start: int) -> range:
 
 
 def library_roots(run: Run) -> list[int]:
-    """The outermost ranges that libraries wrote for themselves."""
+    """The outermost ranges that libraries made for themselves."""
     return [n for n in run.roots if is_library_domain(run.ranges[n].definition.domain)]
 
 
@@ -125,8 +125,7 @@ def tree_columns(
 ) -> list[Column[PhaseRow]]:
     """The columns of the tree.
 
-    `inherited` marks the figures of phases in which threads without a range of their own launched
-    kernels.
+    `inherited` marks phases whose kernels were launched by threads without a range of their own.
     """
 
     def name(row: PhaseRow) -> str:
@@ -182,7 +181,7 @@ def tree_columns(
 
 
 def ranges_below(run: Run, key: PhaseKey) -> set[int]:
-    """The range nodes of a row, all threads, and everything inside them."""
+    """The range nodes of a row, of all threads, and everything inside them."""
     process, domain, names = key
     level = [
         number
@@ -203,8 +202,9 @@ def ranges_below(run: Run, key: PhaseKey) -> set[int]:
 
 
 def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, ...]:
-    """What Enter shows about a phase: `inherited` kernels were launched by threads that had no
-    range of their own."""
+    """Details of a phase: `inherited` kernels were launched by threads that had no range of their
+    own.
+    """
     whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
     pairs = [
         ("path", row.path),

@@ -19,7 +19,7 @@ from gputui.tui.widgets.table import Cursor, Move
 
 SCROLL_LINES = 3
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
-"""A terminal smaller than this is asked to grow."""
+"""A smaller terminal is asked to grow."""
 
 _OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
 
@@ -34,17 +34,18 @@ class Model:
     failure: str = ""
     paused: bool = False
     visited: str = ""
-    """The name of the recording that was opened from Sessions; "" at home."""
+    """The name of the recording opened from Sessions; "" for the live session."""
     remark: str = ""
-    """What is wrong with the recording that is played or written."""
+    """Problems of the recording being played or written."""
     lost_end: bool = False
     """Whether a replay is at its end: a run that has not ended by then never will."""
     revision: int = 0
-    """Another number whenever the run may say something else: what views made of it is kept by
-    this. A run's own times do not tell: a jump in a recording comes to the same moment again."""
+    """Changes whenever the run's data may have changed: views cache by this. The run's own times do
+    not suffice: a jump in a recording returns to the same moment.
+    """
 
     def apply(self, events: Iterable[AnyEvent]) -> None:
-        """Fold `events` in. Readings of the machine leave a run that ended as it was."""
+        """Fold `events` in. Readings of the machine do not change an ended run."""
         events = tuple(events)
         self.session.apply(events)
         if (self.run is not None and self.run.is_active) or not all(
@@ -53,7 +54,7 @@ class Model:
             self.revision += 1
 
     def show(self, session: Session) -> None:
-        """Go on from another state."""
+        """Continue from another state."""
         self.session = session
         self.revision += 1
 
@@ -65,7 +66,7 @@ class Model:
         self.show(session)
 
     def note(self, remark: str, *, lost_end: bool = False) -> bool:
-        """Remember what is wrong with the recording; whether that is news."""
+        """Record a problem; whether it is new."""
         is_news = bool(remark) and remark != self.remark
         if (remark, lost_end) != (self.remark, self.lost_end):
             self.remark, self.lost_end = remark, lost_end
@@ -79,14 +80,13 @@ class Model:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between samples."""
         if isinstance(self.source, Runner):
             return self.source.interval_s
         return self.session.header.interval_s if self.session.header else 1.0
 
     @property
     def can_start(self) -> bool:
-        """Whether workloads can be started: a replay cannot, nor may one that only reads."""
+        """Whether workloads can be started: not in a replay, and not with --readonly."""
         return not self.readonly and not isinstance(self.source, Playback)
 
 
@@ -97,20 +97,20 @@ class Details:
     title: str
     rows: tuple[Row, ...]
     more: Callable[[], tuple[Row, ...]] | None = None
-    """Rows that take a while to find out: called in a thread."""
+    """Rows that take a while to compute: called in a thread."""
 
 
 @runtime_checkable
 class Comparing(Protocol):
-    """A view that puts recordings side by side."""
+    """A view that compares recordings."""
 
     def compare(self, paths: Sequence[Path]) -> None:
-        """Read them, in a thread, and show what differs from the first."""
+        """Read them, in a thread, and show how they differ from the first."""
         ...
 
 
 class View(LineView):
-    """A whole view as rows. Subclasses say which rows; keys arrive as method calls."""
+    """A whole view as rows. Subclasses give the rows; keys arrive as method calls."""
 
     SORTS = False
     FILTERS = False
@@ -120,7 +120,7 @@ class View(LineView):
     OPENS = True
     """Whether Enter opens what is chosen."""
     LEADS_BACK_TO = ""
-    """The view that Escape goes to from here."""
+    """The view that Escape leads to from here."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -129,14 +129,14 @@ class View(LineView):
         self.needle = ""
         self.first_item_line = 0
         self.header: tuple[int, Callable[[int], str | None]] | None = None
-        """The line of the table's header, and which column is at a place in it."""
+        """The line of the table's header, and the column at each position in it."""
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """What to show in that room."""
+        """The rows for this much room."""
         raise NotImplementedError
 
     def draw(self) -> None:
-        """Show what the session says now."""
+        """Show the current state."""
         width, height = self.size
         if not (width and height):
             return
@@ -148,79 +148,76 @@ class View(LineView):
             self.show(self.rows(width, height))
 
     def move(self, move: Move) -> None:
-        """Choose another row, or whatever left and right mean here."""
+        """Choose another row, or do what left and right mean here."""
         if self.cursor.move(move):
             self.draw()
 
     def activate(self) -> Details | None:
-        """Enter: details of the chosen thing, or None where Enter did something here."""
+        """Enter: details of the chosen thing, or None if Enter acted itself."""
         return None
 
     def sort(self) -> None:
         """Sort by the next column."""
 
     def sort_by(self, title: str) -> None:
-        """Sort by a column, by the same one again the other way round."""
+        """Sort by a column; by the same one again, in reverse."""
 
     def reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
 
     def follow(self) -> None:
-        """Go back to what is now: leave what the person chose to look at."""
+        """Return to what runs now."""
 
     def chosen_by_hand(self) -> None:
         """The person chose a row: it stays chosen."""
 
     @property
     def process(self) -> ProcessRow | None:
-        """The process that is chosen, if the view has processes."""
+        """The chosen process, if the view has processes."""
         return None
 
     def toggle_tree(self) -> bool:
-        """Processes as a tree or a list; tells whether this view has any."""
+        """Show processes as a tree or a list; whether this view has any."""
         return False
 
     def toggle_processes(self) -> bool:
-        """Processes on the whole view or not; tells whether this view has any."""
+        """Show processes in the whole view or not; whether this view has any."""
         return False
 
     def zoom(self, step: int) -> str:
-        """Charts over a longer or shorter time; gives it in words, "" without charts."""
+        """Change the time of the charts; returns it in words, "" without charts."""
         del step
         return ""
 
     def step(self, columns: int) -> None:
-        """Read all charts so many columns later."""
+        """Read all charts this many columns later."""
 
     def on_recording(self, what: str) -> bool:
-        """Do something with the chosen recording; tells whether this view has any."""
+        """Apply an action to the chosen recording; whether this view has any."""
         del what
         return False
 
     def export(self) -> bool:
-        """Export what this view shows; False where that is the run."""
+        """Export what this view shows; False if that is the run."""
         return False
 
     def toggle_libraries(self) -> str:
-        """Show or hide ranges of libraries; what to say where there are none, else nothing."""
+        """Show or hide ranges of libraries; returns a message if there are none."""
         return "ranges of libraries are in Phases: 2 shows it"
 
     def on_resize(self) -> None:
-        """Lay out again."""
         self.draw()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """The wheel moves three lines."""
         event.stop()
         self._roll("down")
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """The wheel moves three lines."""
         event.stop()
         self._roll("up")
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the row under the pointer, or sort by the column whose title it is on."""
+        """Choose the row under the pointer, or sort by the column whose title was clicked."""
         if self.header is not None and event.y == self.header[0]:
             title = self.header[1](event.x)
             if title is not None:
@@ -240,12 +237,12 @@ class View(LineView):
 
 
 def is_too_small(size: Size) -> bool:
-    """Whether no view can be read on a terminal of that size."""
+    """Whether a terminal of that size is too small for any view."""
     return size.width < LEAST_WIDTH or size.height < LEAST_HEIGHT
 
 
 def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> list[Row]:
-    """A friendly block in the middle of an empty view."""
+    """A block of text in the middle of an empty view."""
     inner = max((sum(len(text) for text, _ in row) for row in paragraphs), default=0)
     left = " " * max(0, (width - max(inner, len(title))) // 2)
     top = max(0, (height - len(paragraphs) - 2) // 3)
@@ -257,7 +254,7 @@ def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> lis
 
 
 def no_run(model: Model, start: Sequence[Row], width: int, height: int) -> list[Row]:
-    """A view of runs while there is none: how one begins, or why none will come."""
+    """A view of runs while there is none: how to start one, or why none will come."""
     if model.failure or model.remark:
         text = model.failure or model.remark
         return panel("No run", wrap(text, max(20, width - 4), "warn"), width, height)
