@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
-from gputui.model.events import Payload
+if TYPE_CHECKING:
+    from gputui.model.events import Payload
 
 MISSING = "n/a"
 
@@ -108,6 +110,24 @@ def percent(value: float | None) -> str:
     if abs(value) < 9.95:
         return f"{value:.1f} %"
     return f"{value:.0f} %"
+
+
+def watts(value: float | None) -> str:
+    """Power: "312 W"."""
+    return MISSING if value is None else f"{value:.0f} W"
+
+
+def celsius(value: float | None) -> str:
+    """A temperature: "45 °C"."""
+    return MISSING if value is None else f"{value:.0f} °C"
+
+
+def times_by_reason(seconds: Mapping[str, float] | None) -> str:
+    """How long each reason has held, the longest first: "power cap 12.3 s"."""
+    if seconds is None:
+        return MISSING
+    held = sorted(((s, reason) for reason, s in seconds.items() if s > 0), reverse=True)
+    return ", ".join(f"{reason} {duration(s * 1e9)}" for s, reason in held) or "never"
 
 
 def moment(time_ns: int) -> str:

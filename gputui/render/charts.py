@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from gputui.model import units
+from gputui.model.metrics import Metric
 from gputui.state.history import LongHistory
 
 WIDTH, HEIGHT = 400, 150
@@ -16,39 +16,6 @@ _POINTS = 400
 
 Point = tuple[int, float]
 """A moment in ns since the epoch, and a value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A figure over time: its title, its field, and how people read it. `most` is the scale's."""
-
-    title: str
-    field: str
-    show: Callable[[float | None], str]
-    most: float | None = None
-
-
-def _watts(value: float | None) -> str:
-    return units.quantity(value, "W")
-
-
-def _celsius(value: float | None) -> str:
-    return units.quantity(value, "°C")
-
-
-OF_GPU = (
-    Series("Utilization", "utilization_percent", units.percent, 100.0),
-    Series("SM active", "sm_active_percent", units.percent, 100.0),
-    Series("Tensor cores active", "tensor_active_percent", units.percent, 100.0),
-    Series("Memory bandwidth", "memory_bandwidth_percent", units.percent, 100.0),
-    Series("Memory used", "memory_used_bytes", units.size),
-    Series("Power", "power_watts", _watts),
-    Series("Temperature", "temperature_celsius", _celsius),
-)
-OF_HOST = (
-    Series("CPU", "cpu_percent", units.percent, 100.0),
-    Series("Memory used", "memory_used_bytes", units.size),
-)
 
 
 def points(
@@ -70,7 +37,7 @@ def points(
     return before + recent
 
 
-def line(series: Series, found: Sequence[Point], first: int, last: int, of: str) -> str:
+def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str) -> str:
     """A figure with a line, from moment `first` to `last`; nothing for less than two points."""
     if len(found) < 2:
         return ""
@@ -81,7 +48,7 @@ def line(series: Series, found: Sequence[Point], first: int, last: int, of: str)
         if at not in peaks or peaks[at][1] < point[1]:
             peaks[at] = point
     found = list(peaks.values())
-    most = series.most or max(value for _, value in found) * 1.05 or 1.0
+    most = metric.unit.full_scale or max(value for _, value in found) * 1.05 or 1.0
     wide, high = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
     def place(time_ns: int, value: float) -> str:
@@ -94,7 +61,7 @@ def line(series: Series, found: Sequence[Point], first: int, last: int, of: str)
         marks.append(
             f"<line x1='{_LEFT}' x2='{WIDTH - _RIGHT}' y1='{y:.1f}' y2='{y:.1f}' class='g'/>"
             f"<text x='{_LEFT - 6}' y='{y + 4:.1f}' text-anchor='end'>"
-            f"{escape(series.show(most * share))}</text>"
+            f"{escape(metric.unit.mean(most * share))}</text>"
         )
         anchor = {0.0: "start", 0.5: "middle", 1.0: "end"}[share]
         when = units.duration((last - first) * share) if share else "0"
@@ -103,11 +70,11 @@ def line(series: Series, found: Sequence[Point], first: int, last: int, of: str)
             f"{escape(when)}</text>"
         )
     places = " ".join(place(*point) for point in found)
-    highest = series.show(max(value for _, value in found))
+    highest = metric.unit.mean(max(value for _, value in found))
     return (
-        f"<figure><figcaption>{escape(series.title)} <span class='note'>up to {escape(highest)}"
+        f"<figure><figcaption>{escape(metric.title)} <span class='note'>up to {escape(highest)}"
         f"</span></figcaption><svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' "
-        f"aria-label='{escape(f'{series.title}, {of}', quote=True)}'>{''.join(marks)}"
+        f"aria-label='{escape(f'{metric.title}, {of}', quote=True)}'>{''.join(marks)}"
         f"<polyline points='{places}' class='l'/></svg></figure>"
     )
 

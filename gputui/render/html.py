@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
-from gputui.render.charts import OF_GPU, OF_HOST, Series, bars, line, points
+from gputui.model.events import GpuSample, HostSample
+from gputui.model.metrics import Metric, charted
+from gputui.render.charts import bars, line, points
 from gputui.render.facts import title_of
 from gputui.render.text_tables import headers, shown_cell
 from gputui.report.explain import Insight
@@ -15,7 +17,7 @@ from gputui.report.summary_tables import Column, Table
 from gputui.state import Run, Session
 from gputui.state.history import LongHistory
 
-Sampled = tuple[str, tuple[Series, ...], Iterable[tuple[int, object]], LongHistory]
+Sampled = tuple[str, Mapping[str, Metric], Iterable[tuple[int, object]], LongHistory]
 """Whose figures, which, every sample that is kept, and older ones by the stretch."""
 
 BARS = 20
@@ -95,18 +97,18 @@ def _machine(session: Session, run: Run | None) -> Iterator[str]:
     first = run.started.time_ns if run else started_ns(session)
     last = first + run.duration_ns if run else session.readings.last_ns
     sampled: list[Sampled] = [
-        (f"GPU {index}: {gpu.facts.name}", OF_GPU, gpu.history, gpu.long_history)
+        (f"GPU {index}: {gpu.facts.name}", charted(GpuSample), gpu.history, gpu.long_history)
         for index, gpu in sorted(session.gpus.items())
     ]
     host = "The host"
     for name, kinds, history, older in (
-        *sampled, (host, OF_HOST, session.host_history, session.host_long_history)
+        *sampled, (host, charted(HostSample), session.host_history, session.host_long_history)
     ):  # fmt: skip
         charts = [
             chart
-            for series in kinds
-            for found in (points(history, older, series.field, first, last),)
-            if (chart := line(series, found, first, last, name))
+            for field, metric in kinds.items()
+            for found in (points(history, older, field, first, last),)
+            if (chart := line(metric, found, first, last, name))
         ]
         if charts:
             yield f"<h2>{escape(name)}</h2><div class='charts'>"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, TextIO
 
 from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
-from gputui.render.prometheus_metrics import Family, Figures
-from gputui.render.prometheus_samples import Labels, figures
+from gputui.render.prometheus_metrics import Family, Figures, Labels
+from gputui.render.prometheus_samples import figures
 from gputui.report.phase_totals import PhaseTotals
 from gputui.state import Session
 

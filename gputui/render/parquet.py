@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from gputui.model.events import GpuSample, MachineSample
+from gputui.model.events import GpuSample, HostSample, MachineSample
+from gputui.model.metrics import metrics_of
 from gputui.render.atomic_write import atomic_folder, file_names
 from gputui.report.summary_tables import Cell, Table
 
@@ -14,19 +15,16 @@ ROWS_AT_ONCE = 20_000
 
 _LARGEST = 2**63 - 1
 
-_SAMPLE_FIELDS = tuple(
-    name
-    for name in GpuSample.__struct_fields__
-    if name not in ("index", "throttle_reasons", "mig_instances")
-)
+_GPU_FIELDS = tuple(name for name in metrics_of(GpuSample) if name != "throttle_reasons")
+_HOST_FIELDS = tuple(metrics_of(HostSample))
 
 
 def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[MachineSample]) -> None:
     """Write `folder`, which must not exist, whole or not at all: first the samples, a portion at a
     time, then the tables.
 
-    Columns of samples are those of GpuSample, with `time_ns` and `gpu` before them and the host's
-    `host_cpu_percent` and `host_memory_used_bytes` behind; missing is null. A sample has a row for
+    Columns of samples are the figures of GpuSample, with `time_ns` and `gpu` before them and those
+    of HostSample behind, with `host_` before their names; missing is null. A sample has a row for
     each GPU; where there is none it has one, whose `gpu` is null. Raises ExportError.
     """
     import pyarrow as arrow
@@ -43,9 +41,9 @@ def write_parquet(folder: Path, tables: Iterable[Table], samples: Iterable[Machi
 def _write_samples(arrow: Any, parquet: Any, path: Path, samples: Iterable[MachineSample]) -> None:
     schema = arrow.schema(
         [("time_ns", arrow.int64()), ("gpu", arrow.int32())]
-        + [(name, arrow.float64()) for name in _SAMPLE_FIELDS]
+        + [(name, arrow.float64()) for name in _GPU_FIELDS]
         + [("throttle_reasons", arrow.list_(arrow.string()))]
-        + [("host_cpu_percent", arrow.float64()), ("host_memory_used_bytes", arrow.float64())]
+        + [(f"host_{name}", arrow.float64()) for name in _HOST_FIELDS]
     )
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for rows in _portions(_rows(samples)):
@@ -89,17 +87,14 @@ def _figure(value: Any) -> float | None:
 
 def _rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
     for sample in samples:
-        host = {
-            "host_cpu_percent": _figure(sample.host.cpu_percent),
-            "host_memory_used_bytes": _figure(sample.host.memory_used_bytes),
-        }
+        host = {f"host_{name}": _figure(getattr(sample.host, name)) for name in _HOST_FIELDS}
         if not sample.gpus:
             yield {"time_ns": sample.time_ns, **host}
         for gpu in sample.gpus:
             yield {
                 "time_ns": sample.time_ns,
                 "gpu": gpu.index,
-                **{name: _figure(getattr(gpu, name)) for name in _SAMPLE_FIELDS},
+                **{name: _figure(getattr(gpu, name)) for name in _GPU_FIELDS},
                 "throttle_reasons": (
                     None if gpu.throttle_reasons is None else list(gpu.throttle_reasons)
                 ),

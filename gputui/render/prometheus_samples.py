@@ -5,48 +5,35 @@ What is missing is left out, never 0; that a GPU does not answer is told by `gpu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from gputui.render.prometheus_metrics import (
-    OF_INSTANCE,
-    OF_SAMPLE,
-    OF_STATUS,
-    PERCENT,
-    Figures,
-    counter,
-    gauge,
+from gputui.model.events import (
+    GpuFacts,
+    GpuSample,
+    GpuStatus,
+    HostSample,
+    MachineSample,
+    ProcessSample,
 )
+from gputui.model.metrics import metrics_of
+from gputui.render.prometheus_metrics import Exported, Found, Labels, counter, gauge
 from gputui.report.phase_totals import PhaseTotal
-from gputui.state import Gpu, Run, Session
+from gputui.state import Gpu, Run, Session, mig_metrics
 
-Labels = tuple[tuple[str, str], ...]
-"""Names and values."""
-
-Found = Iterator[tuple[Labels, Figures]]
+_OF_TICK = Exported("", metrics_of(MachineSample))
+_OF_HOST = Exported("host_", metrics_of(HostSample))
+_OF_FACTS = Exported("gpu_", metrics_of(GpuFacts))
+_OF_SAMPLE = Exported("gpu_", metrics_of(GpuSample))
+_OF_STATUS = Exported("gpu_", metrics_of(GpuStatus))
+_OF_INSTANCE = Exported("mig_", mig_metrics())
+_OF_PROCESS = Exported("process_", metrics_of(ProcessSample))
 
 _BUILD = gauge("build_info", "Versions")
 _SAMPLES = counter("samples", "Samples taken")
-_OWN_CPU = gauge("own_cpu_ratio", "What gputui itself uses of one core")
-_HOST_CPU = gauge("host_cpu_ratio", "CPU use")
-_HOST_MEMORY = gauge("host_memory_used_bytes", "Host memory in use")
-_HOST_SWAP = gauge("host_swap_used_bytes", "Swap in use")
-_HOST_LOAD = gauge("host_load1", "Load average of a minute")
 
 _GPU_UP = gauge("gpu_up", "1 when the GPU answered")
 _GPU_INFO = gauge("gpu_info", "What the GPU is")
-_GPU_PEAK = gauge("gpu_memory_bandwidth_peak_bytes_per_second", "DRAM peak")
 _GPU_MOMENT = gauge("gpu_sample_timestamp_seconds", "When it answered last")
-_THROTTLED = gauge("gpu_throttled", "Why it is slowed now")
-_ENERGY = counter("gpu_energy_joules", "Energy since the driver was loaded")
-_PCIE_REPLAYS = counter("gpu_pcie_replays", "PCIe packets sent again")
-_XID_ERRORS = counter("gpu_xid_errors", "Xid errors since gputui began to listen")
-_ECC_ERRORS = counter("gpu_ecc_errors", "Memory errors in all its life")
-_REMAPPED_ROWS = gauge("gpu_remapped_rows", "Rows of memory replaced")
-_THROTTLE_SECONDS = counter("gpu_throttle_seconds", "Time slowed since the driver was loaded")
-
-_PROCESS_MEMORY = gauge("process_gpu_memory_bytes", "GPU memory of a process")
-_PROCESS_SM = gauge("process_sm_ratio", "Its use of the SMs")
-_PROCESS_BANDWIDTH = gauge("process_memory_bandwidth_ratio", "Of the DRAM")
 
 _RUN_ACTIVE = gauge("run_active", "1 while the program runs")
 _RUN_DURATION = gauge("run_duration_seconds", "How long it ran")
@@ -84,22 +71,10 @@ def _host(session: Session) -> Found:
             ("cuda_driver_version", told.cuda_driver_version or ""),
         )
         yield labels, [(_BUILD, 1)]
-    found: Figures = [(_SAMPLES, session.samples)]
-    if session.own_cpu_percent is not None:
-        found.append((_OWN_CPU, session.own_cpu_percent * PERCENT))
-    host = session.host
-    if host is not None:
-        found += [
-            (family, value)
-            for family, value in (
-                (_HOST_CPU, _ratio(host.cpu_percent)),
-                (_HOST_MEMORY, host.memory_used_bytes),
-                (_HOST_SWAP, host.swap_used_bytes),
-                (_HOST_LOAD, host.load_1m),
-            )
-            if value is not None
-        ]
-    yield (), found
+    yield (), [(_SAMPLES, session.samples)]
+    yield from _OF_TICK.of(session)
+    if session.host is not None:
+        yield from _OF_HOST.of(session.host)
 
 
 def _gpu(gpu: Gpu) -> Found:
@@ -113,51 +88,22 @@ def _gpu(gpu: Gpu) -> Found:
     )
     yield labels, [(_GPU_UP, up)]
     yield labels + about, [(_GPU_INFO, 1)]
-    found: Figures = []
-    if facts.peak_memory_bandwidth_bytes_per_s is not None:
-        found.append((_GPU_PEAK, facts.peak_memory_bandwidth_bytes_per_s))
+    yield from _OF_FACTS.of(facts, labels)
     if gpu.sample_ns:
-        found.append((_GPU_MOMENT, gpu.sample_ns / 1e9))
+        yield labels, [(_GPU_MOMENT, gpu.sample_ns / 1e9)]
     if gpu.sample is not None:
-        found += OF_SAMPLE.figures(gpu.sample)
-    yield labels, found
-    if gpu.sample is not None:
-        for reason in gpu.sample.throttle_reasons or ():
-            yield (*labels, ("reason", reason)), [(_THROTTLED, 1)]
+        yield from _OF_SAMPLE.of(gpu.sample, labels)
         profiles = {one.index: one for one in facts.mig_instances}
         for sample in gpu.sample.mig_instances:
             one = profiles.get(sample.index)
             where = (
-                ("instance", str(sample.index)),
+                ("mig_instance", str(sample.index)),
                 ("profile", one.name if one else ""),
-                ("instance_uuid", one.uuid if one else ""),
+                ("mig_uuid", one.uuid if one else ""),
             )
-            yield labels + where, OF_INSTANCE.figures(sample)
-    yield from _status(gpu, labels)
-
-
-def _status(gpu: Gpu, labels: Labels) -> Found:
-    status = gpu.status
-    if status is None:
-        return
-    counted = (
-        (_ENERGY, status.energy_joules),
-        (_PCIE_REPLAYS, status.pcie_replays),
-        (_XID_ERRORS, status.xid_count),
-    )
-    yield (
-        labels,
-        OF_STATUS.figures(status)
-        + [(family, value) for family, value in counted if value is not None],
-    )
-    for kind in ("corrected", "uncorrected"):
-        errors = getattr(status, f"ecc_{kind}_lifetime")
-        rows = getattr(status, f"remapped_rows_{kind}")
-        both = ((_ECC_ERRORS, errors), (_REMAPPED_ROWS, rows))
-        found = [(family, value) for family, value in both if value is not None]
-        yield (*labels, ("kind", kind)), found
-    for reason, seconds in (status.throttle_seconds or {}).items():
-        yield (*labels, ("reason", reason)), [(_THROTTLE_SECONDS, seconds)]
+            yield from _OF_INSTANCE.of(sample, labels + where)
+    if gpu.status is not None:
+        yield from _OF_STATUS.of(gpu.status, labels)
 
 
 def _processes(session: Session) -> Found:
@@ -165,20 +111,11 @@ def _processes(session: Session) -> Found:
         instance = "" if process.gpu_instance_id is None else str(process.gpu_instance_id)
         labels = (
             ("gpu", str(process.gpu)),
-            ("instance", instance),
+            ("gpu_instance", instance),
             ("pid", str(process.pid)),
             ("user", process.user or ""),
         )
-        told = (
-            (_PROCESS_MEMORY, process.gpu_memory_bytes),
-            (_PROCESS_SM, _ratio(process.sm_percent)),
-            (_PROCESS_BANDWIDTH, _ratio(process.memory_bandwidth_percent)),
-        )
-        yield labels, [(family, value) for family, value in told if value is not None]
-
-
-def _ratio(percent: float | None) -> float | None:
-    return None if percent is None else percent * PERCENT
+        yield from _OF_PROCESS.of(process, labels)
 
 
 def _run(run: Run) -> Found:

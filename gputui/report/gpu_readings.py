@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gputui.model.events import GpuSample
+from gputui.model.metrics import Metric, metrics_of
 from gputui.report.columns import Cell, Table, count, figure, text
-from gputui.report.workload_metrics import metric_text
 from gputui.state import BatchMeans, Device, Readings, Session
 
 
@@ -34,11 +35,12 @@ def devices_table(
     """Every figure of every GPU, as sampled."""
     rows: list[tuple[Cell, ...]] = []
     words: list[tuple[Cell, ...]] = []
+    metrics = metrics_of(GpuSample)
     for (index, name), spread in sorted(readings.gpu_spreads.items()):
         gpu = session.gpus.get(index)
         which = index, gpu.facts.name if gpu else None
         rows.append((*which, *spread_cells(name, spread)))
-        words.append((*which, *spread_words(name, spread)))
+        words.append((*which, *spread_words(metrics[name], spread)))
     return Table(
         "devices",
         title,
@@ -61,11 +63,10 @@ def spread_cells(name: str, spread: BatchMeans) -> tuple[Cell, ...]:
     return name, mean, spread.minimum, spread.maximum, spread.count
 
 
-def spread_words(name: str, spread: BatchMeans) -> tuple[Cell, ...]:
+def spread_words(metric: Metric, spread: BatchMeans) -> tuple[Cell, ...]:
     """The same as people read it."""
     values = spread.average, spread.minimum, spread.maximum
-    label, _ = metric_text(name, spread.minimum)
-    return label, *(metric_text(name, value)[1] for value in values), spread.count
+    return metric.title, *map(metric.unit.mean, values), spread.count
 
 
 def devices_document(

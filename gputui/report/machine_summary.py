@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gputui.model import units
-from gputui.model.events import SCHEMA_VERSION
+from gputui.model.events import SCHEMA_VERSION, HostSample
+from gputui.model.metrics import CELSIUS, WATTS, metrics_of
 from gputui.model.units import moment
 from gputui.report.columns import (
     Cell,
@@ -165,17 +166,13 @@ def gpus_table(session: Session) -> Table:
         spare(3, percent("DRAM Mean (%)")),
         spare(5, size("Memory Mean (bytes)")),
         size("Memory Peak (bytes)"),
-        Column("Power Mean (W)", _watts),
-        spare(1, Column("Power Peak (W)", _watts)),
+        Column("Power Mean (W)", WATTS.mean),
+        spare(1, Column("Power Peak (W)", WATTS.mean)),
         Column("Energy (J)", _energy),
-        spare(1, Column("Hottest (°C)", lambda value: units.quantity(value, "°C"))),
+        spare(1, Column("Hottest (°C)", CELSIUS.mean)),
     )
     note = "means and peaks of all samples"
     return Table("machine_gpus", "GPUs Over the Recording", columns, tuple(rows), note)
-
-
-def _watts(value: float | None) -> str:
-    return units.quantity(value, "W")
 
 
 def _energy(joules: float | None) -> str:
@@ -184,13 +181,13 @@ def _energy(joules: float | None) -> str:
 
 def host_table(session: Session) -> Table:
     """The computer around the GPUs."""
-    spreads = sorted(session.readings.host_spreads.items())
+    spreads, metrics = sorted(session.readings.host_spreads.items()), metrics_of(HostSample)
     return Table(
         "machine_host",
         "The Host",
         SPREAD_COLUMNS,
         tuple(spread_cells(name, spread) for name, spread in spreads),
-        in_words=tuple(spread_words(name, spread) for name, spread in spreads),
+        in_words=tuple(spread_words(metrics[name], spread) for name, spread in spreads),
     )
 
 

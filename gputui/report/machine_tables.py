@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from gputui.model import units
 from gputui.model.events import GpuSample, GpuStatus, MigFacts, MigSample
+from gputui.model.metrics import GROUPS, PERCENT, Metric, OnceTable
 from gputui.report.process_table import ProcessRow, process_rows
 from gputui.report.summary_tables import Cell, Column, Table
-from gputui.state import Gpu, Session
+from gputui.state import Gpu, Session, gpu_metrics, mig_metrics
 
 _WIDE = 100
 """Columns from which a process line has room for all it could tell."""
@@ -42,28 +43,31 @@ def _table(
 
 
 def _load_table(session: Session) -> Table:
+    shares = _declared("gpus")
+
     def cells(gpu: Gpu) -> tuple[Cell, ...]:
         sample = newest_sample(gpu)
         total = sample.memory_total_bytes or gpu.facts.memory_total_bytes
         return (
             gpu.facts.index,
             gpu.facts.name.removeprefix("NVIDIA "),
-            sample.utilization_percent,
-            sample.sm_active_percent,
-            sample.tensor_active_percent,
-            sample.memory_bandwidth_percent,
+            *(gpu.figure(field) for field in shares),
             of_whole(sample.memory_used_bytes, total, units.size),
             of_whole(sample.power_watts, sample.power_limit_watts, _whole, " W"),
             _with_unit(sample.temperature_celsius, "°C"),
         )
 
-    shares = [Column(name, units.percent) for name in ("Util", "SM", "Tensor", "DRAM")]
     texts = [Column(name) for name in ("Memory", "Power", "Temp")]
-    columns = (Column("#"), Column("Name"), *shares, *texts)
+    columns = (Column("#"), Column("Name"), *shares.values(), *texts)
     return _table("gpus", "GPUs", columns, [cells(gpu) for gpu in _gpus(session)])
 
 
 def _instance_table(session: Session) -> Table:
+    shares = {
+        field: Column(metric.once[1], metric.unit.show)
+        for field, metric in sorted(mig_metrics().items(), key=_place)
+        if metric.once and metric.unit is PERCENT
+    }
     rows: list[tuple[Cell, ...]] = []
     for gpu in _gpus(session):
         for facts, sample in mig_instances(gpu):
@@ -73,39 +77,32 @@ def _instance_table(session: Session) -> Table:
                     f"{gpu.facts.index}:{facts.index}",
                     facts.name,
                     "all" if facts.sm_count is None else f"{facts.sm_count} SMs",
-                    sample.sm_active_percent,
-                    sample.sm_occupancy_percent,
-                    sample.tensor_active_percent,
-                    sample.memory_bandwidth_percent,
+                    *(getattr(sample, field) for field in shares),
                     of_whole(sample.memory_used_bytes, total, units.size),
                 )
             )
-    shares = [Column(name, units.percent) for name in ("SM", "Occ", "Tensor", "DRAM")]
-    columns = (Column("#"), Column("Profile"), Column("Size"), *shares, Column("Memory"))
+    columns = (Column("#"), Column("Profile"), Column("Size"), *shares.values(), Column("Memory"))
     return _table("mig", "MIG instances", columns, rows)
 
 
 def _pipe_table(session: Session) -> Table:
-    def cells(gpu: Gpu) -> tuple[Cell, ...]:
-        sample = newest_sample(gpu)
-        return (
-            gpu.facts.index,
-            sample.sm_occupancy_percent,
-            sample.fp16_active_percent,
-            sample.fp32_active_percent,
-            sample.fp64_active_percent,
-            sample.integer_active_percent,
-            sample.memory_bandwidth_bytes_per_s,
-            gpu.facts.peak_memory_bandwidth_bytes_per_s,
-            sample.encoder_percent,
-            sample.decoder_percent,
-        )
+    columns = _declared("pipes")
+    rows = [(gpu.facts.index, *(gpu.figure(field) for field in columns)) for gpu in _gpus(session)]
+    return _table("pipes", "Pipes and memory", (Column("#"), *columns.values()), rows)
 
-    pipes = [Column(name, units.percent) for name in ("Occ", "FP16", "FP32", "FP64", "INT")]
-    rates = [Column(name, units.rate) for name in ("DRAM", "of peak")]
-    coders = [Column(name, units.percent) for name in ("Enc", "Dec")]
-    columns = (Column("#"), *pipes, *rates, *coders)
-    return _table("pipes", "Pipes and memory", columns, [cells(gpu) for gpu in _gpus(session)])
+
+def _declared(table: OnceTable) -> dict[str, Column]:
+    """The columns of a table that figures declare, in the order of the details page."""
+    return {
+        field: Column(metric.once[1], metric.unit.show)
+        for field, metric in sorted(gpu_metrics().items(), key=_place)
+        if metric.once and metric.once[0] == table
+    }
+
+
+def _place(declared: tuple[str, Metric]) -> tuple[int, int]:
+    group, place = declared[1].details or (GROUPS[-1], 0)
+    return GROUPS.index(group), place
 
 
 def _state_table(session: Session) -> Table:

@@ -7,9 +7,9 @@ hand it events; views read its attributes and never change them.
 from __future__ import annotations
 
 from gputui.model.events import PHASE_STARTS
-from gputui.state.batch_means import SPREAD_FIELDS, BatchMeans, Reports
+from gputui.state.batch_means import BatchMeans, Reports
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
-from gputui.state.gpu import CHART_FIELDS, HISTORY_SAMPLES, Gpu
+from gputui.state.gpu import HISTORY_SAMPLES, Gpu, gpu_metrics, mig_metrics
 from gputui.state.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.state.readings import Growth, Occupant, Readings, Trouble
 from gputui.state.remarks import Remark, remarks
@@ -28,14 +28,12 @@ from gputui.state.run import (
 from gputui.state.session import Session
 
 __all__ = [
-    "CHART_FIELDS",
     "HISTORY_SAMPLES",
     "LOG_LINES",
     "MARKS",
     "MAX_LEVELS",
     "MAX_PATH",
     "PHASE_STARTS",
-    "SPREAD_FIELDS",
     "ApiKey",
     "BatchMeans",
     "Device",
@@ -57,6 +55,8 @@ __all__ = [
     "Session",
     "TimeAndSize",
     "Trouble",
+    "gpu_metrics",
     "gpu_of",
+    "mig_metrics",
     "remarks",
 ]

@@ -6,20 +6,6 @@ import math
 
 import msgspec
 
-SPREAD_FIELDS = (
-    "utilization_percent",
-    "sm_active_percent",
-    "sm_occupancy_percent",
-    "tensor_active_percent",
-    "memory_bandwidth_percent",
-    "memory_bandwidth_bytes_per_s",
-    "memory_used_bytes",
-    "power_watts",
-    "temperature_celsius",
-    "sm_clock_mhz",
-)
-"""Fields of a GPU whose least, most and mean over a run are kept."""
-
 STRETCHES = 16
 """Readings fall into this many stretches at least, and less than twice as many, once there are
 enough."""

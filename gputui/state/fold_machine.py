@@ -10,28 +10,23 @@ from gputui.model.events import (
     GpuStatus,
     GpuUnavailable,
     Header,
+    HostSample,
     HostUnavailable,
     MachineSample,
 )
-from gputui.state.batch_means import SPREAD_FIELDS
+from gputui.model.metrics import metrics_of, spread_fields
 from gputui.state.gpu import Gpu
 from gputui.state.readings import Readings, grown, spread
 
 if TYPE_CHECKING:
     from gputui.state.session import Session
 
-_spread_figures = attrgetter(*SPREAD_FIELDS)
+_GPU_SPREADS = spread_fields(GpuSample)
+_gpu_spread_figures = attrgetter(*_GPU_SPREADS)
+_HOST_SPREADS = spread_fields(HostSample)
 
-HOST_CHART_FIELDS = ("cpu_percent", "memory_used_bytes")
-
-_TROUBLES = {
-    "xid_count": "Xid error",
-    "ecc_corrected": "memory errors, corrected",
-    "ecc_uncorrected": "memory errors, uncorrected",
-    "remapped_rows_uncorrected": "rows of memory replaced after uncorrected errors",
-    "pcie_replays": "PCIe packets sent again",
-}
-"""Counters of GpuStatus that should stand still, and what it is when they do not."""
+_TROUBLES = tuple((f, metric) for f, metric in metrics_of(GpuStatus).items() if metric.trouble)
+"""Counters that should stand still."""
 
 
 def header(session: Session, event: Header) -> None:
@@ -64,7 +59,7 @@ def sample(session: Session, event: MachineSample) -> None:
         active.updated_ns = max(active.updated_ns, event.time_ns)
     readings = session.current_readings
     readings.at(event.time_ns)
-    for name in HOST_CHART_FIELDS:
+    for name in _HOST_SPREADS:
         spread(readings.host_spreads, name, getattr(event.host, name))
     for process in event.processes or ():
         readings.occupied(process, event.time_ns)
@@ -83,7 +78,7 @@ def sample(session: Session, event: MachineSample) -> None:
 
 def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time_ns: int) -> None:
     index = figures.index
-    for name, value in zip(SPREAD_FIELDS, _spread_figures(figures), strict=True):
+    for name, value in zip(_GPU_SPREADS, _gpu_spread_figures(figures), strict=True):
         if value is not None:
             spread(readings.gpu_spreads, (index, name), value)
     reasons_before = (before.throttle_reasons if before else None) or ()
@@ -104,9 +99,10 @@ def gpu_status(session: Session, event: GpuStatus) -> None:
     grown(readings.energy_joules, event.gpu, event.energy_joules, event.time_ns)
     for reason, seconds in (event.throttle_seconds or {}).items():
         grown(readings.throttle_seconds, (event.gpu, reason), seconds, event.time_ns)
-    for field, what in _TROUBLES.items():
+    for field, metric in _TROUBLES:
         now, before = getattr(event, field), getattr(gpu.status, field, None)
         if now is not None and before is not None and now > before:
+            what = metric.trouble
             if field == "xid_count" and event.last_xid is not None:
                 what = f"{what} {event.last_xid}"
             readings.suffered(event.gpu, what, event.time_ns, now - before)

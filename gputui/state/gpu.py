@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from gputui.model.events import GpuFacts, GpuSample, GpuStatus
+from gputui.model.events import GpuFacts, GpuSample, GpuStatus, MigSample
+from gputui.model.metrics import Metric, charted, metrics_of
 from gputui.state.history import LongHistory
 
 HISTORY_SAMPLES = 4096
 """Samples kept for charts: 68 minutes at one a second."""
 
-CHART_FIELDS = (
-    "utilization_percent",
-    "sm_active_percent",
-    "sm_occupancy_percent",
-    "tensor_active_percent",
-    "memory_bandwidth_percent",
-    "memory_used_bytes",
-    "power_watts",
-    "temperature_celsius",
-)
-"""Fields of a GPU that charts show: kept for a day."""
+
+def gpu_metrics() -> Mapping[str, Metric]:
+    """Every figure and fact of a GPU by its field, as `Gpu.figure` finds it."""
+    return metrics_of(GpuSample, GpuStatus, GpuFacts)
+
+
+def mig_metrics() -> Mapping[str, Metric]:
+    """The figures of a MIG instance: those of its GPU's fields by the same names."""
+    of_gpu = metrics_of(GpuSample)
+    return {field: of_gpu[field] for field in MigSample.__struct_fields__ if field in of_gpu}
 
 
 class Gpu(msgspec.Struct):
@@ -38,4 +40,14 @@ class Gpu(msgspec.Struct):
     history: deque[tuple[int, GpuSample]] = msgspec.field(
         default_factory=lambda: deque(maxlen=HISTORY_SAMPLES)
     )
-    long_history: LongHistory = msgspec.field(default_factory=lambda: LongHistory(CHART_FIELDS))
+    long_history: LongHistory = msgspec.field(
+        default_factory=lambda: LongHistory(tuple(charted(GpuSample)))
+    )
+
+    def figure(self, field: str) -> Any:
+        """The newest value of a field of GpuSample, GpuStatus or GpuFacts, None for none."""
+        for part in (self.sample, self.status, self.facts):
+            value = getattr(part, field, None)
+            if value is not None:
+                return value
+        return None

@@ -16,6 +16,7 @@ from gputui.model.events import (
     LaunchShape,
     ProcessSample,
 )
+from gputui.model.metrics import charted
 from gputui.state import fold_capture, fold_machine, fold_runs
 from gputui.state.gpu import HISTORY_SAMPLES, Gpu
 from gputui.state.history import LongHistory
@@ -38,7 +39,7 @@ class Session:
         self.gpus: dict[int, Gpu] = {}
         self.host: HostSample | None = None
         self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
-        self.host_long_history = LongHistory(fold_machine.HOST_CHART_FIELDS)
+        self.host_long_history = LongHistory(tuple(charted(HostSample)))
         self.host_unavailable: dict[str, str] = {}
         self.processes: tuple[ProcessSample, ...] = ()
         self.launchers: tuple[LauncherSample, ...] = ()

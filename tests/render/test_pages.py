@@ -21,9 +21,10 @@ from gputui.model.events import (
     RangeDelta,
     RunMetrics,
 )
+from gputui.model.metrics import charted
 from gputui.model.units import percent
 from gputui.render import formats
-from gputui.render.charts import OF_HOST, line
+from gputui.render.charts import line
 from gputui.render.charts import points as points_of
 from gputui.report.phases import phase_rows
 from gputui.state import HISTORY_SAMPLES, Session
@@ -339,11 +340,10 @@ def test_a_chart_of_hours_goes_back_to_the_start() -> None:
             ),
         ]
     )
-    series = OF_HOST[0]
+    field, metric = next(iter(charted(HostSample).items()))
     found = points_of(
-        session.host_history, session.host_long_history, series.field, at(0),
-        session.readings.last_ns,
-    )  # fmt: skip
+        session.host_history, session.host_long_history, field, at(0), session.readings.last_ns
+    )
     assert found[0][1] == 90.0
     assert found == sorted(found)
-    assert "up to 90 %" in line(series, found, at(0), session.readings.last_ns, "the host")
+    assert "up to 90 %" in line(metric, found, at(0), session.readings.last_ns, "the host")

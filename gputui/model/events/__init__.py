@@ -52,19 +52,21 @@ from gputui.model.events.deltas import (
     StreamDelta,
     ThreadLaunches,
 )
-from gputui.model.events.machine import (
+from gputui.model.events.gpu import (
     GpuFacts,
     GpuSample,
     GpuStatus,
     GpuUnavailable,
+    MigFacts,
+    MigSample,
+)
+from gputui.model.events.machine import (
     Header,
     HostFacts,
     HostSample,
     HostUnavailable,
     LauncherSample,
     MachineSample,
-    MigFacts,
-    MigSample,
     ProcessSample,
 )
 from gputui.model.events.moments import Mark, StepSpan, StepTimeline

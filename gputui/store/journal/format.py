@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from gputui.model import events
-from gputui.model.events import definitions, deltas, machine, moments, run
+from gputui.model.events import base, definitions, deltas, gpu, machine, moments, run
+from gputui.model.metrics import metrics_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "recording.md"
 
@@ -53,7 +56,7 @@ def page() -> str:
     kinds = (*events.AnyEvent.__args__, events.CaptureSum)
     parts = [
         value
-        for module in (machine, run, definitions, deltas, moments)
+        for module in (machine, gpu, run, definitions, deltas, moments)
         for value in vars(module).values()
         if inspect.isclass(value)
         and issubclass(value, msgspec.Struct)
@@ -69,21 +72,55 @@ def page() -> str:
 
 def _section(kind: type[msgspec.Struct], title: str) -> str:
     shape = ", written as an array" if kind.__struct_config__.array_like else ""
-    rows = [
-        f"| `{field.encode_name}` | `{_type_of(kind, field.name)}` | {_default(field)} |"
-        for field in msgspec.structs.fields(kind)
-    ]
-    table = "\n".join(["| field | type | left out when |", "|---|---|---|", *rows])
+    metrics = metrics_of(kind)
+    heads = ["field", "type", "left out when", *(["meaning", "read with"] if metrics else [])]
+    rows = []
+    for field in msgspec.structs.fields(kind):
+        cells = [f"`{field.encode_name}`", f"`{_type_of(kind, field.name)}`", _default(field)]
+        if metrics:
+            metric = metrics.get(field.name)
+            cells += [metric.help, metric.source] if metric else ["", ""]
+        rows.append(cells)
+    line = f"|{'---|' * len(heads)}"
+    table = "\n".join([_row(heads), line, *map(_row, rows)])
     words = inspect.cleandoc(kind.__doc__ or "")
     return f"### {title}\n\n{words}\n\n{kind.__name__}{shape}:\n\n{table}\n"
 
 
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _type_of(kind: type, name: str) -> str:
+    """The type as its declaration spells it, with `|` escaped for a table."""
     for parent in kind.__mro__:
         annotation = inspect.get_annotations(parent).get(name)
         if annotation is not None:
-            return str(annotation).replace("|", "\\|")
+            text = annotation if isinstance(annotation, str) else _type_name(annotation)
+            return text.replace("|", "\\|")
     raise KeyError(name)
+
+
+_NAMED = {alias: name for name, alias in vars(base).items() if get_origin(alias) is Annotated}
+"""The bounded numbers by their names."""
+
+
+def _type_name(hint: Any) -> str:
+    """How a declaration spells what it was evaluated to."""
+    if hint in _NAMED:
+        return _NAMED[hint]
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _type_name(parts[0])
+    if origin in (UnionType, Union):
+        return " | ".join(map(_type_name, parts))
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, parts))}]"
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(map(_type_name, parts))}]"
+    if hint is Ellipsis:
+        return "..."
+    return "None" if hint is NoneType else hint.__name__
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

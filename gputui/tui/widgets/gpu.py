@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gputui.model.events import GpuSample
-from gputui.model.units import MISSING, percent, size
+from gputui.model.units import MISSING, celsius, percent, size, watts
 from gputui.state import Gpu
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
@@ -13,7 +13,6 @@ from gputui.tui.widgets.gpu_charts import chart_grid, charts, series, time_axis
 from gputui.tui.widgets.gpu_details import instance_rows
 from gputui.tui.widgets.gpu_figures import (
     busy,
-    celsius,
     clock,
     figures,
     health,
@@ -22,7 +21,6 @@ from gputui.tui.widgets.gpu_figures import (
     temperature,
     throttling,
     trouble,
-    watts,
 )
 from gputui.tui.widgets.series import Look
 from gputui.tui.widgets.table import Column

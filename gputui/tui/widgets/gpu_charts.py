@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 
 from gputui.model.events import GpuSample
-from gputui.model.units import MISSING, percent, rate, size
+from gputui.model.metrics import charted, metrics_of
+from gputui.model.units import MISSING, percent, rate, size, watts
 from gputui.state import Gpu
 from gputui.tui.widgets.canvas import Row, beside
 from gputui.tui.widgets.chart import Chart, TimeAxis, chart_rows, label_width
-from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role, memory_text, watts
+from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role, memory_text
 from gputui.tui.widgets.series import USUAL, Look, Series
 
 _NARROWEST_CHART = 25
@@ -23,88 +26,94 @@ def series(gpu: Gpu, field: str) -> Series:
 def charts(gpu: Gpu) -> list[Chart]:
     """The charts this GPU can fill, the most telling first."""
     sample = gpu.sample or GpuSample(index=gpu.facts.index)
-    gone = gpu.unavailable
-    busy = sample.sm_active_percent is not None or (
-        gpu.facts.gpm_supported and "sm_active_percent" not in gone
-    )
-    load = "sm_active_percent" if busy else "utilization_percent"
-    limit = sample.power_limit_watts or gpu.facts.power_limit_watts
-    total = sample.memory_total_bytes or gpu.facts.memory_total_bytes
-    result = [
-        _share("SM active" if busy else "GPU utilization", "utilization", load, gpu, sample),
-        _memory(gpu, sample, float(total) if total else None),
-        bandwidth_chart(gpu, sample),
-        Chart(
-            (
-                ("Power", watts(sample.power_watts) + (f" of {watts(limit)}" if limit else "")),
-                ("Power", watts(sample.power_watts)),
-            ),
-            "power",
-            limit,
-            watts,
-            series(gpu, "power_watts"),
-            reason=gone.get("power_watts", "") or gone.get("power_limit_watts", ""),
-        ),
+    return [
+        _chart(gpu, sample, field)
+        for field, metric in charted(GpuSample).items()
+        if metric.chart is not None and metric.chart.on_screen and _can_fill(gpu, sample, field)
     ]
-    for title, role, field in (
-        ("Tensor cores", "tensor", "tensor_active_percent"),
-        ("SM occupancy", "occupancy", "sm_occupancy_percent"),
-    ):
-        if field not in gone and (gpu.facts.gpm_supported or getattr(sample, field) is not None):
-            result.append(_share(title, role, field, gpu, sample))
-    return result
 
 
-def _share(title: str, role: str, field: str, gpu: Gpu, sample: GpuSample) -> Chart:
-    return Chart(
-        ((title, percent(getattr(sample, field))),),
-        role,
-        100.0,
-        percent,
+def bandwidth_chart(gpu: Gpu) -> Chart:
+    """How much of the memory's bandwidth is used."""
+    sample = gpu.sample or GpuSample(index=gpu.facts.index)
+    return _chart(gpu, sample, "memory_bandwidth_percent")
+
+
+def _can_fill(gpu: Gpu, sample: GpuSample, field: str) -> bool:
+    """Whether there is a chart of a field: the load is SM active where counters tell it, otherwise
+    the driver's utilization, and a GPU without counters has no charts of others."""
+    if field == "utilization_percent":
+        return not _can_fill(gpu, sample, "sm_active_percent")
+    if field in _IN_FULL:
+        return True
+    known = gpu.facts.gpm_supported or getattr(sample, field) is not None
+    return known and field not in gpu.unavailable
+
+
+def _chart(gpu: Gpu, sample: GpuSample, field: str) -> Chart:
+    metric = metrics_of(GpuSample)[field]
+    chart = Chart(
+        ((metric.title, metric.unit.show(getattr(sample, field))),),
+        metric.chart.role if metric.chart else "utilization",
+        metric.unit.full_scale,
+        metric.unit.show,
         series(gpu, field),
         reason=gpu.unavailable.get(field, ""),
     )
+    return _IN_FULL[field](gpu, sample, chart) if field in _IN_FULL else chart
 
 
-def _memory(gpu: Gpu, sample: GpuSample, total: float | None) -> Chart:
+def _power(gpu: Gpu, sample: GpuSample, chart: Chart) -> Chart:
+    limit = sample.power_limit_watts or gpu.facts.power_limit_watts
+    ((title, now),) = chart.titles
+    return replace(
+        chart,
+        titles=((title, now + (f" of {watts(limit)}" if limit else "")), (title, now)),
+        maximum=limit,
+        reason=chart.reason or gpu.unavailable.get("power_limit_watts", ""),
+    )
+
+
+def _memory(gpu: Gpu, sample: GpuSample, chart: Chart) -> Chart:
+    total = sample.memory_total_bytes or gpu.facts.memory_total_bytes
     fraction = memory_fraction(sample)
     full = "  NEARLY FULL" if fraction is not None and fraction >= 0.97 else ""
     share = f"  {percent(100 * fraction)}" if fraction is not None else ""
     name = "Memory of the host" if gpu.facts.memory_kind == "unified" else "Memory"
-    return Chart(
-        (
+    return replace(
+        chart,
+        titles=(
             (name, f"{memory_text(sample)}{share}{full}"),
             ("Memory", f"{size(sample.memory_used_bytes)}{share}{full}"),
             ("Memory", f"{share}{full}".strip() or MISSING),
         ),
-        "memory",
-        total,
-        size,
-        series(gpu, "memory_used_bytes"),
-        reason=gpu.unavailable.get("memory_used_bytes", ""),
+        maximum=float(total) if total else None,
         value_role=memory_role(sample),
     )
 
 
-def bandwidth_chart(gpu: Gpu, sample: GpuSample) -> Chart:
-    """How much of the memory's bandwidth is used."""
-    moved = percent(sample.memory_bandwidth_percent)
+def _bandwidth(gpu: Gpu, sample: GpuSample, chart: Chart) -> Chart:
+    ((title, moved),) = chart.titles
     speed = sample.memory_bandwidth_bytes_per_s
     peak = gpu.facts.peak_memory_bandwidth_bytes_per_s
     of_peak = f" of {rate(peak)}" if speed and peak else ""
-    return Chart(
-        (
-            ("Memory bandwidth", moved + (f"  {rate(speed)}{of_peak}" if speed else "")),
-            ("Memory bandwidth", moved + (f"  {rate(speed)}" if speed else "")),
-            ("Memory bandwidth", moved),
+    return replace(
+        chart,
+        titles=(
+            (title, moved + (f"  {rate(speed)}{of_peak}" if speed else "")),
+            (title, moved + (f"  {rate(speed)}" if speed else "")),
+            (title, moved),
             ("Bandwidth", moved),
         ),
-        "bandwidth",
-        100.0,
-        percent,
-        series(gpu, "memory_bandwidth_percent"),
-        reason=gpu.unavailable.get("memory_bandwidth_percent", ""),
     )
+
+
+_IN_FULL: dict[str, Callable[[Gpu, GpuSample, Chart], Chart]] = {
+    "memory_used_bytes": _memory,
+    "memory_bandwidth_percent": _bandwidth,
+    "power_watts": _power,
+}
+"""Charts with more in their titles than the figure; where it is missing they say why."""
 
 
 def chart_grid(

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from gputui.model.events import GpuSample, GpuStatus
-from gputui.model.units import MISSING, duration, percent, quantity, rate, size
+from gputui.model.metrics import metrics_of
+from gputui.model.units import (
+    MISSING,
+    celsius,
+    duration,
+    percent,
+    quantity,
+    rate,
+    size,
+    times_by_reason,
+)
 from gputui.state import Gpu
 from gputui.tui.widgets.canvas import Row
 
 _HARMLESS = ("idle", "none", "applications clocks")
 _STALE_INTERVALS = 3.5
 """A card that told nothing for so many intervals is marked."""
-
-
-def watts(value: float | None) -> str:
-    """ "312 W"."""
-    return MISSING if value is None else f"{value:.0f} W"
-
-
-def celsius(value: float | None) -> str:
-    """ "45 °C"."""
-    return MISSING if value is None else f"{value:.0f} °C"
 
 
 def trouble(gpu: Gpu, now_ns: int, interval_s: float) -> str:
@@ -60,15 +60,6 @@ def throttling(gpu: Gpu) -> tuple[str, str]:
     if real:
         return f"THROTTLED: {', '.join(real)}", "hot"
     return (reasons[0], "dim") if reasons else ("none", "good")
-
-
-def throttle_times(gpu: Gpu) -> str:
-    """How long each reason has held so far, where it has: "power cap 12.3 s"."""
-    times = gpu.status.throttle_seconds if gpu.status else None
-    if times is None:
-        return MISSING
-    held = sorted(((s, reason) for reason, s in times.items() if s > 0), reverse=True)
-    return ", ".join(f"{reason} {duration(s * 1e9)}" for s, reason in held) or "never"
 
 
 def health(gpu: Gpu) -> list[tuple[str, str, str]]:
@@ -165,21 +156,15 @@ def figures(gpu: Gpu) -> list[Row]:
     add("state", MISSING if sample.performance_state is None else f"P{sample.performance_state}")
     add("memory temperature", celsius(sample.memory_temperature_celsius))
     if status is not None and status.throttle_seconds and any(status.throttle_seconds.values()):
-        add("throttled so far", throttle_times(gpu), "warn" if state_role == "hot" else "value")
+        text = times_by_reason(status.throttle_seconds)
+        add("throttled so far", text, "warn" if state_role == "hot" else "value")
     add("links", _links(status))
     if status is not None and status.energy_joules is not None:
         add("energy", quantity(status.energy_joules / 3600, "Wh"))
     add("fan", percent(status.fan_percent if status else None))
-    for label, value in (
-        ("encoder", sample.encoder_percent),
-        ("decoder", sample.decoder_percent),
-        ("FP16", sample.fp16_active_percent),
-        ("FP32", sample.fp32_active_percent),
-        ("FP64", sample.fp64_active_percent),
-        ("integer", sample.integer_active_percent),
-    ):
-        if value:
-            add(label, percent(value))
+    for field, metric in metrics_of(GpuSample).items():
+        if metric.card and (value := getattr(sample, field)):
+            add(metric.card, metric.unit.show(value))
     return result
 
 

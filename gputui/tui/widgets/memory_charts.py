@@ -42,8 +42,7 @@ def device_rows(
     rows = [bar_row(gpu, width) for gpu in gpus][:height]
     charts = [_chart(gpu, look) for gpu in gpus]
     if len(gpus) == 1:
-        sample = gpus[0].sample or GpuSample(index=gpus[0].facts.index)
-        charts.append(bandwidth_chart(gpus[0], sample))
+        charts.append(bandwidth_chart(gpus[0]))
     return rows + chart_grid(charts, width, height - len(rows), interval_s, look)
 
 
