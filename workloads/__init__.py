@@ -1,9 +1,47 @@
 """The catalogue of workloads: programs that do on a GPU what language models do.
 
-Each is declared once (`workloads.declaration`), found by name (`workloads.registry`), and runs in a
-process of its own: `python -m workloads NAME [--KEY VALUE ...]`. It shows what it does through NVTX
-ranges, and its progress through a pipe of JSON lines (`workloads.report`); it depends on no
-monitor, so it also runs by itself or under another profiler.
+Each is declared once (`declaration`), found by name (`registry`), and runs in a process of its own:
+`python -m workloads NAME [--KEY VALUE ...]` in a checkout; installed, the package is called
+gputui_workloads. It shows what it does through NVTX ranges, and its progress through a pipe of JSON
+lines (`report`); it depends on no monitor, so it also runs by itself or under another profiler.
 
-To write one, copy `workloads.template`; `workloads/inference` is a complete example.
+To write one, copy `template`; `inference` is a complete example.
 """
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+INSTALLED_NAME = "gputui_workloads"
+
+
+class _InstalledName(MetaPathFinder, Loader):
+    """In a checkout, gives a package that adds workloads these modules under their installed name:
+    the very same ones, because a second copy's classes would be others."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname.split(".")[0] == INSTALLED_NAME else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(spec.name.replace(INSTALLED_NAME, __name__, 1))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # It ran under its own name; importing replaced its specification.
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state
+
+
+if __name__ != INSTALLED_NAME:
+    sys.meta_path.insert(0, _InstalledName())

@@ -12,15 +12,17 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TextIO
 
-from workloads.catalogue import SCHEMA_VERSION, catalogue, table_head
-from workloads.command_line import overview, read_arguments
-from workloads.declaration import Outcome, Value, Workload
-from workloads.errors import CannotRun, MonitorGone, Refusal
-from workloads.registry import all_workloads, find
-from workloads.report import Report, finite, report_fd
-from workloads.stopping import die_quietly_on_signals
+from .catalogue import SCHEMA_VERSION, catalogue, table_head
+from .command_line import overview, read_arguments
+from .declaration import Outcome, Value, Workload
+from .errors import CannotRun, MonitorGone, Refusal
+from .new import write_package
+from .registry import all_workloads, find
+from .report import Report, finite, report_fd
+from .stopping import die_quietly_on_signals
 
 _FAILED = 1
 _SIGNALLED = 128
@@ -37,6 +39,12 @@ def main(arguments: Sequence[str]) -> int:
         _print_json(catalogue(*all_workloads()), stdout)
         return 0
     try:
+        if arguments[0] == "--new" and len(arguments) == 2:
+            project = write_package(arguments[1], Path.cwd())
+            print(
+                f"{project}: install it where gputui is: pip install -e {project.name}", file=stdout
+            )
+            return 0
         report = Report(report_fd(os.environ), sys.stderr)
     except Refusal as error:
         return _complain(str(error), error.exit_status)
@@ -82,7 +90,7 @@ def _run(workload: Workload, given: Mapping[str, Value], report: Report) -> Outc
         raise CannotRun("torch is not installed; pip install 'gputui[workloads]'") from error
     if not given.get("snapshot"):
         return implementation(given, report)
-    from workloads.snapshot import memory_snapshot
+    from .snapshot import memory_snapshot
 
     with memory_snapshot(workload.name, str(given.get("device", "auto")), report):
         return implementation(given, report)

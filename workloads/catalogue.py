@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.registry import Broken, Entry
+from .declaration import Figure, Parameter, Preset, Table, Workload
+from .registry import Broken, Entry
 
 SCHEMA_VERSION = 1
 """Schema of every JSON document `python -m workloads` prints. Raised when a shape changes."""

@@ -6,14 +6,17 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
-from workloads.declaration import Parameter, Value, Workload
-from workloads.errors import WrongUsage
-from workloads.registry import Broken, Entry
+from .declaration import Parameter, Value, Workload
+from .errors import WrongUsage
+from .registry import Broken, Entry
 
-USAGE = """\
-usage: python -m workloads NAME [--KEY VALUE ...]   run one; its result is JSON on stdout
-       python -m workloads NAME --help              its parameters
-       python -m workloads --catalogue              all of them, as JSON
+PROGRAM = f"python -m {__package__}"
+
+USAGE = f"""\
+usage: {PROGRAM} NAME [--KEY VALUE ...]   run one; its result is JSON on stdout
+       {PROGRAM} NAME --help              its parameters
+       {PROGRAM} --catalogue              all of them, as JSON
+       {PROGRAM} --new NAME               write a package that adds a workload
 """
 
 
@@ -38,7 +41,7 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
     Prints help and raises SystemExit(0) for `--help`. Raises WrongUsage.
     """
     parser = _Parser(
-        prog=f"python -m workloads {workload.name}",
+        prog=f"{PROGRAM} {workload.name}",
         description=workload.description,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,

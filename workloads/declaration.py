@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
 
-from workloads.errors import DeclarationError, WrongUsage
+from .errors import DeclarationError, WrongUsage
 
 if TYPE_CHECKING:
-    from workloads.report import Report
+    from .report import Report
 
 Value = int | float | str | bool
 """Of a parameter."""
@@ -182,7 +182,8 @@ class Workload:
     """The declaration of one workload.
 
     `phases` are the names of its NVTX ranges in order of first use; `step_range` is the one that is
-    a step. `run` is "module:function", a `Run`.
+    a step. `run` is "module:function", a `Run`: `f"{__name__}.run:run"` is in the module `run`
+    beside the declaration. `rank` orders the catalogue, smallest first.
     """
 
     name: str
@@ -195,6 +196,7 @@ class Workload:
     presets: tuple[Preset, ...] = ()
     tables: tuple[Table, ...] = ()
     step_range: str | None = None
+    rank: int = 100
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import psutil
 import torch
 
-from workloads.declaration import FigureValue
-from workloads.errors import CannotRun, OutOfMemory
+from .declaration import FigureValue
+from .errors import CannotRun, OutOfMemory
 
 NO_MEMORY_COUNT = "torch counts memory only on CUDA devices"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workloads.declaration import Figure, Parameter
+from .declaration import Figure, Parameter
 
 DEVICE = Parameter(
     name="device",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.declaration import Value, Workload
-from workloads.devices import device_name, find_device, free_bytes
-from workloads.errors import CannotRun
-from workloads.peaks import Peak, find_peak, why_no_peak
+from .declaration import Value, Workload
+from .devices import device_name, find_device, free_bytes
+from .errors import CannotRun
+from .peaks import Peak, find_peak, why_no_peak
 
 _GIB = 2**30
 

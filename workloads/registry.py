@@ -1,56 +1,35 @@
 """The available workloads: the built-in ones, and those of installed packages.
 
-A package adds workloads through the entry-point group `gputui.workloads`:
+Built in is each folder here whose `__init__` declares a `Workload`. A package adds workloads
+through the entry-point group `gputui.workloads`:
 
     [project.entry-points."gputui.workloads"]
     mine = "my_package.workloads:MINE"
 
-where `MINE` is a `workloads.declaration.Workload`. A package that fails to load is listed with
+where `MINE` is a `gputui_workloads.declaration.Workload`. One that fails to load is listed with
 its error and does not hide others.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
-from workloads.attention import ATTENTION
-from workloads.bandwidth import BANDWIDTH
-from workloads.checkpoint import CHECKPOINT
-from workloads.compile import COMPILE
-from workloads.cuda import CUDA
-from workloads.declaration import Workload, suggestion
-from workloads.errors import CannotRun, WrongUsage
-from workloads.gemm import GEMM
-from workloads.graphs import GRAPHS
-from workloads.inference import INFERENCE
-from workloads.memory import MEMORY
-from workloads.precision import PRECISION
-from workloads.streams import STREAMS
-from workloads.train import TRAIN
+from .declaration import Workload, suggestion
+from .errors import CannotRun, WrongUsage
 
 GROUP = "gputui.workloads"
-
-BUILT_IN: tuple[Workload, ...] = (
-    INFERENCE,
-    TRAIN,
-    ATTENTION,
-    PRECISION,
-    CHECKPOINT,
-    STREAMS,
-    GRAPHS,
-    COMPILE,
-    MEMORY,
-    GEMM,
-    BANDWIDTH,
-    CUDA,
-)
+_BUILT_IN = "built-in"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A workload and the package it comes from, "built-in" for ours."""
+    """A workload and the package it comes from, "built-in" for the folders here."""
 
     workload: Workload
     source: str
@@ -58,17 +37,26 @@ class Entry:
 
 @dataclass(frozen=True)
 class Broken:
-    """An entry point that gives no workload, and why in one line."""
+    """A folder or an entry point that gives no workload, and why in one line."""
 
     name: str
     error: str
 
 
+@cache
+def built_in() -> tuple[Entry | Broken, ...]:
+    """The workloads of the folders here, in their order of `rank`."""
+    here = [str(Path(__file__).parent)]
+    names = sorted(found.name for found in pkgutil.iter_modules(here) if found.ispkg)
+    found = [_declared(name) for name in names]
+    return tuple(sorted(found, key=lambda one: one.workload.rank if isinstance(one, Entry) else 0))
+
+
 def all_workloads() -> tuple[list[Entry], list[Broken]]:
-    """Every workload that loads, and every entry point that does not."""
-    entries = [Entry(workload, "built-in") for workload in BUILT_IN]
-    broken = []
-    for found in _third_party():
+    """Every workload that loads, and every folder and entry point that does not."""
+    entries: list[Entry] = []
+    broken: list[Broken] = []
+    for found in (*built_in(), *_third_party()):
         if isinstance(found, Broken):
             broken.append(found)
         elif any(entry.workload.name == found.workload.name for entry in entries):
@@ -84,9 +72,9 @@ def find(name: str) -> Workload:
 
     Raises WrongUsage for an unknown name, CannotRun for one whose package fails to load.
     """
-    for workload in BUILT_IN:
-        if workload.name == name:
-            return workload
+    for found in built_in():
+        if isinstance(found, Entry) and found.workload.name == name:
+            return found.workload
     entries, broken = all_workloads()
     for entry in entries:
         if entry.workload.name == name:
@@ -98,6 +86,17 @@ def find(name: str) -> Workload:
     raise WrongUsage(
         f"there is no workload {name[:64]!r}{suggestion(name, names)}; there are {', '.join(names)}"
     )
+
+
+def _declared(folder: str) -> Entry | Broken:
+    try:
+        module = import_module(f".{folder}", __package__)
+    except Exception as error:
+        return Broken(folder, _why(_BUILT_IN, error))
+    declared = [value for value in vars(module).values() if isinstance(value, Workload)]
+    if len(declared) != 1:
+        return Broken(folder, f"{_BUILT_IN}: {folder} declares {len(declared)} workloads, not one")
+    return Entry(declared[0], _BUILT_IN)
 
 
 def _third_party() -> Iterator[Entry | Broken]:
@@ -112,8 +111,12 @@ def _load(point: EntryPoint) -> Entry | Broken:
     try:
         workload = point.load()
     except (Exception, SystemExit) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return Broken(point.name, f"{source}: {reason[:300]}")
+        return Broken(point.name, _why(source, error))
     if not isinstance(workload, Workload):
         return Broken(point.name, f"{source}: {point.value} is not a Workload")
     return Entry(workload, source)
+
+
+def _why(source: str, error: BaseException) -> str:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{source}: {reason[:300]}"

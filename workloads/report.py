@@ -24,8 +24,8 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TextIO, cast
 
-from workloads.declaration import FigureValue
-from workloads.errors import MonitorGone, WrongUsage
+from .declaration import FigureValue
+from .errors import MonitorGone, WrongUsage
 
 FD_VARIABLE = "GPUTUI_REPORT_FD"
 LINE_LIMIT_BYTES = 64 * 1024

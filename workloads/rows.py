@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import nvtx
 import torch
 
-from workloads.declaration import FigureValue, Row
-from workloads.devices import out_of_memory_explained, release_memory
-from workloads.errors import CannotRun, OutOfMemory
-from workloads.report import Report
+from .declaration import FigureValue, Row
+from .devices import out_of_memory_explained, release_memory
+from .errors import CannotRun, OutOfMemory
+from .report import Report
 
 Cells = dict[str, FigureValue]
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from workloads.devices import find_device
-from workloads.report import Report
+from .devices import find_device
+from .report import Report
 
 VARIABLE = "GPUTUI_SNAPSHOT"
 

@@ -1,10 +1,12 @@
-"""A workload to start from: copy this file into a package of yours.
+"""A workload to start from. `gputui workloads --new NAME` writes it as a package to install.
+
+By hand: copy this file into a package of yours, rename what is named saxpy here, and add
 
     [project.entry-points."gputui.workloads"]
     saxpy = "my_package.saxpy:SAXPY"
 
-in that package's pyproject.toml, and `pip install -e .`: `python -m workloads saxpy` runs it,
-and the menu and `gputui --record --workload saxpy` list it too. Rename everything named saxpy.
+to its pyproject.toml. Once it is installed where gputui is, `gputui workloads` lists it, and the
+menu and `gputui --record --workload saxpy` run it.
 
 Rules:
 - The declaration imports nothing heavy: it is read whenever workloads are listed. Put
@@ -22,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from workloads.declaration import (
+from gputui_workloads.declaration import (
     Figure,
     FigureValue,
     Outcome,
@@ -32,10 +34,10 @@ from workloads.declaration import (
     Value,
     Workload,
 )
-from workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup
+from gputui_workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup
 
 if TYPE_CHECKING:
-    from workloads.report import Report
+    from gputui_workloads.report import Report
 
 SAXPY = Workload(
     name="saxpy",
@@ -76,7 +78,7 @@ SAXPY = Workload(
             ),
         ),
     ),
-    run="workloads.template:run",
+    run=f"{__name__}:run",
 )
 
 
@@ -84,12 +86,11 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Measure every size. `given` are values of the declared parameters, already parsed."""
     import nvtx
     import torch
-
-    from workloads.peaks import share_percent
-    from workloads.place import Place
-    from workloads.rows import Rows, best
-    from workloads.stopping import StopRequest
-    from workloads.timing import measure, repeat
+    from gputui_workloads.peaks import share_percent
+    from gputui_workloads.place import Place
+    from gputui_workloads.rows import Rows, best
+    from gputui_workloads.stopping import StopRequest
+    from gputui_workloads.timing import measure, repeat
 
     place = Place.of(given)
     values = place.fill(SAXPY, given)

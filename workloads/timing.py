@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from workloads.devices import synchronize
+from .devices import synchronize
 
 NOT_ON_CPU = "the CPU has no events of its own: see wall_ms"
 

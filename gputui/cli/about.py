@@ -13,11 +13,14 @@ def workloads(arguments: list[str]) -> int:
     parser = Parser(prog="gputui workloads", description="List the workloads, or describe one.")
     parser.add_argument("name", nargs="?", help="show this one's parameters")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--new", metavar="NAME", help="write a package that adds a workload")
     options = parser.parse_args(arguments)
     import msgspec
 
-    from gputui.collect.catalogue import load_catalogue, workload_text
+    from gputui.collect.catalogue import load_catalogue, new_workload, workload_text
 
+    if options.new:
+        return new_workload(options.new)
     catalogue = load_catalogue()
     if options.name:
         workload = catalogue.find(options.name)

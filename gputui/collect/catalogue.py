@@ -10,12 +10,21 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize, sanitize_document
+
+MODULE = (
+    "gputui_workloads"
+    if Path(__file__).parents[2].joinpath("gputui_workloads").is_dir()
+    else "workloads"
+)
+"""What `python -m` runs: installed, they lie beside gputui under a name of its own; in a checkout
+they are its folder `workloads`."""
 
 TIMEOUT_S = 30.0
 
@@ -108,7 +117,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 def load_catalogue() -> Catalogue:
     """Read the catalogue; takes about 0.1 s. Raises CatalogueError."""
     # -P: do not import a folder named `workloads` from the current directory.
-    command = [sys.executable, "-P", "-m", "workloads", "--catalogue"]
+    command = [sys.executable, "-P", "-m", MODULE, "--catalogue"]
     try:
         answer = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False
@@ -125,6 +134,12 @@ def load_catalogue() -> Catalogue:
         return msgspec.convert(sanitize_document(msgspec.json.decode(answer.stdout)), Catalogue)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise CatalogueError(f"the workload catalogue is not readable: {error}") from None
+
+
+def new_workload(name: str) -> int:
+    """Writes a package that adds the workload `name` into the current folder; the exit status."""
+    command = [sys.executable, "-P", "-m", MODULE, "--new", name]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
 def parse_parameters(workload: Workload, words: Mapping[str, str]) -> dict[str, Value]:

@@ -14,6 +14,7 @@ from typing import Literal
 from gputui.attribute import CaptureReader, Numbering
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
+from gputui.collect.catalogue import MODULE
 from gputui.collect.child import memory_snapshot
 from gputui.collect.child.output import Lines
 from gputui.collect.child.process import Child, Ending
@@ -55,7 +56,7 @@ class RunRequest:
     ) -> RunRequest:
         """A workload of the catalogue, with parsed parameters."""
         words = [word for key, value in parameters.items() for word in (f"--{key}", _typed(value))]
-        command = (sys.executable, "-P", "-m", "workloads", name, *words)
+        command = (sys.executable, "-P", "-m", MODULE, name, *words)
         return cls("workload", name, command, dict(parameters), step_range)
 
     @classmethod

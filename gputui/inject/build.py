@@ -1,8 +1,9 @@
 """Builds the C libraries with the system's C compiler, by hand and on installation.
 
 `python -m gputui.inject.build` builds them in place. The installation runs this same file as its
-build hook, so it imports nothing of gputui; without a compiler, or outside Linux, gputui is
-installed all the same, but cannot look inside processes.
+build hook, so it imports nothing of gputui. Without the libraries gputui cannot look inside
+processes; so it is installed outside Linux, as an editable installation without a compiler, and
+as a wheel only if $GPUTUI_NO_LIBRARY asks for it.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ _SHARED = CAPTURE.source.parent
 
 _SYSTEM_LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
 _TIMEOUT_S = 120
+NO_LIBRARY = "GPUTUI_NO_LIBRARY"
+"""Set, gputui is installed without the libraries: it cannot look inside processes."""
 
 
 @functools.cache
@@ -132,14 +135,25 @@ def _compiler() -> list[str] | None:
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignore]
     """Compiles the libraries into the package, for wheels and editable installations."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Tag the wheel for this platform if the libraries were built. Never fails."""
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Tag the wheel for this platform if the libraries were built.
+
+        Raises RuntimeError for a wheel that would lack them, unless $GPUTUI_NO_LIBRARY asks for
+        that. An editable installation only warns.
+        """
         if self.target_name != "wheel":
             return
-        if failure := build_all():
+        if version == "standard":
+            # In site-packages the folder's own name could be anybody's.
+            build_data["force_include"]["workloads"] = "gputui_workloads"
+        asked = os.environ.get(NO_LIBRARY)
+        if failure := f"${NO_LIBRARY} is set" if asked else build_all():
             for library in LIBRARIES:
                 library.path.unlink(missing_ok=True)
-            self.app.display_warning(f"gputui cannot look inside processes: {failure}")
+            reason = f"gputui cannot look inside processes: {failure}"
+            if version == "standard" and not asked and sys.platform.startswith("linux"):
+                raise RuntimeError(f"{reason}; to install it without, set {NO_LIBRARY}=1")
+            self.app.display_warning(reason)
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False

@@ -72,15 +72,15 @@ def expected(project: Path) -> set[Path]:
     return {project / library.path.relative_to(PACKAGE.parent) for library in LIBRARIES}
 
 
-def run_hook(project: Path, target: str) -> tuple[dict, list[str]]:
+def run_hook(project: Path, target: str, version: str = "standard") -> tuple[dict, list[str]]:
     pytest.importorskip("hatchling")
     from hatchling.builders.hooks.custom import CustomBuildHook as Loader
 
     app = Application()
     config = {"path": str(project / "gputui/inject/build.py")}
     hook = Loader(str(project), config, None, None, str(project), target, app)
-    data: dict = {"pure_python": True}
-    hook.initialize("standard", data)
+    data: dict = {"pure_python": True, "force_include": {}}
+    hook.initialize(version, data)
     return data, app.warnings
 
 
@@ -93,16 +93,33 @@ def test_the_hook_compiles_and_marks_the_wheel(project):
     assert data["tag"].startswith("py3-none-linux_")
 
 
-def test_the_hook_without_a_compiler_warns_and_installs_pure_python(project, monkeypatch):
+def test_a_wheel_without_the_libraries_has_to_be_asked_for(project, monkeypatch):
     monkeypatch.setenv("CC", "false")
+    with pytest.raises(RuntimeError, match=r"false could not compile.*set GPUTUI_NO_LIBRARY=1"):
+        run_hook(project, "wheel")
+    monkeypatch.setenv("GPUTUI_NO_LIBRARY", "1")
     data, (warning,) = run_hook(project, "wheel")
-    assert "false could not compile" in warning
-    assert data == {"pure_python": True}
+    assert warning == "gputui cannot look inside processes: $GPUTUI_NO_LIBRARY is set"
+    assert data["pure_python"] is True
+    assert "tag" not in data
     assert built(project) == set()
 
 
+def test_an_editable_installation_without_a_compiler_warns(project, monkeypatch):
+    monkeypatch.setenv("CC", "false")
+    data, (warning,) = run_hook(project, "wheel", "editable")
+    assert "false could not compile" in warning
+    assert data == {"pure_python": True, "force_include": {}}
+    assert built(project) == set()
+
+
+def test_the_workloads_are_installed_under_a_name_of_gputuis_own(project, monkeypatch):
+    monkeypatch.setenv("GPUTUI_NO_LIBRARY", "1")
+    assert run_hook(project, "wheel")[0]["force_include"] == {"workloads": "gputui_workloads"}
+
+
 def test_the_hook_leaves_source_distributions_alone(project):
-    assert run_hook(project, "sdist") == ({"pure_python": True}, [])
+    assert run_hook(project, "sdist") == ({"pure_python": True, "force_include": {}}, [])
     assert built(project) == set()
 
 

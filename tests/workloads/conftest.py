@@ -14,9 +14,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Workloads that need no torch: good ones, failing ones, and entry points that are broken.
 PLUGIN = """
 import os, signal, time
-from workloads.declaration import Figure, Outcome, Parameter, Table, Workload
-from workloads.errors import OutOfMemory
-from workloads.stopping import StopRequest
+from gputui_workloads.declaration import Figure, Outcome, Parameter, Table, Workload
+from gputui_workloads.errors import OutOfMemory
+from gputui_workloads.stopping import StopRequest
 
 print("a plug-in that prints when it is imported")
 

@@ -20,11 +20,11 @@ def package(tmp_path: Path) -> Path:
     own = tmp_path / "my_package"
     own.mkdir()
     (own / "__init__.py").touch()
-    (own / "saxpy.py").write_text(text.replace("workloads.template:run", "my_package.saxpy:run"))
+    (own / "saxpy.py").write_text(text)
     metadata = tmp_path / "my_package-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my_package\nVersion: 1.0\n")
-    group, point = (line.strip() for line in text.splitlines()[2:4])
+    group, point = (line.strip() for line in text.splitlines()[4:6])
     assert group == '[project.entry-points."gputui.workloads"]'
     (metadata / "entry_points.txt").write_text(f"[gputui.workloads]\n{point.replace(chr(34), '')}")
     return tmp_path

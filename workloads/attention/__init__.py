@@ -5,9 +5,9 @@ This file declares it and imports nothing heavy; `grids` are common benchmark sh
 after it, with `forward` and `backward` in it, and a `step` for every timed pass.
 """
 
-from workloads.attention.grids import GRIDS, IMPLEMENTATIONS
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
+from .grids import GRIDS, IMPLEMENTATIONS
 
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
@@ -199,5 +199,6 @@ ATTENTION = Workload(
             ),
         ),
     ),
-    run="workloads.attention.run:run",
+    run=f"{__name__}.run:run",
+    rank=3,
 )

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from workloads.rows import Unsupported
+from ..rows import Unsupported
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -10,23 +10,23 @@ import nvtx
 import torch
 from torch import Tensor
 
-from workloads.attention import ATTENTION
-from workloads.attention.grids import GRIDS, IMPLEMENTATIONS, AttentionShape
-from workloads.attention.implementations import WRITES_SCORES, attention
-from workloads.declaration import FigureValue, Outcome, Row, Value
-from workloads.devices import set_precision, synchronize
-from workloads.formulas import (
+from ..declaration import FigureValue, Outcome, Row, Value
+from ..devices import set_precision, synchronize
+from ..formulas import (
     attention_backward_flops,
     attention_flops,
     fused_attention_bytes,
     naive_attention_bytes,
 )
-from workloads.peaks import share_percent
-from workloads.place import Place
-from workloads.report import Report
-from workloads.rows import Cells, Rows
-from workloads.stopping import StopRequest
-from workloads.timing import Times, measure, repeat
+from ..peaks import share_percent
+from ..place import Place
+from ..report import Report
+from ..rows import Cells, Rows
+from ..stopping import StopRequest
+from ..timing import Times, measure, repeat
+from . import ATTENTION
+from .grids import GRIDS, IMPLEMENTATIONS, AttentionShape
+from .implementations import WRITES_SCORES, attention
 
 STEP = nvtx.annotate("step")
 FORWARD = nvtx.annotate("forward")

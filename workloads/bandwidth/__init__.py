@@ -3,8 +3,8 @@
 A row is a range named after it, with a `step` for every timed pass.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup
 
 OPERATIONS = ("copy", "read", "write", "add")
 
@@ -73,5 +73,6 @@ BANDWIDTH = Workload(
             ),
         ),
     ),
-    run="workloads.bandwidth.run:run",
+    run=f"{__name__}.run:run",
+    rank=11,
 )

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 import nvtx
 import torch
 
-from workloads.bandwidth import BANDWIDTH, OPERATIONS
-from workloads.declaration import FigureValue, Outcome, Value
-from workloads.errors import WrongUsage
-from workloads.peaks import share_percent
-from workloads.place import Place
-from workloads.report import Report
-from workloads.rows import Cells, Rows
-from workloads.stopping import StopRequest
-from workloads.timing import measure, repeat
+from ..declaration import FigureValue, Outcome, Value
+from ..errors import WrongUsage
+from ..peaks import share_percent
+from ..place import Place
+from ..report import Report
+from ..rows import Cells, Rows
+from ..stopping import StopRequest
+from ..timing import measure, repeat
+from . import BANDWIDTH, OPERATIONS
 
 STEP = nvtx.annotate("step")
 

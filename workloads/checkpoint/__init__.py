@@ -5,9 +5,9 @@ Ranges: `write` (only if the file is made here) and `read` once, then a range fo
 `step` for every timed pass.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats
-from workloads.train.shapes import SHAPES
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats
+from ..train.shapes import SHAPES
 
 CHECKPOINT = Workload(
     name="checkpoint",
@@ -80,5 +80,6 @@ CHECKPOINT = Workload(
             ),
         ),
     ),
-    run="workloads.checkpoint.run:run",
+    run=f"{__name__}.run:run",
+    rank=5,
 )

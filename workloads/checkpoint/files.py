@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from workloads.errors import CannotRun
-from workloads.train.model import Decoder
-from workloads.train.shapes import Shape
+from ..errors import CannotRun
+from ..train.model import Decoder
+from ..train.shapes import Shape
 
 WRITE = nvtx.annotate("write")
 

@@ -12,18 +12,18 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from workloads.checkpoint import CHECKPOINT
-from workloads.checkpoint.files import checked_path, flat, made_checkpoint, read_tensors
-from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import synchronize
-from workloads.link import NO_LINK, link_bytes_per_s
-from workloads.peaks import share_percent
-from workloads.place import Place
-from workloads.report import Report
-from workloads.rows import Rows, Unsupported
-from workloads.stopping import StopRequest
-from workloads.timing import measure
-from workloads.train.shapes import SHAPES
+from ..declaration import FigureValue, Outcome, Value
+from ..devices import synchronize
+from ..link import NO_LINK, link_bytes_per_s
+from ..peaks import share_percent
+from ..place import Place
+from ..report import Report
+from ..rows import Rows, Unsupported
+from ..stopping import StopRequest
+from ..timing import measure
+from ..train.shapes import SHAPES
+from . import CHECKPOINT
+from .files import checked_path, flat, made_checkpoint, read_tensors
 
 STEP = nvtx.annotate("step")
 

@@ -3,9 +3,9 @@
 A row is a range named after it: inside, `compile` once and a `step` for every timed pass.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
-from workloads.train.shapes import SHAPES
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
+from ..train.shapes import SHAPES
 
 WORK = {
     "pointwise": "the lecture's foo: two random tensors, x·y + x",
@@ -107,5 +107,6 @@ COMPILE = Workload(
             ),
         ),
     ),
-    run="workloads.compile.run:run",
+    run=f"{__name__}.run:run",
+    rank=8,
 )

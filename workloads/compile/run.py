@@ -11,17 +11,17 @@ import nvtx
 import torch
 from torch import Tensor
 
-from workloads.compile import COMPILE, WORK
-from workloads.compile.generated import CountOperations, calls
-from workloads.declaration import FigureValue, Outcome, Row, Value
-from workloads.devices import peak_memory, release_memory, set_precision, synchronize
-from workloads.place import Place
-from workloads.report import Report
-from workloads.rows import Cells, Rows, Unsupported
-from workloads.stopping import StopRequest
-from workloads.timing import measure, repeat
-from workloads.train.model import Decoder
-from workloads.train.shapes import SHAPES
+from ..declaration import FigureValue, Outcome, Row, Value
+from ..devices import peak_memory, release_memory, set_precision, synchronize
+from ..place import Place
+from ..report import Report
+from ..rows import Cells, Rows, Unsupported
+from ..stopping import StopRequest
+from ..timing import measure, repeat
+from ..train.model import Decoder
+from ..train.shapes import SHAPES
+from . import COMPILE, WORK
+from .generated import CountOperations, calls
 
 COMPILING = nvtx.annotate("compile")
 STEP = nvtx.annotate("step")

@@ -4,8 +4,8 @@ The program is a child of this process, so whatever monitors this process sees i
 `compile` and `run`, once each.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE
 
 CUDA = Workload(
     name="cuda",
@@ -61,5 +61,6 @@ CUDA = Workload(
             ),
         ),
     ),
-    run="workloads.cuda.run:run",
+    run=f"{__name__}.run:run",
+    rank=12,
 )

@@ -17,12 +17,12 @@ from tempfile import TemporaryDirectory
 import nvtx
 import torch
 
-from workloads.cuda import CUDA
-from workloads.declaration import FigureValue, Outcome, Row, Value
-from workloads.devices import find_device
-from workloads.errors import CannotRun
-from workloads.report import Report
-from workloads.stopping import StopRequest
+from ..declaration import FigureValue, Outcome, Row, Value
+from ..devices import find_device
+from ..errors import CannotRun
+from ..report import Report
+from ..stopping import StopRequest
+from . import CUDA
 
 COMPILE = nvtx.annotate("compile")
 RUN = nvtx.annotate("run")

@@ -3,8 +3,8 @@
 A row is a range named after it, with a `step` for every timed product.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import (
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import (
     DEVICE,
     DEVICE_NAME,
     EFFECTIVE_PRECISION,
@@ -94,5 +94,6 @@ GEMM = Workload(
             ),
         ),
     ),
-    run="workloads.gemm.run:run",
+    run=f"{__name__}.run:run",
+    rank=10,
 )

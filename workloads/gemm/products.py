@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from workloads.devices import set_precision
-from workloads.rows import Unsupported
+from ..devices import set_precision
+from ..rows import Unsupported
 
 _FP8_CAPABILITY = (8, 9)
 """Ada: the first compute capability with fp8 tensor cores (CUDA C++ Programming Guide)."""

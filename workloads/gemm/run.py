@@ -7,17 +7,17 @@ from collections.abc import Mapping
 import nvtx
 import torch
 
-from workloads.declaration import FigureValue, Outcome, Value
-from workloads.errors import WrongUsage
-from workloads.formulas import gemm_bytes, gemm_flops
-from workloads.gemm import GEMM, PRECISIONS, SIZES
-from workloads.gemm.products import element_bytes, precisions, product
-from workloads.peaks import share_percent
-from workloads.place import Place
-from workloads.report import Report
-from workloads.rows import Cells, Rows, best
-from workloads.stopping import StopRequest
-from workloads.timing import measure, repeat
+from ..declaration import FigureValue, Outcome, Value
+from ..errors import WrongUsage
+from ..formulas import gemm_bytes, gemm_flops
+from ..peaks import share_percent
+from ..place import Place
+from ..report import Report
+from ..rows import Cells, Rows, best
+from ..stopping import StopRequest
+from ..timing import measure, repeat
+from . import GEMM, PRECISIONS, SIZES
+from .products import element_bytes, precisions, product
 
 _NOT_ASKED = "not requested, or not available on this device"
 

@@ -4,9 +4,9 @@ A row is a range named after it, with a `step` for every timed pass; the graph i
 `capture`.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.inference.shapes import SHAPES
-from workloads.parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..inference.shapes import SHAPES
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
 
 WORK = {
     "chain": "small additions one after another, a kernel each",
@@ -101,5 +101,6 @@ GRAPHS = Workload(
             ),
         ),
     ),
-    run="workloads.graphs.run:run",
+    run=f"{__name__}.run:run",
+    rank=7,
 )

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 import nvtx
 import torch
 
-from workloads.declaration import FigureValue, Outcome, Value
-from workloads.graphs import GRAPHS, WORK
-from workloads.inference.network import make_network
-from workloads.inference.parts import KVCache
-from workloads.inference.shapes import CONTEXT, SHAPES
-from workloads.place import Place
-from workloads.report import Report
-from workloads.rows import Cells, Rows, Unsupported
-from workloads.stopping import StopRequest
-from workloads.timing import measure, repeat
+from ..declaration import FigureValue, Outcome, Value
+from ..inference.network import make_network
+from ..inference.parts import KVCache
+from ..inference.shapes import CONTEXT, SHAPES
+from ..place import Place
+from ..report import Report
+from ..rows import Cells, Rows, Unsupported
+from ..stopping import StopRequest
+from ..timing import measure, repeat
+from . import GRAPHS, WORK
 
 STEP = nvtx.annotate("step")
 CAPTURE = nvtx.annotate("capture")

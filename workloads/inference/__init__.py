@@ -26,10 +26,8 @@ Everything the GPU is given lies inside one of `load` and the ranges inside a st
 families: keys and values are one product with the queries, and so are the SwiGLU's two inputs.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Workload
-from workloads.inference.back_ends import ATTENTION
-from workloads.inference.shapes import CONTEXT, SHAPES
-from workloads.parameters import (
+from ..declaration import Figure, Parameter, Preset, Workload
+from ..parameters import (
     DEVICE,
     DEVICE_NAME,
     EFFECTIVE_PRECISION,
@@ -39,6 +37,8 @@ from workloads.parameters import (
     SNAPSHOT,
     precision,
 )
+from .back_ends import ATTENTION
+from .shapes import CONTEXT, SHAPES
 
 MOST_TOKENS = 131_071
 """One less than the longest context of the supported models."""
@@ -230,5 +230,6 @@ INFERENCE = Workload(
         PEAK_RESERVED,
         Figure(name="output_text", help="the beginning of the answer as text"),
     ),
-    run="workloads.inference.run:run",
+    run=f"{__name__}.run:run",
+    rank=1,
 )

@@ -16,10 +16,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from workloads.errors import CannotRun
-from workloads.inference.llama import Layer, Weights
-from workloads.inference.model import Model
-from workloads.inference.shapes import RopeScaling, Shape
+from ..errors import CannotRun
+from .llama import Layer, Weights
+from .model import Model
+from .shapes import RopeScaling, Shape
 
 _CONFIG_LIMIT = 16 * 2**20
 _DIMENSION_LIMIT = 2**24

@@ -8,8 +8,8 @@ import nvtx
 import torch
 from torch import Tensor
 
-from workloads.inference.network import Forward, Network
-from workloads.inference.parts import KVCache
+from .network import Forward, Network
+from .parts import KVCache
 
 STEP = nvtx.annotate("step")
 SAMPLE = nvtx.annotate("sample")

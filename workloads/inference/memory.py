@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.errors import CannotRun
-from workloads.formulas import attention_flops
-from workloads.inference.shapes import Shape
+from ..errors import CannotRun
+from ..formulas import attention_flops
+from .shapes import Shape
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 

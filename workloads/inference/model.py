@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.inference.parts import ANNOTATED, Attend, KVCache, Parts, attend_fused
-from workloads.inference.shapes import Shape
+from .parts import ANNOTATED, Attend, KVCache, Parts, attend_fused
+from .shapes import Shape
 
 _INITIAL_DEVIATION = 0.02
 """Of the weights (Radford et al., 2018, section 4.1)."""

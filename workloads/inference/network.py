@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from workloads.inference.llama import LlamaModel, Weights, random_weights
-from workloads.inference.model import Model
-from workloads.inference.parts import ANNOTATED, SILENT, Attend, KVCache, attend_fused, attend_naive
-from workloads.inference.shapes import Shape
+from .llama import LlamaModel, Weights, random_weights
+from .model import Model
+from .parts import ANNOTATED, SILENT, Attend, KVCache, attend_fused, attend_naive
+from .shapes import Shape
 
 Forward = Callable[[Tensor, KVCache], Tensor]
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.inference.shapes import Shape
+from .shapes import Shape
 
 Attend = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """Queries [batch, heads, n, width], keys and values [batch, KV heads, m, width], and whether they

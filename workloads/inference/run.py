@@ -12,32 +12,32 @@ import nvtx
 import torch
 from torch import Tensor
 
-from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import (
+from ..declaration import FigureValue, Outcome, Value
+from ..devices import (
     free_bytes,
     out_of_memory_explained,
     peak_memory,
     set_precision,
     synchronize,
 )
-from workloads.errors import CannotRun, WrongUsage
-from workloads.inference import INFERENCE
-from workloads.inference.checkpoint import Folder, gpt2_into, llama_weights
-from workloads.inference.generation import Generator
-from workloads.inference.memory import (
+from ..errors import CannotRun, WrongUsage
+from ..peaks import share_percent
+from ..place import Place
+from ..report import Report
+from ..stopping import StopRequest
+from . import INFERENCE
+from .checkpoint import Folder, gpt2_into, llama_weights
+from .generation import Generator
+from .memory import (
     Footprint,
     decode_step_bytes,
     forward_flops,
     parameter_count,
 )
-from workloads.inference.model import Model
-from workloads.inference.network import Forward, make_network
-from workloads.inference.results import ONE_TOKEN, Latency, recent_pace
-from workloads.inference.shapes import SHAPES, Shape
-from workloads.peaks import share_percent
-from workloads.place import Place
-from workloads.report import Report
-from workloads.stopping import StopRequest
+from .model import Model
+from .network import Forward, make_network
+from .results import ONE_TOKEN, Latency, recent_pace
+from .shapes import SHAPES, Shape
 
 LOAD = nvtx.annotate("load")
 WARMUP = nvtx.annotate("warmup")

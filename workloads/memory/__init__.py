@@ -4,8 +4,8 @@ Ranges: `lifecycle`, `fragmentation`, `allocators` and `out_of_memory`, once eac
 every operation.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, SNAPSHOT, repeats
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, SNAPSHOT, repeats
 
 MEMORY = Workload(
     name="memory",
@@ -91,5 +91,6 @@ MEMORY = Workload(
             ),
         ),
     ),
-    run="workloads.memory.run:run",
+    run=f"{__name__}.run:run",
+    rank=9,
 )

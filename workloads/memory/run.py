@@ -11,19 +11,19 @@ import psutil
 import torch
 from torch import Tensor
 
-from workloads.declaration import FigureValue, Outcome, Row, Value
-from workloads.devices import (
+from ..declaration import FigureValue, Outcome, Row, Value
+from ..devices import (
     NO_MEMORY_COUNT,
     free_bytes,
     out_of_memory_explained,
     release_memory,
     synchronize,
 )
-from workloads.errors import OutOfMemory
-from workloads.memory import MEMORY
-from workloads.place import Place
-from workloads.report import Report
-from workloads.stopping import StopRequest
+from ..errors import OutOfMemory
+from ..place import Place
+from ..report import Report
+from ..stopping import StopRequest
+from . import MEMORY
 
 STEP = nvtx.annotate("step")
 

@@ -5,9 +5,9 @@ them together. Ranges: `products`, `accumulation`, `autocast`, `training`, each 
 range for every row of products and training.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, EFFECTIVE_PRECISION, SEED, STATUS, repeats
-from workloads.train.shapes import SHAPES
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, EFFECTIVE_PRECISION, SEED, STATUS, repeats
+from ..train.shapes import SHAPES
 
 PRODUCTS = Table(
     name="precision_products",
@@ -127,5 +127,6 @@ PRECISION = Workload(
         Figure(name="fastest_training", help="precision of the fastest training step"),
     ),
     tables=(PRODUCTS, ACCUMULATION, AUTOCAST, TRAINING),
-    run="workloads.precision.run:run",
+    run=f"{__name__}.run:run",
+    rank=4,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from workloads.declaration import Row
+from ..declaration import Row
 
 _TERMS = 1000
 _TERM = 0.01

@@ -7,23 +7,23 @@ from collections.abc import Mapping
 import nvtx
 import torch
 
-from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import free_bytes, peak_memory, set_precision
-from workloads.errors import CannotRun
-from workloads.formulas import gemm_flops
-from workloads.gemm.products import precisions, product
-from workloads.peaks import share_percent
-from workloads.place import Place
-from workloads.precision import PRECISION
-from workloads.precision.experiments import accumulation_rows, autocast_rows, errors
-from workloads.report import Report
-from workloads.rows import Cells, Rows
-from workloads.stopping import StopRequest
-from workloads.timing import measure, repeat
-from workloads.train.memory import Footprint
-from workloads.train.shapes import SHAPES, step_flops
-from workloads.train.step import Trainer
-from workloads.train.tables import step_figures
+from ..declaration import FigureValue, Outcome, Value
+from ..devices import free_bytes, peak_memory, set_precision
+from ..errors import CannotRun
+from ..formulas import gemm_flops
+from ..gemm.products import precisions, product
+from ..peaks import share_percent
+from ..place import Place
+from ..report import Report
+from ..rows import Cells, Rows
+from ..stopping import StopRequest
+from ..timing import measure, repeat
+from ..train.memory import Footprint
+from ..train.shapes import SHAPES, step_flops
+from ..train.step import Trainer
+from ..train.tables import step_figures
+from . import PRECISION
+from .experiments import accumulation_rows, autocast_rows, errors
 
 _BATCH = 4
 _WARMUP_STEPS = 3

@@ -4,8 +4,8 @@ Ranges: a row is a range named after it, with a `step` for every timed pass and 
 piece, `allocate`, `copy`, `convert` and `compute`.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
 
 STREAMS = Workload(
     name="streams",
@@ -98,5 +98,6 @@ STREAMS = Workload(
             ),
         ),
     ),
-    run="workloads.streams.run:run",
+    run=f"{__name__}.run:run",
+    rank=6,
 )

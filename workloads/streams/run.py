@@ -8,14 +8,14 @@ import nvtx
 import torch
 from torch import Tensor
 
-from workloads.declaration import FigureValue, Outcome, Value
-from workloads.devices import synchronize
-from workloads.place import Place
-from workloads.report import Report
-from workloads.rows import Rows, Unsupported
-from workloads.stopping import StopRequest
-from workloads.streams import STREAMS
-from workloads.timing import measure, repeat
+from ..declaration import FigureValue, Outcome, Value
+from ..devices import synchronize
+from ..place import Place
+from ..report import Report
+from ..rows import Rows, Unsupported
+from ..stopping import StopRequest
+from ..timing import measure, repeat
+from . import STREAMS
 
 STEP = nvtx.annotate("step")
 ALLOCATE = nvtx.annotate("allocate")

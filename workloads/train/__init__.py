@@ -19,8 +19,8 @@ Ranges of a configuration with W warm-up and N measured steps:
 A sweep puts every configuration in a range named after it.
 """
 
-from workloads.declaration import Figure, Parameter, Preset, Table, Workload
-from workloads.parameters import (
+from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..parameters import (
     DEVICE,
     DEVICE_NAME,
     EFFECTIVE_PRECISION,
@@ -33,7 +33,7 @@ from workloads.parameters import (
     repeats,
     warmup,
 )
-from workloads.train.shapes import SHAPES
+from .shapes import SHAPES
 
 SWEEPS = {
     "none": "one row, from the other parameters",
@@ -314,5 +314,6 @@ TRAIN = Workload(
         Figure(name="out_of_memory_rows", help="configurations that did not fit"),
     ),
     tables=(HEADLINE, PHASES, CLOCKS, MEMORY),
-    run="workloads.train.run:run",
+    run=f"{__name__}.run:run",
+    rank=2,
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.errors import CannotRun
-from workloads.formulas import adamw_state_bytes
-from workloads.train.shapes import Shape
+from ..errors import CannotRun
+from ..formulas import adamw_state_bytes
+from .shapes import Shape
 
 _GIB = 2**30
 

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from workloads.ranges import Range
-from workloads.train.shapes import GPT2_CONTEXT, Shape
+from ..ranges import Range
+from .shapes import GPT2_CONTEXT, Shape
 
 _ROPE_BASE = 10_000.0
 """Su et al., 2021, RoFormer, section 3.2.2."""

@@ -10,8 +10,8 @@ from typing import Any
 import nvtx
 import torch
 
-from workloads.declaration import FigureValue, Outcome, Row, Value
-from workloads.devices import (
+from ..declaration import FigureValue, Outcome, Row, Value
+from ..devices import (
     device_name,
     find_device,
     free_bytes,
@@ -20,15 +20,15 @@ from workloads.devices import (
     release_memory,
     set_precision,
 )
-from workloads.errors import CannotRun, OutOfMemory, WrongUsage
-from workloads.peaks import Peak, find_peak, why_no_peak
-from workloads.report import Report
-from workloads.stopping import StopRequest
-from workloads.train import TRAIN
-from workloads.train.memory import Footprint
-from workloads.train.shapes import GPT2_CONTEXT, SHAPES, Shape, StepFlops, step_flops
-from workloads.train.step import Trainer
-from workloads.train.tables import clock_row, memory_rows, phase_rows, step_figures
+from ..errors import CannotRun, OutOfMemory, WrongUsage
+from ..peaks import Peak, find_peak, why_no_peak
+from ..report import Report
+from ..stopping import StopRequest
+from . import TRAIN
+from .memory import Footprint
+from .shapes import GPT2_CONTEXT, SHAPES, Shape, StepFlops, step_flops
+from .step import Trainer
+from .tables import clock_row, memory_rows, phase_rows, step_figures
 
 WARMUP = nvtx.annotate("warmup")
 MEASURE_LOOP = nvtx.annotate("measure_loop")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from workloads.formulas import attention_backward_flops, attention_flops
+from ..formulas import attention_backward_flops, attention_flops
 
 GPT2_CONTEXT = 1024
 """Positions GPT-2 has an embedding for (Radford et al., 2019, section 2.3)."""

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workloads.devices import synchronize
-from workloads.ranges import Range
-from workloads.train.model import Decoder, LayerRanges, no_ranges
-from workloads.train.shapes import Shape
+from ..devices import synchronize
+from ..ranges import Range
+from .model import Decoder, LayerRanges, no_ranges
+from .shapes import Shape
 
 FORWARD, LOSS, BACKWARD, OPTIMIZER = "FORWARD", "LOSS", "BACKWARD", "OPTIMIZER"
 OPTIMIZER_STEP, OPTIMIZER_ZERO = "OPTIMIZER.step", "OPTIMIZER.zero_grad"

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from workloads.declaration import FigureValue, Row
-from workloads.formulas import adamw_state_bytes
-from workloads.peaks import Peak, share_percent
-from workloads.ranges import Range
-from workloads.train.model import INSIDE_MHA, MHA
-from workloads.train.shapes import Shape, StepFlops
-from workloads.train.step import (
+from ..declaration import FigureValue, Row
+from ..formulas import adamw_state_bytes
+from ..peaks import Peak, share_percent
+from ..ranges import Range
+from .model import INSIDE_MHA, MHA
+from .shapes import Shape, StepFlops
+from .step import (
     BACKWARD,
     FORWARD,
     LOSS,
