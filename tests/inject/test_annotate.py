@@ -151,6 +151,53 @@ with torch.profiler.record_function("mine"):
     assert paths(annotated(tmp_path, source, "autograd")) == ["aten::mm"]
 
 
+DEPTH = """
+import sys
+import torch
+
+class Nest(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return x if self.inner is None else self.inner(x)
+
+def nested(depth):
+    model = None
+    for _ in range(depth):
+        model = Nest(model)
+    return model
+
+def works(depth):
+    try:
+        nested(depth)(1)
+    except RecursionError:
+        return False
+    return True
+
+depth = next(depth for depth in range(100, 1000) if not works(depth))
+sys.setrecursionlimit(10_000)
+print(depth)
+"""
+
+
+def test_modules_nest_as_deep_as_without_ranges(tmp_path):
+    depths = []
+    for annotate in (None, "modules"):
+        folder = tmp_path / str(annotate)
+        folder.mkdir()
+        outcome = run([sys.executable, "-c", DEPTH], folder, annotate=annotate)
+        assert outcome.status == 0, outcome.output
+        depths.append(int(outcome.output))
+    assert depths[0] == depths[1] > 200
+    levels = outcome.trace.of(RecordKind.RANGE_PUSH)["d"]
+    assert levels.max() > 200
+    assert outcome.trace.name(outcome.trace.of(RecordKind.RANGE_PUSH)["name"][-1]) == ".".join(
+        ["inner"] * levels[-1]
+    )
+
+
 def test_the_hook_and_the_library_leave_the_same_operators_out():
     library = (HOOK.parent / "src" / "operators.inc.c").read_text()
     listed = re.findall(r'"([^"]+)"', library.partition("names[] = {")[2].partition("};")[0])

@@ -92,6 +92,7 @@ class _Modules:
         call = module_type.__call__
         handles, push, pop, name = self._handles, self._ranges.push, self._ranges.pop, self._name
         is_compiling = _compiling(torch)
+        replaces_call = getattr(module_type, "_wrapped_call_impl", None) is call
 
         @functools.wraps(call)
         def ranged_call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,7 +101,12 @@ class _Modules:
             key = id(module)
             push(handles[key] if key in handles else name(module))
             try:
-                return call(module, *args, **kwargs)
+                if not replaces_call:  # torch before 2.1
+                    return call(module, *args, **kwargs)
+                # What `call` does, in its place: a frame more for each level of a deep model would
+                # bring the program to its recursion limit.
+                compiled = module._compiled_call_impl
+                return (module._call_impl if compiled is None else compiled)(*args, **kwargs)
             finally:
                 pop()
 
@@ -109,14 +115,12 @@ class _Modules:
     def _name(self, root: Any) -> Handle | None:
         """Name a module called outside the known models, and all its submodules."""
         try:
-            for path, module in list(root.named_modules()):
+            for path, module in _submodules(root):
                 if id(module) not in self._handles:
-                    # torch.compile puts its wrapper between a model and its name.
-                    parts = [part for part in path.split(".") if part != "_orig_mod"]
-                    self._keep(module, ".".join(parts) or type(module).__name__)
-        except Exception:
-            self._keep(root, type(root).__name__)
-        return self._handles[id(root)]
+                    self._keep(module, ".".join(path) or type(module).__name__)
+            return self._handles[id(root)]
+        except Exception:  # also the program's recursion limit, which it may not reach itself
+            return None
 
     def _keep(self, module: Any, name: str) -> None:
         key = id(module)
@@ -127,6 +131,23 @@ class _Modules:
 
         self._alive[key] = weakref.ref(module, forget)
         self._handles[key] = self._ranges.handle(name)
+
+
+def _submodules(root: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """(path, module) of `root` and all in it, as named_modules has them, but without recursion."""
+    found: list[tuple[tuple[str, ...], Any]] = []
+    seen: set[int] = set()
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
+    while waiting:
+        path, module = waiting.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
+        found.append((path, module))
+        for name, inner in reversed(module._modules.items()):
+            # torch.compile puts its wrapper between a model and its name.
+            waiting.append((path if name == "_orig_mod" else (*path, name), inner))
+    return found
 
 
 def _compiling(torch: Any) -> Callable[[], bool]:
