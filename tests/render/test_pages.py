@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import (
     CaptureDelta,
+    GpuSample,
     HostSample,
     KernelDefined,
     KernelDelta,
@@ -305,6 +306,24 @@ def test_parquet_holds_the_host_of_a_machine_without_a_gpu(tmp_path: Path) -> No
         for row in rows
     ]
     assert found == [(at(second), None, 10.0 * second, second << 30) for second in range(3)]
+
+
+@pytest.mark.parametrize("index", [2**31, 2**62, -1])
+def test_a_gpu_number_that_no_driver_gives_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], index: int
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "odd.gputui"
+    with closing(JournalWriter(path)) as writer:
+        writer.write([header()])
+        for second, gpu_index in enumerate((0, index)):
+            gpus = (GpuSample(index=gpu_index, power_watts=100.0),)
+            writer.write([MachineSample(time_ns=at(second), host=HostSample(), gpus=gpus)])
+    out = tmp_path / "out"
+    assert gputui(["export", str(path), "--format", "parquet", "-o", str(out)]) == 0
+    rows = parquet.read_table(out / "samples.parquet").to_pylist()
+    assert [row["gpu"] for row in rows] == [0]
+    assert "line 3 is damaged" in capsys.readouterr().err
 
 
 def test_parquet_keeps_numbers_of_mixed_columns_numbers(h200_path: Path, tmp_path: Path) -> None:

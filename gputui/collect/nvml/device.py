@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import psutil
 
 from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library, Memory
 from gputui.collect.nvml.facts import HOST_MEMORY, read_facts
-from gputui.collect.nvml.gpm import GpmReader, GpmReading
+from gputui.collect.nvml.gpm import FIELDS, GpmReader, GpmReading
 from gputui.collect.nvml.mig import Instances
 from gputui.collect.nvml.occupants import OccupantReader
 from gputui.collect.nvml.rates import CounterRate
-from gputui.collect.nvml.reading import DeviceReading, Fields
+from gputui.collect.nvml.reading import SAMPLE_FIELDS, DeviceReading, Fields, calls_named
 from gputui.collect.nvml.status import SlowReading, Xids, read_pcie, read_status
 from gputui.collect.nvml.throttle import throttle_reasons
 from gputui.model.events import GpuFacts, GpuSample, MigSample
 
 _PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
 _NVLINK = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
+_TICK_CALLS = calls_named(field for field in SAMPLE_FIELDS if field not in FIELDS)
 _SECOND_READING = "measured from the second reading on"
 
 
@@ -138,47 +141,28 @@ class Device:
         bits = read("throttle_reasons", library.clock_event_bits, handle)
         instant, memory_celsius = self._read_sensors(handle, fields)
         gpm = self._read_counters(handle, facts, fields)
-        counted = gpm.values.get
-        bandwidth = counted("memory_bandwidth_percent")
+        bandwidth = gpm.values.get("memory_bandwidth_percent")
         peak = facts.peak_memory_bandwidth_bytes_per_s
         if bandwidth is None:
             fields.reasons["memory_bandwidth_bytes_per_s"] = gpm.reasons["memory_bandwidth_percent"]
         elif peak is None:
             fields.reasons["memory_bandwidth_bytes_per_s"] = "the peak is unknown"
+        figures: dict[str, Any] = {
+            name: read(name, getattr(library, name), handle) for name in _TICK_CALLS
+        } | gpm.values
         sample = GpuSample(
             index=self.index,
-            utilization_percent=read("utilization_percent", library.utilization_percent, handle),
             memory_used_bytes=None if memory is None else memory.used,
             memory_reserved_bytes=None if memory is None else memory.reserved,
             memory_total_bytes=None if memory is None else memory.total,
             memory_bandwidth_bytes_per_s=(
                 None if bandwidth is None or peak is None else bandwidth / 100 * peak
             ),
-            power_watts=read("power_watts", library.power_watts, handle),
             power_instant_watts=instant,
-            power_limit_watts=read("power_limit_watts", library.power_limit_watts, handle),
-            temperature_celsius=read("temperature_celsius", library.temperature_celsius, handle),
             memory_temperature_celsius=memory_celsius,
-            performance_state=read("performance_state", library.performance_state, handle),
-            sm_clock_mhz=read("sm_clock_mhz", library.sm_clock_mhz, handle),
-            memory_clock_mhz=read("memory_clock_mhz", library.memory_clock_mhz, handle),
-            video_clock_mhz=read("video_clock_mhz", library.video_clock_mhz, handle),
-            encoder_percent=read("encoder_percent", library.encoder_percent, handle),
-            decoder_percent=read("decoder_percent", library.decoder_percent, handle),
             throttle_reasons=None if bits is None else throttle_reasons(bits),
             mig_instances=self._read_instances(fields),
-            memory_bandwidth_percent=bandwidth,
-            sm_active_percent=counted("sm_active_percent"),
-            sm_occupancy_percent=counted("sm_occupancy_percent"),
-            tensor_active_percent=counted("tensor_active_percent"),
-            integer_active_percent=counted("integer_active_percent"),
-            fp64_active_percent=counted("fp64_active_percent"),
-            fp32_active_percent=counted("fp32_active_percent"),
-            fp16_active_percent=counted("fp16_active_percent"),
-            pcie_rx_bytes_per_s=counted("pcie_rx_bytes_per_s"),
-            pcie_tx_bytes_per_s=counted("pcie_tx_bytes_per_s"),
-            nvlink_rx_bytes_per_s=counted("nvlink_rx_bytes_per_s"),
-            nvlink_tx_bytes_per_s=counted("nvlink_tx_bytes_per_s"),
+            **figures,
         )
         instances = self._instances.handles if self._instances is not None else {}
         if not processes:

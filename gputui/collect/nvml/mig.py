@@ -103,7 +103,6 @@ class Instances:
     ) -> MigSample:
         index, fields = instance.facts.index, Fields()
         memory = fields.read("memory_used_bytes", self._library.memory, instance.handle)
-        counted = counters.values.get
         for name, reason in (fields.reasons | counters.reasons).items():
             reasons[f"mig.{index}.{name}"] = reason
         return MigSample(
@@ -111,8 +110,5 @@ class Instances:
             memory_used_bytes=None if memory is None else memory.used,
             memory_reserved_bytes=None if memory is None else memory.reserved,
             memory_total_bytes=None if memory is None else memory.total,
-            memory_bandwidth_percent=counted("memory_bandwidth_percent"),
-            sm_active_percent=counted("sm_active_percent"),
-            sm_occupancy_percent=counted("sm_occupancy_percent"),
-            tensor_active_percent=counted("tensor_active_percent"),
+            **counters.values,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from gputui.collect.nvml.bindings import (
     DriverError,
     GpuProcess,
     Handle,
+    Library,
     ProcessUse,
 )
 from gputui.model.events import GpuSample, GpuStatus
@@ -27,6 +28,11 @@ SAMPLE_FIELDS = tuple(
 STATUS_FIELDS = tuple(
     name for name in GpuStatus.__struct_fields__ if name not in ("time_ns", "gpu")
 )
+
+
+def calls_named(fields: Iterable[str]) -> tuple[str, ...]:
+    """The fields that a call of the library is named after: it reads them and nothing else."""
+    return tuple(field for field in fields if hasattr(Library, field))
 
 
 _TOO_MUCH = 1 << 63

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library, XidWatch
-from gputui.collect.nvml.reading import Fields
+from gputui.collect.nvml.reading import STATUS_FIELDS, Fields, calls_named
 from gputui.model.events import GpuFacts, GpuStatus
 
+_MARGIN = "temperature_margin_celsius"
+_STATUS_CALLS = calls_named(field for field in STATUS_FIELDS if field != _MARGIN)
 _XIDS_AT_ONCE = 64
 """A failing GPU may report faster than it is polled: the rest is read next time."""
 
@@ -91,11 +94,13 @@ def read_status(
             fields.reasons[name] = reason
     if xids.reason is not None:
         fields.reasons["xid_count"] = xids.reason
+    figures: dict[str, Any] = {
+        name: read(name, getattr(library, name), handle) for name in _STATUS_CALLS
+    }
     status = GpuStatus(
         time_ns=time.time_ns(),
         gpu=facts.index,
         temperature_margin_celsius=_margin(library, handle, facts, fields),
-        fan_percent=read("fan_percent", library.fan_percent, handle),
         remapped_rows_corrected=None if rows is None else rows.corrected,
         remapped_rows_uncorrected=None if rows is None else rows.uncorrected,
         row_remapping_pending=None if rows is None else rows.pending,
@@ -103,41 +108,19 @@ def read_status(
         xid_count=None if xids.reason is not None else xids.count,
         last_xid=xids.last,
         last_xid_time_ns=xids.last_ns,
-        energy_joules=read("energy_joules", library.energy_joules, handle),
-        throttle_seconds=read("throttle_seconds", library.throttle_seconds, handle),
-        pcie_link_generation=read("pcie_link_generation", library.pcie_link_generation, handle),
-        pcie_link_width=read("pcie_link_width", library.pcie_link_width, handle),
-        pcie_replays=read("pcie_replays", library.pcie_replays, handle),
-        nvlink_active_count=read("nvlink_active_count", library.nvlink_active_count, handle),
-        bar1_used_bytes=read("bar1_used_bytes", library.bar1_used_bytes, handle),
-        compute_mode=read("compute_mode", library.compute_mode, handle),
-        persistence_mode=read("persistence_mode", library.persistence_mode, handle),
-        ecc_enabled=read("ecc_enabled", library.ecc_enabled, handle),
-        ecc_corrected=read("ecc_corrected", library.ecc_corrected, handle),
-        ecc_uncorrected=read("ecc_uncorrected", library.ecc_uncorrected, handle),
-        ecc_corrected_lifetime=read(
-            "ecc_corrected_lifetime", library.ecc_corrected_lifetime, handle
-        ),
-        ecc_uncorrected_lifetime=read(
-            "ecc_uncorrected_lifetime", library.ecc_uncorrected_lifetime, handle
-        ),
-        retired_pages=read("retired_pages", library.retired_pages, handle),
-        page_retirement_pending=read(
-            "page_retirement_pending", library.page_retirement_pending, handle
-        ),
+        **figures,
     )
     return status, fields.reasons
 
 
 def _margin(library: Library, handle: Handle, facts: GpuFacts, fields: Fields) -> float | None:
     """The driver's own margin, or else the distance to the slowdown threshold."""
-    name = "temperature_margin_celsius"
-    margin = fields.read(name, library.temperature_margin_celsius, handle)
+    margin = fields.read(_MARGIN, library.temperature_margin_celsius, handle)
     threshold = facts.temperature_slowdown_celsius
     if margin is not None or threshold is None:
         return margin
-    celsius = fields.read(name, library.temperature_celsius, handle)
+    celsius = fields.read(_MARGIN, library.temperature_celsius, handle)
     if celsius is None:
         return None
-    del fields.reasons[name]
+    del fields.reasons[_MARGIN]
     return threshold - celsius

@@ -19,6 +19,9 @@ Moment = Annotated[int, Meta(ge=0, le=4_102_444_800_000_000_000)]
 Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A count, a duration or a size that fits the arrays used to compute with it."""
 
+Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""A number that the driver gives a GPU or a part of one."""
+
 PHASE_STARTS = 1000
 """Starts of outermost ranges kept for the time axes, the newest."""
 

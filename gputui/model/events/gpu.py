@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gputui.model.events.base import Event, Integer, Moment, Record
+from gputui.model.events.base import Event, Index, Integer, Moment, Record
 from gputui.model.metrics import (
     BITS,
     BYTES,
@@ -37,7 +37,7 @@ class MigFacts(Record, frozen=True, kw_only=True):
     its counters.
     """
 
-    index: Integer
+    index: Index
     uuid: str
     name: str
     """The profile, as "1g.18gb"."""
@@ -55,7 +55,7 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     GPU's index, the connection to it in the terms of `nvidia-smi topo -m` ("NV18", "PIX").
     """
 
-    index: Integer
+    index: Index
     uuid: Annotated[str, Metric("UUID", "Its identity", TEXT, "nvmlDeviceGetUUID", ("Chip", 10))]
     name: str
     pci_bus_id: Annotated[str | None, Metric(
@@ -144,14 +144,14 @@ class GpuFacts(Record, frozen=True, kw_only=True):
         "NVML_FI_DEV_NVLINK_GET_SPEED", ("Links", 100),
     )] = None
     """What one link carries in each direction."""
-    topology: dict[Integer, str] = msgspec.field(default_factory=dict)
+    topology: dict[Index, str] = msgspec.field(default_factory=dict)
     mig_instances: tuple[MigFacts, ...] = ()
 
 
 class MigSample(Record, frozen=True, kw_only=True):
     """One MIG instance at one moment. Reasons for what is None are `mig.INDEX.FIELD`."""
 
-    index: Integer
+    index: Index
     memory_used_bytes: Integer | None = None
     memory_reserved_bytes: Integer | None = None
     memory_total_bytes: Integer | None = None
@@ -168,7 +168,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
     power.draw; the pipes (`tensor_active_percent` and on) are shares of cycles (GPM).
     """
 
-    index: Integer
+    index: Index
     utilization_percent: Annotated[float | None, Metric(
         "GPU utilization", "Time in which a kernel ran", PERCENT, "nvmlDeviceGetUtilizationRates",
         ("Load", 10), title="GPU utilization", chart=Chart(10), spread=True, counter_track=True,
@@ -311,7 +311,7 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
     those of `--once --json`; reasons are in GpuUnavailable.
     """
 
-    gpu: Integer
+    gpu: Index
     energy_joules: Annotated[float | None, Metric(
         "energy since driver load", "Energy since the driver was loaded", JOULES,
         "nvmlDeviceGetTotalEnergyConsumption", ("Power and heat", 70), prometheus="energy_joules",
@@ -427,5 +427,5 @@ class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
     an instance; `device` is included if one reason holds for the whole card (lost, or no answer).
     """
 
-    gpu: Integer
+    gpu: Index
     reasons: dict[str, str]

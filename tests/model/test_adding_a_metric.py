@@ -1,0 +1,105 @@
+"""A figure is added in two files, its field and its reading, and shows everywhere.
+
+The recipe of docs/recipes/metric.md, carried out on a copy of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gputui
+
+_FIELD = """
+    ofa_percent: Annotated[float | None, Metric(
+        "optical flow", "Use of the optical flow accelerator", PERCENT,
+        "nvmlDeviceGetOfaUtilization", ("Load", 110), title="Optical flow", chart=Chart(90),
+        spread=True, counter_track=True, prometheus="ofa_ratio",
+    )] = None
+"""
+_CALL = """
+    def ofa_percent(self, handle: Handle) -> float:
+        return float(self._call("nvmlDeviceGetOfaUtilization", handle)[0])
+"""
+_ADDED = (
+    ("model/events/gpu.py", "    mig_instances: tuple[MigSample, ...] = ()\n", _FIELD),
+    ("collect/nvml/bindings/readings.py", "    def decoder_percent(self", _CALL),
+)
+"""File, what stands behind the new lines, and those."""
+
+_CHECK = """
+import json
+from types import SimpleNamespace
+
+import gputui
+from gputui.collect.nvml import device
+from gputui.model.events import GpuFacts, GpuSample, Header, HostFacts, HostSample, MachineSample
+from gputui.model.events import JOURNAL_SCHEMA
+from gputui.render.chrome.counters import counter_lines
+from gputui.render.openmetrics import write_openmetrics
+from gputui.report.machine_summary import machine_summary
+from gputui.state import Session
+from gputui.store.journal import format
+from gputui.tui.widgets.gpu_charts import charts
+from gputui.tui.widgets.gpu_details import detail_rows
+import io
+
+assert gputui.__file__.startswith(FOLDER), gputui.__file__
+assert "ofa_percent" in device._TICK_CALLS
+second = 10**9
+header = Header(
+    time_ns=second, schema=JOURNAL_SCHEMA, gputui_version="0", python_version="3", monotonic_ns=0,
+    interval_s=1.0, host=HostFacts(hostname="h", system="s", cpu_count=1, memory_total_bytes=1),
+    gpus=(GpuFacts(index=0, uuid="GPU-0", name="G"),),
+)
+samples = [
+    MachineSample(
+        time_ns=(2 + n) * second, host=HostSample(),
+        gpus=(GpuSample(index=0, ofa_percent=40.0 + 10 * n),),
+    )
+    for n in range(3)
+]
+events = [header, *samples]
+session = Session()
+session.apply(events)
+gpu = session.gpus[0]
+rows = ["".join(text for text, _ in row) for row in detail_rows(gpu, session.now_ns, 1.0)]
+assert any(row.startswith("optical flow") and row.endswith("60 %") for row in rows), rows
+assert ("Optical flow", "60 %") in [chart.titles[0] for chart in charts(gpu)]
+assert charts(gpu)[-1].series.field == "ofa_percent"
+(document,) = machine_summary(session)["devices"]
+assert document["figures"]["ofa_percent"] == {"mean": 50.0, "min": 40.0, "max": 60.0, "samples": 3}
+text = io.StringIO()
+write_openmetrics(text, events)
+assert "# HELP gputui_gpu_ofa_ratio Use of the optical flow accelerator" in text.getvalue()
+assert 'gputui_gpu_ofa_ratio{gpu="0",uuid="GPU-0"} 0.6 ' in text.getvalue()
+run = SimpleNamespace(started=header, duration_ns=10 * second)
+tracks = [json.loads(line.rstrip(",\\n")) for line in counter_lines(run, second, samples)]
+assert [track["args"]["value"] for track in tracks if track["name"] == "Optical flow (%)"] == [
+    40.0, 50.0, 60.0
+]
+assert "Use of the optical flow accelerator" in format.page()
+"""
+
+
+def test_a_figure_is_its_field_and_its_reading(tmp_path: Path) -> None:
+    package = tmp_path / "gputui"
+    source = Path(gputui.__file__).parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name, before, added in _ADDED:
+        path = package / name
+        text = path.read_text(encoding="utf-8")
+        at = text.rindex(before)
+        path.write_text(f"{text[:at].rstrip()}\n{added}\n{text[at:]}", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
