@@ -1,7 +1,7 @@
 """What a figure of the machine is: declared once, on the field of the event that carries it.
 
 A field says `Annotated[float | None, Metric(...)]` in `gputui/model/events/machine.py`. The details
-page, charts, summaries, `--once`, Prometheus, Chrome counters, Parquet and FORMAT.md read these
+page, charts, summaries, `--once`, Prometheus, Chrome counters, Parquet and recording.md read these
 declarations through `metrics_of`, so that a new figure needs its field and the code that reads it.
 """
 

@@ -1,0 +1,103 @@
+"""README and gputui/docs: links lead somewhere, and what they name exists."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "gputui" / "docs").rglob("*.md"))]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+OF_OTHERS = {"--nproc-per-node", "--type", "--gpm-metrics", "--trace=cuda,nvtx"}
+
+
+def gputui(*arguments: str, module: str = "gputui") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+@functools.cache
+def commands() -> frozenset[str]:
+    code = "\n".join(_code(page) for page in PAGES)
+    return frozenset(re.findall(r"(?:^|`)(?:\S*/)?gputui ([a-z]+)\b", code, re.MULTILINE))
+
+
+@functools.cache
+def known_options() -> frozenset[str]:
+    helps = [gputui(*words, "--help") for words in ((), *((each,) for each in sorted(commands())))]
+    helps.append(gputui("attention", "--help", module="workloads"))
+    return frozenset(re.findall(r"--?[a-zA-Z][a-z-]*", " ".join(each.stdout for each in helps)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("https://", "http://")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_is_short_and_names_every_page() -> None:
+    readme = PAGES[0].read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 150
+    assert readme.split("```")[1].strip().startswith("git clone ")
+    for page in (ROOT / "gputui" / "docs").glob("*.md"):
+        assert f"(gputui/docs/{page.name})" in readme
+
+
+def test_every_command_named_exists() -> None:
+    assert {"summary", "export", "compare", "doctor"} <= commands()
+    for command in commands() - {"help"}:
+        assert gputui(command, "--help").stdout.startswith(f"usage: gputui {command} "), command
+
+
+def test_every_option_named_exists() -> None:
+    words = r"(?<![\w-])--[a-z][a-z-]*(?:=[a-z,]+)?"
+    named = {option for page in PAGES for option in re.findall(words, _code(page))}
+    assert {"--trace-steps", "--fail-if"} <= named
+    assert named - OF_OTHERS - known_options() == set()
+
+
+def test_every_table_named_exists() -> None:
+    listed = gputui("summary", "gputui/demo.gputui", "--table", "?").stderr
+    known = set(re.findall(r"[\w:]+", listed.partition("known: ")[2]))
+    named = set(re.findall(r"--table[ `\n]+([a-z]\w+)", TEXT))
+    assert {"processes", "cuda_gpu_kern_sum"} <= named
+    assert named - known == set()
+
+
+def test_every_file_named_exists() -> None:
+    paths = re.findall(r"`((?:tests|gputui|workloads|screenshots|\.ci)/[\w./]+)`", TEXT)
+    assert len(paths) > 5
+    for path in paths:
+        if "NAME" not in path and "KEY" not in path:
+            assert (ROOT / path).exists(), path
+
+
+def test_every_variable_named_is_read() -> None:
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("gputui", "workloads")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".c", ".h"}
+    )
+    # Settings are read under names made of their fields.
+    settings = {"GPUTUI_INTERVAL", "GPUTUI_THEME", "GPUTUI_READONLY"}
+    settings |= {"GPUTUI_NO_COLOR", "GPUTUI_ASCII"}
+    for name in set(re.findall(r"GPUTUI_[A-Z_]+", TEXT)) - settings:
+        assert name in code, name
+
+
+def _code(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    return " ".join(re.findall(r"```.*?```|`[^`]+`", text, re.DOTALL))
