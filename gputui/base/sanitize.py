@@ -64,14 +64,28 @@ def cell_width(text: str) -> int:
     return sum(_character_width(character) for character in text)
 
 
+_MARKS = 4
+"""Characters that are looked at for each column: combining ones take none of their own."""
+
+
+def width_up_to(text: str, limit: int) -> int:
+    """`cell_width` or `limit`, the lesser: of a long text only the beginning is measured."""
+    if text.isascii():
+        return min(len(text), limit)
+    return min(limit, cell_width(text[: _MARKS * limit]))
+
+
 def cut_to_width(text: str, width: int) -> str:
-    """The beginning of `text` and an ellipsis, in `width` terminal columns at most."""
-    room = width - 1
-    for end, character in enumerate(text):
-        room -= _character_width(character)
-        if room < 0:
-            return text[:end] + "…"
-    return text + "…"
+    """`text` in at most `width` columns of a terminal; what is cut ends in "…"."""
+    start = text[: _MARKS * (width + 1)]
+    if len(start) == len(text) and cell_width(text) <= width:
+        return text
+    taken = 0
+    for place, character in enumerate(start):
+        taken += _character_width(character)
+        if taken >= width:
+            return start[:place] + "…"
+    return start + "…"
 
 
 def _character_width(character: str) -> int:

@@ -10,7 +10,7 @@ from gputui.model.events import SCHEMA_VERSION
 from gputui.model.units import moment
 from gputui.render.facts import title_of
 from gputui.report.compare import SPREAD_RULE, Comparison, Figure, Item
-from gputui.report.summary_tables import Cell, Column, Table
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text, time
 from gputui.report.workload_metrics import metric_text
 
 SHOWN = {
@@ -32,7 +32,7 @@ KERNEL_ROWS = 40
 """Kernels in a table for people, the longest of the baseline first."""
 
 
-def comparison_tables(comparison: Comparison) -> list[Table]:
+def comparison_tables(comparison: Comparison) -> list[AnyTable]:
     """Runs, then metrics, devices, phases and kernels with differences, then what is not in all."""
     tables = [_runs(comparison)]
     tables += [_table(comparison, kind) for kind in TITLES]
@@ -40,7 +40,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def _runs(comparison: Comparison) -> Table:
+def _runs(comparison: Comparison) -> AnyTable:
     def cells(index: int) -> tuple[Cell, ...]:
         subject = comparison.subjects[index]
         header = subject.session.header
@@ -55,8 +55,8 @@ def _runs(comparison: Comparison) -> Table:
             subject.duration_ns,
         )
 
-    columns = (*map(Column, ("", "Session", "Workload", "Host", "GPUs", "Started")),
-               Column("Length (ns)", units.duration))  # fmt: skip
+    names = ("", "Session", "Workload", "Host", "GPUs", "Started")
+    columns: tuple[AnyColumn, ...] = (*map(text, names), time("Length"))
     rows = tuple(map(cells, range(len(comparison.subjects))))
     return Table("runs", "Compared", columns, rows, "; ".join(comparison.remarks))
 
@@ -69,14 +69,14 @@ _SPREAD_OF = {
 }
 
 
-def _table(comparison: Comparison, kind: str) -> Table:
+def _table(comparison: Comparison, kind: str) -> AnyTable:
     """Two runs in a line; of more, a line each below one another, so that they fit a terminal."""
     several = len(comparison.subjects) > 2
-    change = Column("Change (%)", _signed_percent)
-    columns = (
-        *map(Column, ("Name", "Figure", "Run", "Value") if several else
+    change: AnyColumn = Column("Change", _signed_percent, unit="%")
+    columns: tuple[AnyColumn, ...] = (
+        *map(text, ("Name", "Figure", "Run", "Value") if several else
              ("Name", "Figure", "Baseline", "Run 2")),
-        change, Column("Spread"), Column("Exceeds"),
+        change, text("Spread"), text("Exceeds"),
     )  # fmt: skip
     items = comparison.of_kind(kind)
     left_out = max(0, len(items) - KERNEL_ROWS) if kind == "kernel" else 0
@@ -132,7 +132,7 @@ def _change(
     )
 
 
-def flat_table(comparison: Comparison) -> Table:
+def flat_table(comparison: Comparison) -> AnyTable:
     """Every figure of every item in one table, a row each, as raw numbers."""
     labels = [subject.label for subject in comparison.subjects]
     headers = ["kind", "name", "was", "figure", *labels]
@@ -147,7 +147,7 @@ def flat_table(comparison: Comparison) -> Table:
                 found = figure.difference(index)
                 row += [found.percent, found.spread, found.exceeds_spread] if found else [None] * 3
             rows.append(tuple(row))
-    return Table("compare", "Comparison", tuple(map(Column, headers)), tuple(rows))
+    return Table("compare", "Comparison", tuple(map(text, headers)), tuple(rows))
 
 
 def _unit(name: str) -> Callable[[float], str]:
@@ -160,7 +160,7 @@ def _signed_percent(value: float | None) -> str:
     return f"{value:+.2f} %" if abs(value) < 10 else f"{value:+.1f} %"
 
 
-def _unmatched(comparison: Comparison) -> Table:
+def _unmatched(comparison: Comparison) -> AnyTable:
     rows: list[tuple[Cell, ...]] = [
         (item.kind, item.was, f"renamed to {item.name}") for item in comparison.renamed
     ]
@@ -171,7 +171,7 @@ def _unmatched(comparison: Comparison) -> Table:
             if not present
         ]
         rows.append((item.kind, item.name, f"not in {', '.join(lacking)}"))
-    columns = (Column("Kind"), Column("Name"), Column("What"))
+    columns: tuple[AnyColumn, ...] = (text("Kind"), text("Name"), text("What"))
     return Table("compare_unmatched", "Renamed or not in every run", columns, tuple(rows))
 
 

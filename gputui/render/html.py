@@ -9,11 +9,11 @@ from gputui.model.events import GpuSample, HostSample
 from gputui.model.metrics import Metric, charted
 from gputui.render.charts import bars, line, points
 from gputui.render.facts import title_of
-from gputui.render.text_tables import headers, shown_cell
+from gputui.render.text_tables import header
 from gputui.report.explain import Insight
 from gputui.report.machine_summary import started_ns
 from gputui.report.phases import phase_rows
-from gputui.report.summary_tables import Column, Table
+from gputui.report.schema import AnyTable
 from gputui.state import Run, Session
 from gputui.state.history import LongHistory
 
@@ -61,7 +61,7 @@ def page(
     run: Run | None,
     facts: Sequence[str],
     found: Sequence[Insight],
-    tables: Sequence[Table],
+    tables: Sequence[AnyTable],
 ) -> str:
     """The page: `facts` a line each, what was `found`, charts of the machine and of phases, then
     `tables`."""
@@ -133,27 +133,21 @@ def _phases(run: Run) -> Iterator[str]:
     yield bars([(row.depth, row.name, row.share_percent or 0.0) for row in rows])
 
 
-def _table(table: Table) -> str:
-    table = table.for_people()
+def _table(table: AnyTable) -> str:
+    columns, _, texts = table.for_people()
+    classes = [" class='n'" if column.is_right else "" for column in columns]
     heads = "".join(
-        f"<th{_number(column)}>{escape(header)}</th>"
-        for column, header in zip(table.columns, headers(table.columns), strict=True)
+        f"<th{kind}>{escape(header(column))}</th>"
+        for kind, column in zip(classes, columns, strict=True)
     )
     rows = "\n".join(
         "<tr>"
-        + "".join(
-            f"<td{_number(column)}>{escape(shown_cell(column, cell))}</td>"
-            for column, cell in zip(table.columns, row, strict=True)
-        )
+        + "".join(f"<td{kind}>{escape(text)}</td>" for kind, text in zip(classes, row, strict=True))
         + "</tr>"
-        for row in table.rows
+        for row in texts
     )
     note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
     return (
         f"<h2>{escape(table.title)}</h2>{note}<div class='scroll'><table><thead><tr>{heads}</tr>"
         f"</thead><tbody>{rows}</tbody></table></div>"
     )
-
-
-def _number(column: Column) -> str:
-    return "" if column.show is None else " class='n'"

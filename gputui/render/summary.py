@@ -7,37 +7,29 @@ from __future__ import annotations
 
 from gputui.render.errors import NoRunError, UnknownNameError
 from gputui.report.explain import Insight, insights, machine_insights
-from gputui.report.machine_summary import MACHINE_TABLES
-from gputui.report.result_tables import named_tables, summary_tables
-from gputui.report.summary_tables import TABLES, Table
+from gputui.report.registry import run_tables, summary_tables, table, table_names
+from gputui.report.schema import AnyTable
 from gputui.state import Run, Session
 
 
-def one_table(session: Session, run: Run | None, name: str) -> Table:
+def one_table(session: Session, run: Run | None, name: str) -> AnyTable:
     """A table by its name. Raises ExportError where there is none."""
+    known = table_names(run)
+    if name in known:
+        return table(session, run, name)
     if run is None:
-        if name in MACHINE_TABLES:
-            return MACHINE_TABLES[name](session)
         words = f"there is no table {name!r} of a recording without a run"
-        error = NoRunError if name in TABLES else UnknownNameError
-        raise error(f"{words}; known: {', '.join(MACHINE_TABLES)}")
-    tables = named_tables(run)
-    if name not in tables:
-        from gputui.render.trace_tables import EVENT_TABLES
+        error = NoRunError if name in run_tables() else UnknownNameError
+        raise error(f"{words}; known: {', '.join(known)}")
+    from gputui.render.trace_tables import EVENT_TABLES
 
-        known = ", ".join((*tables, *EVENT_TABLES))
-        raise UnknownNameError(f"there is no table {name!r}; known: {known}")
-    return tables[name](session, run)
+    known += EVENT_TABLES
+    raise UnknownNameError(f"there is no table {name!r}; known: {', '.join(known)}")
 
 
-def tables_with_rows(session: Session, run: Run | None) -> list[Table]:
+def tables_with_rows(session: Session, run: Run | None) -> list[AnyTable]:
     """The tables of the summary that have something to say."""
-    tables = (
-        [make(session) for make in MACHINE_TABLES.values()]
-        if run is None
-        else summary_tables(session, run)
-    )
-    return [table for table in tables if table.rows]
+    return [table for table in summary_tables(session, run) if table.rows]
 
 
 def found_insights(session: Session, run: Run | None) -> list[Insight]:

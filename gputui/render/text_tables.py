@@ -10,11 +10,9 @@ from typing import TextIO
 
 import msgspec
 
-from gputui.base.sanitize import cell_width, cut_to_width
+from gputui.base.sanitize import cell_width, cut_to_width, width_up_to
 from gputui.model.events import SCHEMA_VERSION
-from gputui.model.units import MISSING
-from gputui.report.columns import rounded
-from gputui.report.summary_tables import Cell, Column, Table
+from gputui.report.schema import AnyColumn, AnyTable, Cell, columns_that_fit, rounded
 
 LONGEST_NAME = 100
 """Columns of text in a table for people: whole names of kernels go on for thousands, and a line of
@@ -25,17 +23,17 @@ DEEPEST = 40
 """Blanks before a name at most, in a table for people: twenty levels."""
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: AnyTable) -> str:
     """Raw figures under headers that name their units; missing is empty, never 0.
 
     Text that a spreadsheet would take for a formula gets a quote (') before it.
     """
     out = io.StringIO()
-    write_csv(table.columns, table.rows, out)
+    write_csv([column for _, column in table.headed], table.cells, out)
     return out.getvalue()
 
 
-def write_csv(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], out: TextIO) -> None:
+def write_csv(columns: Sequence[AnyColumn], rows: Iterable[Sequence[Cell]], out: TextIO) -> None:
     """The same for rows of which there are too many for a table."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_unformula(column.header) for column in columns])
@@ -50,7 +48,7 @@ def csv_line(text: str) -> str:
     return out.getvalue()
 
 
-def _raw(column: Column, cell: Cell) -> Cell:
+def _raw(column: AnyColumn, cell: Cell) -> Cell:
     if cell is None:
         return ""
     if column.decimals is not None and isinstance(cell, float):
@@ -58,28 +56,18 @@ def _raw(column: Column, cell: Cell) -> Cell:
     return _unformula(cell)
 
 
-def _for_programs(column: Column, cell: Cell) -> Cell:
-    if column.decimals is not None and isinstance(cell, float):
-        return rounded(cell, column.decimals)
-    return cell
-
-
-def to_json(table: Table) -> str:
-    """A list of objects, a row each, keyed by column header; missing is null.
+def to_json(table: AnyTable) -> str:
+    """A list of objects, a row each, with the names of the summary's document; missing is null.
 
     `note` is what people read beside the title (medians that are not exact, kernels that were
     traced part of the time), null without one. `unavailable` has the reasons why figures were not
-    measured, by header, and under "rows" why there are no rows.
+    measured, by name, and under "rows" why there are no rows.
     """
-    headers = [column.header for column in table.columns]
     document = {
         "schema": SCHEMA_VERSION,
         "table": table.name,
         "note": table.note or None,
-        "rows": [
-            dict(zip(headers, map(_for_programs, table.columns, row), strict=True))
-            for row in table.rows
-        ],
+        "rows": table.records(),
         "unavailable": table.unavailable,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
@@ -95,16 +83,15 @@ def _unformula(cell: Cell) -> Cell:
     return cell
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: AnyTable) -> str:
     """A Markdown table with human units."""
-    table = table.for_people()
-    shown = _shown(table)
+    columns, _, shown = table.for_people()
     lines = [f"### {markdown_text(table.title)}", ""]
     if table.note:
         lines += [f"*{markdown_text(table.note)}*", ""]
-    names = [markdown_text(header) for header in headers(table.columns)]
+    names = [markdown_text(header(column)) for column in columns]
     lines.append("| " + " | ".join(names) + " |")
-    lines.append("|" + "|".join("---" if c.show is None else "--:" for c in table.columns) + "|")
+    lines.append("|" + "|".join("--:" if c.is_right else "---" for c in columns) + "|")
     lines += ["| " + " | ".join(markdown_text(cell) for cell in row) + " |" for row in shown]
     return "\n".join(lines) + "\n"
 
@@ -118,39 +105,38 @@ def markdown_text(text: str) -> str:
     return indent + plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def to_text(table: Table, width: int | None = None) -> str:
+def to_text(table: AnyTable, width: int | None = None) -> str:
     """Aligned columns with human units.
 
     Columns of figures without a single one are left out; names are cut to LONGEST_NAME. With
-    `width`, spare columns are left out too until the rest fits, then the widest text columns are
-    cut.
+    `width`, columns are left out too until the rest fits, then the widest texts are cut.
     """
-    table = table.for_people()
-    names = headers(table.columns)
-    rows = [[_shallow(cell) for cell in row] for row in _shown(table)]
-    widths = [
-        max([cell_width(name), *(cell_width(row[i]) for row in rows)])
-        for i, name in enumerate(names)
+    columns, cells, texts = table.for_people()
+    kept = [
+        i
+        for i, column in enumerate(columns)
+        if column.show is None or not cells or any(row[i] is not None for row in cells)
     ]
+    columns = [columns[i] for i in kept]
+    names = [header(column) for column in columns]
+    rows = [[_shallow(row[i]) for i in kept] for row in texts]
     widths = [
-        widest if column.show else min(widest, LONGEST_NAME)
-        for column, widest in zip(table.columns, widths, strict=True)
+        _width(column, [names[i], *(row[i] for row in rows)]) for i, column in enumerate(columns)
     ]
-    kept = _columns_kept(table, widths, width)
-    texts = [i for i in kept if table.columns[i].show is None]
-    if width is not None and texts:
-        while (over := _total(kept, widths) - width) > 0:
-            widest = max(texts, key=lambda i: widths[i])
-            least = max(12, cell_width(names[widest]))
-            if widths[widest] <= least:
-                break
-            second = sorted((widths[i] for i in texts), reverse=True)[1:2]
-            # Down to the next longest, then both: no name loses more than it must.
-            step = max(1, widths[widest] - max(second, default=0))
-            widths[widest] = max(least, widths[widest] - min(over, step))
+    if width is not None:
+        # Texts may be cut to 24 columns before a figure has to go.
+        narrow = [
+            min(size, 24) if column.flexible else size
+            for column, size in zip(columns, widths, strict=True)
+        ]
+        fitting = columns_that_fit(columns, narrow, width)
+        columns, names = [columns[i] for i in fitting], [names[i] for i in fitting]
+        widths = [widths[i] for i in fitting]
+        rows = [[row[i] for i in fitting] for row in rows]
+        _narrow(columns, names, widths, width)
 
     def line(cells: Sequence[str]) -> str:
-        return _line([(table.columns[i], cells[i], widths[i]) for i in kept])
+        return "  ".join(map(_aligned, columns, cells, widths)).rstrip()
 
     above, head = f"{table.title}  ({table.note})" if table.note else table.title, [line(names)]
     if width is not None and cell_width(above) > width:
@@ -158,38 +144,33 @@ def to_text(table: Table, width: int | None = None) -> str:
     return "\n".join([above, "─" * cell_width(above), *head, *map(line, rows)]) + "\n"
 
 
-def _columns_kept(table: Table, widths: Sequence[int], width: int | None) -> list[int]:
-    kept = [
-        i
-        for i, column in enumerate(table.columns)
-        if column.show is None or not table.rows or any(row[i] is not None for row in table.rows)
-    ]
-    if width is not None:
-        # Names may be cut to 24 columns before a figure has to go.
-        narrow = [
-            min(size, 24) if column.show is None else size
-            for column, size in zip(table.columns, widths, strict=True)
-        ]
-        figures = [i for i in kept if table.columns[i].show is not None]
-        # Spare ones by rank, then others from the right, of which the first two stay.
-        may_go = [i for i in figures if i in figures[2:] or table.columns[i].spare]
-        going = sorted(may_go, key=lambda i: (table.columns[i].spare, i))
-        while going and _total(kept, narrow) > width:
-            kept.remove(going.pop())
-    return kept
+def _width(column: AnyColumn, texts: Sequence[str]) -> int:
+    """What the column takes: as much as its figures, or its names up to LONGEST_NAME."""
+    if column.show is not None:
+        return max(map(cell_width, texts))
+    return max(width_up_to(text, LONGEST_NAME) for text in texts)
 
 
-def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
-    return sum(widths[i] for i in kept) + 2 * (len(kept) - 1)
+def _narrow(
+    columns: Sequence[AnyColumn], names: Sequence[str], widths: list[int], width: int
+) -> None:
+    """Cut the widest texts until the line fits, or no text can be cut further."""
+    texts = [i for i, column in enumerate(columns) if column.show is None]
+    while texts and (over := sum(widths) + 2 * (len(widths) - 1) - width) > 0:
+        widest = max(texts, key=lambda i: widths[i])
+        least = max(12, cell_width(names[widest]))
+        if widths[widest] <= least:
+            break
+        second = sorted((widths[i] for i in texts), reverse=True)[1:2]
+        # Down to the next longest, then both: no name loses more than it must.
+        step = max(1, widths[widest] - max(second, default=0))
+        widths[widest] = max(least, widths[widest] - min(over, step))
 
 
-def _line(cells: Sequence[tuple[Column, str, int]]) -> str:
-    parts = []
-    for column, cell, width in cells:
-        text = cell if cell_width(cell) <= width else cut_to_width(cell, width)
-        padding = " " * (width - cell_width(text))
-        parts.append(text + padding if column.show is None else padding + text)
-    return "  ".join(parts).rstrip()
+def _aligned(column: AnyColumn, cell: str, width: int) -> str:
+    text = cut_to_width(cell, width)
+    padding = " " * (width - cell_width(text))
+    return padding + text if column.is_right else text + padding
 
 
 def _shallow(text: str) -> str:
@@ -198,31 +179,6 @@ def _shallow(text: str) -> str:
     return text if len(text) - len(name) <= DEEPEST else " " * (DEEPEST - 2) + "… " + name
 
 
-def headers(columns: Sequence[Column]) -> list[str]:
-    """Headers without the unit where the figures carry their own."""
-    return [
-        column.header.rpartition(" (")[0]
-        if column.show and " (" in column.header
-        else column.header
-        for column in columns
-    ]
-
-
-def _shown(table: Table) -> list[list[str]]:
-    return [
-        [shown_cell(column, cell) for column, cell in zip(table.columns, row, strict=True)]
-        for row in table.rows
-    ]
-
-
-def shown_cell(column: Column, cell: Cell) -> str:
-    """A cell as people read it, with its unit."""
-    if cell is None:
-        return MISSING
-    if column.show is not None and isinstance(cell, int | float):
-        return column.show(cell)
-    if isinstance(cell, float):
-        return f"{cell:,.6g}" if abs(cell) < 1e6 else f"{cell:,.0f}"
-    if isinstance(cell, int) and not isinstance(cell, bool):
-        return f"{cell:,}" if abs(cell) >= 10000 else str(cell)
-    return str(cell)
+def header(column: AnyColumn) -> str:
+    """The column's header, without the unit where the figures carry their own."""
+    return column.title if column.show else column.header

@@ -16,7 +16,17 @@ import numpy.typing as npt
 from gputui.model import units
 from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
 from gputui.render.traces import Traced
-from gputui.report.columns import Cell, Column, Table, count, spare, text, time
+from gputui.report.schema import (
+    AnyColumn,
+    AnyTable,
+    Cell,
+    Column,
+    Show,
+    Table,
+    count,
+    text,
+    time,
+)
 from gputui.state import Run, Session, gpu_of
 from gputui.store.trace import TraceKind
 from gputui.store.trace.layout import TRACE, Int64s, Slots
@@ -27,47 +37,67 @@ LONGEST = 100
 _GPU_KINDS = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
 
 
-def _megabytes(name: str, unit: str, show: Callable[[float | None], str]) -> Column:
+def _id(title: str, key: str, meaning: str, priority: int) -> AnyColumn:
+    return Column(title, str, key, meaning=meaning, kind=int | None, priority=priority)
+
+
+def _megabytes(
+    title: str, key: str, unit: str, meaning: str, show: Show, priority: int
+) -> AnyColumn:
     return Column(
-        f"{name} ({unit})", lambda value: show(None if value is None else value * 1e6), decimals=3
+        title,
+        lambda value: show(None if value is None else value * 1e6),
+        key,
+        unit=unit,
+        meaning=meaning,
+        kind=float | None,
+        decimals=3,
+        priority=priority,
     )
 
 
-_CALL_COLUMNS = (
-    time("Start (ns)"),
-    time("Duration (ns)"),
-    text("Name"),
-    count("Result"),
-    Column("CorrID", str),
-    Column("Pid", str),
-    Column("Tid", str),
-    count("T-Pri"),
-    text("Thread Name"),
-)
-_GPU_COLUMNS = (
-    time("Start (ns)"),
-    time("Duration (ns)"),
-    spare(8, Column("CorrId", str)),
-    *(spare(9, count(f"Grd{axis}")) for axis in "XYZ"),
-    *(spare(10, count(f"Blk{axis}")) for axis in "XYZ"),
-    spare(7, count("Reg/Trd")),
-    spare(12, _megabytes("StcSMem", "MB", units.size)),
-    spare(11, _megabytes("DymSMem", "MB", units.size)),
-    spare(1, _megabytes("Bytes", "MB", units.size)),
-    spare(2, _megabytes("Throughput", "MB/s", units.rate)),
-    text("SrcMemKd"),
-    text("DstMemKd"),
-    text("Device"),
-    spare(13, Column("Ctx", str)),
-    spare(14, Column("GreenCtx", str)),
-    spare(5, Column("Strm", str)),
-    text("Name"),
-    spare(6, Column("Tid", str)),
-    spare(3, time("Latency (ns)")),
-)
+def _extent(title: str, key: str, meaning: str, priority: int) -> AnyColumn:
+    return count(title, key, meaning=meaning, kind=int | None, priority=priority)
 
 
-def event_table(traced: Traced, name: str) -> Table:
+_START: AnyColumn = time("Start", "start_ns", meaning="Since the recording's start")
+_DURATION: AnyColumn = time("Duration", "duration_ns", meaning="How long it took")
+_CALL_COLUMNS: tuple[AnyColumn, ...] = (
+    _START,
+    _DURATION,
+    text("Name", "name", meaning="The function"),
+    count("Result", "result", meaning="Not recorded", kind=int | None),
+    _id("CorrID", "correlation_id", "Joins a call with what it launched", 0),
+    _id("Pid", "pid", "The process", 0),
+    _id("Tid", "tid", "The thread", 0),
+    count("T-Pri", "thread_priority", meaning="Not recorded", kind=int | None),
+    text("Thread Name", "thread_name", meaning="What the thread is called", kind=str | None),
+)
+_GPU_COLUMNS: tuple[AnyColumn, ...] = (
+    _START,
+    _DURATION,
+    _id("CorrId", "correlation_id", "Joins a call with what it launched", 8),
+    *(_extent(f"Grd{axis}", f"grid_{axis.lower()}", "Blocks of the grid", 9) for axis in "XYZ"),
+    *(_extent(f"Blk{axis}", f"block_{axis.lower()}", "Threads of a block", 10) for axis in "XYZ"),
+    _extent("Reg/Trd", "registers_per_thread", "Registers of a thread", 7),
+    _megabytes("StcSMem", "static_shared_mb", "MB", "Static shared memory", units.size, 12),
+    _megabytes("DymSMem", "dynamic_shared_mb", "MB", "Dynamic shared memory", units.size, 11),
+    _megabytes("Bytes", "mb", "MB", "Copied or set", units.size, 1),
+    _megabytes("Throughput", "mb_per_s", "MB/s", "While it ran", units.rate, 2),
+    text("SrcMemKd", "source_kind", meaning="The kind of memory it reads", kind=str | None),
+    text("DstMemKd", "destination_kind", meaning="The kind of memory it writes", kind=str | None),
+    text("Device", "gpu", meaning="The GPU's name and index"),
+    _id("Ctx", "context", "CUDA's context", 13),
+    _id("GreenCtx", "green_context", "Not recorded", 14),
+    _id("Strm", "stream", "CUPTI's number of the stream", 5),
+    text("Name", "name", meaning="The kernel or operation"),
+    _id("Tid", "tid", "The launching thread", 6),
+    time("Latency", "latency_ns", meaning="Launch call's start to its own", kind=int | None,
+         priority=3),
+)  # fmt: skip
+
+
+def event_table(traced: Traced, name: str) -> AnyTable:
     """The longest events of the run, the longest first."""
     kind = EVENT_TABLES[name]
     reader = _Reader(traced)
@@ -85,7 +115,9 @@ def event_table(traced: Traced, name: str) -> Table:
     return Table(name, kind.title, kind.columns, tuple(kind.rows(reader, events)), note)
 
 
-def all_events(traced: Traced, name: str) -> tuple[tuple[Column, ...], Iterator[tuple[Cell, ...]]]:
+def all_events(
+    traced: Traced, name: str
+) -> tuple[tuple[AnyColumn, ...], Iterator[tuple[Cell, ...]]]:
     """The columns, and every event of the run in order of start. Holds the trace in memory."""
     kind = EVENT_TABLES[name]
     reader = _Reader(traced)
@@ -224,7 +256,7 @@ def _operation(session: Session, event: np.void) -> str:
 class _Kind:
     title: str
     kinds: tuple[TraceKind, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[AnyColumn, ...]
     rows: Callable[[_Reader, Slots], Iterator[tuple[Cell, ...]]]
 
 

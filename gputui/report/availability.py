@@ -6,18 +6,14 @@ them too. Which they are is seen from what they hold beside, not from a version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 
-from gputui.report.columns import Table
+from gputui.report.schema import ROWS
 from gputui.state import Run
 from gputui.state.timing import DeviceUse
 
 REASON = "not measured when this was recorded"
 """Why a figure is missing."""
-
-ROWS = "rows"
-"""What stands for the whole of a table in `Table.unavailable`."""
 
 
 def has_idle_times(run: Run, process: int, device: int) -> bool:
@@ -50,24 +46,11 @@ def has_shapes(run: Run) -> bool:
     return bool(run.shape_launches) or not run.kernels
 
 
-def empty_of_kernels(run: Run, table: Table) -> Table:
-    """The table, with a word where it is empty though kernels ran."""
-    return without_rows(table) if run.kernels and not table.rows else table
+def empty_of_kernels(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
+    """Why a table is empty though kernels ran."""
+    return {ROWS: REASON} if run.kernels and not rows else {}
 
 
-def without_rows(table: Table) -> Table:
-    """The empty table, with the reason why it is."""
-    return without(table, (ROWS,))
-
-
-def without(table: Table, headers: Iterable[str], what: str = "") -> Table:
-    """The table, with the reason why nothing is under `headers`, which people know as `what`;
-    none of them changes nothing."""
-    names = tuple(headers)
-    if not names:
-        return table
-    return replace(
-        table,
-        unavailable={**table.unavailable, **dict.fromkeys(names, REASON)},
-        note="; ".join(filter(None, (table.note, f"{what} {REASON}".lstrip()))),
-    )
+def no_rows_unless(measured: Callable[[Run], bool]) -> Callable[[Run, object], Mapping[str, str]]:
+    """Why a table is empty where what it is of was not `measured`."""
+    return lambda run, _rows: {} if measured(run) else {ROWS: REASON}

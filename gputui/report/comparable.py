@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from gputui.model.naming import short_name
 from gputui.model.sketch import Accumulator
-from gputui.report.gpu_readings import energy_joules
 from gputui.report.machine_summary import started_ns
 from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.tables.gpu_readings import energy_joules
 from gputui.state import BatchMeans, Readings, Reports, Run, Session
 
 

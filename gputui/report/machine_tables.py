@@ -8,14 +8,14 @@ from gputui.model import units
 from gputui.model.events import GpuSample, GpuStatus, MigFacts, MigSample
 from gputui.model.metrics import GROUPS, PERCENT, Metric, OnceTable
 from gputui.report.process_table import ProcessRow, process_rows
-from gputui.report.summary_tables import Cell, Column, Table
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text
 from gputui.state import Gpu, Session, gpu_metrics, mig_metrics
 
 _WIDE = 100
 """Columns from which a process line has room for all it could tell."""
 
 
-def machine_tables(session: Session, width: int | None = None) -> list[Table]:
+def machine_tables(session: Session, width: int | None = None) -> list[AnyTable]:
     """Everything worth a line, in tables that fit 80 columns; those that would be empty left out.
 
     `width` is that of the terminal, None for a file.
@@ -37,12 +37,12 @@ def _gpus(session: Session) -> list[Gpu]:
 
 
 def _table(
-    name: str, title: str, columns: Sequence[Column], rows: Sequence[tuple[Cell, ...]]
-) -> Table:
+    name: str, title: str, columns: Sequence[AnyColumn], rows: Sequence[tuple[Cell, ...]]
+) -> AnyTable:
     return Table(name, title, tuple(columns), tuple(rows))
 
 
-def _load_table(session: Session) -> Table:
+def _load_table(session: Session) -> AnyTable:
     shares = _declared("gpus")
 
     def cells(gpu: Gpu) -> tuple[Cell, ...]:
@@ -57,13 +57,13 @@ def _load_table(session: Session) -> Table:
             _with_unit(sample.temperature_celsius, "°C"),
         )
 
-    texts = [Column(name) for name in ("Memory", "Power", "Temp")]
-    columns = (Column("#"), Column("Name"), *shares.values(), *texts)
+    texts: list[AnyColumn] = [text(name) for name in ("Memory", "Power", "Temp")]
+    columns: tuple[AnyColumn, ...] = (text("#"), text("Name"), *shares.values(), *texts)
     return _table("gpus", "GPUs", columns, [cells(gpu) for gpu in _gpus(session)])
 
 
-def _instance_table(session: Session) -> Table:
-    shares = {
+def _instance_table(session: Session) -> AnyTable:
+    shares: dict[str, AnyColumn] = {
         field: Column(metric.once[1], metric.unit.show)
         for field, metric in sorted(mig_metrics().items(), key=_place)
         if metric.once and metric.unit is PERCENT
@@ -81,17 +81,18 @@ def _instance_table(session: Session) -> Table:
                     of_whole(sample.memory_used_bytes, total, units.size),
                 )
             )
-    columns = (Column("#"), Column("Profile"), Column("Size"), *shares.values(), Column("Memory"))
+    names: tuple[AnyColumn, ...] = (text("#"), text("Profile"), text("Size"))
+    columns = (*names, *shares.values(), text("Memory"))
     return _table("mig", "MIG instances", columns, rows)
 
 
-def _pipe_table(session: Session) -> Table:
+def _pipe_table(session: Session) -> AnyTable:
     columns = _declared("pipes")
     rows = [(gpu.facts.index, *(gpu.figure(field) for field in columns)) for gpu in _gpus(session)]
-    return _table("pipes", "Pipes and memory", (Column("#"), *columns.values()), rows)
+    return _table("pipes", "Pipes and memory", (text("#"), *columns.values()), rows)
 
 
-def _declared(table: OnceTable) -> dict[str, Column]:
+def _declared(table: OnceTable) -> dict[str, AnyColumn]:
     """The columns of a table that figures declare, in the order of the details page."""
     return {
         field: Column(metric.once[1], metric.unit.show)
@@ -105,7 +106,7 @@ def _place(declared: tuple[str, Metric]) -> tuple[int, int]:
     return GROUPS.index(group), place
 
 
-def _state_table(session: Session) -> Table:
+def _state_table(session: Session) -> AnyTable:
     def cells(gpu: Gpu) -> tuple[Cell, ...]:
         sample, facts = newest_sample(gpu), gpu.facts
         status = gpu.status or GpuStatus(time_ns=0, gpu=facts.index)
@@ -124,21 +125,21 @@ def _state_table(session: Session) -> Table:
             units.MISSING if reasons is None else ", ".join(reasons) or "no",
         )
 
-    columns = (
-        Column("#"),
-        Column("P"),
-        Column("SM MHz"),
-        Column("Mem MHz"),
-        Column("Margin"),
-        Column("Mem temp"),
+    columns: tuple[AnyColumn, ...] = (
+        text("#"),
+        text("P"),
+        text("SM MHz"),
+        text("Mem MHz"),
+        text("Margin"),
+        text("Mem temp"),
         Column("Fan", units.percent),
         Column("Energy", lambda hours: units.quantity(hours, "Wh")),
-        Column("Throttled"),
+        text("Throttled"),
     )
     return _table("state", "Clocks and heat", columns, [cells(gpu) for gpu in _gpus(session)])
 
 
-def _link_table(session: Session) -> Table:
+def _link_table(session: Session) -> AnyTable:
     def cells(gpu: Gpu) -> tuple[Cell, ...]:
         sample, facts, status = newest_sample(gpu), gpu.facts, gpu.status
         active = status.nvlink_active_count if status else None
@@ -157,20 +158,20 @@ def _link_table(session: Session) -> Table:
         )
 
     rate = units.rate
-    columns = (
-        Column("#"),
-        Column("PCIe"),
+    columns: tuple[AnyColumn, ...] = (
+        text("#"),
+        text("PCIe"),
         Column("In", rate),
         Column("Out", rate),
-        Column("NVLink"),
+        text("NVLink"),
         Column("In", rate),
         Column("Out", rate),
-        Column("To GPUs"),
+        text("To GPUs"),
     )
     return _table("links", "Links", columns, [cells(gpu) for gpu in _gpus(session)])
 
 
-def _health_table(session: Session) -> Table:
+def _health_table(session: Session) -> AnyTable:
     def cells(gpu: Gpu) -> tuple[Cell, ...]:
         status = gpu.status or GpuStatus(time_ns=0, gpu=gpu.facts.index)
         rows = (status.remapped_rows_corrected, status.remapped_rows_uncorrected)
@@ -201,11 +202,11 @@ def _health_table(session: Session) -> Table:
         "Compute",
         "MIG",
     )
-    columns = [Column(name) for name in names]
+    columns: list[AnyColumn] = [text(name) for name in names]
     return _table("health", "Health and modes", columns, [cells(gpu) for gpu in _gpus(session)])
 
 
-def _process_table(session: Session, wide: bool) -> Table:
+def _process_table(session: Session, wide: bool) -> AnyTable:
     """A line a process, with all its GPUs; in a narrow one not all columns."""
 
     def cells(row: ProcessRow) -> tuple[Cell, ...]:
@@ -226,18 +227,18 @@ def _process_table(session: Session, wide: bool) -> Table:
         )
         return (*narrow, *more, *rest)
 
-    columns = [
-        Column("GPU"),
-        Column("PID"),
-        Column("T"),
-        Column("User"),
+    columns: list[AnyColumn] = [
+        text("GPU"),
+        text("PID"),
+        text("T"),
+        text("User"),
         Column("GPU mem", units.size),
         Column("SM", units.percent),
         *([Column("Mem BW", units.percent)] if wide else []),
         Column("CPU", units.percent),
         Column("Memory", units.size),
         Column("Time", units.duration),
-        Column("Command"),
+        text("Command"),
     ]
     rows = [cells(row) for row in process_rows(session)]
     return _table("processes", "GPU processes", columns, rows)

@@ -68,6 +68,8 @@ class PhaseRow:
     """The name, or the program's number of one without a name."""
     payload: Payload | None = None
     """Of an instance that had one: in each thread the newest."""
+    on_gpu: bool = False
+    """Whether the run used a GPU."""
     threads: tuple[str, ...] = ()
     """Name and id of the threads that it ran on, where the main one is not among them; those
     without a name are left out."""
@@ -204,6 +206,7 @@ class _Tree(Paths):
             has_children=bool(self.children[key]),
             category=_category(nodes[0].definition),
             payload=next((node.payload for node in reversed(nodes) if node.payload), None),
+            on_gpu=bool(self.run.devices),
             threads=self._threads(process, nodes),
         )
 

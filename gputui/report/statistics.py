@@ -5,14 +5,17 @@ Time % is the share of the table's own total; rows are sorted by total time, lon
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
 from gputui.model.sketch import Accumulator
+from gputui.report.schema import Cell, Column, count, percent, time
 from gputui.state import Run, Session
+
+R = TypeVar("R")
 
 NameStyle = Literal["full", "base", "mangled"]
 
@@ -158,3 +161,77 @@ def statistics_rows(sums: dict[Key, Accumulator]) -> list[TableRow]:
     ]
     rows.sort(key=lambda row: (-row.total, row.name))
     return rows
+
+
+def statistics_columns(counted: str) -> tuple[Column[TableRow], ...]:
+    """nsys's order: Time (%), Total Time, what is counted, Avg … StdDev."""
+    return (
+        percent(
+            "Time", "time_percent", lambda row: row.percent, "Share of the table's total",
+            decimals=1, priority=1, label="share", width=7,
+        ),
+        time("Total Time", "total_ns", lambda row: row.total, "All of them together",
+             label="total", width=8),
+        count(counted, counted.lower().replace(" ", "_"), lambda row: row.instances, "How many",
+              priority=2, label="count", width=6),
+        *(
+            time(title, key, get, meaning, kind=kind, decimals=1 if kind is float else None,
+                 priority=order, label=label, width=width)
+            for title, key, get, meaning, kind, order, label, width in _SPREAD
+        ),
+        Column("Median Exact", None, "median_exact", lambda row: row.exact,
+               meaning="Whether the median is exact, not within 1 %", kind=bool, in_table=False),
+    )  # fmt: skip
+
+
+_SPREAD: tuple[tuple[str, str, Callable[[TableRow], Cell], str, Any, int, str, int], ...] = (
+    ("Avg", "avg_ns", lambda row: row.average, "Mean", float, 3, "average", 8),
+    ("Med", "med_ns", lambda row: row.median, "Median", float, 4, "median", 8),
+    ("Min", "min_ns", lambda row: row.minimum, "The shortest", int, 6, "shortest", 8),
+    ("Max", "max_ns", lambda row: row.maximum, "The longest", int, 5, "longest", 8),
+    ("StdDev", "stddev_ns", lambda row: row.deviation, "Sample standard deviation", float, 7,
+     "deviation", 9),
+)  # fmt: skip
+
+
+def spread_columns(
+    get: Callable[[R], Accumulator],
+    title: str,
+    key: str,
+    meaning: str,
+    *,
+    decimals: int | None = None,
+    priority: int = 1,
+    deviation: bool = True,
+) -> tuple[Column[R], ...]:
+    """Mean, median, least, most and deviation of times; their names begin with `title` and `key`,
+    and `meaning` says of what."""
+    figures: tuple[tuple[str, str, str, Any, int], ...] = (
+        ("Avg", "average", "mean", float, 1),
+        ("Med", "median", "median", float, 0),
+        ("Min", "minimum", "least", int, 1),
+        ("Max", "maximum", "most", int, 0),
+        ("StdDev", "deviation", "sample standard deviation", float, 1),
+    )
+
+    def cell(name: str) -> Callable[[R], Cell]:
+        return lambda row: getattr(get(row), name)
+
+    return tuple(
+        time(
+            f"{title}{name}",
+            f"{key}_{name.lower()}_ns",
+            cell(attribute),
+            f"{meaning}: {what}",
+            kind=kind | None,
+            decimals=decimals if kind is float else None,
+            priority=priority + later,
+        )
+        for name, attribute, what, kind, later in figures
+        if deviation or name != "StdDev"
+    )
+
+
+def medians_note(exact: Iterable[bool]) -> str:
+    """What to say beside medians that are not exact."""
+    return "" if all(exact) else "medians within 1 %"

@@ -1,242 +1,260 @@
-"""The summary of one run as a document for programs: the names of `summary --format json`."""
+"""The summary of one run, or of the machine where none was recorded, as a document for programs:
+`summary --format json`. Its tables are those whose spec names a `document`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
-from gputui.model.events import SCHEMA_VERSION, Payload, ResultTable
-from gputui.model.kernel_categories import category
-from gputui.model.naming import short_name
+import msgspec
+
+from gputui.model.events import SCHEMA_VERSION, ResultTable
 from gputui.model.units import moment
-from gputui.report.availability import REASON, has_shapes
-from gputui.report.cost import cost_of
-from gputui.report.explain import insight_documents, insights
-from gputui.report.gpu_readings import devices_document
-from gputui.report.gpu_timing import timing_document
-from gputui.report.launch_shapes import shape_rows
-from gputui.report.marks import MarkRow, mark_rows
-from gputui.report.phases import phase_rows
-from gputui.report.process_rows import TracedRow, traced_rows
-from gputui.report.statistics import (
-    TableRow,
-    all_rows,
-    api_rows,
-    kernel_rows,
-    memory_size_rows,
-    memory_time_rows,
-)
+from gputui.report.cost import Cost, cost_of
+from gputui.report.explain import InsightDocument, insight_documents, insights, machine_insights
+from gputui.report.machine_summary import NO_RUN, Machine, machine_of
+from gputui.report.registry import run_tables
+from gputui.report.schema import ROWS, Cell, TableSpec
+from gputui.report.tables.gpu_readings import DeviceReadings, device_readings
+from gputui.report.tables.processes import TracedRow, traced_rows
+from gputui.report.tables.timing import Timing, timing_of
 from gputui.report.workload_metrics import is_memory_metric
-from gputui.state import Run, Session, remarks
+from gputui.state import Readings, Run, Session, remarks
 
 Document = dict[str, Any]
 
 
-def summary_document(session: Session, run: Run) -> Document:
-    """Everything the summary says of `run`. Times in ns, sizes in bytes, missing is None."""
-    return {
-        "schema": SCHEMA_VERSION,
-        "run": _run(session, run),
-        "phases": _phases(run),
-        "marks": [_mark(row) for row in mark_rows(run)],
-        "kernels": [
-            _statistics(row)
-            | {
-                "name": row.name,
-                "short_name": short_name(row.name),
-                "category": category(row.name),
-                "instances": row.instances,
-            }
-            for row in kernel_rows(session, run)
-        ],
-        "launch_shapes": [
-            {
-                "name": row.name,
-                "launches": row.launches,
-                "grid": row.shape.grid,
-                "block": row.shape.block,
-                "registers_per_thread": row.shape.registers_per_thread,
-                "static_shared_bytes": row.shape.static_shared_bytes,
-                "dynamic_shared_bytes": row.shape.dynamic_shared_bytes,
-            }
-            for row in shape_rows(session, run)
-        ]
-        if has_shapes(run)
-        else None,
-        "api": [
-            _statistics(row) | {"name": row.name, "num_calls": row.instances}
-            for row in api_rows(run)
-        ],
-        "memops_time": [
-            _statistics(row) | {"operation": row.name, "count": row.instances}
-            for row in memory_time_rows(run)
-        ],
-        "memops_size": [
-            {
-                "operation": row.name,
-                "count": row.instances,
-                "total_bytes": row.total,
-                "avg_bytes": row.average,
-                "med_bytes": row.median,
-                "min_bytes": row.minimum,
-                "max_bytes": row.maximum,
-                "stddev_bytes": row.deviation,
-            }
-            for row in memory_size_rows(run)
-        ],
-        "all": [
-            _statistics(row)
-            | {"category": row.category, "operation": row.name, "instances": row.instances}
-            for row in all_rows(session, run)
-        ],
-        "metrics": dict(run.metrics),
-        "tables": [_result_table(table) for table in (run.result.tables if run.result else ())],
-        "memory": _memory(run),
-        "devices": devices_document(session, run.readings, run.devices),
-        "timing": timing_document(run),
-        "insights": insight_documents(insights(session, run)),
-        "dropped_events": sum(process.dropped for process in run.processes.values()),
-        "overhead": asdict(cost_of(session, run)),
-        "unavailable": {} if has_shapes(run) else {"launch_shapes": REASON},
+class Loss(msgspec.Struct, frozen=True):
+    """Records of one process that were lost for one cause; `domain` is that of NVTX, if any."""
+
+    cause: str
+    domain: str
+    records: int
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A stream, context, … that the program named."""
+
+    kind: str
+    number: int
+    gpu: int | None
+    name: str
+
+
+class TracedProcess(msgspec.Struct, frozen=True):
+    """A process that loaded the capture library. `start_ns` and `end_ns` are since the run's
+    start; `threads` are names by id."""
+
+    pid: int
+    parent_pid: int
+    rank: int | None
+    local_rank: int | None
+    command: str
+    cuda_status: str
+    cupti_version: int | None
+    started: str
+    ended: str | None
+    start_ns: int
+    end_ns: int | None
+    state: str
+    records: int
+    dropped: int
+    losses: list[Loss]
+    resources: list[Resource]
+    threads: dict[str, str]
+    gpus: list[int]
+    ended_cleanly: bool | None
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """The run: what was started, where, and how it ended. Moments are ISO 8601, in UTC."""
+
+    number: int
+    kind: Literal["workload", "command"]
+    name: str
+    arguments: list[str]
+    parameters: dict[str, Cell]
+    complete: bool | None
+    unavailable: dict[str, str]
+    pid: int | None
+    started: str
+    duration_ns: int
+    exit_code: int | None
+    signal: int | None
+    stopped: bool | None
+    reason: str
+    hostname: str | None
+    system: str | None
+    driver_version: str | None
+    cuda_driver_version: str | None
+    gputui_version: str | None
+    gpu_unavailable_reason: str | None
+    capture_unavailable_reason: str | None
+    remarks: list[str]
+    processes: list[TracedProcess]
+
+
+class WorkloadColumn(msgspec.Struct, frozen=True):
+    """A column of a workload's own table."""
+
+    name: str
+    unit: str | None
+    help: str
+
+
+class WorkloadTable(msgspec.Struct, frozen=True):
+    """A table that the workload made."""
+
+    name: str
+    title: str
+    columns: list[WorkloadColumn]
+    rows: list[list[Cell]]
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What the document has beside its tables. Times are in ns, sizes in bytes; what is missing is
+    null, and `unavailable` says why. Without a run there is `machine`."""
+
+    schema: int = SCHEMA_VERSION
+    run: RunFacts | None
+    machine: Machine | msgspec.UnsetType = msgspec.UNSET
+    metrics: dict[str, Cell] | None
+    tables: list[WorkloadTable] | None
+    memory: dict[str, dict[str, int] | Cell]
+    devices: list[DeviceReadings]
+    timing: Timing | None
+    insights: list[InsightDocument]
+    dropped_events: int | None
+    overhead: Cost | None
+    unavailable: dict[str, str]
+
+
+def document_tables() -> dict[str, TableSpec[Any]]:
+    """The tables that the document has rows of, by their names in it."""
+    return {spec.document: spec for spec in run_tables().values() if spec.document}
+
+
+def summary_document(session: Session, run: Run | None) -> Document:
+    """Everything the summary says of `run`, of the machine where none was recorded."""
+    return _machine_summary(session) if run is None else _run_summary(session, run)
+
+
+def _run_summary(session: Session, run: Run) -> Document:
+    tables = {name: spec.table(session, run) for name, spec in document_tables().items()}
+    reasons = {
+        name: table.unavailable[ROWS] for name, table in tables.items() if ROWS in table.unavailable
     }
+    summary = Summary(
+        run=_run(session, run),
+        metrics=dict(run.metrics),
+        tables=[_workload_table(table) for table in (run.result.tables if run.result else ())],
+        memory=_memory(run.readings)
+        | {name: value for name, value in run.metrics.items() if is_memory_metric(name)},
+        devices=device_readings(session, run.readings, run.devices),
+        timing=timing_of(run),
+        insights=insight_documents(insights(session, run)),
+        dropped_events=sum(process.dropped for process in run.processes.values()),
+        overhead=cost_of(session, run),
+        unavailable=reasons,
+    )
+    rows = {name: None if name in reasons else table.records() for name, table in tables.items()}
+    return _document(summary, rows)
 
 
-def _result_table(table: ResultTable) -> Document:
-    return {
-        "name": table.name,
-        "title": table.title,
-        "columns": [
-            {"name": column.name, "unit": column.unit, "help": column.help}
-            for column in table.columns
-        ],
-        "rows": [list(row) for row in table.rows],
-    }
+def _machine_summary(session: Session) -> Document:
+    readings = session.readings
+    rows = dict.fromkeys(document_tables())
+    of_runs = ("run", *rows, "metrics", "tables", "timing", "dropped_events", "overhead")
+    summary = Summary(
+        run=None,
+        machine=machine_of(session),
+        metrics=None,
+        tables=None,
+        memory=_memory(readings),
+        devices=device_readings(session, readings, {}),
+        timing=None,
+        insights=insight_documents(machine_insights(session, readings)),
+        dropped_events=None,
+        overhead=None,
+        unavailable=dict.fromkeys(of_runs, NO_RUN),
+    )
+    return _document(summary, rows)
 
 
-def _run(session: Session, run: Run) -> Document:
+def _document(summary: Summary, rows: dict[str, Any]) -> Document:
+    document: Document = msgspec.to_builtins(summary)
+    return {name: document.pop(name) for name in ("schema", "run")} | rows | document
+
+
+def _run(session: Session, run: Run) -> RunFacts:
     started, ended, header = run.started, run.ended, session.header
-    return {
-        "number": started.run,
-        "kind": started.kind,
-        "name": started.name,
-        "arguments": list(started.arguments),
-        "parameters": dict(run.parameters),
-        "complete": run.result.complete if run.result else None,
-        "unavailable": run.result.unavailable if run.result else {},
-        "pid": started.pid,
-        "started": moment(started.time_ns),
-        "duration_ns": run.duration_ns,
-        "exit_code": ended.exit_code if ended else None,
-        "signal": ended.signal if ended else None,
-        "stopped": ended.stopped if ended else None,
-        "reason": ended.reason if ended else "the recording ends before the run does",
-        "hostname": header.host.hostname if header else None,
-        "system": header.host.system if header else None,
-        "driver_version": header.driver_version if header else None,
-        "cuda_driver_version": header.cuda_driver_version if header else None,
-        "gputui_version": header.gputui_version if header else None,
-        "gpu_unavailable_reason": header.gpu_unavailable_reason if header else None,
-        "capture_unavailable_reason": started.capture_unavailable_reason,
-        "remarks": [remark.line for remark in remarks(run)],
-        "processes": [_process(row) for row in traced_rows(run)],
-    }
+    return RunFacts(
+        number=started.run,
+        kind=started.kind,
+        name=started.name,
+        arguments=list(started.arguments),
+        parameters=dict(run.parameters),
+        complete=run.result.complete if run.result else None,
+        unavailable=run.result.unavailable if run.result else {},
+        pid=started.pid,
+        started=moment(started.time_ns),
+        duration_ns=run.duration_ns,
+        exit_code=ended.exit_code if ended else None,
+        signal=ended.signal if ended else None,
+        stopped=ended.stopped if ended else None,
+        reason=ended.reason if ended else "the recording ends before the run does",
+        hostname=header.host.hostname if header else None,
+        system=header.host.system if header else None,
+        driver_version=header.driver_version if header else None,
+        cuda_driver_version=header.cuda_driver_version if header else None,
+        gputui_version=header.gputui_version if header else None,
+        gpu_unavailable_reason=header.gpu_unavailable_reason if header else None,
+        capture_unavailable_reason=started.capture_unavailable_reason,
+        remarks=[remark.line for remark in remarks(run)],
+        processes=[_process(row) for row in traced_rows(run)],
+    )
 
 
-def _process(row: TracedRow) -> Document:
+def _process(row: TracedRow) -> TracedProcess:
     process = row.process
     attached, detached = process.attached, process.detached
-    return {
-        "pid": attached.pid,
-        "parent_pid": attached.parent_pid,
-        "rank": attached.rank,
-        "local_rank": attached.local_rank,
-        "command": attached.command,
-        "cuda_status": attached.cuda_status,
-        "cupti_version": attached.cupti_version,
-        "started": moment(process.began_ns),
-        "ended": moment(process.ended_ns) if process.ended_ns else None,
-        "start_ns": row.start_ns,
-        "end_ns": row.end_ns,
-        "state": row.how_ended,
-        "records": process.records,
-        "dropped": process.dropped,
-        "losses": [
-            {"cause": cause, "domain": domain, "records": records}
+    return TracedProcess(
+        pid=attached.pid,
+        parent_pid=attached.parent_pid,
+        rank=attached.rank,
+        local_rank=attached.local_rank,
+        command=attached.command,
+        cuda_status=attached.cuda_status,
+        cupti_version=attached.cupti_version,
+        started=moment(process.began_ns),
+        ended=moment(process.ended_ns) if process.ended_ns else None,
+        start_ns=row.start_ns,
+        end_ns=row.end_ns,
+        state=row.how_ended,
+        records=process.records,
+        dropped=process.dropped,
+        losses=[
+            Loss(cause, domain, records)
             for (cause, domain), records in sorted(process.losses.items())
         ],
-        "resources": [
-            {"kind": kind, "number": number, "gpu": gpu, "name": named.name}
+        resources=[
+            Resource(kind, number, gpu, named.name)
             for (kind, number, gpu), named in process.resources.items()
         ],
-        "threads": {str(thread): named.name for thread, named in sorted(process.threads.items())},
-        "gpus": list(row.gpus),
-        "ended_cleanly": detached.clean if detached else None,
-    }
+        threads={str(thread): named.name for thread, named in sorted(process.threads.items())},
+        gpus=list(row.gpus),
+        ended_cleanly=detached.clean if detached else None,
+    )
 
 
-def _phases(run: Run) -> list[Document]:
-    on_gpu = bool(run.devices)
-    return [
-        {
-            "path": row.path,
-            "domain": row.domain,
-            "style": row.style,
-            "category": row.category,
-            "payload": _payload(row.payload),
-            "threads": list(row.threads),
-            "rank": row.rank,
-            "pid": row.pid,
-            "depth": row.depth,
-            "instances": row.instances,
-            "cpu_total_ns": row.cpu_total_ns,
-            "cpu_exclusive_ns": row.cpu_exclusive_ns,
-            "cpu_avg_ns": row.cpu.average,
-            "cpu_med_ns": row.cpu.median,
-            "cpu_min_ns": row.cpu.minimum,
-            "cpu_max_ns": row.cpu.maximum,
-            "cpu_stddev_ns": row.cpu.deviation,
-            "cpu_per_step_ns": row.per_step_ns,
-            "gpu_busy_ns": row.gpu_busy_ns if on_gpu else None,
-            "gpu_idle_ns": row.gpu_idle_ns,
-            "gpu_total_ns": row.gpu_total_ns if on_gpu else None,
-            "gpu_projected_ns": row.projected.total if row.projected.count else None,
-            "kernels": row.kernels if on_gpu else None,
-            "kernel_total_ns": row.kernel_ns if on_gpu else None,
-            "launches": row.known_launches if on_gpu else None,
-            "memcpy_bytes": row.memcpy_bytes if on_gpu else None,
-            "share_percent": row.share_percent,
-            "share_of": "gpu_busy" if on_gpu else "cpu",
-        }
-        for row in phase_rows(run)
-    ]
+def _workload_table(table: ResultTable) -> WorkloadTable:
+    columns = [WorkloadColumn(one.name, one.unit, one.help) for one in table.columns]
+    return WorkloadTable(table.name, table.title, columns, [list(row) for row in table.rows])
 
 
-def _mark(row: MarkRow) -> Document:
-    return asdict(row) | {"payload": _payload(row.payload)}
-
-
-def _payload(payload: Payload | None) -> Document | None:
-    return {"type": payload.type, "value": payload.value} if payload else None
-
-
-def _statistics(row: TableRow) -> Document:
-    return {
-        "total_ns": row.total,
-        "time_percent": row.percent,
-        "avg_ns": row.average,
-        "med_ns": row.median,
-        "min_ns": row.minimum,
-        "max_ns": row.maximum,
-        "stddev_ns": row.deviation,
-        "median_exact": row.exact,
-    }
-
-
-def _memory(run: Run) -> Document:
+def _memory(readings: Readings) -> dict[str, dict[str, int] | Cell]:
     used = {
         f"gpu{index}": int(spread.maximum)
-        for (index, name), spread in sorted(run.readings.gpu_spreads.items())
+        for (index, name), spread in sorted(readings.gpu_spreads.items())
         if name == "memory_used_bytes"
     }
-    reported = {name: value for name, value in run.metrics.items() if is_memory_metric(name)}
-    return {"peak_used_bytes": used, **reported}
+    return {"peak_used_bytes": used}

@@ -22,9 +22,9 @@ from gputui.model.cuda_names import api_name, demangle, step_rank
 from gputui.model.events import AnyEvent, CaptureDelta, Mark, StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.model.payloads import NAMES as PAYLOAD_NAMES
-from gputui.report.launch_shapes import shape_rows
 from gputui.report.phases import phase_rows
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
+from gputui.report.tables.launch_shapes import shape_rows
 from gputui.ring.layout import FLAG_PAYLOAD, SLOT, RecordKind
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 
@@ -741,7 +741,7 @@ def test_a_kernel_in_several_ranges_of_one_name_counts_once_there(program):
         program.end(12, 2),
         program.kernel(20, 30, 1),
     )
-    rows = TABLES["nvtx_kern_sum"](traced.session, run).rows
+    rows = run_tables()["nvtx_kern_sum"].table(traced.session, run).cells
     assert [row[:7] for row in rows] == [(":request", "StartEnd", MAIN, MAIN, 2, 1, 20)]
 
 
@@ -753,8 +753,8 @@ def test_a_start_end_range_that_another_thread_ended_has_no_gpu_work(program):
         program.end(10, 1, thread=101),
         program.kernel(20, 30, 1),
     )
-    assert not TABLES["nvtx_gpu_proj_sum"](traced.session, run).rows
-    rows = TABLES["nvtx_kern_sum"](traced.session, run).rows
+    assert not run_tables()["nvtx_gpu_proj_sum"].table(traced.session, run).rows
+    rows = run_tables()["nvtx_kern_sum"].table(traced.session, run).cells
     assert [row[:7] for row in rows] == [("", "", MAIN, MAIN, 0, 1, 10)]
 
 

@@ -15,9 +15,9 @@ from gputui.model.events import CaptureDelta, ResourceNamed, RunStarted
 from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
 from gputui.report.explain import insights
-from gputui.report.gpu_timing import timing_document
 from gputui.report.losses import lost_count, why_lost
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
+from gputui.report.tables.timing import timing_document
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.store.journal.rotation import Preamble
 from gputui.store.trace import TraceReader, TraceWriter, trace_path
@@ -53,9 +53,9 @@ def traced(tmp_path: Path) -> Traced:
 
 
 def test_streams_are_called_by_their_names_in_the_tables(traced: Traced) -> None:
-    table = TABLES["gpu_streams"](traced.session, traced.run)
+    table = run_tables()["gpu_streams"].table(traced.session, traced.run)
     at = [column.header for column in table.columns].index("Stream")
-    assert sorted(map(str, (row[at] for row in table.rows))) == [
+    assert sorted(map(str, (row[at] for row in table.cells))) == [
         "15", "compute (14)", "copies (13)",
     ]  # fmt: skip
     streams = timing_document(traced.run)["streams"]

@@ -21,7 +21,7 @@ from gputui.model.events import MarkDefined, RunStarted, ThreadNamed
 from gputui.render.chrome import write_chrome
 from gputui.render.text_tables import to_csv
 from gputui.report.phases import phase_rows
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.state import Session
 from gputui.store.journal.rotation import Preamble
@@ -66,7 +66,7 @@ def test_phases_off_the_main_thread_say_where_they_ran():
     rows = {row.path: row.threads for row in phase_rows(run)}
     assert rows["step"] == ()
     assert rows["decode"] == ("data loader (101)",)
-    table = to_csv(TABLES["phases"](traced.session, run)).splitlines()
+    table = to_csv(run_tables()["phases"].table(traced.session, run)).splitlines()
     assert table[0].startswith("Phase,Domain,Rank,PID,Thread,")
     assert any(line.split(",")[0::4][:2] == ["decode", "data loader (101)"] for line in table)
 

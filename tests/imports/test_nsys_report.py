@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import CaptureDelta, Payload
 from gputui.playback.opening import open_recording
-from gputui.report.marks import mark_rows
 from gputui.report.phases import phase_rows
+from gputui.report.registry import run_tables
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
-from gputui.report.summary_tables import TABLES
+from gputui.report.tables.marks import mark_rows
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError, JournalWriter
 from tests.imports.nsys_for_tests import EPOCH_NS, PID, REAL, TASK, Export
@@ -69,7 +69,9 @@ def test_ranges_add_up_as_in_sql(real: tuple[Session, Run], sql: sqlite3.Connect
         "LEFT JOIN NVTX_EVENTS d ON d.eventType = 75 AND d.domainId = n.domainId "
         "WHERE n.eventType = 59 GROUP BY 1"
     )
-    found = {(row[-1], row[2], row[1]) for row in TABLES["nvtx_pushpop_sum"](*real).rows}
+    found = {
+        (row[-1], row[2], row[1]) for row in run_tables()["nvtx_pushpop_sum"].table(*real).cells
+    }
     assert found == set(expected)
 
 

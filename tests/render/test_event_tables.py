@@ -61,20 +61,24 @@ def test_a_copy_says_its_bytes_rate_ends_thread_and_latency(
     report: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert gputui(["summary", report, "--table", "cuda_gpu_trace", "--format", "json"]) == 0
-    operations = {row["Name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    operations = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     copy = operations["[CUDA memcpy Host-to-Device]"]
     assert next(iter(operations.values())) == copy  # the longest first
-    assert copy["Bytes (MB)"] == 497.904
+    assert copy["mb"] == 497.903616
     # 12.82 GiB/s.
-    assert copy["Throughput (MB/s)"] == pytest.approx(497_903_616 / 36_163e-6 / 1e6, abs=1e-3)
-    assert (copy["SrcMemKd"], copy["DstMemKd"], copy["Strm"]) == ("Pageable", "Device", 9)
-    assert (copy["Tid"], copy["Latency (ns)"], copy["GrdX"]) == (PID, 900, None)
+    assert copy["mb_per_s"] == pytest.approx(497_903_616 / 36_163e-6 / 1e6, abs=1e-3)
+    assert (copy["source_kind"], copy["destination_kind"], copy["stream"]) == (
+        "Pageable",
+        "Device",
+        9,
+    )
+    assert (copy["tid"], copy["latency_ns"], copy["grid_x"]) == (PID, 900, None)
     gemm = operations['gemm<"x">']
-    assert (gemm["GrdX"], gemm["BlkX"], gemm["Reg/Trd"], gemm["Bytes (MB)"]) == (11, 256, 40, None)
+    figures = gemm["grid_x"], gemm["block_x"], gemm["registers_per_thread"], gemm["mb"]
+    assert figures == (11, 256, 40, None)
     # Its call was not recorded.
-    assert (operations["[CUDA memset]"]["Tid"], operations["[CUDA memset]"]["SrcMemKd"]) == (
-        None,
-    ) * 2
+    memset = operations["[CUDA memset]"]
+    assert (memset["tid"], memset["source_kind"]) == (None, None)
 
 
 @needs_real

@@ -280,7 +280,7 @@ def test_parquet_holds_every_sample_and_table(
     ]
     assert found == expected
     kernels = parquet.read_table(out / "cuda_gpu_kern_sum.parquet").to_pylist()
-    assert kernels[0]["Total Time (ns)"] == max(row["Total Time (ns)"] for row in kernels)
+    assert kernels[0]["total_ns"] == max(row["total_ns"] for row in kernels)
     assert [entry.name for entry in tmp_path.iterdir()] == ["tables"]
     capsys.readouterr()
     assert gputui(["export", str(h200_path), "--format", "parquet", "-o", str(out)]) == 1
@@ -332,7 +332,7 @@ def test_parquet_keeps_numbers_of_mixed_columns_numbers(h200_path: Path, tmp_pat
         exported(h200_path, "parquet", tmp_path / "tables") / "metrics.parquet"
     )
     assert [str(kind) for kind in table.schema.types] == ["string", "double", "string"]
-    found = {row["Metric"]: (row["Value"], row["Value (text)"]) for row in table.to_pylist()}
+    found = {row["name"]: (row["value"], row["value_text"]) for row in table.to_pylist()}
     assert found["output_tokens"] == (64.0, None)
     assert found["effective_precision"] == (None, "bf16")
 

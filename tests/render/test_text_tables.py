@@ -10,16 +10,16 @@ import pytest
 from gputui.base.sanitize import cell_width
 from gputui.render import formats
 from gputui.render.text_tables import csv_line, to_csv, to_json, to_markdown, to_text
-from gputui.report.columns import Column, Table, count, spare, text, time
 from gputui.report.compare import Subject, compare
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
+from gputui.report.schema import Column, Table, count, text, time
 from gputui.state import Session
 from tests.events_for_tests import attached, defined, header, run_started
 
 TABLE = Table(
     "t",
     "Title",
-    (text("Name"), time("Total (ns)"), spare(2, count("Calls")), spare(1, count("Kernels"))),
+    (text("Name"), time("Total"), count("Calls", priority=2), count("Kernels", priority=1)),
     (("decode", 1_500_000, 12, 3), ("a very long name of a phase indeed", 10, 1, None)),
 )
 
@@ -48,7 +48,7 @@ def test_spare_columns_go_first_and_figures_are_never_cut(width: int, headers: l
 
 
 def test_columns_without_a_figure_are_left_out() -> None:
-    table = Table("t", "T", (text("Name"), time("GPU (ns)")), (("load", None), ("decode", None)))
+    table = Table("t", "T", (text("Name"), time("GPU")), (("load", None), ("decode", None)))
     assert "GPU" not in to_text(table)
     assert "GPU" in to_csv(table)
 
@@ -65,11 +65,11 @@ def test_people_read_a_figure_in_its_unit_and_programs_as_it_is(
     h200: Session, table: str, raw: str, shown: list[str]
 ) -> None:
     assert h200.run is not None
-    made = TABLES[table](h200, h200.run)
+    made = run_tables()[table].table(h200, h200.run)
     assert any(" ".join(shown) in " ".join(line.split()) for line in to_text(made).splitlines())
     assert " ".join(shown[:1]) in to_markdown(made).replace("\\", "")
     (row,) = [row for row in csv.reader(io.StringIO(to_csv(made))) if raw in row]
-    (same,) = [row for row in made.rows if raw in row]
+    (same,) = [row for row in made.cells if raw in row]
     assert row == [str(cell) for cell in same]
     assert f'"{raw}"' in to_json(made)
 
@@ -79,12 +79,12 @@ def test_an_empty_table_keeps_its_headers() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", run_tables())
 def test_every_table_of_a_recorded_run_fits_a_terminal(
     h200: Session, name: str, width: int
 ) -> None:
     assert h200.run is not None
-    lines = to_text(TABLES[name](h200, h200.run), width).splitlines()
+    lines = to_text(run_tables()[name].table(h200, h200.run), width).splitlines()
     assert max(map(cell_width, lines)) <= width
 
 
@@ -141,4 +141,4 @@ def test_a_summary_does_not_print_names_by_the_thousand() -> None:
     assert "name 999 " in text
     assert "name 1000 " not in text
     assert "… and 200 rows more: gputui summary FILE --table phases" in text
-    assert "name 1199" in to_text(TABLES["phases"](session, run))
+    assert "name 1199" in to_text(run_tables()["phases"].table(session, run))

@@ -20,9 +20,9 @@ from gputui.render import formats
 from gputui.render.chrome import write_chrome
 from gputui.render.errors import ExportError
 from gputui.render.traces import open_traced
-from gputui.report.launch_shapes import shape_rows
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
+from gputui.report.tables.launch_shapes import shape_rows
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalReader, JournalWriter
 from gputui.store.trace import TRACE, TraceKind, TraceReader, TraceWriter, trace_path

@@ -66,7 +66,7 @@ def written(path: Path, events: list[AnyEvent]) -> str:
 def rows(events: list[AnyEvent], name: str) -> list[dict[str, object]]:
     table = one_table(folded(events), None, name)
     headers = [column.header for column in table.columns]
-    return [dict(zip(headers, row, strict=True)) for row in table.rows]
+    return [dict(zip(headers, row, strict=True)) for row in table.cells]
 
 
 def test_each_gpu_has_means_peaks_and_energy() -> None:

@@ -11,9 +11,9 @@ from gputui.collect.traced_run import Run, RunRequest
 from gputui.model.events import AnyEvent, Mark
 from gputui.render.text_tables import to_csv, to_text
 from gputui.report.domains import domains_of, of_domains
-from gputui.report.marks import mark_rows
+from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
-from gputui.report.summary_tables import TABLES
+from gputui.report.tables.marks import mark_rows
 from gputui.state import MARKS, Session
 from gputui.tui.views.summary import summary_rows
 from tests.events_for_tests import at, attached, header, run_started
@@ -44,7 +44,7 @@ def test_all_marks_of_a_program_are_counted() -> None:
     assert often.last_ns <= run.duration_ns
     assert len(run.marks) == MARKS
 
-    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["nvtx_marks"](session, run)))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(run_tables()["nvtx_marks"].table(session, run)))))
     assert [(row["Name"], row["Domain"], row["Marks"]) for row in rows] == [
         ("often", "default", "5000"), ("seldom", "app", "5"),
     ]  # fmt: skip
@@ -68,4 +68,4 @@ def test_a_recording_that_did_not_count_them_says_so() -> None:
     assert run is not None
     (row,) = mark_rows(run)
     assert (row.count, row.first_ns, row.last_ns) == (3, 10**9, 3 * 10**9)
-    assert "newest 3 alone" in to_text(TABLES["nvtx_marks"](session, run))
+    assert "newest 3 alone" in to_text(run_tables()["nvtx_marks"].table(session, run))

@@ -22,7 +22,7 @@ from gputui.report.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
 from gputui.report.workload_metrics import is_memory_metric, metric_text
 from gputui.state import Run, Session
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
@@ -133,15 +133,15 @@ def test_phases_hold_what_phases_inside_them_did(copying: Run) -> None:
 
 
 def test_both_are_tables_to_be_asked_for(copying: Run) -> None:
-    copies = TABLES["memory_copies"](Session(), copying)
-    assert copies.rows[0] == (
+    copies = run_tables()["memory_copies"].table(Session(), copying)
+    assert copies.cells[0] == (
         *("[CUDA memcpy Host-to-Device]", "pageable", "device"),
         *(2, 10_000, 5000.0, 6000, 2000, 5_000_000_000),
     )
     assert len(copies.rows) == 4
-    phases = TABLES["memory_phases"](Session(), copying)
+    phases = run_tables()["memory_phases"].table(Session(), copying)
     headers = [column.header for column in phases.columns]
-    load, decode, step, outside = (dict(zip(headers, row, strict=True)) for row in phases.rows)
+    load, decode, step, outside = (dict(zip(headers, row, strict=True)) for row in phases.cells)
     assert (load["To Device (bytes)"], load["Pageable (bytes)"]) == (10_500, 10_000)
     assert (decode["Phase"], step["Phase"], step["Path"]) == ("decode", "  step", "decode/step")
     assert (outside["Set (bytes)"], outside["PID"]) == (64, None)

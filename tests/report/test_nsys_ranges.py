@@ -14,7 +14,7 @@ import pytest
 
 from gputui.imports.nsys import NsysReport
 from gputui.render.text_tables import to_csv
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
 from gputui.state import Session
 from tests.report.nvtx_cases import write_cases
 
@@ -44,5 +44,5 @@ def test_the_table_is_what_nsys_stats_prints(sessions: dict[str, Session], table
     path = EXPECTED / table
     session = sessions[path.parent.name]
     assert session.run is not None
-    found = to_csv(TABLES[path.stem.replace("_base", ":base")](session, session.run))
+    found = to_csv(run_tables()[path.stem.replace("_base", ":base")].table(session, session.run))
     assert found.splitlines() == path.read_text().splitlines()

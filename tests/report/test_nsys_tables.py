@@ -12,7 +12,7 @@ import pytest
 
 from gputui.imports.nsys import NsysReport
 from gputui.render.text_tables import to_csv
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
 from gputui.state import Session
 
 EXPECTED = Path(__file__).with_name("nsys_stats")
@@ -32,7 +32,7 @@ def session() -> Session:
 def test_the_table_is_what_nsys_stats_prints(session: Session, name: str) -> None:
     report = name.replace("_base", ":base").replace("_mangled", ":mangled")
     assert session.run is not None
-    table = to_csv(TABLES[report](session, session.run))
+    table = to_csv(run_tables()[report].table(session, session.run))
     assert table.splitlines() == (EXPECTED / f"{name}.csv").read_text().splitlines()
 
 
@@ -42,4 +42,4 @@ def test_every_report_of_nsys_has_its_table() -> None:
         "cuda_api_gpu_sum nvtx_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_gpu_proj_sum "
         "nvtx_kern_sum cuda_kern_exec_sum"
     )
-    assert set(reports.split()) <= set(TABLES)
+    assert set(reports.split()) <= set(run_tables())

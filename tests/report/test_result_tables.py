@@ -10,7 +10,7 @@ from gputui.model.events import ResultColumn, ResultTable, RunResult
 from gputui.render import formats
 from gputui.render.errors import ExportError
 from gputui.render.summary import one_table
-from gputui.report.result_tables import named_tables, summary_tables
+from gputui.report.registry import summary_tables, table_names
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from tests.events_for_tests import at, header, run_ended, run_started
@@ -77,7 +77,7 @@ def test_the_document_has_it_whole(session: Session) -> None:
 
 def test_one_table_can_be_asked_for_by_name(session: Session) -> None:
     run = session.runs[1]
-    assert "headline" in named_tables(run)
+    assert "headline" in table_names(run)
     rows = json.loads(formats.one_table(one_table(session, run, "headline"), "json"))["rows"]
     assert rows[0] == {"size": "tiny", "avg_ms": 12.345678, "peak_bytes": 1 << 30}
     assert formats.one_table(one_table(session, run, "metrics"), "csv").startswith("Metric,Value")

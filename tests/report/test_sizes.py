@@ -6,7 +6,7 @@ import json
 
 from gputui.model.events import CaptureDelta, MemoryOperationDelta
 from gputui.render.text_tables import to_csv, to_json, to_text
-from gputui.report.summary_tables import TABLES
+from gputui.report.registry import run_tables
 from gputui.state import Session
 from tests.events_for_tests import at, attached, run_started, times
 
@@ -32,7 +32,7 @@ def test_small_copies_keep_their_bytes_for_people_and_are_rounded_as_in_nsys() -
         ]
     )
     assert session.run is not None
-    table = TABLES["cuda_gpu_mem_size_sum"](session, session.run)
+    table = run_tables()["cuda_gpu_mem_size_sum"].table(session, session.run)
     memset, copied = to_text(table).splitlines()[3:]
     assert memset.split()[:2] == ["61.0", "KiB"]
     assert copied.split() == (
@@ -59,4 +59,4 @@ def test_small_copies_keep_their_bytes_for_people_and_are_rounded_as_in_nsys() -
         "0.063,1,0.063,0.063,0.063,0.063,0.000,[CUDA memset]",
         "0.017,518,0.000,0.000,0.000,0.000,0.000,[CUDA memcpy Device-to-Host]",
     ]
-    assert [row["Total (MB)"] for row in json.loads(to_json(table))["rows"]] == [0.063, 0.017]
+    assert [row["total_bytes"] for row in json.loads(to_json(table))["rows"]] == [62_500, 16_576]

@@ -21,9 +21,9 @@ from gputui.model.events import (
     ThreadNamed,
 )
 from gputui.render.text_tables import to_csv, to_text
-from gputui.report.process_rows import thread_words, traced_rows
+from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
-from gputui.report.summary_tables import TABLES
+from gputui.report.tables.processes import thread_words, traced_rows
 from gputui.state import Session
 from gputui.tui.views.summary import summary_rows
 from tests.events_for_tests import at, attached, gpu, header, run_ended, run_started
@@ -77,7 +77,7 @@ def test_each_process_says_when_it_came_and_how_it_went(session: Session) -> Non
 def test_the_table_and_the_document_say_the_same(session: Session) -> None:
     run = session.run
     assert run is not None
-    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["processes"](session, run)))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(run_tables()["processes"].table(session, run)))))
     told = msgspec.to_builtins(summary_document(session, run))["run"]["processes"]
     assert [int(row["PID"]) for row in rows] == [process["pid"] for process in told]
     assert (rows[0]["Rank"], rows[0]["Local Rank"]) == ("0", "3")
@@ -87,7 +87,7 @@ def test_the_table_and_the_document_say_the_same(session: Session) -> None:
     assert told[1]["ended"] == "2023-11-14T22:13:26.000+00:00"
     assert [process["state"] for process in told] == ["ended", "vanished", "running"]
     assert told[0]["threads"] == {"101": "python", "102": "loader", "103": "loader"}
-    narrow = to_text(TABLES["processes"](session, run), 80)
+    narrow = to_text(run_tables()["processes"].table(session, run), 80)
     assert "vanished" in narrow
     assert "101" in narrow
 

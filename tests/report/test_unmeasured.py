@@ -11,8 +11,8 @@ from gputui.cli.files import summary
 from gputui.playback.loading import load
 from gputui.render.text_tables import to_csv, to_json, to_text
 from gputui.report.availability import REASON
+from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
-from gputui.report.summary_tables import TABLES
 from gputui.state import Session
 from tests.conftest import DATA
 
@@ -25,30 +25,30 @@ EMPTY = (
 @pytest.mark.parametrize("name", EMPTY)
 def test_a_table_that_an_old_recording_has_nothing_for_says_why(h200: Session, name: str) -> None:
     assert h200.run is not None
-    table = TABLES[name](h200, h200.run)
-    assert table.rows == ()
+    table = run_tables()[name].table(h200, h200.run)
+    assert not table.rows
     assert REASON in to_text(table).splitlines()[0]
     assert json.loads(to_json(table))["unavailable"] == {"rows": REASON}
 
 
 @pytest.mark.parametrize(
-    ("name", "headers"),
+    ("name", "keys"),
     [
-        ("gpu_idle", ["Idle (ns)", "Idle (%)", "Gaps", "Overlap (ns)", "Overlap (%)"]),
-        ("nvtx_gpu_proj_sum", ["Total Range Time (ns)", "Total GPU Ops", "Avg Range Lvl"]),
-        ("nvtx_kern_sum", ["NVTX Inst"]),
+        ("gpu_idle", ["idle_ns", "idle_percent", "gaps", "overlap_ns", "overlap_percent"]),
+        ("nvtx_gpu_proj_sum", ["total_range_ns", "gpu_operations", "avg_range_level"]),
+        ("nvtx_kern_sum", ["instances"]),
     ],
 )
 def test_a_figure_that_was_not_measured_is_null_with_a_reason(
-    h200: Session, name: str, headers: list[str]
+    h200: Session, name: str, keys: list[str]
 ) -> None:
     assert h200.run is not None
-    table = TABLES[name](h200, h200.run)
+    table = run_tables()[name].table(h200, h200.run)
     document = json.loads(to_json(table))
     assert document["rows"]
-    for header in headers:
-        assert [row[header] for row in document["rows"]] == [None] * len(table.rows)
-        assert document["unavailable"][header] == REASON
+    for key in keys:
+        assert [row[key] for row in document["rows"]] == [None] * len(table.rows)
+        assert document["unavailable"][key] == REASON
     assert to_text(table).splitlines()[0].endswith(f"{REASON})")
     assert ",," in to_csv(table) or to_csv(table).splitlines()[1].endswith(",")
 
@@ -67,10 +67,10 @@ def test_the_document_of_an_old_recording_has_nulls_with_reasons(h200: Session) 
     assert document["unavailable"] == {"launch_shapes": REASON}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", run_tables())
 def test_nothing_is_missing_from_a_recording_of_today(name: str) -> None:
     loaded = load(str(DATA / "h200-annotated.gputui.gz"))
-    assert TABLES[name](loaded.session, loaded.run).unavailable == {}
+    assert run_tables()[name].table(loaded.session, loaded.run).unavailable == {}
 
 
 def test_csv_has_its_reason_on_stderr(h200_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,8 @@ from gputui.render.errors import ExportError, UnknownNameError
 
 if TYPE_CHECKING:
     from gputui.playback.loading import Loaded
-    from gputui.report.columns import Cell, Column, Table
     from gputui.report.compare import Comparison
+    from gputui.report.schema import AnyColumn, AnyTable, Cell
     from gputui.state import Run, Session
 
 T = TypeVar("T")
@@ -109,8 +109,8 @@ class Format:
     text: Render | None = None
     write: Callable[[Source, Path | None], Written] | None = None
     folder: Callable[[Source, Path], Written] | None = None
-    table: Callable[[Table, int | None], str] | None = None
-    rows: Callable[[Sequence[Column], Iterable[Sequence[Cell]], TextIO], None] | None = None
+    table: Callable[[AnyTable, int | None], str] | None = None
+    rows: Callable[[Sequence[AnyColumn], Iterable[Sequence[Cell]], TextIO], None] | None = None
     comparison: Callable[[Comparison, int | None], str] | None = None
 
     @property
@@ -182,7 +182,7 @@ def summary(session: Session, run: Run | None, key: str, width: int | None = Non
     return _able(find(key).text, key)(session, run, width)
 
 
-def one_table(table: Table, key: str, width: int | None = None) -> str:
+def one_table(table: AnyTable, key: str, width: int | None = None) -> str:
     """A single table as text. Raises ExportError."""
     return _able(find(key).table, key)(table, width)
 

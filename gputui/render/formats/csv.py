@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 from gputui.render.formats import Format, Source, Written
 
 if TYPE_CHECKING:
-    from gputui.report.columns import Cell, Column, Table
     from gputui.report.compare import Comparison
+    from gputui.report.schema import AnyColumn, AnyTable, Cell
     from gputui.state import Run, Session
 
 
@@ -18,7 +18,7 @@ def _summary(session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.render.summary import tables_with_rows
     from gputui.render.text_tables import csv_line, to_csv
 
-    def section(table: Table) -> str:
+    def section(table: AnyTable) -> str:
         note = f" ({table.note})" if table.note else ""
         return csv_line(f"# {table.name}: {table.title}{note}") + to_csv(table)
 
@@ -39,13 +39,13 @@ def _folder(source: Source, path: Path) -> Written:
     return Written((path,), loaded.remarks)
 
 
-def _table(table: Table, _width: int | None) -> str:
+def _table(table: AnyTable, _width: int | None) -> str:
     from gputui.render.text_tables import to_csv
 
     return to_csv(table)
 
 
-def _rows(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], out: TextIO) -> None:
+def _rows(columns: Sequence[AnyColumn], rows: Iterable[Sequence[Cell]], out: TextIO) -> None:
     from gputui.render.text_tables import write_csv
 
     write_csv(columns, rows, out)

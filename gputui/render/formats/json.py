@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 from gputui.render.formats import Format
 
 if TYPE_CHECKING:
-    from gputui.report.columns import Table
     from gputui.report.compare import Comparison
+    from gputui.report.schema import AnyTable
     from gputui.state import Run, Session
 
 
 def _summary(session: Session, run: Run | None, _width: int | None) -> str:
-    from gputui.report.machine_summary import machine_summary
     from gputui.report.summary_document import summary_document
 
-    return _text(machine_summary(session) if run is None else summary_document(session, run))
+    return _text(summary_document(session, run))
 
 
-def _table(table: Table, _width: int | None) -> str:
+def _table(table: AnyTable, _width: int | None) -> str:
     from gputui.render.text_tables import to_json
 
     return to_json(table)

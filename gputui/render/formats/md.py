@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from gputui.render.formats import Format
 
 if TYPE_CHECKING:
-    from gputui.report.columns import Table
     from gputui.report.compare import Comparison
+    from gputui.report.schema import AnyTable
     from gputui.state import Run, Session
 
 
@@ -27,7 +27,7 @@ def _summary(session: Session, run: Run | None, _width: int | None) -> str:
     return f"## gputui summary: {name}\n\n{facts}\n" + "\n".join(sections)
 
 
-def _table(table: Table, _width: int | None) -> str:
+def _table(table: AnyTable, _width: int | None) -> str:
     from gputui.render.text_tables import to_markdown
 
     return to_markdown(table)

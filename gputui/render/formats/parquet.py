@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gputui.render.formats import Format, Need, Package, Source, Written
 
 if TYPE_CHECKING:
-    from gputui.report.columns import Table
+    from gputui.report.schema import AnyTable
 
 
 def _write(source: Source, path: Path | None) -> Written:
@@ -27,7 +27,7 @@ def _write(source: Source, path: Path | None) -> Written:
     recording = open_recording(source.name, summed=True)
     session = Session()
 
-    def tables() -> Iterator[Table]:
+    def tables() -> Iterator[AnyTable]:
         yield from tables_with_rows(session, chosen(session, source.name, source.number))
 
     write_parquet(path, tables(), samples_of(recording, span, session))

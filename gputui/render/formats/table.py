@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gputui.render.formats import Format
 
 if TYPE_CHECKING:
-    from gputui.report.columns import Table
     from gputui.report.compare import Comparison
+    from gputui.report.schema import AnyTable
     from gputui.state import Run, Session
 
 _MOST_ROWS = 1000
@@ -29,7 +29,7 @@ def _summary(session: Session, run: Run | None, width: int | None) -> str:
     return "\n".join(parts)
 
 
-def _cut(table: Table, width: int | None) -> str:
+def _cut(table: AnyTable, width: int | None) -> str:
     """A program with thousands of range names must not push the rest off the terminal."""
     left_out = len(table.rows) - _MOST_ROWS
     if left_out <= 0:
@@ -38,7 +38,7 @@ def _cut(table: Table, width: int | None) -> str:
     return f"{short}… and {left_out} rows more: gputui summary FILE --table {table.name}\n"
 
 
-def _table(table: Table, width: int | None) -> str:
+def _table(table: AnyTable, width: int | None) -> str:
     from gputui.render.text_tables import to_text
 
     return to_text(table, width)

@@ -7,9 +7,8 @@ that comes from, and what to try.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
-from gputui.report.explain.insight import Insight
+from gputui.report.explain.insight import Insight, InsightDocument
 from gputui.report.explain.using import (
     lost_records,
     memory_full,
@@ -27,7 +26,7 @@ from gputui.report.explain.waiting import (
 )
 from gputui.state import Readings, Run, Session
 
-__all__ = ["Insight", "insight_documents", "insights", "machine_insights"]
+__all__ = ["Insight", "InsightDocument", "insight_documents", "insights", "machine_insights"]
 
 
 def insights(session: Session, run: Run) -> list[Insight]:
@@ -41,10 +40,10 @@ def machine_insights(session: Session, readings: Readings) -> list[Insight]:
     return [*memory_full(session, readings), *throttled(readings)]
 
 
-def insight_documents(found: Iterable[Insight]) -> list[dict[str, Any]]:
-    """For programs, which need no headline."""
-    names = ("rule", "value", "threshold", "source", "verdict", "advice")
-    return [{name: getattr(one, name) for name in names} for one in found]
+def insight_documents(found: Iterable[Insight]) -> list[InsightDocument]:
+    """For programs."""
+    names = InsightDocument.__struct_fields__
+    return [InsightDocument(*(getattr(one, name) for name in names)) for one in found]
 
 
 _RULES: tuple[Callable[[Session, Run], Iterator[Insight]], ...] = (

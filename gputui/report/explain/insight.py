@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class Insight:
@@ -17,6 +19,17 @@ class Insight:
     threshold: float
     source: str
     headline: str
+    verdict: str
+    advice: str
+
+
+class InsightDocument(msgspec.Struct, frozen=True):
+    """A verdict for programs, which need no headline."""
+
+    rule: str
+    value: float
+    threshold: float
+    source: str
     verdict: str
     advice: str
 

@@ -8,8 +8,8 @@ from gputui.model import units
 from gputui.model.naming import is_kernel_launch
 from gputui.model.sketch import Accumulator
 from gputui.report.explain.insight import Insight, gpu_names, percents
-from gputui.report.gpu_timing import range_path
 from gputui.report.statistics import kernel_rows
+from gputui.report.tables.timing import range_path
 from gputui.state import Run, Session
 
 LAUNCH_GAP_NS = 1_000_000

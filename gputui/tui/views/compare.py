@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from gputui.base.sanitize import sanitize
 from gputui.model.units import MISSING
-from gputui.report.columns import Cell, Table
-from gputui.report.columns import Column as TableColumn
 from gputui.report.compare import SPREAD_RULE, Comparison
+from gputui.report.schema import AnyColumn, AnyTable, Cell
 from gputui.tui.widgets.canvas import Row, Span, wrap
 from gputui.tui.widgets.recordings import recording_name
 from gputui.tui.widgets.table import Column, Move, table_rows
@@ -44,7 +43,7 @@ class CompareView(View):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._comparison: Comparison | None = None
-        self._tables: list[Table] = []
+        self._tables: list[AnyTable] = []
         self._tab = 0
         self._paths: tuple[Path, ...] = ()
         self._notes: tuple[str, ...] = ()
@@ -60,7 +59,7 @@ class CompareView(View):
         self.needle = ""
         self.draw()
 
-        def read() -> tuple[Comparison, list[Table], tuple[str, ...]]:
+        def read() -> tuple[Comparison, list[AnyTable], tuple[str, ...]]:
             from gputui.playback.loading import load
             from gputui.render.comparison import comparison_tables
             from gputui.report.compare import Subject, compare
@@ -74,7 +73,7 @@ class CompareView(View):
             comparison = compare(subjects)
             return comparison, comparison_tables(comparison), notes
 
-        def done(result: tuple[Comparison, list[Table], tuple[str, ...]]) -> None:
+        def done(result: tuple[Comparison, list[AnyTable], tuple[str, ...]]) -> None:
             if asked == self._paths:
                 self._comparison, self._tables, self._notes = result
                 names = [table.name for table in self._tables]
@@ -191,7 +190,7 @@ class CompareView(View):
     def _gputui(self) -> GputuiApp:
         return cast("GputuiApp", self.app)
 
-    def _ordered(self, table: Table) -> list[Cells]:
+    def _ordered(self, table: AnyTable) -> list[Cells]:
         needle = self.needle.lower()
         found = [row for row in table.rows if needle in " ".join(map(str, row[:2])).lower()]
         changes = [
@@ -224,7 +223,7 @@ class CompareView(View):
         return tuple(spans)
 
 
-def _column(table: Table, number: int) -> Column[Cells]:
+def _column(table: AnyTable, number: int) -> Column[Cells]:
     column = table.columns[number]
     header = column.header
     is_name = number == 0 or header in ("Session", "What", "Name")
@@ -258,7 +257,7 @@ _PRIORITIES = {
 }
 
 
-def _text(column: TableColumn, cell: Cell) -> str:
+def _text(column: AnyColumn, cell: Cell) -> str:
     if cell is None:
         return MISSING
     if column.show is not None and isinstance(cell, int | float):

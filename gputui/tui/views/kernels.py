@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputui.model.units import count, duration, percent, size
-from gputui.report.launch_shapes import shape_rows
 from gputui.report.statistics import (
     TableRow,
     api_rows,
@@ -14,6 +13,7 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
+from gputui.report.tables.launch_shapes import shape_rows
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, Span, flow, wrap
 from gputui.tui.widgets.statistics import statistics_columns

@@ -8,16 +8,16 @@ from datetime import datetime
 from gputui.model.units import count, duration, percent, quantity, size
 from gputui.report.cost import cost_of
 from gputui.report.explain import insights
-from gputui.report.marks import mark_rows, marks_note
 from gputui.report.phases import PhaseRow, phase_rows, share_note
-from gputui.report.process_rows import traced_rows
-from gputui.report.result_tables import own_tables
 from gputui.report.statistics import (
     api_rows,
     kernel_rows,
     memory_size_rows,
     memory_time_rows,
 )
+from gputui.report.tables.marks import mark_rows, marks_note
+from gputui.report.tables.processes import traced_rows
+from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, payload
-from gputui.report.marks import MarkRow, newest_marks
+from gputui.report.tables.marks import MarkRow, newest_marks
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, clip, fit, flow
 from gputui.tui.widgets.table import Column

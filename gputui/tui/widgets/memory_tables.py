@@ -15,8 +15,8 @@ from gputui.report.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.result_tables import own_tables
 from gputui.report.statistics import TableRow
+from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import is_memory_metric, metric_text
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, heading, wrap

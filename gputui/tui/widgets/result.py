@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from gputui.model.units import MISSING
-from gputui.report.columns import Cell, Table
-from gputui.report.columns import Column as TableColumn
+from gputui.report.schema import AnyColumn, AnyTable, Cell
 from gputui.tui.widgets.canvas import Row, fit
 from gputui.tui.widgets.table import GAP, Column, table_rows
 
@@ -21,7 +20,7 @@ _LONGEST_TITLE = 26
 Cells = Sequence[str]
 
 
-def result_rows(table: Table, width: int) -> list[Row]:
+def result_rows(table: AnyTable, width: int) -> list[Row]:
     """A header and the rows, `width` wide.
 
     What does not fit beside the leading columns follows under them in another block, in which
@@ -55,7 +54,7 @@ def _blocks(columns: Sequence[Column[Cells]], names: int, width: int) -> list[li
     return blocks
 
 
-def _leading_names(table: Table) -> int:
+def _leading_names(table: AnyTable) -> int:
     """How many columns say what a row is: those of text at its beginning, two at most."""
     texts = 0
     while texts < min(2, len(table.columns)) and table.columns[texts].show is None:
@@ -63,7 +62,7 @@ def _leading_names(table: Table) -> int:
     return max(1, texts)
 
 
-def _column(table: Table, i: int, lines: Sequence[Cells], width: int) -> Column[Cells]:
+def _column(table: AnyTable, i: int, lines: Sequence[Cells], width: int) -> Column[Cells]:
     column = table.columns[i]
     title = fit(column.header, min(cell_len(column.header), _LONGEST_TITLE))
     size = max(cell_len(title), *(cell_len(line[i]) for line in lines), 1)
@@ -79,7 +78,7 @@ def _column(table: Table, i: int, lines: Sequence[Cells], width: int) -> Column[
     )
 
 
-def _text(column: TableColumn, cell: Cell) -> str:
+def _text(column: AnyColumn, cell: Cell) -> str:
     if cell is None:
         return MISSING
     if isinstance(cell, bool):

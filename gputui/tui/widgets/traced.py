@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputui.model.units import duration, quantity
-from gputui.report.process_rows import TracedRow, thread_words
+from gputui.report.tables.processes import TracedRow, thread_words
 from gputui.tui.widgets.table import Column
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from gputui.model.events import Payload
 from gputui.model.naming import is_library_domain
 from gputui.model.units import payload
-from gputui.report.columns import Cell, Column, Table, count, number, spare, text, time
 from gputui.report.domains import DEFAULT
-from gputui.state import Marks, Run, Session
+from gputui.report.schema import Cell, TableSpec, count, if_any, number, text, time
+from gputui.state import Marks, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,40 +98,6 @@ def marks_note(run: Run) -> str:
     return f"of the newest {len(run.marks)} alone: an older gputui did not count them"
 
 
-def marks_table(_session: Session, run: Run) -> Table:
-    """A line a name. nsys has no such table: its nvtx_sum leaves marks out."""
-    return Table(
-        "nvtx_marks",
-        "NVTX Marks",
-        (
-            count("Marks"),
-            time("First (ns)"),
-            time("Last (ns)"),
-            spare(1, number("Rank")),
-            spare(2, number("PID")),
-            text("Domain"),
-            spare(3, text("Category")),
-            spare(4, Column("Payload", _number)),
-            text("Name"),
-        ),
-        tuple(
-            (
-                row.count,
-                row.first_ns,
-                row.last_ns,
-                row.rank,
-                row.pid,
-                row.domain or DEFAULT,
-                row.category or "",
-                _payload_cell(row.payload),
-                row.name,
-            )
-            for row in mark_rows(run)
-        ),
-        marks_note(run) or "times since the run's start",
-    )
-
-
 def _payload_cell(told: Payload | None) -> Cell:
     """A number where it is one."""
     if told is None:
@@ -139,8 +105,39 @@ def _payload_cell(told: Payload | None) -> Cell:
     return payload(told) if told.type == "bytes" else told.value
 
 
-def _number(value: float | None) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+MARKS: TableSpec[MarkRow] = TableSpec(
+    key="nvtx_marks",
+    title="NVTX Marks",
+    meaning="NVTX marks by process, domain and name. nsys has no such table: its nvtx_sum leaves "
+    "marks out.",
+    columns=(
+        count("Marks", "count", lambda row: row.count, "How many", label="count", width=6),
+        time("First", "first_ns", lambda row: row.first_ns, "The first, since the run's start",
+             priority=2, label="first", width=8),
+        time("Last", "last_ns", lambda row: row.last_ns, "The last, since the run's start",
+             priority=1, label="last", width=8),
+        number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
+               priority=4, seen=if_any, label="rank", width=4),
+        number("PID", "pid", lambda row: row.pid, "The process", priority=4),
+        text("Domain", "domain", lambda row: row.domain or DEFAULT, "The NVTX domain",
+             document=lambda row: row.domain, flexible=False, priority=3, label="domain", width=8),
+        text("Category", "category", lambda row: row.category or "",
+             "The NVTX category's name, or its number", kind=str | None,
+             document=lambda row: row.category, flexible=False, priority=5, label="category",
+             width=8),
+        text("Payload", "payload", lambda row: _payload_cell(row.payload), "The newest payload",
+             kind=Payload | None, document=lambda row: row.payload,
+             words=lambda row: payload(row.payload) if row.payload else "", right=True,
+             flexible=False, priority=3, label="payload", width=9),
+        text("Name", "name", lambda row: row.name, "The mark", label="mark", width=24),
+    ),
+    rows=lambda _session, run: mark_rows(run),
+    order=200,
+    in_summary=True,
+    document="marks",
+    note=lambda run, _rows: marks_note(run) or "times since the run's start",
+)  # fmt: skip
+TABLES = (MARKS,)
 
 
 def _kept(run: Run) -> dict[tuple[int, str, str], Marks]:

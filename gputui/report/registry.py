@@ -1,0 +1,58 @@
+"""Every table by name, found in the modules of `gputui.report.tables`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import Any
+
+from gputui.report import tables
+from gputui.report.schema import AnyTable, TableSpec
+from gputui.report.tables.workload import own_tables
+from gputui.state import Run, Session
+
+
+@cache
+def run_tables() -> dict[str, TableSpec[Any]]:
+    """The tables of a run, in their order."""
+    return _named("TABLES")
+
+
+@cache
+def machine_tables() -> dict[str, TableSpec[Any]]:
+    """The tables of a recording without a run, in their order."""
+    return _named("MACHINE_TABLES")
+
+
+def _named(attribute: str) -> dict[str, TableSpec[Any]]:
+    names = sorted(module.name for module in pkgutil.iter_modules(tables.__path__))
+    found: list[TableSpec[Any]] = [
+        spec
+        for name in names
+        for spec in getattr(importlib.import_module(f"{tables.__name__}.{name}"), attribute, ())
+    ]
+    return {spec.key: spec for spec in sorted(found, key=lambda spec: spec.order)}
+
+
+def table_names(run: Run | None) -> list[str]:
+    """What tables can be asked for, a workload's own first."""
+    if run is None:
+        return list(machine_tables())
+    return list(dict.fromkeys([*(table.name for table in own_tables(run)), *run_tables()]))
+
+
+def table(session: Session, run: Run | None, name: str) -> AnyTable:
+    """One table of a run, of the machine where none was recorded. Ours stand before a workload's
+    of that name. Raises KeyError."""
+    specs = machine_tables() if run is None else run_tables()
+    if name in specs or run is None:
+        return specs[name].table(session, run)
+    return {table.name: table for table in own_tables(run)}[name]
+
+
+def summary_tables(session: Session, run: Run | None) -> list[AnyTable]:
+    """The tables of the summary, the workload's own after its metrics; some may have no rows."""
+    specs = machine_tables() if run is None else run_tables()
+    found = [spec.table(session, run) for spec in specs.values() if spec.in_summary]
+    return found if run is None else [*found[:1], *own_tables(run), *found[1:]]

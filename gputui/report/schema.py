@@ -1,0 +1,323 @@
+"""What a table is, declared once: its columns, its rows, and why figures are missing.
+
+From a `TableSpec` come the terminal's table, CSV, Markdown, HTML, JSON, Parquet, the screen's
+table, the JSON Schema and the reference page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, Generic, TypeVar
+
+from gputui.model import units
+from gputui.state import Run, Session
+
+Cell = str | int | float | bool | None
+Show = Callable[[float | None], str]
+R = TypeVar("R")
+
+ROWS = "rows"
+"""Stands for the whole of a table where the reasons for missing figures are given by column."""
+
+
+def always(_cells: Sequence[Cell]) -> bool:
+    """People see the column."""
+    return True
+
+
+def never(_cells: Sequence[Cell]) -> bool:
+    """The column is for programs."""
+    return False
+
+
+def if_any(cells: Sequence[Cell]) -> bool:
+    """People see the column where it says something."""
+    return any(cell is not None for cell in cells)
+
+
+def if_differs(cells: Sequence[Cell]) -> bool:
+    """People see the column where it does not say the same in every row that it says something."""
+    return len({cell for cell in cells if cell is not None}) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """One column of a table of rows `R`."""
+
+    title: str
+    """Without the unit."""
+    show: Show | None = None
+    """How a person reads a figure; None is text, left-aligned."""
+    key: str = ""
+    """The name in JSON, Parquet and data frames, ending in the unit; where it is empty, the
+    header is."""
+    value: Callable[[R], Cell] | None = None
+    """The cell of a row; None where rows are tuples, by position."""
+    unit: str = ""
+    meaning: str = ""
+    kind: Any = str
+    """The type of `document`'s values, as in an annotation."""
+    document: Callable[[R], Any] | None = None
+    """What JSON has, where that is not the cell."""
+    words: Callable[[R], str] | None = None
+    """How a person reads the cell, where that takes the whole row."""
+    decimals: int | None = None
+    """Places in CSV, where nsys's table of this name has so many."""
+    priority: int = 0
+    """On a narrow screen or terminal the column with the highest goes first."""
+    seen: Callable[[Sequence[Cell]], bool] = always
+    """Whether people see it, by its cells: not what is the same in every row."""
+    in_table: bool = True
+    """False where JSON has it and tables do not."""
+    label: str = ""
+    """The title on the screen, where that is another one."""
+    width: int = 0
+    """Least width on the screen."""
+    flexible: bool = False
+    """May be cut with an ellipsis, takes the room that is left, and never goes."""
+    right: bool | None = None
+    """Aligned right; None: as figures are."""
+    role: Callable[[R], str] | str = "text"
+    """The style on the screen."""
+
+    @property
+    def header(self) -> str:
+        """The title with the unit."""
+        # A workload's column is named by its key, which ends in the unit.
+        is_bare = not self.unit or self.title == self.key
+        return self.title if is_bare else f"{self.title} ({self.unit})"
+
+    @property
+    def name(self) -> str:
+        """What programs call it."""
+        return self.key or self.header
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is aligned right."""
+        return self.show is not None if self.right is None else self.right
+
+    def cell(self, row: R) -> Cell:
+        """The raw cell of a row that is no tuple."""
+        assert self.value is not None, self.title
+        return self.value(row)
+
+    def text(self, row: R) -> str:
+        """The cell of a row that is no tuple, as people read it."""
+        return self.words(row) if self.words else shown(self, self.cell(row))
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[R]):
+    """A table of one recording."""
+
+    name: str
+    title: str
+    columns: tuple[Column[R], ...]
+    rows: Sequence[R]
+    note: str = ""
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """A column's name → why nothing stands under it in some row; ROWS → why there are none."""
+
+    @property
+    def headed(self) -> list[tuple[int, Column[R]]]:
+        """The columns of the table with their places in rows that are tuples."""
+        return [(at, column) for at, column in enumerate(self.columns) if column.in_table]
+
+    @property
+    def cells(self) -> list[tuple[Cell, ...]]:
+        """The raw cells, row by row."""
+        getters = [_getter(at, column) for at, column in self.headed]
+        return [tuple([get(row) for get in getters]) for row in self.rows]
+
+    def for_people(self) -> tuple[list[Column[R]], list[tuple[Cell, ...]], list[list[str]]]:
+        """The columns that people see, with raw and with readable cells."""
+        cells = self.cells
+        kept = [
+            (place, at, column)
+            for place, (at, column) in enumerate(self.headed)
+            if column.seen is always or column.seen([row[place] for row in cells])
+        ]
+        raw = [tuple([row[place] for place, _, _ in kept]) for row in cells]
+        texts = [
+            [
+                column.words(row) if column.words else shown(column, cell)
+                for (_, _, column), cell in zip(kept, line, strict=True)
+            ]
+            for row, line in zip(self.rows, raw, strict=True)
+        ]
+        return [column for _, _, column in kept], raw, texts
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows for programs: an object each, missing as None."""
+        getters = [
+            (column.name, column.document or _getter(at, column))
+            for at, column in enumerate(self.columns)
+        ]
+        return [{name: get(row) for name, get in getters} for row in self.rows]
+
+
+def _getter(at: int, column: Column[R]) -> Callable[[R], Any]:
+    def cell(row: Any) -> Any:
+        return row[at]
+
+    return column.value or cell
+
+
+def shown(column: Column[Any], cell: Cell) -> str:
+    """A cell as people read it, with its unit."""
+    if cell is None:
+        return units.MISSING
+    if column.show is not None and isinstance(cell, int | float):
+        return column.show(cell)
+    if isinstance(cell, float):
+        return f"{cell:,.6g}" if abs(cell) < 1e6 else f"{cell:,.0f}"
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        return f"{cell:,}" if abs(cell) >= 10000 else str(cell)
+    return str(cell)
+
+
+def columns_that_fit(
+    columns: Sequence[Column[Any]], widths: Sequence[int], width: int, gap: int = 2
+) -> list[int]:
+    """The places of the columns that fit `width`.
+
+    Of those that do not, the one with the highest priority goes first, of equals the last. What
+    may be cut stays, and so do the first two others that have no priority.
+    """
+    kept = list(range(len(columns)))
+    rigid = [at for at in kept if not columns[at].flexible]
+    first = [at for at in rigid if not columns[at].priority][:2]
+    going = sorted(
+        (at for at in rigid if at not in first), key=lambda at: (columns[at].priority, at)
+    )
+    needed = sum(widths) + gap * (len(kept) - 1)
+    while going and needed > width:
+        gone = going.pop()
+        kept.remove(gone)
+        needed -= widths[gone] + gap
+    return kept
+
+
+AnyColumn = Column[Any]
+AnyTable = Table[Any]
+
+
+def no_note(_run: Run, _rows: Sequence[Any]) -> str:
+    """Nothing to say beside the table."""
+    return ""
+
+
+def all_measured(_run: Run, _rows: Sequence[Any]) -> Mapping[str, str]:
+    """Nothing is missing that could have been measured."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec(Generic[R]):
+    """A table as declared: what it is for every run that has such rows."""
+
+    key: str
+    """What it is asked for by."""
+    title: str
+    meaning: str
+    """A sentence for the reference page."""
+    columns: tuple[Column[R], ...]
+    rows: Callable[[Session, Any], Sequence[R]]
+    """The rows of a run, of the machine where none was recorded."""
+    order: int
+    """Its place among all tables."""
+    in_summary: bool = False
+    """Whether the summary prints it; the others are there for the asking."""
+    document: str = ""
+    """The name under which the summary's JSON document has its rows."""
+    note: Callable[[Any, Sequence[R]], str] = no_note
+    """What to say beside the title."""
+    unavailable: Callable[[Any, Sequence[R]], Mapping[str, str]] = all_measured
+    """Why figures are missing: see `Table.unavailable`."""
+    is_traced: bool = False
+    """Whether the rows are of kernels or calls, which may be traced part of the time."""
+
+    def table(self, session: Session, run: Run | None) -> Table[R]:
+        """The table of one run, of the machine where none was recorded."""
+        rows = self.rows(session, run)
+        missing = self.unavailable(run, rows)
+        notes = [self.note(run, rows), missing.get(ROWS, "")]
+        if self.is_traced and run is not None and run.traced_share < 1.0 and rows:
+            share = units.percent(100 * run.traced_share)
+            notes.insert(0, f"kernels and calls traced {share} of the time")
+        note = "; ".join(filter(None, notes))
+        return Table(self.key, self.title, self.columns, rows, note, missing)
+
+    def records(self, session: Session, run: Run | None) -> list[dict[str, Any]] | None:
+        """The rows for the summary's document; None where they were not measured."""
+        table = self.table(session, run)
+        return None if ROWS in table.unavailable else table.records()
+
+    def column(self, key: str) -> Column[R]:
+        """The column with this key. Raises KeyError."""
+        for column in self.columns:
+            if column.key == key:
+                return column
+        raise KeyError(key)
+
+
+def text(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+         **more: Any) -> Column[R]:  # fmt: skip
+    """A column of names, which may be cut."""
+    return Column(title, None, key, value, "", meaning, **{"flexible": True, **more})
+
+
+def number(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+           **more: Any) -> Column[R]:  # fmt: skip
+    """A column of numbers that count nothing: ids, ranks."""
+    return _figures(_plain, title, key, value, "", meaning, int, more)
+
+
+def time(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+         **more: Any) -> Column[R]:  # fmt: skip
+    """A column of nanoseconds."""
+    return _figures(units.duration, title, key, value, "ns", meaning, int, more)
+
+
+def size(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+         **more: Any) -> Column[R]:  # fmt: skip
+    """A column of bytes."""
+    return _figures(units.size, title, key, value, "bytes", meaning, int, more)
+
+
+def rate(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+         **more: Any) -> Column[R]:  # fmt: skip
+    """A column of bytes a second."""
+    return _figures(units.rate, title, key, value, "bytes/s", meaning, float, more)
+
+
+def count(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+          **more: Any) -> Column[R]:  # fmt: skip
+    """A column of counts."""
+    return _figures(units.quantity, title, key, value, "", meaning, int, more)
+
+
+def percent(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+            **more: Any) -> Column[R]:  # fmt: skip
+    """A column of shares."""
+    return _figures(units.percent, title, key, value, "%", meaning, float, more)
+
+
+def _figures(show: Show, title: str, key: str, value: Callable[[R], Cell] | None, unit: str,
+             meaning: str, kind: Any, more: dict[str, Any]) -> Column[R]:  # fmt: skip
+    return Column(title, show, key, value, unit, meaning, **{"kind": kind, **more})
+
+
+def _plain(value: float | None) -> str:
+    return units.MISSING if value is None else f"{value:.0f}"
+
+
+def rounded(value: float, places: int) -> float:
+    """Rounded as SQLite does for nsys: a half away from zero, where Python takes the even one."""
+    if not math.isfinite(value):
+        return value
+    return float(Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))

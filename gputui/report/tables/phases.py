@@ -1,0 +1,123 @@
+"""The range tree with its three clocks, and what kinds of work the kernels were."""
+
+from __future__ import annotations
+
+from gputui.model.events import Payload
+from gputui.report.domains import DEFAULT
+from gputui.report.phases import PhaseRow, phase_rows, share_note
+from gputui.report.schema import (
+    Column,
+    TableSpec,
+    count,
+    if_any,
+    if_differs,
+    never,
+    number,
+    percent,
+    size,
+    text,
+    time,
+)
+from gputui.report.statistics import category_rows, kernel_rows
+
+
+def _clock(key: str, attribute: str, meaning: str, kind: object) -> Column[PhaseRow]:
+    """A figure of the instances' CPU times, for programs only."""
+    return Column(key, None, key, lambda row: getattr(row.cpu, attribute), meaning=meaning,
+                  kind=kind, in_table=False)  # fmt: skip
+
+
+PHASES: TableSpec[PhaseRow] = TableSpec(
+    key="phases",
+    title="Phases (NVTX ranges)",
+    meaning="The tree of NVTX ranges, parents before children: threads of a process added up.",
+    columns=(
+        text("Phase", "name", lambda row: "  " * row.depth + row.name, "The range's name",
+             document=lambda row: row.name, label="phase", width=30),
+        text("Domain", "domain", lambda row: row.domain or DEFAULT, "The NVTX domain",
+             document=lambda row: row.domain, seen=if_differs),
+        number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
+               seen=if_any),
+        number("PID", "pid", lambda row: row.pid, "The process", seen=if_differs),
+        text("Thread", "threads", lambda row: ", ".join(row.threads) or None,
+             "Names and ids of the threads, where the main one is not among them",
+             kind=list[str], document=lambda row: list(row.threads), seen=if_any, flexible=False,
+             priority=3),
+        percent("Share", "share_percent", lambda row: row.share_percent,
+                "Of what `share_of` says", kind=float | None, priority=1,
+                label="share", width=7),
+        count("Instances", "instances", lambda row: row.instances, "How many have ended",
+              priority=2, label="count", width=6),
+        time("CPU Total", "cpu_total_ns", lambda row: row.cpu_total_ns,
+             "Time inside it on the launching thread", priority=1, label="CPU time", width=8),
+        time("CPU Exclusive", "cpu_exclusive_ns", lambda row: row.cpu_exclusive_ns,
+             "The same without the ranges inside it", priority=5, label="own CPU", width=8),
+        time("CPU / Step", "cpu_per_step_ns", lambda row: row.per_step_ns,
+             "CPU time a step of the nearest enclosing step", kind=float | None, priority=1,
+             label="a step", width=7),
+        time("GPU Busy", "gpu_busy_ns", lambda row: row.gpu_busy_ns if row.on_gpu else None,
+             "Time in which a GPU ran something launched inside it", kind=int | None, priority=2,
+             label="GPU busy", width=8),
+        time("GPU Idle", "gpu_idle_ns", lambda row: row.gpu_idle_ns,
+             "Time between its first and last operation in which no GPU ran any of it",
+             kind=int | None, priority=3),
+        time("GPU Projected", "gpu_projected_ns",
+             lambda row: row.projected.total if row.projected.count else None,
+             "First operation's start to last one's end, added up over instances",
+             kind=int | None, priority=7, label="projected", width=9),
+        count("Kernels", "kernels", lambda row: row.kernels if row.on_gpu else None,
+              "Kernels launched inside it", kind=int | None, priority=3, label="kernels", width=7),
+        count("Launches", "launches", lambda row: row.known_launches if row.on_gpu else None,
+              "CUDA calls that launched them", kind=int | None, priority=6, label="launches",
+              width=8),
+        size("Memcpy", "memcpy_bytes", lambda row: row.memcpy_bytes if row.on_gpu else None,
+             "Bytes of copies launched inside it", kind=int | None, priority=8, label="copied",
+             width=8),
+        text("Path", "path", lambda row: row.path, "Names from the outermost range on",
+             seen=never),
+        text("Depth", "depth", lambda row: row.depth, "Ranges around it", kind=int, seen=never),
+        text("Style", "style", lambda row: row.style, "PushPop or StartEnd", in_table=False),
+        text("Category", "category", lambda row: row.category,
+             "The NVTX category's name, or its number", kind=str | None, in_table=False),
+        Column("Payload", None, "payload", meaning="The newest payload", kind=Payload | None,
+               document=lambda row: row.payload, in_table=False),
+        _clock("cpu_avg_ns", "average", "Mean time of an instance", float | None),
+        _clock("cpu_med_ns", "median", "Median time of an instance", float | None),
+        _clock("cpu_min_ns", "minimum", "The shortest instance", int | None),
+        _clock("cpu_max_ns", "maximum", "The longest instance", int | None),
+        _clock("cpu_stddev_ns", "deviation", "Sample standard deviation of an instance",
+               float | None),
+        time("GPU Total", "gpu_total_ns", lambda row: row.gpu_total_ns if row.on_gpu else None,
+             "Times of its GPU operations added up", kind=int | None, in_table=False),
+        time("Kernel Total", "kernel_total_ns",
+             lambda row: row.kernel_ns if row.on_gpu else None,
+             "Times of its kernels added up", kind=int | None, in_table=False),
+        text("Share Of", "share_of", lambda row: "gpu_busy" if row.on_gpu else "cpu",
+             "`gpu_busy`: of the GPUs' busy time; `cpu`: of the time in the domain's outermost "
+             "ranges", in_table=False),
+    ),
+    rows=lambda _session, run: phase_rows(run),
+    order=100,
+    in_summary=True,
+    document="phases",
+    note=share_note,
+)  # fmt: skip
+
+Category = tuple[str, int, int, float]
+
+CATEGORIES: TableSpec[Category] = TableSpec(
+    key="kernel_categories",
+    title="GPU Kernel Time by Category",
+    meaning="GPU time by the kind of work that kernels' names stand for.",
+    columns=(
+        percent("Time", "time_percent", lambda row: row[3], "Share of all kernels' time"),
+        time("Total Time", "total_ns", lambda row: row[2], "All of them together"),
+        count("Instances", "instances", lambda row: row[1], "Kernels"),
+        text("Category", "category", lambda row: row[0], "The kind of work"),
+    ),
+    rows=lambda session, run: category_rows(kernel_rows(session, run)),
+    order=300,
+    in_summary=True,
+)  # fmt: skip
+
+TABLES = (PHASES, CATEGORIES)
