@@ -8,11 +8,13 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import (
+    AnyEvent,
     CaptureDelta,
     GpuSample,
     HostSample,
@@ -314,11 +316,11 @@ def test_a_gpu_number_that_no_driver_gives_is_damage(
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "odd.gputui"
-    with closing(JournalWriter(path)) as writer:
-        writer.write([header()])
-        for second, gpu_index in enumerate((0, index)):
-            gpus = (GpuSample(index=gpu_index, power_watts=100.0),)
-            writer.write([MachineSample(time_ns=at(second), host=HostSample(), gpus=gpus)])
+    lines: list[AnyEvent] = [header()]
+    for second, number in enumerate((0, index, 0)):
+        gpus = (GpuSample(index=number, power_watts=100.0),)
+        lines.append(MachineSample(time_ns=at(second), host=HostSample(), gpus=gpus))
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     out = tmp_path / "out"
     assert gputui(["export", str(path), "--format", "parquet", "-o", str(out)]) == 0
     rows = parquet.read_table(out / "samples.parquet").to_pylist()
