@@ -8,8 +8,8 @@ from gputui.report.cost import cost_of
 from gputui.report.machine_summary import started_ns
 from gputui.state import Run, Session, remarks
 
-MACHINE_ALONE = "the machine alone"
-"""What a recording without a run is called."""
+MACHINE_ALONE = "machine only"
+"""The title of a recording without a run."""
 
 
 def title_of(run: Run | None) -> str:

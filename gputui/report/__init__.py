@@ -1,1 +1,1 @@
-"""What views and exports read off a session: tables, phases, categories. Pure functions."""
+"""What views and exports read from a session: tables, phases, findings. Pure functions."""

@@ -1,7 +1,7 @@
-"""What a recording cannot tell because it was not measured: never 0, never without a word.
+"""Why a recording lacks figures: never 0, never without a reason.
 
-Recordings of older versions lack figures that came later, and reports made elsewhere may lack
-them too. Which they are is seen from what they hold beside, not from a version.
+Recordings of older versions lack figures that were added later, and reports of other tools may lack
+them too. This is deduced from what a recording contains, not from a version.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ REASON = "not measured when this was recorded"
 
 
 def has_idle_times(run: Run, process: int, device: int) -> bool:
-    """Whether gaps, and what ran at once, were measured of a process's work on a device.
+    """Whether gaps and overlap of a process's work on a device were measured.
 
-    They came together with the figures of single streams, of which work has one at least.
+    They were introduced together with the figures of single streams, of which any work has at least
+    one.
     """
     use = run.timing.devices.get((process, device), DeviceUse())
     streams = run.timing.streams
@@ -29,12 +30,12 @@ def has_idle_times(run: Run, process: int, device: int) -> bool:
 
 
 def has_streams(run: Run) -> bool:
-    """Whether streams, and the launches of threads, were measured where anything ran."""
+    """Whether streams, and the launches of threads, were measured if anything ran."""
     return bool(run.timing.streams) or not run.devices
 
 
 def has_idle_ranges(run: Run) -> bool:
-    """Whether it was noted in which range a GPU idled, where one did."""
+    """Whether the range in which a GPU was idle was recorded, if one was idle."""
     uses = run.timing.devices.items()
     return any(use.idle_ranges for _, use in uses) or all(
         has_idle_times(run, *key) and not use.idle.total for key, use in uses
@@ -42,7 +43,7 @@ def has_idle_ranges(run: Run) -> bool:
 
 
 def has_shapes(run: Run) -> bool:
-    """Whether the launch shapes of kernels were noted, where there are kernels."""
+    """Whether the launch shapes of kernels were recorded, if there are kernels."""
     return bool(run.shape_launches) or not run.kernels
 
 
@@ -52,5 +53,5 @@ def empty_of_kernels(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
 
 
 def no_rows_unless(measured: Callable[[Run], bool]) -> Callable[[Run, object], Mapping[str, str]]:
-    """Why a table is empty where what it is of was not `measured`."""
+    """Why a table is empty if its subject was not `measured`."""
     return lambda run, _rows: {} if measured(run) else {ROWS: REASON}

@@ -1,4 +1,4 @@
-"""What one run has to compare: its metrics, devices, phases and kernels, with their spreads."""
+"""The comparable parts of one run: its metrics, devices, phases and kernels, with their spreads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gputui.state import BatchMeans, Readings, Reports, Run, Session
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One run to compare, or the machine where no run was recorded, and what to call it."""
+    """One run to compare, or the machine if no run was recorded, and its title."""
 
     label: str
     session: Session
@@ -29,19 +29,18 @@ class Subject:
 
     @property
     def started_ns(self) -> int:
-        """When what is compared began."""
         return started_ns(self.session) if self.run is None else self.run.started.time_ns
 
     @property
     def duration_ns(self) -> int:
-        """How long it was."""
         return self.readings.duration_ns if self.run is None else self.run.duration_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """A figure in one run. `deviation` and `count` are of the instances, stretches or reports that
-    its spread is taken from."""
+    its spread is computed from.
+    """
 
     amount: float
     deviation: float | None = None

@@ -8,11 +8,11 @@ from gputui.model.units import moment
 from gputui.report.tables.gpu_readings import FigureSpread, figure_spread
 from gputui.state import Occupant, Session
 
-NO_RUN = "no run was recorded, the machine alone"
+NO_RUN = "no run was recorded, only the machine"
 
 
 class MachineEvent(msgspec.Struct, frozen=True):
-    """Something that befell a GPU."""
+    """Something that happened to a GPU."""
 
     gpu: int
     event: str
@@ -22,7 +22,7 @@ class MachineEvent(msgspec.Struct, frozen=True):
 
 
 class MachineProcess(msgspec.Struct, frozen=True):
-    """A process that was seen on a GPU."""
+    """A process seen on a GPU."""
 
     pid: int
     gpu: int
@@ -80,7 +80,6 @@ def machine_of(session: Session) -> Machine:
 
 
 def started_ns(session: Session) -> int:
-    """When the recording begins."""
     return session.header.time_ns if session.header else session.readings.first_ns
 
 
@@ -99,6 +98,6 @@ def _process(occupant: Occupant) -> MachineProcess:
 
 
 def occupants(session: Session) -> list[Occupant]:
-    """The processes that were seen on the GPUs, the largest first."""
+    """The processes seen on the GPUs, largest first."""
     found = session.readings.occupants.values()
     return sorted(found, key=lambda one: (-(one.peak_memory_bytes or 0), one.first_ns))

@@ -12,11 +12,11 @@ from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text
 from gputui.state import Gpu, Session, gpu_metrics, mig_metrics
 
 _WIDE = 100
-"""Columns from which a process line has room for all it could tell."""
+"""Columns from which a process line has room for all its fields."""
 
 
 def machine_tables(session: Session, width: int | None = None) -> list[AnyTable]:
-    """Everything worth a line, in tables that fit 80 columns; those that would be empty left out.
+    """Everything worth a line, in tables that fit 80 columns; empty ones are left out.
 
     `width` is that of the terminal, None for a file.
     """
@@ -207,7 +207,7 @@ def _health_table(session: Session) -> AnyTable:
 
 
 def _process_table(session: Session, wide: bool) -> AnyTable:
-    """A line a process, with all its GPUs; in a narrow one not all columns."""
+    """One line per process, with all its GPUs; a narrow one drops columns."""
 
     def cells(row: ProcessRow) -> tuple[Cell, ...]:
         narrow = (
@@ -247,7 +247,7 @@ def _process_table(session: Session, wide: bool) -> AnyTable:
 def of_whole(
     value: float | None, whole: float | None, show: Callable[[float | None], str], unit: str = ""
 ) -> str:
-    """A figure of what there is: "612/700 W"."""
+    """A part and its total: "612/700 W"."""
     if value is None:
         return units.MISSING
     shown, all_of_it = show(value), "" if whole is None else show(whole)
@@ -273,7 +273,7 @@ def _pending(count: int | None, pending: bool | None) -> str:
 
 
 def newest_sample(gpu: Gpu) -> GpuSample:
-    """The GPU's sample, or one that tells nothing."""
+    """The GPU's sample, or an empty one."""
     return gpu.sample or GpuSample(index=gpu.facts.index)
 
 

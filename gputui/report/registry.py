@@ -36,15 +36,16 @@ def _named(attribute: str) -> dict[str, TableSpec[Any]]:
 
 
 def table_names(run: Run | None) -> list[str]:
-    """What tables can be asked for, a workload's own first."""
+    """The tables that can be requested, a workload's own first."""
     if run is None:
         return list(machine_tables())
     return list(dict.fromkeys([*(table.name for table in own_tables(run)), *run_tables()]))
 
 
 def table(session: Session, run: Run | None, name: str) -> AnyTable:
-    """One table of a run, of the machine where none was recorded. Ours stand before a workload's
-    of that name. Raises KeyError."""
+    """One table of a run, or of the machine if none was recorded. gputui's take precedence over a
+    workload's of that name. Raises KeyError.
+    """
     specs = machine_tables() if run is None else run_tables()
     if name in specs or run is None:
         return specs[name].table(session, run)

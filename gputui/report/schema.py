@@ -20,7 +20,7 @@ Show = Callable[[float | None], str]
 R = TypeVar("R")
 
 ROWS = "rows"
-"""Stands for the whole of a table where the reasons for missing figures are given by column."""
+"""Represents the whole table where the reasons for missing figures are given by column."""
 
 
 def always(_cells: Sequence[Cell]) -> bool:
@@ -34,12 +34,12 @@ def never(_cells: Sequence[Cell]) -> bool:
 
 
 def if_any(cells: Sequence[Cell]) -> bool:
-    """People see the column where it says something."""
+    """People see the column if it has values."""
     return any(cell is not None for cell in cells)
 
 
 def if_differs(cells: Sequence[Cell]) -> bool:
-    """People see the column where it does not say the same in every row that it says something."""
+    """People see the column unless all its values are equal."""
     return len({cell for cell in cells if cell is not None}) > 1
 
 
@@ -50,36 +50,35 @@ class Column(Generic[R]):
     title: str
     """Without the unit."""
     show: Show | None = None
-    """How a person reads a figure; None is text, left-aligned."""
+    """How people read a value; None is text, left-aligned."""
     key: str = ""
-    """The name in JSON, Parquet and data frames, ending in the unit; where it is empty, the
-    header is."""
+    """The name in JSON, Parquet and data frames, ending in the unit; if empty, the header."""
     value: Callable[[R], Cell] | None = None
-    """The cell of a row; None where rows are tuples, by position."""
+    """The cell of a row; None if rows are tuples, by position."""
     unit: str = ""
     meaning: str = ""
     kind: Any = str
     """The type of `document`'s values, as in an annotation."""
     document: Callable[[R], Any] | None = None
-    """What JSON has, where that is not the cell."""
+    """The value in JSON, if it is not the cell."""
     words: Callable[[R], str] | None = None
-    """How a person reads the cell, where that takes the whole row."""
+    """How people read the cell, if that needs the whole row."""
     decimals: int | None = None
-    """Places in CSV, where nsys's table of this name has so many."""
+    """Decimals in CSV, if nsys's table of this name has that many."""
     priority: int = 0
-    """On a narrow screen or terminal the column with the highest goes first."""
+    """On a narrow screen or terminal the column with the highest priority is dropped first."""
     seen: Callable[[Sequence[Cell]], bool] = always
-    """Whether people see it, by its cells: not what is the same in every row."""
+    """Whether people see it, depending on its cells."""
     in_table: bool = True
     """False where JSON has it and tables do not."""
     label: str = ""
-    """The title on the screen, where that is another one."""
+    """The title on the screen, if different."""
     width: int = 0
-    """Least width on the screen."""
+    """Minimum width on the screen."""
     flexible: bool = False
-    """May be cut with an ellipsis, takes the room that is left, and never goes."""
+    """May be cut with an ellipsis, takes the remaining room, and is never dropped."""
     right: bool | None = None
-    """Aligned right; None: as figures are."""
+    """Aligned right; None: like figures."""
     role: Callable[[R], str] | str = "text"
     """The style on the screen."""
 
@@ -92,7 +91,7 @@ class Column(Generic[R]):
 
     @property
     def name(self) -> str:
-        """What programs call it."""
+        """Its name for programs."""
         return self.key or self.header
 
     @property
@@ -101,12 +100,12 @@ class Column(Generic[R]):
         return self.show is not None if self.right is None else self.right
 
     def cell(self, row: R) -> Cell:
-        """The raw cell of a row that is no tuple."""
+        """The raw cell of a row that is not a tuple."""
         assert self.value is not None, self.title
         return self.value(row)
 
     def text(self, row: R) -> str:
-        """The cell of a row that is no tuple, as people read it."""
+        """The cell of a row that is not a tuple, as people read it."""
         return self.words(row) if self.words else shown(self, self.cell(row))
 
 
@@ -120,11 +119,11 @@ class Table(Generic[R]):
     rows: Sequence[R]
     note: str = ""
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    """A column's name → why nothing stands under it in some row; ROWS → why there are none."""
+    """A column's name → why values are missing in some row; ROWS → why there are no rows."""
 
     @property
     def headed(self) -> list[tuple[int, Column[R]]]:
-        """The columns of the table with their places in rows that are tuples."""
+        """The columns of the table with their positions in rows that are tuples."""
         return [(at, column) for at, column in enumerate(self.columns) if column.in_table]
 
     @property
@@ -152,7 +151,7 @@ class Table(Generic[R]):
         return [column for _, _, column in kept], raw, texts
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows for programs: an object each, missing as None."""
+        """The rows for programs: one object each, missing as None."""
         getters = [
             (column.name, column.document or _getter(at, column))
             for at, column in enumerate(self.columns)
@@ -183,10 +182,10 @@ def shown(column: Column[Any], cell: Cell) -> str:
 def columns_that_fit(
     columns: Sequence[Column[Any]], widths: Sequence[int], width: int, gap: int = 2
 ) -> list[int]:
-    """The places of the columns that fit `width`.
+    """The positions of the columns that fit `width`.
 
-    Of those that do not, the one with the highest priority goes first, of equals the last. What
-    may be cut stays, and so do the first two others that have no priority.
+    Of those that do not fit, the one with the highest priority is dropped first, of equals the
+    last. Columns that may be cut stay, and so do the first two others without a priority.
     """
     kept = list(range(len(columns)))
     rigid = [at for at in kept if not columns[at].flexible]
@@ -207,7 +206,7 @@ AnyTable = Table[Any]
 
 
 def no_note(_run: Run, _rows: Sequence[Any]) -> str:
-    """Nothing to say beside the table."""
+    """No note beside the table."""
     return ""
 
 
@@ -218,31 +217,31 @@ def all_measured(_run: Run, _rows: Sequence[Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec(Generic[R]):
-    """A table as declared: what it is for every run that has such rows."""
+    """A declared table, valid for every run that has such rows."""
 
     key: str
-    """What it is asked for by."""
+    """The name it is requested by."""
     title: str
     meaning: str
     """A sentence for the reference page."""
     columns: tuple[Column[R], ...]
     rows: Callable[[Session, Any], Sequence[R]]
-    """The rows of a run, of the machine where none was recorded."""
+    """The rows of a run, or of the machine if none was recorded."""
     order: int
     """Its place among all tables."""
     in_summary: bool = False
-    """Whether the summary prints it; the others are there for the asking."""
+    """Whether the summary prints it; the others are printed on request."""
     document: str = ""
     """The name under which the summary's JSON document has its rows."""
     note: Callable[[Any, Sequence[R]], str] = no_note
-    """What to say beside the title."""
+    """The note beside the title."""
     unavailable: Callable[[Any, Sequence[R]], Mapping[str, str]] = all_measured
     """Why figures are missing: see `Table.unavailable`."""
     is_traced: bool = False
     """Whether the rows are of kernels or calls, which may be traced part of the time."""
 
     def table(self, session: Session, run: Run | None) -> Table[R]:
-        """The table of one run, of the machine where none was recorded."""
+        """The table of one run, or of the machine if none was recorded."""
         rows = self.rows(session, run)
         missing = self.unavailable(run, rows)
         notes = [self.note(run, rows), missing.get(ROWS, "")]
@@ -273,7 +272,7 @@ def text(title: str, key: str = "", value: Callable[[R], Cell] | None = None, me
 
 def number(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
            **more: Any) -> Column[R]:  # fmt: skip
-    """A column of numbers that count nothing: ids, ranks."""
+    """A column of numbers that are not quantities: ids, ranks."""
     return _figures(_plain, title, key, value, "", meaning, int, more)
 
 
@@ -291,7 +290,7 @@ def size(title: str, key: str = "", value: Callable[[R], Cell] | None = None, me
 
 def rate(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
          **more: Any) -> Column[R]:  # fmt: skip
-    """A column of bytes a second."""
+    """A column of bytes per second."""
     return _figures(units.rate, title, key, value, "bytes/s", meaning, float, more)
 
 

@@ -20,7 +20,7 @@ R = TypeVar("R")
 NameStyle = Literal["full", "base", "mangled"]
 
 Key = tuple[str, str, str]
-"""(name, short name, category): what rows are summed by."""
+"""(name, short name, category): the key rows are summed by."""
 
 
 @dataclass(frozen=True, slots=True)

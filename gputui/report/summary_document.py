@@ -24,7 +24,7 @@ Document = dict[str, Any]
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Records of one process that were lost for one cause; `domain` is that of NVTX, if any."""
+    """Records of one process lost for one cause; `domain` is the NVTX domain, if any."""
 
     cause: str
     domain: str
@@ -32,7 +32,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A stream, context, … that the program named."""
+    """A stream, context, … named by the program."""
 
     kind: str
     number: int
@@ -111,8 +111,9 @@ class WorkloadTable(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What the document has beside its tables. Times are in ns, sizes in bytes; what is missing is
-    null, and `unavailable` says why. Without a run there is `machine`."""
+    """The document's content beside its tables. Times are in ns, sizes in bytes; missing values are
+    null, and `unavailable` says why. Without a run there is `machine`.
+    """
 
     schema: int = SCHEMA_VERSION
     run: RunFacts | None
@@ -129,12 +130,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def document_tables() -> dict[str, TableSpec[Any]]:
-    """The tables that the document has rows of, by their names in it."""
+    """The tables whose rows are in the document, by their names in it."""
     return {spec.document: spec for spec in run_tables().values() if spec.document}
 
 
 def summary_document(session: Session, run: Run | None) -> Document:
-    """Everything the summary says of `run`, of the machine where none was recorded."""
+    """The whole summary of `run`, or of the machine if none was recorded."""
     return _machine_summary(session) if run is None else _run_summary(session, run)
 
 

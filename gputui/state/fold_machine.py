@@ -86,7 +86,7 @@ def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time
         key = index, reason
         readings.throttle_samples[key] = readings.throttle_samples.get(key, 0) + 1
         if reason not in reasons_before:
-            readings.suffered(index, f"clocks held back: {reason}", time_ns)
+            readings.suffered(index, f"throttled: {reason}", time_ns)
 
 
 def gpu_status(session: Session, event: GpuStatus) -> None:

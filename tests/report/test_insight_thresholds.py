@@ -84,7 +84,7 @@ def test_a_gpu_is_idle_under_half_of_the_time() -> None:
     parts = (device(1, span_ns=0, number=0), device(490_000, number=1))
     insight = one("gpu_idle", captured(devices=parts))
     assert (insight.value, insight.threshold) == (49.0, 50)
-    assert insight.verdict.startswith("GPU 1 ran something only 49 % of the time")
+    assert insight.verdict.startswith("GPU 1 was busy 49 % of the time: ")
 
 
 def test_gaps_under_a_millisecond_are_lost_to_launching() -> None:
@@ -142,7 +142,7 @@ def test_streams_overlap_where_they_could() -> None:
         (0.79, 80.0, 501, True),
         (0.8, 80.0, 501, False),
         (0.0, 80.0, 500, False),
-        (0.7, 9.8, 501, False),  # a GPU that mostly waits: its tensor cores worked all the same
+        (0.7, 9.8, 501, False),  # mostly idle: this says nothing
         (0.0, 0.99, 501, False),  # it hardly did anything
         (0.0, None, 501, False),
     ],
@@ -164,7 +164,7 @@ def test_matrix_products_without_tensor_cores(
     assert insight.value == pytest.approx(100 * tensor / sms)
     assert insight.threshold == 1
     assert insight.verdict.startswith("matrix products are 50 % of kernel time, and GPU 0's tensor")
-    assert insight.verdict.endswith("% of the time that its SMs were active")
+    assert insight.verdict.endswith("% of the time its SMs were")
 
 
 def test_memory_is_full_over_nine_tenths() -> None:
@@ -182,7 +182,7 @@ def test_throttling_is_told_with_its_share_of_the_samples() -> None:
     hot = readings(throttle_reasons=("power cap",), temperature_celsius=80.0)
     insight = one("throttled", *cool[:3], hot[3])
     assert insight.value == 25.0
-    assert insight.verdict.endswith("held back in 25 % of the samples: power cap")
+    assert insight.verdict.endswith("were throttled in 25 % of the samples: power cap")
     assert one("throttled", *readings(throttle_reasons=("power cap",))).value == 100.0
 
 
@@ -217,11 +217,10 @@ def test_what_several_gpus_have_in_common_is_said_once() -> None:
     assert insight.value == pytest.approx(0.0001)
     assert insight.headline == "GPUs 0 and 1 idle 60 to 100 %"
     assert insight.verdict == (
-        "GPUs 0 and 1 ran something only 0 to 40 % of the time between the first and last "
-        "operation of each, least on GPU 1: the host holds them back"
+        "GPUs 0 and 1 were busy 0 to 40 % of the time, least on GPU 1: the CPU cannot feed them"
     )
     insight = one("launch_gaps", captured(devices=parts))
-    assert insight.verdict.startswith("GPUs 0 and 1 waited 40 % of the time of their processes")
+    assert insight.verdict.startswith("GPUs 0 and 1 were idle 40 % of the time in sub-millisecond")
     assert insight.headline == "GPUs 0 and 1 wait 40 % for the next launch"
 
 
@@ -245,6 +244,6 @@ def test_gpus_that_are_held_back_by_one_thing_are_one_verdict() -> None:
     assert insight.value == 100
     assert insight.headline == "GPUs 0 to 2 throttled: power cap"
     assert insight.verdict == (
-        "the clocks of GPUs 0 to 2 were held back in 25 to 100 % of the samples, most on GPU 1: "
+        "the clocks of GPUs 0 to 2 were throttled in 25 to 100 % of the samples, most on GPU 1: "
         "power cap"
     )

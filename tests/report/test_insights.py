@@ -55,8 +55,7 @@ def test_an_idle_gpu_names_the_range_it_waited_for():
     delta = device(250_000_000, times(750_000_000))
     session.apply([CaptureDelta(time_ns=1, process=1, devices=(delta,), idle_ranges=shares)])
     assert found(session, "gpu_idle") == [
-        "GPU 0 ran something only 25 % of the time between its first and last operation: the host "
-        "holds it back; 93 % of its idle time it waited for load"
+        "GPU 0 was busy 25 % of the time: the CPU cannot feed it; 93 % of its idle time is in load"
     ]
     assert not found(session, "launch_gaps")  # one long gap is not launching
 
@@ -66,7 +65,7 @@ def test_many_short_gaps_are_laid_to_launching():
     delta = device(600_000_000, times(20_000, 20_000))
     session.apply([CaptureDelta(time_ns=1, process=1, devices=(delta,))])
     assert found(session, "launch_gaps") == [
-        "GPU 0 waited 40 % of the time of process 5 in gaps under 1 ms, for the next launch"
+        "GPU 0 was idle 40 % of the time in sub-millisecond gaps between launches (process 5)"
     ]
 
 
@@ -89,8 +88,7 @@ def test_streams_that_never_run_together():
         return found(session, "no_stream_overlap")
 
     assert verdicts(2_000_000) == [
-        "process 5 kept 2 streams of GPU 0 busy, and they ran together 1.0 % of the time they could"
-        " have"
+        "process 5 kept 2 streams of GPU 0 busy, but only 1.0 % of the possible overlap was used"
     ]
     assert not verdicts(50_000_000)
 

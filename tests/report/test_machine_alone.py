@@ -112,8 +112,8 @@ def test_what_befell_the_gpus_is_counted_by_kind() -> None:
     ]
     told = [tuple(row.values()) for row in rows(events, "machine_events")]
     assert told == [
-        (0, "clocks held back: power cap", 2, 1e9, 4e9),
-        (0, "clocks held back: reliability", 1, 2e9, 2e9),
+        (0, "throttled: power cap", 2, 1e9, 4e9),
+        (0, "throttled: reliability", 1, 2e9, 2e9),
         (0, "Xid error 79", 2, 5e9, 5e9),
         (0, "not readable: GPU is lost", 1, 6e9, 6e9),
     ]
@@ -173,7 +173,7 @@ def test_every_format_tells_of_it(
         document = json.loads(text)
         assert document["run"] is None
         assert document["phases"] is None
-        assert document["unavailable"]["phases"] == "no run was recorded, the machine alone"
+        assert document["unavailable"]["phases"] == "no run was recorded, only the machine"
         assert document["machine"]["samples"] == 61
         assert document["machine"]["duration_ns"] == 60e9
         assert document["machine"]["host"]["cpu_percent"]["mean"] == 50
@@ -188,7 +188,7 @@ def test_the_command_says_what_it_has_of_such_a_recording(
 ) -> None:
     path = written(tmp_path / "x.gputui", machine())
     assert gputui(["summary", path]) == 0
-    assert "the machine alone: no run was recorded" in capsys.readouterr().out
+    assert "machine only: no run was recorded" in capsys.readouterr().out
     assert gputui(["summary", path, "--table", "machine_gpus", "--format", "csv"]) == 0
     assert capsys.readouterr().out.startswith("GPU,Name,Util Mean (%)")
     for words, status, told in (

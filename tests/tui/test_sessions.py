@@ -317,4 +317,4 @@ async def test_a_recording_without_a_run_is_compared_by_its_machine_alone(
             await choose(shown, name)
             await shown.press("m")
         await shown.press("c")
-        await shown.until(lambda: "the machine alone" in shown.text)
+        await shown.until(lambda: "machine only" in shown.text)

@@ -1,7 +1,7 @@
 """Why is it slow: rules that compare one figure of a run with a threshold that has a source.
 
-A rule speaks only where its figure exists; each says what it read, what it compares with, where
-that comes from, and what to try.
+A rule applies only if its figure exists; each states the figure, the threshold, its source, and
+what to try.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["Insight", "InsightDocument", "insight_documents", "insights", "machi
 
 
 def insights(session: Session, run: Run) -> list[Insight]:
-    """What the rules find, in the order of what to look at first."""
+    """The findings, in the order to look at them."""
     found = [found for rule in _RULES for found in rule(session, run)]
     return found + machine_insights(session, run.readings)
 
 
 def machine_insights(session: Session, readings: Readings) -> list[Insight]:
-    """What the rules find that need no run, only readings."""
+    """The findings that need no run, only readings."""
     return [*memory_full(session, readings), *throttled(readings)]
 
 

@@ -1,4 +1,4 @@
-"""What a rule finds."""
+"""A finding."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """One verdict. `value` and `threshold` share a unit, which the verdict names. `headline` is the
-    verdict in half a line, for a screen that shows other things too.
+    """One finding. `value` and `threshold` share a unit, which the verdict names. `headline` is a
+    short form for a screen that shows other things too.
     """
 
     rule: str
@@ -45,6 +45,6 @@ def gpu_names(indices: Iterable[int]) -> str:
 
 
 def percents(values: Sequence[float]) -> str:
-    """ "25 %", or "25 to 40 %" of several that differ."""
+    """ "25 %", or "25 to 40 %" if several differ."""
     least, most = f"{min(values):.0f}", f"{max(values):.0f}"
     return f"{most} %" if least == most else f"{least} to {most} %"

@@ -1,4 +1,4 @@
-"""Rules about what is used badly or is at its limit: tensor cores, memory, clocks, the capture."""
+"""Rules about what is badly used or at its limit: tensor cores, memory, clocks, the capture."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gputui.report.statistics import category_rows, kernel_rows
 from gputui.state import Readings, Run, Session
 
 SMS_AT_WORK_PERCENT = 1.0
-"""Below this the SMs were so idle in every sample that nothing follows from their tensor cores."""
+"""Below this the SMs were so idle that their tensor cores prove nothing."""
 
 
 def lost_records(_session: Session, run: Run) -> Iterator[Insight]:
-    """Records that the ring or the library could not hold."""
+    """Records lost because the ring or the library could not hold them."""
     dropped = lost_count(run)
     if dropped:
         why = f" ({reason})" if (reason := why_lost(run)) else ""
@@ -27,8 +27,8 @@ def lost_records(_session: Session, run: Run) -> Iterator[Insight]:
             "gputui",
             f"{dropped} records lost",
             f"{dropped} records were lost{why}: counts and sums are too low",
-            "set GPUTUI_RING_BYTES higher if the program tells faster than can be read; ranges "
-            "over 128 deep, 32 domains a thread or 100,000 open are left out at any speed",
+            "raise GPUTUI_RING_BYTES if the ring was full; ranges "
+            "over 128 deep, 32 domains per thread or 100,000 open are always left out",
         )
 
 
@@ -42,7 +42,7 @@ def no_tensor_cores(session: Session, run: Run) -> Iterator[Insight]:
         multiprocessors = run.readings.gpu_spreads.get((index, "sm_active_percent"))
         if name != "tensor_active_percent" or multiprocessors is None:
             continue
-        # Both are shares of all the time: on a GPU that mostly waits both are small.
+        # Both are shares of all the time: on a mostly idle GPU both are small.
         tensor, active = spread.average or 0.0, multiprocessors.average or 0.0
         if multiprocessors.maximum < SMS_AT_WORK_PERCENT or active <= 0:
             continue
@@ -55,7 +55,7 @@ def no_tensor_cores(session: Session, run: Run) -> Iterator[Insight]:
                 "PyTorch profiler's tensor core recommendation; the 1 % is ours",
                 f"tensor cores of GPU {index} hardly used",
                 f"matrix products are {matmul:.0f} % of kernel time, and GPU {index}'s tensor "
-                f"cores worked {units.percent(share)} of the time that its SMs were active",
+                f"cores were active {units.percent(share)} of the time its SMs were",
                 "bf16, fp16 or TF32; dimensions in multiples of 8",
             )
 
@@ -74,14 +74,14 @@ def pageable_copies(_session: Session, run: Run) -> Iterator[Insight]:
             5,
             "nsys's expert rule on asynchronous copies with pageable memory; the 5 % are ours",
             f"{share:.0f} % of the GPU's work is copies of pageable memory",
-            f"copies from or to pageable memory of the host ({moved}) are {share:.0f} % of the "
+            f"copies from or to pageable host memory ({moved}) are {share:.0f} % of the "
             "GPUs' busy time: the driver copies each twice, and the host waits",
             "pin_memory=True for the DataLoader, non_blocking=True for the copy",
         )
 
 
 def memory_full(session: Session, readings: Readings) -> Iterator[Insight]:
-    """A GPU's memory near its end."""
+    """A GPU whose memory is almost full."""
     for (index, name), spread in sorted(readings.gpu_spreads.items()):
         gpu = session.gpus.get(index)
         total = gpu.facts.memory_total_bytes if gpu else None
@@ -100,7 +100,7 @@ def memory_full(session: Session, readings: Readings) -> Iterator[Insight]:
 
 
 def throttled(readings: Readings) -> Iterator[Insight]:
-    """Clocks held back."""
+    """Throttled clocks."""
     shares: dict[str, dict[int, float]] = {}
     for (index, reason), count in sorted(readings.throttle_samples.items()):
         spread = readings.gpu_spreads.get((index, "temperature_celsius"))
@@ -116,7 +116,7 @@ def throttled(readings: Readings) -> Iterator[Insight]:
             0,
             "NVML clocks event reasons",
             f"{gpus} throttled: {reason}",
-            f"{whose} were held back in {percents(list(on_gpus.values()))} of the samples"
+            f"{whose} were throttled in {percents(list(on_gpus.values()))} of the samples"
             f"{most}: {reason}",
             "power: expected at full load; thermal or hardware: look at cooling and supply",
         )

@@ -1,4 +1,4 @@
-"""Rules about a GPU that waits: for launches, for the host, for another stream."""
+"""Rules about an idle GPU: waiting for launches, for the host, for another stream."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gputui.report.tables.timing import range_path
 from gputui.state import Run, Session
 
 LAUNCH_GAP_NS = 1_000_000
-"""Gaps in a GPU's work shorter than this are laid to launching."""
+"""Shorter gaps in a GPU's work are attributed to launching."""
 
 
 def gpu_idle(_session: Session, run: Run) -> Iterator[Insight]:
-    """A GPU that worked less than half the time, and the range that waited longest."""
+    """A GPU that was busy less than half the time, and the range that waited longest."""
     if run.traced_share < 1.0:
-        return  # what was not traced would count as idle
+        return  # untraced work would count as idle
     shares: dict[int, float] = {}
     for index, device in sorted(run.devices.items()):
         if device.first_start_ns is None or device.last_end_ns is None:
@@ -34,25 +34,24 @@ def gpu_idle(_session: Session, run: Run) -> Iterator[Insight]:
     waited = _worst_range(run, least)
     most = f", most in {waited[1]}" if waited else ""
     if len(shares) == 1:
-        where, whose, held, who = "", "its first and last operation", "it", "its"
+        was, where, fed, who = "was", "", "it", "its"
     else:
-        where, held, who = f", least on GPU {least}", "them", f"GPU {least}'s"
-        whose = "the first and last operation of each"
-    why = f"; {waited[0]:.0f} % of {who} idle time it waited for {waited[1]}" if waited else ""
+        was, where, fed, who = "were", f", least on GPU {least}", "them", f"GPU {least}'s"
+    why = f"; {waited[0]:.0f} % of {who} idle time is in {waited[1]}" if waited else ""
     yield Insight(
         "gpu_idle",
         shares[least],
         50,
         "PyTorch profiler's recommendation for low GPU utilization",
         f"{gpu_names(shares)} idle {percents([100 - busy for busy in shares.values()])}{most}",
-        f"{gpu_names(shares)} ran something only {percents(list(shares.values()))} of the time "
-        f"between {whose}{where}: the host holds {held} back{why}",
+        f"{gpu_names(shares)} {was} busy {percents(list(shares.values()))} of the time{where}: "
+        f"the CPU cannot feed {fed}{why}",
         "CUDA graphs, larger batches, torch.compile, fewer synchronizations",
     )
 
 
 def _worst_range(run: Run, device: int) -> tuple[float, str] | None:
-    """The range open longest while the GPU idled, after its percent of the idle time."""
+    """The range open longest while the GPU was idle, after its percentage of the idle time."""
     shares: dict[str, int] = {}
     idle_ns = 0
     for (_, index), use in run.timing.devices.items():
@@ -83,18 +82,17 @@ def launch_gaps(_session: Session, run: Run) -> Iterator[Insight]:
     worst = max(losses, key=lambda key: losses[key])
     pid = run.processes[worst[0]].attached.pid
     gpus, shares = gpu_names(device for _, device in losses), percents(list(losses.values()))
-    whose, most = f"process {pid}", ""
+    was, where = "was", f" (process {pid})"
     if len(losses) > 1:
-        whose, most = "their processes", f", most on GPU {worst[1]} in process {pid}"
+        was, where = "were", f", most on GPU {worst[1]} in process {pid}"
     yield Insight(
         "launch_gaps",
         losses[worst],
         20,
-        "ours: gaps under 1 ms are too short for input or output, so they are what "
-        "launching costs; a fifth of the time is more than a step's own spread",
+        "ours: gaps under 1 ms are too short for input or output, so they are the "
+        "cost of launching; a fifth of the time is more than a step's own spread",
         f"{gpus} {'waits' if len(losses) == 1 else 'wait'} {shares} for the next launch",
-        f"{gpus} waited {shares} of the time of {whose} in gaps under 1 ms, for the next launch"
-        f"{most}",
+        f"{gpus} {was} idle {shares} of the time in sub-millisecond gaps between launches{where}",
         "CUDA graphs or torch.compile: fewer launches; or more work in each",
     )
 
@@ -119,7 +117,7 @@ def short_kernels(session: Session, run: Run) -> Iterator[Insight]:
             30,
             "Holistic Trace Analysis's short kernels; the 30 % are ours",
             f"launch-bound: {short:.0f} % of kernels are shorter than a launch",
-            f"{short:.0f} % of kernels typically end sooner than their launch call takes "
+            f"{short:.0f} % of kernels are shorter than their launch call "
             f"({launch_ns / 1e3:.1f} µs): the run is launch-bound",
             "CUDA graphs or torch.compile (fewer, longer kernels), a larger batch",
         )
@@ -145,7 +143,7 @@ def launch_time(_session: Session, run: Run) -> Iterator[Insight]:
 
 
 def no_overlap(_session: Session, run: Run) -> Iterator[Insight]:
-    """Several busy streams that hardly ran at the same time."""
+    """Several busy streams that hardly overlapped."""
     for (process, device), use in sorted(run.timing.devices.items()):
         busy = sorted(
             times.busy_ns
@@ -165,7 +163,7 @@ def no_overlap(_session: Session, run: Run) -> Iterator[Insight]:
                 "Computation; the 5 % are ours",
                 f"{len(busy)} streams of GPU {device} run one after another",
                 f"process {run.processes[process].attached.pid} kept {len(busy)} streams of GPU "
-                f"{device} busy, and they ran together {overlap:.1f} % of the time they could have",
+                f"{device} busy, but only {overlap:.1f} % of the possible overlap was used",
                 "pinned memory and non_blocking copies; no work on the default stream between; "
                 "kernels small enough to leave room",
             )
@@ -188,10 +186,10 @@ def queue_growing(_session: Session, run: Run) -> Iterator[Insight]:
                 last / first if first else float(len(moments)),
                 2,
                 "ours: twice as long in the last third as in the first, and over 1 ms",
-                "kernels wait ever longer in the queue",
+                "kernels wait longer and longer in the queue",
                 f"kernels of process {run.processes[process].attached.pid} waited "
                 f"{units.duration(first)} in the queue at first, {units.duration(last)} at "
                 "last: the host launches faster than the GPU works",
-                "good for throughput; for latency synchronize once a step, or bound what is in "
+                "good for throughput; for latency synchronize once per step, or bound what is in "
                 "flight",
             )

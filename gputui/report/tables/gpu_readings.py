@@ -1,8 +1,8 @@
-"""The GPUs over a time, from what was read of them.
+"""The GPUs over a time, from their readings.
 
-Energy is the driver's counter (nvmlDeviceGetTotalEnergyConsumption) where its readings span at
-least half of the time, carried on to all of it at the same rate; otherwise mean power × time.
-Throttle times are the driver's own, between its first and its newest reading.
+Energy is the driver's counter (nvmlDeviceGetTotalEnergyConsumption) if its readings span at least
+half of the time, extrapolated to all of it at the same rate; otherwise mean power × time. Throttle
+times are the driver's own, between its first and its newest reading.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gputui.state import BatchMeans, Device, Readings, Session
 
 
 def energy_joules(readings: Readings, gpu: int) -> tuple[float, str] | None:
-    """What a GPU took, and where that is known from; None where nothing tells."""
+    """The energy of a GPU, and its source; None if unknown."""
     counter, power = readings.energy_joules.get(gpu), readings.gpu_spreads.get((gpu, "power_watts"))
     length_ns = readings.duration_ns
     if counter is not None and counter.amount is not None:
@@ -124,9 +124,9 @@ class FigureSpread(msgspec.Struct, frozen=True):
 
 
 class DeviceReadings(msgspec.Struct, frozen=True):
-    """One GPU: what was captured of its work, its figures, energy and throttling.
+    """One GPU: its captured work, its figures, energy and throttling.
 
-    `energy_joules` is of the whole time, `energy_source` says where it is known from.
+    `energy_joules` covers the whole time, `energy_source` says where it comes from.
     """
 
     index: int
@@ -144,7 +144,6 @@ class DeviceReadings(msgspec.Struct, frozen=True):
 def device_readings(
     session: Session, readings: Readings, captured: Mapping[int, Device]
 ) -> list[DeviceReadings]:
-    """Every GPU."""
     rows = []
     for index, gpu in sorted(session.gpus.items()):
         device = captured.get(index)

@@ -113,7 +113,7 @@ def _throttling(session: Session, _run: object) -> list[_Throttling]:
 THROTTLING: TableSpec[_Throttling] = TableSpec(
     key="machine_throttling",
     title="Throttling",
-    meaning="What held the clocks back: in how many samples, and how long as the driver counts it.",
+    meaning="Throttling by reason: the share of samples, and the time counted by the driver.",
     columns=(
         text("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int),
         text("Clocks Held Back By", "reason", lambda row: row.reason, "NVML's reason"),
@@ -154,7 +154,7 @@ def _since_start(_run: object, _rows: object) -> str:
 EVENTS: TableSpec[_Event] = TableSpec(
     key="machine_events",
     title="Events",
-    meaning="What befell the GPUs: Xid errors and lost GPUs.",
+    meaning="Xid errors and lost GPUs.",
     columns=(
         text("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int),
         text("Event", "event", lambda row: row.what, "What happened"),
@@ -182,7 +182,7 @@ def _processes(session: Session, _run: object) -> list[_Process]:
 PROCESSES: TableSpec[_Process] = TableSpec(
     key="machine_processes",
     title="Processes on the GPUs",
-    meaning="The processes that were seen on the GPUs, the largest first.",
+    meaning="The processes seen on the GPUs, largest first.",
     columns=(
         text("PID", "pid", lambda row: row.occupant.newest.pid, "The process", kind=int),
         text("GPU", "gpu", lambda row: row.occupant.newest.gpu, "The GPU's index", kind=int),

@@ -1,4 +1,4 @@
-"""NVTX marks of a run: how often each came, when first and when last, with what payload."""
+"""NVTX marks of a run: how often each occurred, the first and the last, with what payload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from gputui.state import Marks, Run
 @dataclass(frozen=True, slots=True)
 class MarkRow:
     """Marks of one process, domain and name. Times are since the run's start, `payload` is the
-    newest, `category` its name or its number."""
+    newest, `category` its name or its number.
+    """
 
     pid: int
     rank: int | None
@@ -32,7 +33,8 @@ class MarkRow:
 @dataclass(slots=True)
 class NewestMark:
     """Marks of one domain and name in all processes; `last_ns` is since the run's start, `payload`
-    of the process that came last."""
+    that of the process with the newest one.
+    """
 
     domain: str
     name: str
@@ -42,8 +44,9 @@ class NewestMark:
 
 
 def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[NewestMark]:
-    """The names that marks had last, the newest first, at most so many; those of NCCL, CUB and
-    their like with `library_domains` alone."""
+    """The most recent mark names, newest first, at most so many; those of NCCL, CUB and similar
+    only with `library_domains`.
+    """
     found: dict[tuple[str, str], NewestMark] = {}
     began_ns = run.started.time_ns
     for (_, domain, name), marks in (run.mark_counts or _kept(run)).items():
@@ -63,7 +66,7 @@ def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[
 def mark_rows(run: Run) -> list[MarkRow]:
     """The marks of `run`, the most frequent first.
 
-    Those of a recording that did not count them are counted among the newest that it kept.
+    If a recording did not count them, they are counted among the newest that it kept.
     """
     began_ns = run.started.time_ns
     rows = []
@@ -92,14 +95,14 @@ def mark_rows(run: Run) -> list[MarkRow]:
 
 
 def marks_note(run: Run) -> str:
-    """What to say beside counts that may not be of all marks."""
+    """The note beside counts that may not cover all marks."""
     if run.mark_counts or not run.marks:
         return ""
-    return f"of the newest {len(run.marks)} alone: an older gputui did not count them"
+    return f"only of the newest {len(run.marks)}: an older gputui did not count them"
 
 
 def _payload_cell(told: Payload | None) -> Cell:
-    """A number where it is one."""
+    """A number if it is one."""
     if told is None:
         return ""
     return payload(told) if told.type == "bytes" else told.value

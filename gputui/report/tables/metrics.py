@@ -10,7 +10,7 @@ from gputui.report.workload_metrics import metric_text
 METRICS: TableSpec[tuple[str, Any]] = TableSpec(
     key="metrics",
     title="Metrics",
-    meaning="What the workload reports of itself; a name's end is its unit.",
+    meaning="What the workload reports; names end in their unit.",
     columns=(
         text("Metric", "name", lambda row: row[0], "Its name"),
         Column(
