@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from pathlib import Path
 from gputui.attribute.attached_process import Attached
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
-from gputui.model.events import AnyEvent, RunOutput
+from gputui.model.events import AnyEvent, CaptureRefused, RunOutput
 from gputui.ring.folder import RingFolder
 from gputui.ring.native import RingError
 from gputui.ring.reader import RingReader
@@ -61,6 +63,7 @@ class CaptureReader:
         self._thread: threading.Thread | None = None
         self.problems: list[str] = []
         self._told = 0
+        self._refused = 0
 
     def poll(self, now_ns: int) -> int:
         """Read all rings, including new ones. Returns the number of slots read."""
@@ -95,13 +98,34 @@ class CaptureReader:
 
     def collect(self, now_ns: int) -> list[AnyEvent]:
         """Events since the last call. Processes that ended are detached."""
-        events = self._tell_problems(now_ns)
+        events = self._tell_problems(now_ns) + self._refusals(now_ns)
         for attached in list(self._attached):
             events += attached.collect(self._run, now_ns, attached.drained)
             if attached.drained:
                 self._attached.remove(attached)
                 self._close(attached.ring)
         return events
+
+    def _refusals(self, now_ns: int) -> list[AnyEvent]:
+        """How many processes could not make a ring, if there are more than before."""
+        refusals = self._folder.refusals
+        if refusals.total() == self._refused:
+            return []
+        self._refused = refusals.total()
+        ((error, _),) = refusals.most_common(1)
+        return [
+            CaptureRefused(
+                time_ns=now_ns, run=self._run, processes=self._refused, reason=self._why(error)
+            )
+        ]
+
+    def _why(self, error: int) -> str:
+        what = os.strerror(error).lower()
+        if error == errno.EFBIG:
+            return f"{what}: raise ulimit -f"
+        if error in {errno.ENOSPC, errno.EDQUOT}:
+            return f"{what}: make room in {self._folder.path.parent}"
+        return what
 
     def _tell_problems(self, now_ns: int) -> list[AnyEvent]:
         """Lines for the run's log about rings that cannot be read."""
@@ -127,7 +151,7 @@ class CaptureReader:
         return any(a.process.uncollected > UNCOLLECTED_RECORDS for a in self._attached)
 
     def _detach(self, now_ns: int) -> list[AnyEvent]:
-        events = self._tell_problems(now_ns)
+        events = self._tell_problems(now_ns) + self._refusals(now_ns)
         for attached in self._attached:
             events += attached.collect(self._run, now_ns, True)
             self._close(attached.ring)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 from gputui.ring.native import RingError
@@ -12,6 +13,7 @@ from gputui.ring.reader import RingReader
 RINGS_MAX = 4096
 """Rings opened per folder: each is a process that loaded CUDA or NVTX."""
 
+_REFUSED_NAME = re.compile(r"[0-9]{1,10}-([0-9]{1,4})\.refused")
 _RING_NAME = re.compile(r"[0-9]{1,10}-[0-9]{1,20}\.ring")
 
 
@@ -22,6 +24,9 @@ class RingFolder:
         self.path = path
         self._refused: set[str] = set()
         self._lost = False
+        self.refusals: Counter[int] = Counter()
+        """Processes that could not make a ring, by the error's number (see errno)."""
+
         self.seen_ns = 0
         """When `discover` last saw the folder change, 0 before its first call."""
 
@@ -55,9 +60,11 @@ class RingFolder:
             self._lost = True
             return [], [f"{self.path}: {error.strerror}: processes that start now are not captured"]
         for name in names[:RINGS_MAX]:
+            path = self.path / name
+            if refusal := _REFUSED_NAME.fullmatch(name):
+                self._count_refusal(path, int(refusal[1]))
             if name in self._refused or not _RING_NAME.fullmatch(name):
                 continue
-            path = self.path / name
             try:
                 readers.append(RingReader(path))
             except RingError as error:
@@ -69,3 +76,11 @@ class RingFolder:
             except OSError:  # the program revoked our permission: the ring goes with the folder
                 self._refused.add(name)
         return readers, problems
+
+    def _count_refusal(self, path: Path, error: int) -> None:
+        if path.name not in self._refused:
+            self.refusals[error] += 1
+        try:
+            path.unlink()
+        except OSError:
+            self._refused.add(path.name)

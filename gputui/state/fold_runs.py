@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gputui.model.events import (
+    CaptureRefused,
     ProcessAttached,
     ProcessDetached,
     RunEnded,
@@ -87,6 +88,12 @@ def process_detached(session: Session, event: ProcessDetached) -> None:
     """A traced process that ended."""
     if run := session.run_of_process(event.process, event.time_ns):
         run.processes[event.process].detached = event
+
+
+def capture_refused(session: Session, event: CaptureRefused) -> None:
+    """Processes without a ring."""
+    if run := session.known_run(event.run, event.time_ns):
+        run.refused = event
 
 
 def _say(run: Run, time_ns: int, text: str) -> None:

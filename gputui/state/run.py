@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from gputui.model.events import (
+    CaptureRefused,
     Mark,
     MarkDefined,
     Payload,
@@ -151,6 +152,7 @@ class Run(msgspec.Struct):
     log: deque[LogLine] = msgspec.field(default_factory=lambda: deque(maxlen=LOG_LINES))
     log_lines: int = 0
     processes: dict[int, Process] = msgspec.field(default_factory=dict)
+    refused: CaptureRefused | None = None
     ranges: dict[int, Range] = msgspec.field(default_factory=dict)
     roots: list[int] = msgspec.field(default_factory=list)
     kernels: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
@@ -194,6 +196,9 @@ class Run(msgspec.Struct):
         """What of phases and kernels is not seen in this run, and why; None where nothing is
         known to stand in the way."""
         reason = self.started.capture_unavailable_reason
+        if refused := self.refused:
+            who = "1 process" if refused.processes == 1 else f"{refused.processes} processes"
+            return f"no phases and no kernels of {who}: no place for records: {refused.reason}"
         if reason or self.processes or self.ended is None or self.started.pid is None:
             return reason
         hint = "" if self.started.annotate else "; --annotate modules shows what torch does"

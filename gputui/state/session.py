@@ -119,6 +119,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.ThreadNamed: fold_capture.thread_named,
     events.ResourceNamed: fold_capture.resource_named,
     events.ProcessDetached: fold_runs.process_detached,
+    events.CaptureRefused: fold_runs.capture_refused,
     events.RangeDefined: fold_capture.range_defined,
     events.MarkDefined: fold_capture.mark_defined,
     events.KernelDefined: fold_capture.kernel_defined,

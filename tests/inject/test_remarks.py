@@ -111,3 +111,26 @@ def test_a_tool_that_is_preloaded_is_named_as_what_may_be_in_the_way(compile_pro
     )
     assert told.count(f"gputui: {line}\n") == 1
     assert document["phases"] == []
+
+
+@pytest.mark.parametrize(("count", "who"), [(1, "1 process"), (2, "2 processes")])
+def test_rings_that_a_limit_of_file_sizes_forbids_are_counted(tmp_path, count, who):
+    child = f"{sys.executable} -c \"import nvtx; nvtx.mark('a')\";"
+    told, document = recorded(tmp_path, [], "sh", "-c", f"ulimit -f 0; {child * count}")
+    why = "no place for records: file too large: raise ulimit -f"
+    assert document["run"]["remarks"] == [f"not captured: no phases and no kernels of {who}: {why}"]
+    assert f": {why}\n" in told
+
+
+def test_a_ring_that_finds_no_room_is_said(compile_program, tmp_path):
+    full = str(compile_program("full_disk.c", "full_disk.so", "-shared", "-fPIC"))
+    command = ["env", f"LD_PRELOAD={full}", sys.executable, "-c", MARKED]
+    told, document = recorded(tmp_path, [], *command)
+    (line,) = document["run"]["remarks"]
+    reason, _, folder = line.rpartition(" ")
+    assert reason == (
+        "not captured: no phases and no kernels of 1 process: no place for records: "
+        "no space left on device: make room in"
+    )
+    assert Path(folder).is_dir()
+    assert f"gputui: {line}\n" in told

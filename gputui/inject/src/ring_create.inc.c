@@ -15,18 +15,31 @@
 #include <unistd.h>
 
 /* Space is reserved before it is mapped: writing to a page that a full /dev/shm cannot give
- * would kill the traced program with SIGBUS. */
+ * would kill the traced program with SIGBUS. 0, or what went wrong. */
 static int reserve_space(int fd, uint64_t bytes)
 {
     struct rlimit limit;
     int error;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < bytes)
-        return 0; /* going on would raise SIGXFSZ */
+        return EFBIG; /* going on would raise SIGXFSZ */
     do {
         error = posix_fallocate(fd, 0, (off_t)bytes);
     } while (error == EINTR);
-    return error == 0;
+    return error;
+}
+
+/* An empty file whose name says why this process has no ring: names can be written where bytes
+ * cannot. */
+static void leave_reason(const char *folder, int error)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%ld-%d.refused", folder, (long)getpid(), error) >=
+        (int)sizeof path)
+        return;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        close(fd);
 }
 
 static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t start_ns)
@@ -35,6 +48,7 @@ static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t sta
     char path[PATH_MAX], temporary[PATH_MAX];
     uint64_t count = wanted_slots, bytes = 0;
     void *map = MAP_FAILED;
+    int error = 0;
 
     if (snprintf(path, sizeof path, "%s/%ld-%llu.ring", folder, (long)getpid(),
                  (unsigned long long)start_ns) >= (int)sizeof path ||
@@ -42,23 +56,29 @@ static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t sta
                  (unsigned long long)start_ns) >= (int)sizeof temporary)
         return NULL;
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
+    if (fd < 0) {
+        leave_reason(folder, errno);
         return NULL;
+    }
     for (int attempt = -1; map == MAP_FAILED && attempt < 2; attempt++) {
         if (attempt >= 0) {
             if (fallback_bytes[attempt] / SLOT_BYTES >= count)
                 continue;
             count = fallback_bytes[attempt] / SLOT_BYTES;
             if (ftruncate(fd, 0) != 0)
-                break;
+                break; /* for the reason before */
         }
         bytes = HEADER_BYTES + count * SLOT_BYTES;
-        if (reserve_space(fd, bytes))
+        error = reserve_space(fd, bytes);
+        if (error == 0) {
             map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            error = errno;
+        }
     }
     close(fd);
     if (map == MAP_FAILED) {
         unlink(temporary);
+        leave_reason(folder, error);
         return NULL;
     }
     Header *target = map;

@@ -23,6 +23,7 @@ from gputui.model.events.base import (
     Step,
 )
 from gputui.model.events.definitions import (
+    CaptureRefused,
     KernelDefined,
     LaunchShape,
     MarkDefined,
@@ -96,6 +97,7 @@ AnyEvent = (
     | RunEnded
     | ProcessAttached
     | ProcessDetached
+    | CaptureRefused
     | ThreadNamed
     | ResourceNamed
     | RangeDefined
@@ -109,7 +111,8 @@ AnyEvent = (
 
 __all__ = [
     "JOURNAL_SCHEMA", "OTHER_STREAMS", "PHASE_STARTS", "SCHEMA_VERSION", "Amount", "AnyEvent",
-    "ApiDelta", "CaptureDelta", "CaptureSum", "DeviceDelta", "Distribution", "Event",
+    "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum", "DeviceDelta", "Distribution",
+    "Event",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
     "HostUnavailable", "IdleRange", "Index", "Integer", "KernelDefined", "KernelDelta",
     "LaunchDelta", "LaunchShape", "LauncherSample", "Loss", "MachineSample", "Mark", "MarkDefined",

@@ -38,6 +38,17 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """When it loaded the library, by its own clock; `time_ns` is when that was observed."""
 
 
+class CaptureRefused(Event, frozen=True, kw_only=True, tag="capture_refused"):
+    """Processes of the run had no place for their records, so that nothing of them is captured.
+
+    Sent again when there are more of them. `reason` is one line for people.
+    """
+
+    run: Integer
+    processes: Amount
+    reason: str
+
+
 class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
     """The process ended or stopped writing. `clean` is False if it vanished without ending
     properly.
