@@ -1,3 +1,46 @@
-"""gputui: the machine and the program on it, live, in a terminal."""
+"""gputui: the machine and the program on it, live, in a terminal.
+
+`read`, `compare` and `devices` are the library (`gputui.library`), which is imported when one of
+its names is used: the program itself starts without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gputui.library import (
+        Comparison,
+        Error,
+        MissingPackageError,
+        Recording,
+        Run,
+        compare,
+        devices,
+        read,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "Error",
+    "MissingPackageError",
+    "Recording",
+    "Run",
+    "compare",
+    "devices",
+    "read",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'gputui' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("gputui.library"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -8,9 +8,12 @@ import json
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gputui.cli.dispatch import run as gputui
+from gputui.store.trace import TraceWriter, trace_path
+from tests.events_for_tests import header, run_started
 from tests.imports.nsys_for_tests import PID, REAL, TASK, Export
 
 needs_real = pytest.mark.skipif(not REAL.is_file(), reason="no real nsys export beside the project")
@@ -109,3 +112,17 @@ def test_a_recording_without_a_trace_says_what_it_takes(
     assert "has no trace beside it" in capsys.readouterr().err
     assert gputui(["summary", report, "--table", "cuda_api_trace", "--domain", "x"]) == 2
     assert "cuda_api_trace has no ranges" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["cuda_api_trace", "cuda_gpu_trace"])
+def test_a_trace_without_events_is_a_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    recording = tmp_path / "x.gputui"
+    recording.write_bytes(msgspec.json.Encoder().encode_lines((header(), run_started())))
+    TraceWriter(trace_path(recording), 1 << 20).close()
+    assert gputui(["summary", str(recording), "--table", name, "--format", "csv"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("Start (ns),Duration (ns),")
+    for other in ("table", "json", "md"):
+        assert gputui(["summary", str(recording), "--table", name, "--format", other]) == 0

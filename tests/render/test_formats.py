@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from gputui.cli.dispatch import run as main
 from gputui.model.events import ResultColumn, ResultTable, RunResult
 from gputui.render import formats
 from gputui.render.errors import ExportError
+from gputui.render.typed_columns import typed_columns
 from tests.conftest import DATA
 from tests.events_for_tests import at, header, run_started
 
@@ -165,9 +167,47 @@ def test_names_of_tables_do_not_lead_out_of_a_folder(tmp_path: Path, key: str) -
     assert {path.suffix for path in made} == {f".{key}"}
 
 
-def test_parquet_is_private(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+def test_parquet_is_private_typed_and_says_what_it_holds(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
     folder = tmp_path / "tables"
     assert main(["export", str(RECORDING), "--format", "parquet", "-o", str(folder)]) == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    for path in folder.iterdir():
+        schema = parquet.read_schema(path)
+        assert "null" not in {str(field.type) for field in schema}, path
+        assert schema.metadata[b"table"].decode() == path.stem
+        if path.stem != "samples":
+            assert schema.metadata[b"run"] == b"inference #1"
+    kernels = parquet.read_schema(folder / "cuda_gpu_kern_sum.parquet")
+    assert kernels.metadata[b"title"] == b"CUDA GPU Kernel Summary"
+    assert kernels.field("total_ns").metadata[b"unit"] == b"ns"
+    assert kernels.field("name").metadata[b"meaning"] == b"The kernel's demangled name"
+    samples = parquet.read_schema(folder / "samples.parquet")
+    assert samples.field("power_watts").metadata[b"unit"] == b"W"
+    assert samples.field("power_watts").metadata[b"meaning"]
+
+
+def test_values_that_do_not_go_together_become_columns_of_one_type() -> None:
+    class Pair(msgspec.Struct):
+        a: int
+
+    cells: list[tuple[Any, list[Any], dict[str, tuple[Any, list[Any]]]]] = [
+        (int, [1, None], {"x": (int, [1, None])}),
+        (int, [1, 2.5], {"x": (float, [1.0, 2.5])}),
+        (int, [2**63, 1], {"x": (float, [2.0**63, 1.0])}),
+        (float, [1, 2**2000], {"x": (float, [1.0, None])}),
+        (int | None, [], {"x": (int, [])}),
+        (object, [None], {"x": (str, [None])}),
+        (list[int] | None, [], {"x": (list[int], [])}),
+        (tuple[int, int, int], [(1, 2, 3), None], {"x": (list[int], [[1, 2, 3], None])}),
+        (list[str], [[1, 2.5], []], {"x": (list[float], [[1.0, 2.5], []])}),
+        (str, ["a", 1, None, True],
+         {"x": (float, [None, 1.0, None, None]), "x_text": (str, ["a", None, None, "True"])}),
+        (str, ["a", True], {"x": (str, ["a", "True"])}),
+        (bool, [True, None], {"x": (bool, [True, None])}),
+        (Pair | None, [Pair(1), {"b": 2}], {"x": (str, ['{"a":1}', '{"b":2}'])}),
+    ]  # fmt: skip
+    for declared, values, expected in cells:
+        found = typed_columns({"x": declared}, [{"x": value} for value in values])
+        assert {one.name: (one.kind, one.values) for one in found} == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from gputui.render.formats import Format, Need, Package, Source, Written
 
 if TYPE_CHECKING:
     from gputui.report.schema import AnyTable
+    from gputui.state import Run
 
 
 def _write(source: Source, path: Path | None) -> Written:
@@ -27,10 +27,11 @@ def _write(source: Source, path: Path | None) -> Written:
     recording = open_recording(source.name, summed=True)
     session = Session()
 
-    def tables() -> Iterator[AnyTable]:
-        yield from tables_with_rows(session, chosen(session, source.name, source.number))
+    def tables() -> tuple[Run | None, list[AnyTable]]:
+        run = chosen(session, source.name, source.number)
+        return run, tables_with_rows(session, run)
 
-    write_parquet(path, tables(), samples_of(recording, span, session))
+    write_parquet(path, samples_of(recording, span, session), tables)
     return Written((path,), remarks(recording))
 
 
