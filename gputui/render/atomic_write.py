@@ -1,6 +1,6 @@
-"""Files and folders that are there whole or not at all, and never in the place of a recording.
+"""Files and folders written completely or not at all, and never over a recording.
 
-They are their owner's only, as recordings are: 0600, folders 0700.
+Private to their owner, as recordings are: 0600, folders 0700.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _JOURNAL_BEGINS = b'{"event":"header"'
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Where to write what is to be `path`: it takes that name when the `with` is left in peace.
+    """A temporary path for what is to be `path`, which it becomes when the `with` is left without
+    an error.
 
-    A device or a pipe, as /dev/stdout, is written to as it is. Raises ExportError, also for an
+    A device or a pipe, such as /dev/stdout, is written directly. Raises ExportError, also for an
     OSError inside the `with`.
     """
     with os_errors_as(path), _whole(path) as place:
@@ -30,15 +31,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all. Raises ExportError."""
+    """Write a text file, completely or not at all. Raises ExportError."""
     with atomic_write(path) as place:
         place.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
 def atomic_folder(path: Path, *, may_exist: bool = False) -> Iterator[Path]:
-    """Where to write the files of what is to be the folder `path`: it is there, with all of them,
-    once the `with` is left without an error. Into one that exists they are moved one by one.
+    """A temporary folder for the files of the folder `path`, which it becomes when the `with` is
+    left without an error. If that exists, they are moved into it one by one.
 
     Raises ExportError, also for an OSError inside the `with`.
     """
@@ -66,8 +67,9 @@ def atomic_folder(path: Path, *, may_exist: bool = False) -> Iterator[Path]:
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:
-    """A file's name for each of `names`, which strangers may have given: no two are the same, and
-    none leads out of its folder."""
+    """A file name for each of the untrusted `names`: all different, and none leads out of its
+    folder.
+    """
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "table"
@@ -81,7 +83,9 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
 
 @contextlib.contextmanager
 def os_errors_as(path: Path) -> Iterator[None]:
-    """An OSError inside the `with` becomes an ExportError: that `path` cannot be written."""
+    """Turn an OSError inside the `with` into an ExportError saying that `path` cannot be
+    written.
+    """
     try:
         yield
     except OSError as error:
@@ -108,7 +112,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 def _refuse_recording(path: Path) -> None:
     if _is_recording(path):
-        raise ExportError(f"{path} is a recording, which an export would replace: choose another")
+        raise ExportError(f"{path} is a recording, which an export would overwrite: choose another")
 
 
 def _is_recording(path: Path) -> bool:

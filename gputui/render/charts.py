@@ -1,4 +1,4 @@
-"""Pictures in a page: lines over time as SVG, bars as blocks; both without a script."""
+"""Charts in a page: lines over time as SVG, bars as blocks; both without scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputui.state.history import LongHistory
 WIDTH, HEIGHT = 400, 150
 _LEFT, _BOTTOM, _TOP, _RIGHT = 58, 22, 8, 14
 _POINTS = 400
-"""Points of a line: more than the picture is wide would not be seen."""
+"""Points of a line: more than the width of the chart would not be visible."""
 
 Point = tuple[int, float]
 """A moment in ns since the epoch, and a value."""
@@ -21,8 +21,9 @@ Point = tuple[int, float]
 def points(
     history: Iterable[tuple[int, object]], older: LongHistory, field: str, first: int, last: int
 ) -> list[Point]:
-    """A field between two moments: every sample where they are kept, before that the highest of
-    each stretch, at its start."""
+    """A field between two moments: every sample as long as they are kept, before that the highest
+    of each stretch, at its start.
+    """
     recent = [
         (time_ns, float(value))
         for time_ns, sample in history
@@ -38,10 +39,10 @@ def points(
 
 
 def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str) -> str:
-    """A figure with a line, from moment `first` to `last`; nothing for less than two points."""
+    """A figure with a line, from moment `first` to `last`; nothing for fewer than two points."""
     if len(found) < 2:
         return ""
-    # Of each stretch of time the highest: a peak is what people look for.
+    # The highest of each stretch of time: people look for peaks.
     peaks: dict[int, Point] = {}
     for point in found:
         at = (point[0] - first) * _POINTS // max(1, last - first)
@@ -80,7 +81,7 @@ def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str)
 
 
 def bars(rows: Sequence[tuple[int, str, float]]) -> str:
-    """(depth, name, share) as bars, the longest over the whole width."""
+    """(depth, name, share) as bars, the longest over the full width."""
     most = max([value for _, _, value in rows] + [1e-9])
     lines = [
         f"<span class='name' style='padding-left:{min(depth, 12)}em'>{escape(name)}</span>"

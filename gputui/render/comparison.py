@@ -19,7 +19,7 @@ SHOWN = {
     "phase": ("cpu_avg_ns", "gpu_busy_avg_ns", "gpu_projected_avg_ns", "kernels"),
     "kernel": ("total_ns", "avg_ns", "instances"),
 }
-"""Figures that tables show, all where empty; the document has every one."""
+"""Figures in the tables, all if empty; the document has every one."""
 
 TITLES = {
     "metric": "Metrics",
@@ -70,7 +70,7 @@ _SPREAD_OF = {
 
 
 def _table(comparison: Comparison, kind: str) -> AnyTable:
-    """Two runs in a line; of more, a line each below one another, so that they fit a terminal."""
+    """Two runs on one line; of more, one line each, so that they fit a terminal."""
     several = len(comparison.subjects) > 2
     change: AnyColumn = Column("Change", _signed_percent, unit="%")
     columns: tuple[AnyColumn, ...] = (
@@ -133,7 +133,7 @@ def _change(
 
 
 def flat_table(comparison: Comparison) -> AnyTable:
-    """Every figure of every item in one table, a row each, as raw numbers."""
+    """Every figure of every item in one table, one row each, as raw numbers."""
     labels = [subject.label for subject in comparison.subjects]
     headers = ["kind", "name", "was", "figure", *labels]
     for label in labels[1:]:

@@ -1,4 +1,4 @@
-"""What goes wrong with exports, in words."""
+"""Errors of exports, in words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from gputui.base.errors import WRONG_USAGE, GputuiError
 
 
 class ExportError(GputuiError):
-    """The export could not be made. One line for people."""
+    """The export failed. One line for people."""
 
 
 class NoRunError(ExportError):
-    """What was asked for is of a run, and the recording has none."""
+    """The request needs a run, and the recording has none."""
 
 
 class UnknownNameError(ExportError):

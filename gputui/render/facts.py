@@ -1,4 +1,4 @@
-"""What was recorded, where and when, how it ended, and what watching it cost: a line each."""
+"""What was recorded, where and when, how it ended, and the cost of capturing: one line each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def title_of(run: Run | None) -> str:
 
 
 def facts_lines(session: Session, run: Run | None) -> list[str]:
-    """What to say above the tables of a run, or of a recording without one."""
+    """The lines above the tables of a run, or of a recording without one."""
     return _machine(session) if run is None else _run(session, run)
 
 
@@ -57,7 +57,7 @@ def _run(session: Session, run: Run) -> list[str]:
     lines.append(f"{moment(started.time_ns)}, {units.duration(run.duration_ns)}: {ended}")
     lines += [remark.line for remark in remarks(run)]
     lines += [
-        f"pid {process.attached.pid}: kernels not seen: {process.attached.cuda_status}"
+        f"pid {process.attached.pid}: kernels not captured: {process.attached.cuda_status}"
         for process in run.processes.values()
         if process.attached.cuda_status not in ("tracing", "no CUDA")
     ]

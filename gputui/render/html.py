@@ -1,4 +1,4 @@
-"""A run as one page: no script, no style or picture from elsewhere, every string escaped."""
+"""A run as one page: no scripts, no external styles or images, every string escaped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gputui.state import Run, Session
 from gputui.state.history import LongHistory
 
 Sampled = tuple[str, Mapping[str, Metric], Iterable[tuple[int, object]], LongHistory]
-"""Whose figures, which, every sample that is kept, and older ones by the stretch."""
+"""The owner of the figures, which ones, every sample kept, and older ones by stretch."""
 
 BARS = 20
-"""Bars of a chart: the phases with the largest shares; the table below has all."""
+"""Bars per chart: the phases with the largest shares; the table below has all."""
 
 _STYLE = """
 :root{color-scheme:light dark;--ground:#fff;--ink:#1c2128;--soft:#f3f5f7;--edge:#d8dde3;
@@ -63,8 +63,9 @@ def page(
     found: Sequence[Insight],
     tables: Sequence[AnyTable],
 ) -> str:
-    """The page: `facts` a line each, what was `found`, charts of the machine and of phases, then
-    `tables`."""
+    """The page: `facts` one line each, the findings, charts of the machine and of phases, then
+    `tables`.
+    """
     title = f"gputui: {title_of(run)}"
     parts = [
         "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>",

@@ -1,8 +1,8 @@
-"""A recording as OpenMetrics text: every sample of every figure, each with its moment.
+"""A recording as OpenMetrics text: every sample of every figure, each with its time.
 
-The figures are those that are served to Prometheus, read again at each sample of the machine, so
-that `promtool tsdb create-blocks-from openmetrics` puts the recording into a Prometheus as if it
-had been scraped. A series must stand together, so what was read waits in a temporary file.
+The figures are those served to Prometheus, read again at each sample of the machine, so that
+`promtool tsdb create-blocks-from openmetrics` imports the recording into a Prometheus as if it had
+been scraped. A series must be contiguous, so what was read waits in a temporary file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gputui.report.phase_totals import PhaseTotals
 from gputui.state import Session
 
 POINTS_IN_MEMORY = 1 << 20
-"""More wait in a temporary file."""
+"""More than this waits in a temporary file."""
 
 STAMPS = 1 << 17
-"""Moments whose text is kept: a day at one a second, in some 10 MB."""
+"""Moments whose text is cached: a day at one per second, in some 10 MB."""
 
 Span = tuple[int, int]
-"""First and last moment that are wanted, in ns since the epoch."""
+"""First and last requested moment, in ns since the epoch."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Series:
     """One metric with its labels: its points, the oldest in the file at `written`."""
 
     name: str
-    """The text that comes before the value."""
+    """The text before the value."""
     times_ns: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     written: list[tuple[int, int]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class _Series:
 
 
 def write_openmetrics(out: TextIO, events: Iterable[AnyEvent], span: Span | None = None) -> int:
-    """Write the figures at each sample within `span`, at all where that is None; how many points.
+    """Write the figures at each sample within `span`, or at all of them if None; how many points.
 
     `events` are a whole session's from its header on.
     """
@@ -58,7 +58,7 @@ def write_openmetrics(out: TextIO, events: Iterable[AnyEvent], span: Span | None
 
 
 def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session, PhaseTotals]]:
-    """The session after each sample and at its end, at moments that only grow."""
+    """The session after each sample and at its end, at increasing moments."""
     session, phases = Session(), PhaseTotals()
     last_ns = 0
     for event in events:
@@ -76,8 +76,9 @@ def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session, PhaseTo
 
 
 def _without_work(delta: CaptureDelta) -> CaptureDelta:
-    """That a process told something: what it did is in the phases' totals, and folding it for
-    medians, which no figure is, costs more than all else."""
+    """Only the fact that a process reported something: its work is in the phases' totals, and
+    folding it for medians, which are no figures here, costs more than everything else.
+    """
     return CaptureDelta(
         time_ns=delta.time_ns,
         process=delta.process,
@@ -95,7 +96,7 @@ class _Points:
         self._count = 0
 
     def add(self, time_ns: int, found: Iterable[tuple[Labels, Figures]]) -> None:
-        """What was read at one moment."""
+        """Add what was read at one moment."""
         for labels, told in found:
             known = self._series.get(labels)
             if known is None:
@@ -158,7 +159,7 @@ def _name_of(family: Family, labels: Labels) -> str:
 
 @functools.lru_cache(maxsize=STAMPS)
 def _stamp(time_ns: int) -> str:
-    """The moment, as it ends a line; every series has the same ones."""
+    """The timestamp at the end of a line; every series has the same ones."""
     return f" {time_ns // 10**9}.{time_ns % 10**9:09d}\n"
 
 

@@ -1,4 +1,4 @@
-"""A session as metrics that prometheus-client serves."""
+"""A session as metrics for prometheus-client to serve."""
 
 from __future__ import annotations
 

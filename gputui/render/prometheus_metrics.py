@@ -1,4 +1,4 @@
-"""What metrics are called and what they mean, in base units.
+"""The names and meanings of metrics, in base units.
 
 Shares are ratios from 0 to 1, clocks are in hertz. Counters are the driver's own, or the run's.
 """
@@ -23,7 +23,7 @@ class Family:
 
 
 Figures = list[tuple[Family, float]]
-"""What is told of one set of labels."""
+"""The values for one set of labels."""
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values."""
@@ -32,12 +32,10 @@ Found = Iterator[tuple[Labels, Figures]]
 
 
 def gauge(name: str, text: str) -> Family:
-    """What goes up and down."""
     return Family(f"gputui_{name}", "gauge", text)
 
 
 def counter(name: str, text: str) -> Family:
-    """What only grows."""
     return Family(f"gputui_{name}", "counter", text)
 
 
@@ -65,7 +63,7 @@ class Exported:
         ]
 
     def of(self, record: object, labels: Labels = ()) -> Found:
-        """Those of `record` that are not None, under `labels` and what else tells them apart."""
+        """Those of `record` that are not None, under `labels` and their own distinguishing ones."""
         for more, read, families in self._alike:
             yield (
                 labels + more,

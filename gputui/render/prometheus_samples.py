@@ -1,6 +1,6 @@
 """A session's figures as Prometheus wants them: families, labels, values.
 
-What is missing is left out, never 0; that a GPU does not answer is told by `gputui_gpu_up`.
+Missing values are left out, never 0; `gputui_gpu_up` says whether a GPU answers.
 """
 
 from __future__ import annotations

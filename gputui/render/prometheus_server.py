@@ -1,4 +1,4 @@
-"""A recording's newest figures served to Prometheus over HTTP."""
+"""A recording's newest figures, served to Prometheus over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PrometheusError(GputuiError):
 
 
 class AddressError(GputuiError):
-    """What was typed is no address. One line for people."""
+    """An invalid address. One line for people."""
 
     exit_status = WRONG_USAGE
 
@@ -40,7 +40,7 @@ def parse_address(text: str) -> tuple[str, int]:
 class Exporter:
     """Serves `session` on `address`. Whoever folds events into it holds `lock` meanwhile.
 
-    Raises PrometheusError when it cannot. Close it.
+    Raises PrometheusError if that fails. Close it.
     """
 
     def __init__(self, session: Session, address: tuple[str, int]) -> None:
@@ -66,12 +66,12 @@ class Exporter:
             ) from None
 
     def collect(self) -> list[Metric]:
-        """What a scrape is answered with."""
+        """The response to a scrape."""
         with self.lock:
             return list(self._metrics(self._session))
 
     def close(self) -> None:
-        """Stops serving."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -49,7 +49,7 @@ def sample_rows(samples: Iterable[MachineSample]) -> Iterator[dict[str, Any]]:
 def samples_of(
     events: Iterable[AnyEvent], span: Span | None, session: Session
 ) -> Iterator[MachineSample]:
-    """The samples within `span`, all where that is None; `session` has folded what was read."""
+    """The samples within `span`, or all if None; `session` has folded what was read."""
     for event in events:
         session.apply((event,))
         if isinstance(event, MachineSample) and (
@@ -59,8 +59,9 @@ def samples_of(
 
 
 def span_of(source: Source) -> Span | None:
-    """When the run was that is asked for by its number, None where none is. Raises ExportError and
-    JournalError."""
+    """The span of the run with this number; None if none is requested. Raises ExportError and
+    JournalError.
+    """
     if source.number is None:
         return None
     if source.name == "-":

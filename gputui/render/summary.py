@@ -1,6 +1,6 @@
-"""What a summary is made of, whatever format it is written in.
+"""The parts of a summary, for every format.
 
-Where `run` is None, no run was recorded, and it is the summary of the machine.
+If `run` is None, no run was recorded, and it is the summary of the machine.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from gputui.store.journal import JournalError
 from gputui.store.trace import TraceReader, TraceWriter, trace_path
 
 _TEMPORARY_LIMIT = 8 << 30
-"""Most that the trace of an imported report may take on disk while it is exported."""
+"""Maximum disk space for the trace of an imported report while it is exported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Traced:
     run: Run
     trace: TraceReader
     remarks: tuple[str, ...]
-    """What was odd about the file, a line each."""
+    """Remarks about the file, one line each."""
 
     def samples(self) -> Iterator[MachineSample]:
-        """The machine's readings, read from the file again."""
+        """The machine's readings, read again from the file."""
         if not is_sqlite(Path(self.name)):
             for event in open_recording(self.name, summed=True):
                 if isinstance(event, MachineSample):
@@ -41,10 +41,10 @@ class Traced:
 
 @contextlib.contextmanager
 def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
-    """Run `number` of the recording or nsys export `name`, the newest where that is None, with its
-    raw records.
+    """Run `number` of the recording or nsys export `name`, or the newest if None, with its raw
+    records.
 
-    Raises JournalError, one line, where it has none.
+    Raises JournalError, one line, if it has none.
     """
     path = Path(name)
     with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
@@ -58,7 +58,7 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
         else:
             beside = trace_path(path)
             if name == "-" or not beside.exists():
-                load(name, number).needed_run()  # without one, no trace would help
+                load(name, number).needed_run()  # without one, a trace would not help
                 raise JournalError(
                     f"{name} has no trace beside it ({beside.name}): record with --trace for this"
                 )

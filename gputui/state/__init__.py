@@ -1,4 +1,4 @@
-"""Events → state: the one fold. Live, replayed and remote sessions all pass through here.
+"""Events → state: the one fold, for live, replayed and remote sessions alike.
 
 A session belongs to one thread: the one that draws, or the one that writes a summary. Sources
 hand it events; views read its attributes and never change them.

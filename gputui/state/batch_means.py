@@ -1,4 +1,4 @@
-"""Least, most and mean of readings over a time, and how much the mean may be off."""
+"""Least, most and mean of readings over a time, and the uncertainty of the mean."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ enough."""
 class BatchMeans(msgspec.Struct):
     """Least, most and mean of one field over samples.
 
-    Samples a second apart are alike, so that their own deviation says little of their mean. They
-    are therefore summed over equal stretches, of which whatever number of samples makes 16 to 31
-    (batch means: 10 to 30 are enough, Schmeiser 1982, Operations Research 30(3); merged by twos
-    as samples come, so that memory stays bounded). Stretches much longer than what the readings
-    remember are nearly independent.
+    Samples a second apart are correlated, so their own deviation does not give the error of their
+    mean. They are therefore averaged over equal stretches, 16 to 31 of them whatever the number of
+    samples (batch means: 10 to 30 are enough, Schmeiser 1982, Operations Research 30(3); merged in
+    pairs as samples arrive, so that memory stays bounded). Stretches much longer than the readings'
+    correlation are nearly independent.
     """
 
     count: int = 0
@@ -27,7 +27,7 @@ class BatchMeans(msgspec.Struct):
     maximum: float = 0.0
     stretch_samples: int = 1
     stretch_totals: tuple[float, ...] = ()
-    """Of whole stretches. A tuple: copies of a session share it."""
+    """Of complete stretches. A tuple: copies of a session share it."""
     open_total: float = 0.0
     open_samples: int = 0
 
@@ -58,13 +58,14 @@ class BatchMeans(msgspec.Struct):
 
     @property
     def stretches(self) -> int:
-        """How many whole stretches there are."""
+        """How many complete stretches there are."""
         return len(self.stretch_totals)
 
     @property
     def stretch_deviation(self) -> float | None:
-        """Sample standard deviation (n − 1) of the stretches' means; None for less than two, or
-        where it is no number."""
+        """Sample standard deviation (n − 1) of the stretches' means; None for fewer than two, or if
+        it is not finite.
+        """
         if self.stretches < 2:
             return None
         means = [total / self.stretch_samples for total in self.stretch_totals]
@@ -75,12 +76,12 @@ class BatchMeans(msgspec.Struct):
 
 
 class Reports(msgspec.Struct):
-    """The values that a program reported of one metric."""
+    """The values a program reported of one metric."""
 
     spread: BatchMeans = msgspec.field(default_factory=BatchMeans)
     last: float = -math.inf
     only_rises: bool = True
-    """So far: then it is a count of something, and its values are no spread."""
+    """Rising so far: then it is a count of something, and its values are not a spread."""
 
     def add(self, value: float) -> None:
         """One more report."""

@@ -1,4 +1,4 @@
-"""How readings of the machine are folded in."""
+"""Folding readings of the machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def header(session: Session, event: Header) -> None:
 
 
 def sample(session: Session, event: MachineSample) -> None:
-    """One tick: the newest figures, the histories, and what is read of this time."""
+    """One tick: the newest values, the histories, and the readings of the current period."""
     session.samples += 1
     session.sampled_ns = event.time_ns
     session.latest_sample_ns = max(session.latest_sample_ns, event.time_ns)
@@ -55,7 +55,7 @@ def sample(session: Session, event: MachineSample) -> None:
         session.processes = event.processes
         session.launchers = event.launchers
     if (active := session.active_run) is not None:
-        # A program that says nothing is running all the same.
+        # A program that prints nothing is running all the same.
         active.updated_ns = max(active.updated_ns, event.time_ns)
     readings = session.current_readings
     readings.at(event.time_ns)

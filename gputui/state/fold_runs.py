@@ -1,4 +1,4 @@
-"""How the life of runs and their processes is folded in."""
+"""Folding the life of runs and their processes."""
 
 from __future__ import annotations
 

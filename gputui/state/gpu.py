@@ -28,14 +28,14 @@ def mig_metrics() -> Mapping[str, Metric]:
 
 
 class Gpu(msgspec.Struct):
-    """One GPU: what it is, how it is, how it was."""
+    """One GPU: its facts, its state, its history."""
 
     facts: GpuFacts
     sample: GpuSample | None = None
     status: GpuStatus | None = None
-    """What is read seldom; its own `time_ns` tells its age."""
+    """What is read seldom; its own `time_ns` gives its age."""
     sample_ns: int = 0
-    """When the card last told a figure: a card that hangs keeps this while time goes on."""
+    """When the card last answered: if it hangs, this stays while time goes on."""
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
     history: deque[tuple[int, GpuSample]] = msgspec.field(
         default_factory=lambda: deque(maxlen=HISTORY_SAMPLES)

@@ -21,7 +21,7 @@ Figures = tuple[float, float, float, int]
 class Stretches:
     """Some numeric fields of samples over stretches of `stretch_ns`, the newest `most` of them.
 
-    A stretch is known once a sample of a later one came. Fields that had no figure in a stretch
+    A stretch is complete once a sample of a later one arrives. Fields without a value in a stretch
     have none there.
     """
 
@@ -35,12 +35,12 @@ class Stretches:
         self._open: dict[str, list[float]] = {}
 
     def add(self, time_ns: int, values: dict[str, float]) -> None:
-        """Count one more sample; those that come out of order count where time stands."""
+        """Add a sample; one that is out of order counts for the current time."""
         self.move_to(time_ns)
         self.merge(time_ns, {name: (value, value, value, 1) for name, value in values.items()})
 
     def move_to(self, time_ns: int) -> None:
-        """A sample comes: a stretch that ended before it is known from now on."""
+        """Advance to a sample's time, which completes an earlier stretch."""
         start_ns = time_ns - time_ns % self.stretch_ns
         if start_ns > self._start_ns:
             self._close()
@@ -48,7 +48,7 @@ class Stretches:
             self._first_ns = time_ns
 
     def merge(self, last_ns: int, figures: dict[str, Figures]) -> None:
-        """Count what samples of the stretch that time is in come to, the last at `last_ns`."""
+        """Add the combined samples of the current stretch, the last at `last_ns`."""
         self._last_ns = last_ns
         known = self._open
         for name, (low, total, high, count) in figures.items():
@@ -63,7 +63,7 @@ class Stretches:
 
     @property
     def end_ns(self) -> int:
-        """Where the newest stretch ends, 0 while there is none."""
+        """Where the newest stretch ends, 0 if there is none."""
         return self._known[-1][0] + self.stretch_ns if self._known else 0
 
     def means(self, field: str) -> Iterator[tuple[int, float | None]]:
@@ -112,8 +112,8 @@ class LongHistory:
         """The finer first."""
 
     def add(self, time_ns: int, sample: object) -> None:
-        """Count one more sample."""
-        # This runs for every GPU in every sample: figures wait until their stretch is whole.
+        """Add a sample."""
+        # This runs for every GPU in every sample: values wait until their stretch is complete.
         waiting = self._waiting
         if time_ns >= self._end_ns or len(waiting) >= _MOST_WAITING:
             self._merge()

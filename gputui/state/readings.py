@@ -1,4 +1,4 @@
-"""What was read of the machine over a time: a run's, or all the time that no run was there."""
+"""The machine's readings over a time: during a run, or while there was none."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gputui.model.events import ProcessSample
 from gputui.state.batch_means import BatchMeans
 
 PROCESSES = 1000
-"""Processes kept apart, the first that were seen: a recording of weeks may see any number."""
+"""Processes kept, the first seen: a recording of weeks may see any number."""
 
 KINDS = 256
-"""Kinds of troubles kept apart; their words come from outside."""
+"""Kinds of trouble kept; their names come from outside."""
 
 _Key = TypeVar("_Key")
 
 
 class Growth(msgspec.Struct):
-    """A counter of the driver's at its first and its newest reading."""
+    """A driver counter at its first and its newest reading."""
 
     first: float
     first_ns: int
@@ -28,15 +28,16 @@ class Growth(msgspec.Struct):
 
     @property
     def amount(self) -> float | None:
-        """How much it grew; None where it was read once, or went back as a driver's reload has
-        it."""
+        """How much it grew; None if it was read once, or went back, as after a reload of the
+        driver.
+        """
         if self.last_ns <= self.first_ns or self.last < self.first:
             return None
         return self.last - self.first
 
 
 class Trouble(msgspec.Struct):
-    """Something that befell a GPU: how often, first and last when."""
+    """Something that happened to a GPU: how often, first and last when."""
 
     count: int
     first_ns: int
@@ -77,14 +78,14 @@ class Readings(msgspec.Struct):
         return max(0, self.last_ns - self.first_ns)
 
     def at(self, time_ns: int) -> None:
-        """Count one more sample."""
+        """Add a sample."""
         if not self.samples:
             self.first_ns = time_ns
         self.samples += 1
         self.last_ns = max(self.last_ns, time_ns)
 
     def suffered(self, gpu: int, what: str, time_ns: int, times: int = 1) -> None:
-        """Count what befell a GPU."""
+        """Count something that happened to a GPU."""
         known = self.troubles.get((gpu, what))
         if known is not None:
             known.count += times
@@ -93,7 +94,7 @@ class Readings(msgspec.Struct):
             self.troubles[gpu, what] = Trouble(times, time_ns, time_ns)
 
     def occupied(self, process: ProcessSample, time_ns: int) -> None:
-        """Count a process that was seen on a GPU."""
+        """Count a process seen on a GPU."""
         key = process.pid, process.start_time_ns, process.gpu
         known = self.occupants.get(key)
         if known is None:
@@ -109,7 +110,7 @@ class Readings(msgspec.Struct):
 
 
 def spread(spreads: dict[_Key, BatchMeans], key: _Key, value: float | None) -> None:
-    """Count one more value of a field, if there is one."""
+    """Add a value of a field, if there is one."""
     if value is not None:
         known = spreads.get(key)
         if known is None:
@@ -118,7 +119,7 @@ def spread(spreads: dict[_Key, BatchMeans], key: _Key, value: float | None) -> N
 
 
 def grown(counters: dict[_Key, Growth], key: _Key, value: float | None, time_ns: int) -> None:
-    """Take one more reading of a counter, if there is one."""
+    """Add a reading of a counter, if there is one."""
     if value is None:
         return
     known = counters.get(key)

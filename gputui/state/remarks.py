@@ -1,4 +1,4 @@
-"""What a person must know of a run to trust its figures: a line each."""
+"""What a person must know about a run to trust its figures: one line each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from gputui.state.run import Process, Run
 
 SO_FAR_NS = 10_000_000_000
-"""How long a run may take until what did not happen yet is remarked on."""
+"""How long to wait before remarking on what has not happened yet."""
 
 NEWEST_CUPTI = 130500
 """The newest CUPTI, by its own number, whose records are known to have the fields that are read."""
@@ -20,7 +20,7 @@ _LETTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """`about` tells remarks apart whose words change while a run goes on."""
+    """`about` identifies a remark whose words change while a run goes on."""
 
     about: Literal["not captured", "forks", "CUPTI", "--trace-steps", "--annotate"]
     text: str
@@ -33,7 +33,7 @@ class Remark:
 
 
 def remarks(run: Run) -> list[Remark]:
-    """What is known so far; all there is once the run has ended."""
+    """What is known so far; everything once the run has ended."""
     found: list[Remark] = []
     if run.unseen_reason:
         found.append(Remark("not captured", run.unseen_reason))
@@ -60,7 +60,7 @@ def _untested_cupti(run: Run) -> str | None:
 
 
 def _nothing_annotated(run: Run) -> str | None:
-    """That no process came to what was to be annotated."""
+    """No process ran what was to be annotated."""
     if run.started.annotate is None or run.started.pid is None or _is_young(run):
         return None
     if any(process.attached.annotated for process in run.processes.values()):
@@ -72,7 +72,7 @@ def _nothing_annotated(run: Run) -> str | None:
 
 
 def _missing_step(run: Run) -> str | None:
-    """That the range which is to be counted did not occur where kernels were traced."""
+    """The range to be counted did not occur where kernels were traced."""
     name = run.started.traced_step
     if name is None or not run.processes or _is_young(run):
         return None
@@ -87,7 +87,7 @@ def _missing_step(run: Run) -> str | None:
         where = " in pid " + ", ".join(str(run.processes[n].attached.pid) for n in sorted(missing))
     kernels = "its kernels" if where else "kernels"
     verb = "are" if run.is_active else "were"
-    what = f"{kernels} {verb} traced all the time" if traced else "no kernels are seen either"
+    what = f"{kernels} {verb} traced all the time" if traced else "no kernels are captured either"
     words = f"no range named {_short(name)} occurred{_so_far(run)}{where}: {what}"
     if any(node.name == name for node in nodes if node.process not in pushed):
         return f"{words}; it occurred as a start/end range, and steps are counted by push and pop"
@@ -99,11 +99,11 @@ def _sees_kernels(process: Process) -> bool:
 
 
 def _names(run: Run, wanted: str) -> str:
-    """The names that did occur: first those that look like the wanted one, then the outermost."""
+    """The names that did occur: first those similar to the wanted one, then the outermost."""
     definitions = sorted(run.ranges.values(), key=lambda node: node.depth)
     names = list(dict.fromkeys(node.definition.name for node in definitions))
     if not names:
-        return "there was no range at all"
+        return "there were no ranges"
     alike = difflib.get_close_matches(wanted, names[:1000], n=3)
     first = list(dict.fromkeys((*alike, *names)))[:_NAMES]
     more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""

@@ -1,4 +1,4 @@
-"""The state that views read, and the table of who folds what into it."""
+"""The state that views read, and which function folds which event into it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from gputui.state.run import Run
 
 
 class Session:
-    """The state that views read. Events about a run or range that is not known are counted in
-    `unknown_references` and otherwise left out: a cut or hostile file cannot break the fold.
+    """The state that views read. Events about an unknown run or range are counted in
+    `unknown_references` and otherwise ignored: a truncated or hostile file cannot break the fold.
     """
 
     def __init__(self) -> None:
         self.header: Header | None = None
         self.time_ns = 0
-        """The latest moment that any event told of."""
+        """The latest moment of any event."""
         self.sampled_ns = 0
         """When the newest sample was taken, by the clock as it was then."""
         self.latest_sample_ns = 0
@@ -48,12 +48,12 @@ class Session:
         self.traced_bytes: int | None = None
         self.runs: dict[int, Run] = {}
         self.readings = Readings()
-        """Of the machine while no run was there; a run has its own."""
+        """Of the machine while there was no run; a run has its own."""
         self.kernel_names: dict[int, KernelDefined] = {}
         self.launch_shapes: dict[int, LaunchShape] = {}
         self.samples = 0
         self.unknown_references = 0
-        # What the folds look things up in.
+        # Indexes used by the folds.
         self.runs_of_processes: dict[int, Run] = {}
         self.runs_of_ranges: dict[int, Run] = {}
         self.gpus_of_numbers: dict[tuple[str, int], int] = {}
@@ -71,24 +71,25 @@ class Session:
 
     @property
     def current_readings(self) -> Readings:
-        """What readings of the machine belong to now."""
+        """Where readings of the machine belong now."""
         run = self.active_run
         return self.readings if run is None else run.readings
 
     @property
     def now_ns(self) -> int:
-        """The moment that ages are counted to: the latest, or, once the clock was set back, the
-        newest sample's, by which nothing looks old until the latest is reached again."""
+        """The reference for ages: the latest moment or, once the clock was set back, the newest
+        sample's, so that nothing looks old until the latest is reached again.
+        """
         return self.sampled_ns if self.sampled_ns < self.latest_sample_ns else self.time_ns
 
     def apply(self, events: Iterable[AnyEvent]) -> None:
-        """Fold `events` in, in order."""
+        """Fold `events`, in order."""
         for event in events:
             self.time_ns = max(self.time_ns, event.time_ns)
             _FOLDS[type(event)](self, event)
 
     def known_run(self, number: int, time_ns: int) -> Run | None:
-        """The run of this number, which was alive at `time_ns`; None, counted, if unknown."""
+        """The run of this number, now known to be alive at `time_ns`; None, counted, if unknown."""
         return self._alive(self.runs.get(number), time_ns)
 
     def run_of_process(self, process: int, time_ns: int) -> Run | None:

@@ -41,7 +41,7 @@ def test_a_step_that_never_occurs_is_named_with_the_ranges_there_were() -> None:
         f"{NO_STEP}: kernels were traced all the time; ranges there were: Steps, outer, inner"
     ]
     assert said(attached(), run_ended()) == [
-        f"{NO_STEP}: kernels were traced all the time; there was no range at all"
+        f"{NO_STEP}: kernels were traced all the time; there were no ranges"
     ]
 
 
@@ -69,7 +69,7 @@ def test_a_process_without_cuda_needs_no_step() -> None:
     launcher = replace(attached(2), cuda_status="no CUDA")
     assert said(attached(1), launcher, pushed(1, "step"), run_ended()) == []
     (line,) = said(launcher, pushed(1, "other", process=2), run_ended())
-    assert line == f"{NO_STEP}: no kernels are seen either; ranges there were: other"
+    assert line == f"{NO_STEP}: no kernels are captured either; ranges there were: other"
     assert said(launcher, pushed(1, "step", process=2), run_ended()) == []
 
 

@@ -1,4 +1,4 @@
-"""What the program said of itself: ranges, on the CPU and on the GPU, and marks."""
+"""The program's annotations: ranges, on the CPU and on the GPU, and marks."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Annotations:
         )
 
     def projection(self, node: int, start: int, end: int) -> str:
-        """From the first operation of an instance to its last one's end.
+        """From the first operation of an instance to the last one's end.
 
-        Nothing where there are several devices: a record does not tell which it is of.
+        Nothing if there are several devices: a record does not say which one it belongs to.
         """
         if len(self._devices) != 1:
             return ""
@@ -60,7 +60,7 @@ class Annotations:
     def _overlapping(
         self, node: int, category: str, pid: int, tid: int, start: int, end: int, more: str = "{}"
     ) -> str:
-        """A span of a range that need not nest in others of its track."""
+        """A span of a range that need not nest with others of its track."""
         self._spans += 1
         same = (
             f'"cat":"{category}","id":{self._spans},"name":{self._ranges.get(node, UNKNOWN)},'

@@ -16,7 +16,7 @@ from gputui.state import Run, Session
 from gputui.store.trace import TraceKind, TraceReader
 from gputui.store.trace.layout import Slots
 
-# Plain numbers: an enumeration's members cost a look-up each of millions of times.
+# Plain numbers: an enumeration's members would cost millions of look-ups.
 _CALL, _RANGE, _PROJECTION, _MARK = map(
     int, (TraceKind.CALL, TraceKind.RANGE, TraceKind.PROJECTION, TraceKind.MARK)
 )
@@ -40,7 +40,7 @@ def write_chrome(
     told = Metadata(session, run, process, found.devices)
     annotations = Annotations(run, told.pid, base_ns, found.devices)
     operations = Operations(session, trace.call_names, told.pid, base_ns, told.stream_names())
-    # The list of events goes in last, so that it can be written as it is read.
+    # The list of events goes last, so that it can be written as it is read.
     out.write(told.head(base_ns, trace.dropped)[:-1] + ', "traceEvents": [\n' + told.names())
     count = 0
     for portion in trace.portions():
@@ -48,7 +48,7 @@ def write_chrome(
         count += len(mine)
         out.writelines(_lines(mine, found, annotations, operations))
     out.writelines(counter_lines(run, base_ns, samples))
-    # Every event ends in a comma; a last one without closes the list.
+    # Every event ends in a comma; a final one without closes the list.
     at = us(max(found.last_ns, run.started.time_ns + run.duration_ns) - base_ns)
     out.write(f'{{"ph":"i","s":"g","name":"end","pid":{told.pid},"tid":0,"ts":{at}}}\n]}}\n')
     return count
@@ -57,11 +57,11 @@ def write_chrome(
 def _lines(
     records: Slots, found: Survey, annotations: Annotations, operations: Operations
 ) -> Iterator[str]:
-    """None to three lines a record."""
+    """None to three lines per record."""
     if not len(records):
         return
     columns = zip(
-        # Two passes know which calls have operations: what is not joined names no correlation.
+        # The first pass found which calls have operations; unmatched ones get no correlation.
         (records["correlation"] * found.is_joined(records["correlation"])).tolist(),
         *(
             records[name].tolist()
@@ -77,7 +77,7 @@ def _lines(
         if kind == _CALL:
             yield operations.call(name, thread, start, end, correlation)
         elif kind == _RANGE:
-            # Of ranges and marks these two fields hold the payload's kind and its bits.
+            # For ranges and marks these two fields hold the payload's kind and bits.
             yield annotations.range(node, start, end, source, size)
         elif kind == _MARK:
             yield annotations.mark(name, thread, start, source, size)

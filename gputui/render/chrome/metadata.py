@@ -1,4 +1,4 @@
-"""Whose trace it is: the GPUs, the rank, and what processes, threads and streams are called."""
+"""The trace's metadata: the GPUs, the rank, and the names of processes, threads and streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Metadata:
         self.pid = known.attached.pid if known else process
 
     def head(self, base_ns: int, dropped: int) -> str:
-        """The document's own keys; the list of events is still to come."""
+        """The document's own keys; the list of events follows."""
         ranks = [
             other.attached.rank
             for other in self._run.processes.values()
@@ -46,7 +46,7 @@ class Metadata:
         return json.dumps(document)
 
     def names(self) -> str:
-        """What the process, its threads and its GPUs are called."""
+        """The names of the process, its threads and its GPUs."""
         name = self._attached.command if self._attached else self._run.started.name
         events = [named("process_name", self.pid, 0, name or self._run.started.name)]
         given = {one.number: one.name for one in self._resources if one.kind == "device"}
@@ -63,7 +63,7 @@ class Metadata:
         return "".join(event + ",\n" for event in events)
 
     def stream_names(self) -> StreamNames:
-        """A stream that was named without its device has that name on every one."""
+        """A stream named without its device has that name on every device."""
         return {
             (device, one.number): f"{one.name} (stream {one.number})"
             for one in self._resources

@@ -19,7 +19,7 @@ def us(ns: int) -> str:
 
 
 def named(what: str, pid: int, tid: int, name: str) -> str:
-    """What a process or a thread is called: a whole event, without what follows it."""
+    """The name of a process or a thread: a complete event, without what follows it."""
     return json.dumps(
         {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": {"name": name}}
     )

@@ -1,4 +1,4 @@
-"""What CUDA did: calls on threads, kernels, copies and memsets on streams, an arrow between."""
+"""CUDA's work: calls on threads, kernels, copies and memsets on streams, an arrow in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputui.state import Session
 from gputui.store.trace import TraceKind
 
 StreamNames = dict[tuple[int, int], str]
-"""What streams are called that have a name, by device and stream."""
+"""The names of named streams, by device and stream."""
 
 _SHORT_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 
@@ -19,7 +19,7 @@ _SHORT_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 class Operations:
     """Writes the calls and operations of process `pid`, moments after `base_ns`.
 
-    A correlation of 0 joins nothing.
+    A correlation of 0 links nothing.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Operations:
         self._streams: set[tuple[int, int]] = set()
 
     def call(self, name: int, thread: int, start: int, end: int, correlation: int) -> str:
-        """A CUDA call, and the arrow's tail where it has an operation."""
+        """A CUDA call, and the arrow's tail if it has an operation."""
         category = "cuda_driver" if name in self._drivers else "cuda_runtime"
         at = us(start - self._base_ns)
         joins = f'"correlation":{correlation}' if correlation else ""
@@ -98,7 +98,7 @@ class Operations:
 
 
 def _shape(shape: LaunchShape) -> str:
-    """The arguments that kineto gives a kernel."""
+    """The arguments kineto gives a kernel."""
     return (
         f',"registers per thread":{shape.registers_per_thread},'
         f'"shared memory":{shape.static_shared_bytes + shape.dynamic_shared_bytes},'

@@ -1,4 +1,4 @@
-"""What must be known of a process's records before the first of them is written."""
+"""What must be known about a process's records before the first of them is written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from gputui.store.trace.layout import Bools, UInt32s
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The first moment and the last, the devices, and the correlations that a call and an
-    operation share, ascending."""
+    """The first moment and the last, the devices, and the correlations shared by a call and an
+    operation, ascending.
+    """
 
     first_ns: int
     last_ns: int
@@ -21,7 +22,7 @@ class Survey:
     devices: list[int]
 
     def is_joined(self, correlations: UInt32s) -> Bools:
-        """Which of them a call and an operation share."""
+        """Which of them are shared by a call and an operation."""
         if not len(self.joined):
             return np.zeros(len(correlations), np.bool_)
         places = np.minimum(np.searchsorted(self.joined, correlations), len(self.joined) - 1)
@@ -53,7 +54,7 @@ def survey(trace: TraceReader, process: int) -> Survey:
 
 
 def processes_of(trace: TraceReader) -> list[int]:
-    """The processes that the trace has records of."""
+    """The processes that have records in the trace."""
     found: set[int] = set()
     for portion in trace.portions():
         found.update(np.unique(portion["process"]).tolist())

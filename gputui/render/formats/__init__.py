@@ -1,6 +1,6 @@
-"""The formats that a run can be written in: one module of this package each.
+"""The formats a run can be written in: one module of this package each.
 
-A module declares its format as FORMAT and is named as its key. That is all there is to adding one:
+A module declares its format as FORMAT and is named like its key. That is all it takes to add one:
 `gputui export --format`, its help and the screen's dialog read the declarations. Modules are
 imported to be listed, so they import what writes only when it is used.
 """
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LAST = 1000
-"""Where formats stand that do not say."""
+"""The order of formats that declare none."""
 
 
 class Need(Enum):
     """What a format needs beyond a session, in words."""
 
     SAMPLES = "a recording"
-    """Every sample, of which a session at hand keeps the newest only."""
+    """Every sample; a session in memory keeps only the newest."""
     TRACE = "a recording with --trace"
     SNAPSHOT = "a run with -p snapshot=true"
 
 
 class Package(NamedTuple):
-    """A package that only this format needs, and gputui's extra that brings it."""
+    """A package that only this format needs, and gputui's extra that installs it."""
 
     name: str
     extra: str
 
     @property
     def command(self) -> str:
-        """What installs it."""
+        """The command that installs it."""
         return f"pip install 'gputui[{self.extra}]'"
 
 
 class Written(NamedTuple):
-    """The files that were written and what was odd about the recording, a line each."""
+    """The files that were written, and remarks about the recording, one line each."""
 
     paths: Sequence[Path]
     remarks: Sequence[str]
@@ -63,8 +63,9 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is written: run `number` of the recording `name` ("-" is standard input), the newest
-    where that is None; or a session `at_hand`, which may go on."""
+    """What to write: run `number` of the recording `name` ("-" is standard input), the newest if
+    None; or a session `at_hand`, which may still be growing.
+    """
 
     name: str
     number: int | None = None
@@ -72,7 +73,7 @@ class Source:
 
     @classmethod
     def of(cls, session: Session, run: Run | None) -> Source:
-        """A session that is in memory."""
+        """A session in memory."""
         from gputui.playback.loading import Loaded
 
         return cls("", None, Loaded("", session, run, ()))
@@ -85,25 +86,25 @@ class Source:
 
 
 Render = Callable[["Session", "Run | None", int | None], str]
-"""A whole summary as text; a terminal's columns, unlimited where None."""
+"""A complete summary as text; the terminal's columns, unlimited if None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """How one format is written: as `text`, or by `write` to a path, standard output where None.
+    """How one format is written: as `text`, or by `write` to a path, standard output if None.
 
-    A format that is text may also write a single table, a comparison of runs, and rows as they
-    come. `title` and `needs` are for people. `folder` writes a file for each table.
+    A text format may also write a single table, a comparison of runs, and rows as they come.
+    `title` and `needs` are for people. `folder` writes one file per table.
     """
 
     key: str
     title: str
     suffix: str = ""
-    """What a file's name ends in, where that is not the key."""
+    """The suffix of its files, if different from the key."""
     order: int = LAST
     needs: Need | None = None
     needs_path: bool = False
-    """Standard output will not do."""
+    """Standard output is not possible."""
     package: Package | None = None
     makes_folder: bool = False
     text: Render | None = None
@@ -115,7 +116,7 @@ class Format:
 
     @property
     def ending(self) -> str:
-        """What a file's name ends in, with its dot."""
+        """The suffix of its files, with the dot."""
         return f".{self.suffix or self.key}"
 
     @property
@@ -142,14 +143,14 @@ def find(key: str) -> Format:
 
 @functools.cache
 def every() -> tuple[Format, ...]:
-    """All formats, in the order that people see them."""
+    """All formats, in display order."""
     return tuple(sorted(map(find, keys()), key=lambda found: (found.order, found.key)))
 
 
 def export(source: Source, key: str, out: str | os.PathLike[str] | None) -> Written:
-    """Write `source` to `out`, whole or not at all; to standard output where that is None.
+    """Write `source` to `out`, completely or not at all; to standard output if None.
 
-    A folder, or a name that ends in "/", gets a file for each table where the format has that.
+    A folder, or a name that ends in "/", gets one file per table if the format supports that.
     Raises ExportError and JournalError.
     """
     chosen = find(key)
@@ -160,7 +161,7 @@ def export(source: Source, key: str, out: str | os.PathLike[str] | None) -> Writ
     if source.at_hand and chosen.needs:
         raise ExportError(f"the {key} format needs {chosen.needs.value}")
     if out is None and chosen.needs_path:
-        raise ExportError(f"the {key} format needs a file: standard output will not do")
+        raise ExportError(f"the {key} format needs a file: standard output is not possible")
     path = None if out is None else Path(out)
     if path and chosen.folder and (os.fspath(out or "").endswith("/") or path.is_dir()):
         return chosen.folder(source, path)
@@ -178,7 +179,7 @@ def export(source: Source, key: str, out: str | os.PathLike[str] | None) -> Writ
 
 
 def summary(session: Session, run: Run | None, key: str, width: int | None = None) -> str:
-    """The whole summary as text. Raises ExportError where the format is none."""
+    """The whole summary as text. Raises ExportError if the format does not exist."""
     return _able(find(key).text, key)(session, run, width)
 
 

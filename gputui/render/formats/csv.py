@@ -1,4 +1,4 @@
-"""Every table, in one file or in a file each."""
+"""Every table, in one file or in one file each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One page with tables and charts, which needs nothing from elsewhere."""
+"""One self-contained page with tables and charts."""
 
 from __future__ import annotations
 

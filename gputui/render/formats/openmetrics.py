@@ -15,7 +15,7 @@ def _write(source: Source, path: Path | None) -> Written:
     from gputui.render.samples import span_of
 
     span = span_of(source)
-    # Not summed: how far each phase was at each sample is what is asked for.
+    # Not summed: the progress of each phase at each sample is needed.
     recording = open_recording(source.name)
     if path is None:
         write_openmetrics(sys.stdout, recording, span)

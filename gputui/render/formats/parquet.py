@@ -1,4 +1,4 @@
-"""A folder with a file for each table, and one with every sample."""
+"""A folder with one file per table, and one with every sample."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def _write(source: Source, path: Path | None) -> Written:
-    """With a run's number the samples and tables of that run, otherwise all samples and the tables
-    of the newest run, of the machine where there is none."""
+    """With a run's number, the samples and tables of that run; otherwise all samples and the tables
+    of the newest run, or of the machine if there is none.
+    """
     from gputui.playback.loading import chosen
     from gputui.playback.opening import open_recording, remarks
     from gputui.render.parquet import write_parquet

@@ -1,4 +1,4 @@
-"""The memory snapshot of a run, for PyTorch's viewer: copied as it is, never looked into."""
+"""The memory snapshot of a run, for PyTorch's viewer: copied unchanged, never opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _write(source: Source, path: Path | None) -> Written:
     assert path is not None
     name = source.name
     if name == "-":
-        raise ExportError("a memory snapshot lies beside a recording: give its file")
+        raise ExportError("a memory snapshot is a file beside a recording: name the recording")
     if is_sqlite(Path(name)):
         raise ExportError(
             f"{name} is a report of nsys, which takes no memory snapshots: record the program "

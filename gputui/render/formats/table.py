@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gputui.state import Run, Session
 
 _MOST_ROWS = 1000
-"""Of a table in a summary for a terminal; asked for by its name it has all."""
+"""Rows of a table in a terminal's summary; a table requested by name is complete."""
 
 
 def _summary(session: Session, run: Run | None, width: int | None) -> str:

@@ -1,8 +1,8 @@
-"""A run as SQLite in nsys's export schema, so that what was written for nsys reads it.
+"""A run as SQLite in nsys's export schema, for tools made for nsys.
 
-The columns are those of `nsys export --type sqlite`, schema 3.28; those that were not captured
-are NULL, or 0 where nsys has NOT NULL. Times are relative to the session's
-start, as in nsys. Calls keep the names that `nsys stats` prints.
+The columns are those of `nsys export --type sqlite`, schema 3.28; those not captured are NULL, or 0
+where nsys has NOT NULL. Times are relative to the session's start, as in nsys. Calls have the names
+`nsys stats` prints.
 """
 
 from __future__ import annotations

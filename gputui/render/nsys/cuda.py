@@ -20,11 +20,11 @@ _SHAPE = (
 _KERNEL_ZEROS = (
     "launchType", "cacheConfig", "localMemoryPerThread", "localMemoryTotal", "gridId",
 )  # fmt: skip
-"""Columns that nsys has NOT NULL and that were not captured."""
+"""Columns that are NOT NULL in nsys and were not captured."""
 
 
 class CudaRows:
-    """What CUPTI told."""
+    """CUPTI's records."""
 
     def __init__(self, rows: Rows, session: Session, trace: TraceReader) -> None:
         self._rows = rows
@@ -43,7 +43,7 @@ class CudaRows:
         )
 
     def write(self, records: Slots) -> None:
-        """Write those of a portion of the trace."""
+        """Write those in a portion of the trace."""
         kinds = records["kind"]
         for kind, write in (
             (TraceKind.CALL, self._call_rows),
@@ -130,7 +130,7 @@ class CudaRows:
 
 
 def _shape_columns(session: Session) -> Int64s:
-    """The columns of _SHAPE by number of launch shape; zeros where there is none."""
+    """The columns of _SHAPE by number of launch shape; zeros if there is none."""
     numbers = [number for number in session.launch_shapes if number <= MAX_SHAPES]
     columns = np.zeros((max(numbers, default=0) + 2, 9), np.int64)
     for number in numbers:

@@ -1,4 +1,4 @@
-"""What ran where, and nsys's own lists of kinds, as rows."""
+"""What ran where, and nsys's own enumerations, as rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gputui.state import Run, Session
 
 
 def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
-    """Write the tables that are not of events; `dropped` counts the trace's lost records."""
+    """Write the tables other than events; `dropped` counts the trace's lost records."""
     started, header = run.started, session.header
     machine = rows.process(-1)
     rows.insert("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", [(rows.base_ns,)])

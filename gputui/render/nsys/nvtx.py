@@ -35,7 +35,7 @@ _Row = tuple[Any, ...]
 
 
 class NvtxRows:
-    """What the program said through NVTX."""
+    """The program's NVTX records."""
 
     def __init__(self, rows: Rows, run: Run) -> None:
         self._rows = rows
@@ -44,7 +44,7 @@ class NvtxRows:
         self._categories: dict[tuple[int, str, int], str] = {}
 
     def write(self, records: Slots) -> None:
-        """Write the ranges and marks of a portion of the trace."""
+        """Write the ranges and marks in a portion of the trace."""
         part = records[np.isin(records["kind"], (TraceKind.RANGE, TraceKind.MARK))]
         if not len(part):
             return
@@ -96,7 +96,7 @@ class NvtxRows:
         return self._domains.setdefault((process, name), len(self._domains) + 1)
 
     def write_kept_marks(self) -> None:
-        """Write the newest marks, which are all that is left where the trace has none."""
+        """Write the newest marks, the only ones left if the trace has none."""
         self._rows.insert("NVTX_EVENTS", "start eventType textId globalTid domainId", (
             (mark.time_ns - self._rows.base_ns, MARK, self._text(mark.name),
              self._rows.task(mark.process, mark.thread), self._domain(mark.process, mark.domain))
@@ -105,8 +105,9 @@ class NvtxRows:
 
     def write_names(self) -> None:
         """Write the domains and categories of what was written, and all names of threads and of
-        CUDA's resources. (No export of nsys with names of resources was at hand: their number
-        stands where a payload does.)"""
+        CUDA's resources. (No nsys export with resource names was available: their number is stored
+        as a payload.)
+        """
         processes = self._run.processes
         main = {
             number: self._rows.task(number, process.attached.pid)

@@ -1,4 +1,4 @@
-"""Rows on their way into the file, and what all kinds of them share: strings, times, ids."""
+"""Rows on their way into the file, and what they share: strings, times, ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rows:
         self._pids = {
             number: process.attached.pid & _24_BITS for number, process in run.processes.items()
         }
-        # The file is not there until it is whole, so nothing needs to be undone.
+        # The file does not exist until it is complete, so nothing needs to be undone.
         for statement in (
             "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *create_statements(),
         ):  # fmt: skip
@@ -42,7 +42,6 @@ class Rows:
         )
 
     def string(self, text: str) -> int:
-        """The number of a text."""
         return self._strings.setdefault(text, len(self._strings))
 
     def times(self, records: Slots) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""nsys's tables, and the numbers that it gives kinds of events and of memory."""
+"""nsys's tables, and its numbers of kinds of events and of memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{OPERATION} value bytes graphNodeId memKind",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{OPERATION} graphId graphExecId",
 }
-"""Columns by table, INTEGER where nothing else is said."""
+"""Columns by table, INTEGER unless stated otherwise."""
 
 CATEGORY, MARK, THREAD, PUSH_POP, START_END, DOMAIN = 33, 34, 39, 59, 60, 75
 RESOURCES = {"device": 97, "context": 98, "stream": 99}
@@ -58,7 +58,7 @@ MEMORY_KIND_NUMBERS = np.array([7, 0, 1, 2, 3, 4, 5, 6])
 
 
 def create_statements() -> list[str]:
-    """The statements that make the tables."""
+    """The statements that create the tables."""
     return [
         f"CREATE TABLE {table} ({', '.join(map(_column, columns.split()))})"
         for table, columns in TABLES.items()

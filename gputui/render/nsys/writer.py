@@ -18,8 +18,9 @@ from gputui.store.trace import TraceReader
 
 
 def write_nsys(path: Path, session: Session, run: Run, trace: TraceReader) -> int:
-    """Write the SQLite file, whole or not at all; how many records went in. Raises
-    ExportError."""
+    """Write the SQLite file, completely or not at all; how many records it has. Raises
+    ExportError.
+    """
     with atomic_write(path) as place:
         try:
             with contextlib.closing(sqlite3.connect(place)) as connection:
