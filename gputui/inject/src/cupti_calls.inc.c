@@ -13,7 +13,7 @@ static String *call_names[2][CALLS];
 
 static const int call_kinds[2] = {ACTIVITY_RUNTIME, ACTIVITY_DRIVER};
 
-/* Calls that were made: those alone are worth switching off. */
+/* Calls that were made: only those are worth switching off. */
 static uint8_t call_made[2][CALLS], call_off[2][CALLS];
 
 /* Calls worth a record, by the beginning of CUPTI's name for them. Of the driver's, only those
@@ -37,7 +37,8 @@ static int begins_with_any(const char *name, const char *const *beginnings)
     return 0;
 }
 
-/* Has the calls of a domain recorded whose names begin as `wanted` says; how many those are. */
+/* Enable recording of the calls of a domain whose names begin with one of `wanted`; returns how
+ * many there are. */
 static int enable_calls(int driver, const char *const *wanted)
 {
     int (*enable)(uint32_t, uint8_t) = cupti_enable_call[driver];

@@ -1,6 +1,7 @@
-/* Where the fields stand that are read of CUPTI's activity records: the record, NVIDIA's name of the
- * field, its type, its offset. Records only ever grow at their end: the offsets are the same in every
- * version since CUDA 12.1, as tests/inject/test_cupti_fields.py checks against NVIDIA's headers. */
+/* Where the fields stand that are read of CUPTI's activity records: the record, NVIDIA's name of
+ * the field, its type, its offset. Records only ever grow at their end: the offsets are the same in
+ * every version since CUDA 12.1, as tests/inject/test_cupti_fields.py checks against NVIDIA's
+ * headers. */
 
 #pragma once
 

@@ -43,19 +43,21 @@ static struct {
 static const char *const cupti_symbols[] = {
     "cuptiGetVersion", "cuptiGetResultString", "cuptiSubscribe", "cuptiUnsubscribe",
     "cuptiGetCallbackName", "cuptiSetThreadIdType", "cuptiActivityRegisterCallbacks",
-    "cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityFlushAll", "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
+    "cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityFlushAll",
+    "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
 };
 _Static_assert(sizeof cupti == sizeof cupti_symbols, "one name for each function");
 
-/* Which CUDA calls are recorded, one by one, by domain: the runtime's, the driver's. The libcupti of
- * 12.4 and before lacks it: all calls of a domain are recorded then, and most are left out here. */
+/* Which CUDA calls are recorded, one by one, by domain: the runtime's, the driver's. The libcupti
+ * of 12.4 and before lacks it: all calls of a domain are recorded then, and most are left out
+ * here. */
 static int (*cupti_enable_call[2])(uint32_t, uint8_t);
 
 static const char *const cupti_call_symbols[] = {
     "cuptiActivityEnableRuntimeApi", "cuptiActivityEnableDriverApi",
 };
 
-/* What tells numbers of handles; what a libcupti lacks of it leaves names out. */
+/* Numbers of handles. Where a libcupti lacks one of these, such resources have no names. */
 static struct {
     int (*GetDeviceId)(void *, uint32_t *);
     int (*GetContextId)(void *, uint32_t *);

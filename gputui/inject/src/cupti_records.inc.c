@@ -111,11 +111,11 @@ static void decode_memset(const uint8_t *r, Slot *out)
     out->e = memset_graphId(r);
 }
 
-/* Threads of CUDA calls whose names were told, or asked for in vain. Guarded by DECODE_LOCK. */
+/* Threads of CUDA calls whose names were written, or not found. Guarded by DECODE_LOCK. */
 enum { CALLERS = 8192, CALLERS_MAX = CALLERS / 2 };
 static uint32_t callers[CALLERS], caller_count;
 
-static __attribute__((noinline)) void tell_caller(uint32_t tid)
+static __attribute__((noinline)) void name_caller(uint32_t tid)
 {
     char path[64], text[16];
     int saved_errno = errno;
@@ -132,8 +132,8 @@ static __attribute__((noinline)) void tell_caller(uint32_t tid)
     errno = saved_errno;
 }
 
-/* A thread that makes no range is met here, a flush after its first call at the latest: the monitor,
- * which asks once a second, would not hear of one that ends before. */
+/* Threads without ranges get their names here, at the latest a flush after their first call: the
+ * monitor, which looks once a second, would miss one that ends before. */
 static void meet_caller(uint32_t tid)
 {
     uint32_t at = tid * 2654435761u % CALLERS;
@@ -143,7 +143,7 @@ static void meet_caller(uint32_t tid)
         return;
     callers[at] = tid;
     caller_count++;
-    tell_caller(tid);
+    name_caller(tid);
 }
 
 /* Whether the call is one that was asked for. */

@@ -32,7 +32,7 @@ static int failed(const char *what, int result)
     return 0;
 }
 
-/* Loads one libcupti and claims the process's single subscriber; the text tells what failed. */
+/* Load one libcupti and claim the process's single subscriber; cuda_text then says what failed. */
 static int claim_cupti(const char *path, int *another_may_do)
 {
     /* Local: NVTX looks symbols up in us and must not find CUPTI's through us. */

@@ -10,9 +10,10 @@
  * allocate when the string is known; what does not fit is dropped and counted; whatever fails,
  * the traced program goes on as if this library were not there.
  *
- * One translation unit, of fragments (.inc.c) that include what they build on: a range costs tens of
- * nanoseconds, so all of its path from NVTX's call to the ring has to be inlined, by any compiler and
- * without link-time optimisation, and state that is static here needs no global offset table.
+ * One translation unit, of fragments (.inc.c) that include what they build on: a range costs tens
+ * of nanoseconds, so all of its path from NVTX's call to the ring has to be inlined, by any
+ * compiler and without link-time optimisation, and state that is static here needs no global offset
+ * table.
  */
 
 /* What calls us in a traced process: NVTX, our hook in its Python, the CUDA driver. */

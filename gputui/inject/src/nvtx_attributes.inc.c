@@ -1,4 +1,4 @@
-/* What an NVTX call says of its range or mark. */
+/* The attributes of an NVTX range or mark. */
 
 #pragma once
 

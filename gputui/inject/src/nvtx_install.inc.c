@@ -96,7 +96,8 @@ enum { EXTENSION_PAYLOAD = 2, PAYLOAD_FUNCTIONS = 18 };
 static const Function payload_functions[PAYLOAD_FUNCTIONS] = {
     (Function)schema_register, (Function)any_register, (Function)payload_mark,
     (Function)payload_push, (Function)payload_pop, (Function)payload_start,
-    (Function)payload_end, [12] = (Function)any_register, [16] = (Function)event_submit, [17] = (Function)event_batch_submit,
+    (Function)payload_end, [12] = (Function)any_register, [16] = (Function)event_submit,
+    [17] = (Function)event_batch_submit,
 };
 
 /* Accepts every extension and implements one: a refusal would make nvtxDomainIsEnabled say no, and

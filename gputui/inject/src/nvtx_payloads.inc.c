@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-enum { ENTRY_POINTER = 1 << 1, ENTRY_ARRAY = 7 << 4, ENTRY_FIXED = 1 << 4, ENTRY_ENDS_IN_NUL = 2 << 4,
-       ENTRY_DEEP_COPY = 1 << 8, ENTRY_MESSAGE = 1 << 10 };
+enum { ENTRY_POINTER = 1 << 1, ENTRY_ARRAY = 7 << 4, ENTRY_FIXED = 1 << 4,
+       ENTRY_ENDS_IN_NUL = 2 << 4, ENTRY_DEEP_COPY = 1 << 8, ENTRY_MESSAGE = 1 << 10 };
 enum { TYPE_CSTRING = 75, TYPE_CSTRING_UTF8 = 76, TYPE_REGISTERED_STRING = 80 };
-enum { FIELD_NAME = 1 << 1, FIELD_ENTRIES = 1 << 4, FIELD_ENTRY_COUNT = 1 << 5, FIELD_STATIC_SIZE = 1 << 6,
-       FIELD_PACK = 1 << 7, FIELD_ID = 1 << 8 };
+enum { FIELD_NAME = 1 << 1, FIELD_ENTRIES = 1 << 4, FIELD_ENTRY_COUNT = 1 << 5,
+       FIELD_STATIC_SIZE = 1 << 6, FIELD_PACK = 1 << 7, FIELD_ID = 1 << 8 };
 
 typedef struct {
     uint64_t flags, type;
@@ -233,7 +233,7 @@ static void payload_end(void *domain, uint64_t id, const PayloadData *data, size
 }
 
 /* Deferred events, whose times lie in data of the program's own making, on clocks of its own: they
- * are not placed, but how many there were is told. */
+ * are not placed, only counted. */
 typedef struct {
     uint64_t schema;
     size_t size;

@@ -57,7 +57,7 @@ static void name_context(void *context, String *name)
 }
 
 /* The context that a stream is of, for those without a handle the thread's own: numbers of streams
- * are told apart by it. */
+ * are unique only within it. */
 static void *context_of(void *stream)
 {
     void *context = NULL, *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -76,7 +76,7 @@ static void *context_of(void *stream)
 /* CUDA's handles of the default stream, which every context has, and of each thread's own. */
 enum { LEGACY_STREAM = 1, THREADS_STREAM = 2 };
 
-/* What CUPTI has always called the default stream, of every context, though nowhere it says so. */
+/* CUPTI's number of the default stream of every context: always this one, though undocumented. */
 enum { DEFAULT_STREAM = 7 };
 
 static int number_of(void *context, void *stream, int of_thread, uint32_t *number)
@@ -92,7 +92,7 @@ static void name_stream(void *stream, String *name)
         stream = NULL;
     void *context = context_of(stream);
     uint32_t number = 0;
-    /* A handle says by itself which context it is of. */
+    /* A handle belongs to one context. */
     if (!number_of(stream == NULL ? context : NULL, stream, of_thread, &number)) {
         if (stream != NULL || of_thread)
             return;

@@ -49,7 +49,7 @@ static int computes_nothing(const char *text)
     return 0;
 }
 
-/* The levels of the default domain, those that are hidden among them: a pop tells no name. */
+/* The levels of the default domain, those that are hidden among them: a pop carries no name. */
 static void show_level(Thread *thread)
 {
     if (thread->levels < HIDDEN_LEVELS)

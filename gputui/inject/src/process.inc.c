@@ -1,4 +1,4 @@
-/* What a ring's header says of this process. */
+/* This process's facts, for its ring's header. */
 
 #pragma once
 

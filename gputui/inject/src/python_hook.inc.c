@@ -1,5 +1,5 @@
 /* For the start-up hook of a child's Python, which has no NVTX of its own to call: a name once,
- * then a push of it and a pop in the default domain. A push that cannot be told stays balanced. */
+ * then a push of it and a pop in the default domain. A push without a name stays balanced. */
 
 #pragma once
 

@@ -82,7 +82,7 @@ static void open_ring(void)
         if (too_many != NULL && create_flag()) {
             const char *annotate = getenv("GPUTUI_ANNOTATE");
             annotates_operators = annotate != NULL && strcmp(annotate, "autograd") == 0;
-            ends_are_told = pthread_key_create(&thread_end, thread_ended) == 0;
+            ends_are_seen = pthread_key_create(&thread_end, thread_ended) == 0;
             read_trace_sampling();
             header = create_ring(folder, wanted_slots(), now_ns());
             if (header != NULL && atexit(at_exit) == 0)

@@ -15,20 +15,20 @@ typedef struct {
 } Open;
 typedef struct {
     uint32_t tid, calls, domains;
-    String *name; /* what the system called it when it was told */
+    String *name; /* the system's, as last written */
     Open open[OPEN_DOMAINS]; /* the first `domains` are in use, or were */
     uint64_t hidden[HIDDEN_LEVELS / 64]; /* of the levels that operators.inc.c counts */
     uint32_t levels;
 } Thread;
 static __thread Thread thread_state;
 
-/* Has its destructor called as a thread ends. */
+/* Its destructor runs as a thread ends. */
 static pthread_key_t thread_end;
-static int ends_are_told;
+static int ends_are_seen;
 
 /* The system's name of the calling thread: the monitor asks for those of threads that live, once a
  * second, and would never hear of the others. */
-static void tell_name(Thread *thread)
+static void write_name(Thread *thread)
 {
     char text[16] = {0};
     if (prctl(PR_GET_NAME, text, 0, 0, 0) != 0 || text[0] == '\0')
@@ -46,15 +46,15 @@ static void tell_name(Thread *thread)
 static void thread_ended(void *thread)
 {
     if (is_armed())
-        tell_name(thread);
+        write_name(thread);
 }
 
 static __attribute__((noinline)) void meet_thread(Thread *thread)
 {
     int saved_errno = errno;
     thread->tid = (uint32_t)syscall(SYS_gettid);
-    tell_name(thread);
-    if (ends_are_told)
+    write_name(thread);
+    if (ends_are_seen)
         (void)pthread_setspecific(thread_end, thread);
     errno = saved_errno;
 }

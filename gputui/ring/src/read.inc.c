@@ -19,7 +19,7 @@ typedef struct {
     Chunk *oldest, *newest;
     uint64_t held; /* records */
     Memories writing;
-    /* The reader's alone. */
+    /* Only the reader's. */
     Chunk *taken;
     uint64_t read_records, read_bytes;
     Memories reading;

@@ -26,7 +26,7 @@ typedef struct {
     uint32_t stopping;
     uint64_t bytes;
     char folder[PATH_MAX];
-    int changes; /* tells of the folder's at once; -1 where the system gives no more of them */
+    int changes; /* inotify of the folder; -1 if the system has no more of them */
     int count;
     Ring *rings[RINGS_WATCHED];
 } Watch;
@@ -87,10 +87,10 @@ static int64_t changed_ns(const char *folder)
 /* Sleeps, but not on while a process makes its ring. */
 static void wait_ms(const Watch *watch, int milliseconds)
 {
-    char told[4096];
+    char events[4096];
     struct pollfd change = {.fd = watch->changes, .events = POLLIN};
     if (poll(&change, 1, milliseconds) > 0)
-        while (read(watch->changes, told, sizeof told) > 0)
+        while (read(watch->changes, events, sizeof events) > 0)
             ;
 }
 
@@ -98,7 +98,7 @@ static void wait_ms(const Watch *watch, int milliseconds)
 EXPORT int gputui_watch_run(Watch *watch, int64_t seen_ns)
 {
     int busy = 0;
-    /* Where that is allowed: on cores that all are busy it would wait for as long as a ring lasts. */
+    /* Where allowed: if all cores are busy, it would wait for longer than a ring lasts. */
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), HURRIED);
     while (!__atomic_load_n(&watch->stopping, __ATOMIC_ACQUIRE)) {
         if (hold_what_fills(watch, busy > 0 ? BUSY_PART : FULL_PART) > 0)
