@@ -6,10 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gputui.state import Session
 from gputui.store.journal import JournalReader
+from tests.schemas_for_tests import checked
 
 DATA = Path(__file__).parent / "data"
 
@@ -33,6 +35,12 @@ def private_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test reads or writes the developer's own settings and recordings."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg-data"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg-config"))
+
+
+@pytest.fixture(autouse=True)
+def documents_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every document that a test makes is checked."""
+    monkeypatch.setattr(msgspec.json, "encode", checked(msgspec.json.encode))
 
 
 @pytest.fixture

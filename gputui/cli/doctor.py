@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+import msgspec
 
 from gputui.attribute import CaptureReader, Numbering
 from gputui.base.sanitize import sanitize
@@ -51,20 +53,31 @@ def _cleaned(check: Check) -> Check:
     return Check(sanitize(check.name), check.status, sanitize(check.detail), sanitize(check.mend))
 
 
-def document(checks: list[Check]) -> dict[str, Any]:
+class CheckDocument(msgspec.Struct, frozen=True):
+    """One check; `mend` is how to fix it."""
+
+    name: str
+    status: Status
+    detail: str
+    mend: str | None
+
+
+class DoctorDocument(msgspec.Struct, frozen=True):
+    """What works on this machine and what does not."""
+
+    schema: int
+    checks: list[CheckDocument]
+
+
+def document(checks: list[Check]) -> DoctorDocument:
     """The checks as a document for programs."""
-    return {
-        "schema": SCHEMA_VERSION,
-        "checks": [
-            {
-                "name": check.name,
-                "status": check.status,
-                "detail": check.detail,
-                "mend": check.mend or None,
-            }
+    return DoctorDocument(
+        SCHEMA_VERSION,
+        [
+            CheckDocument(check.name, check.status, check.detail, check.mend or None)
             for check in checks
         ],
-    }
+    )
 
 
 def text(checks: list[Check]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+
+import msgspec
 
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
 from gputui.model.units import moment
 from gputui.render.facts import title_of
-from gputui.report.compare import SPREAD_RULE, Comparison, Figure, Item
+from gputui.report.compare import SPREAD_RULE, Comparison, Difference, Figure, Item
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text, time
 from gputui.report.workload_metrics import metric_text
 
@@ -175,70 +176,109 @@ def _unmatched(comparison: Comparison) -> AnyTable:
     return Table("compare_unmatched", "Renamed or not in every run", columns, tuple(rows))
 
 
-def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Every figure of every item, differences against the first run, missing as null."""
-    return {
-        "schema": SCHEMA_VERSION,
-        "spread_rule": SPREAD_RULE,
-        "remarks": comparison.remarks,
-        "runs": [
-            {
-                "label": subject.label,
-                "name": subject.run.started.name if subject.run else None,
-                "hostname": subject.session.header.host.hostname
-                if subject.session.header
-                else None,
-                "started": moment(subject.started_ns),
-                "duration_ns": subject.duration_ns,
-            }
+class ComparedRun(msgspec.Struct, frozen=True):
+    """One of the runs; `name` is None where none was recorded."""
+
+    label: str
+    name: str | None
+    hostname: str | None
+    started: str
+    duration_ns: int
+
+
+class ComparedFigure(msgspec.Struct, frozen=True):
+    """A figure in each run, with the spread and the count it is taken from; `differences` are of
+    each run but the first from the first."""
+
+    values: list[float | None]
+    deviations: list[float | None]
+    counts: list[int | None]
+    differences: list[Difference | None]
+
+
+class ComparedItem(msgspec.Struct, frozen=True):
+    """A metric, device, phase or kernel; `was` is its name in the first run, if it is another."""
+
+    kind: str
+    name: str
+    was: str | None
+    figures: dict[str, ComparedFigure]
+
+
+class Renamed(msgspec.Struct, frozen=True, rename={"old": "from", "new": "to"}):
+    """An item that the first run knows by another name."""
+
+    kind: str
+    old: str | None
+    new: str
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """An item that some runs lack."""
+
+    kind: str
+    name: str
+    missing_in: list[str]
+
+
+class ComparisonDocument(msgspec.Struct, frozen=True):
+    """Every figure of every item, missing as null."""
+
+    schema: int
+    spread_rule: str
+    remarks: list[str]
+    runs: list[ComparedRun]
+    items: list[ComparedItem]
+    renamed: list[Renamed]
+    missing: list[Missing]
+
+
+def comparison_document(comparison: Comparison) -> ComparisonDocument:
+    """The comparison for programs."""
+    return ComparisonDocument(
+        SCHEMA_VERSION,
+        SPREAD_RULE,
+        comparison.remarks,
+        [
+            ComparedRun(
+                subject.label,
+                subject.run.started.name if subject.run else None,
+                subject.session.header.host.hostname if subject.session.header else None,
+                moment(subject.started_ns),
+                subject.duration_ns,
+            )
             for subject in comparison.subjects
         ],
-        "items": [_item(comparison, item) for item in comparison.items],
-        "renamed": [
-            {"kind": item.kind, "from": item.was, "to": item.name} for item in comparison.renamed
-        ],
-        "missing": [
-            {
-                "kind": item.kind,
-                "name": item.name,
-                "missing_in": [
+        [_item(comparison, item) for item in comparison.items],
+        [Renamed(item.kind, item.was, item.name) for item in comparison.renamed],
+        [
+            Missing(
+                item.kind,
+                item.name,
+                [
                     subject.label
                     for subject, present in zip(comparison.subjects, item.present, strict=True)
                     if not present
                 ],
-            }
+            )
             for item in comparison.missing
         ],
-    }
+    )
 
 
-def _item(comparison: Comparison, item: Item) -> dict[str, Any]:
-    return {
-        "kind": item.kind,
-        "name": item.name,
-        "was": item.was,
-        "figures": {
-            name: {
-                "values": [value.amount if value else None for value in figure.values],
-                "deviations": [value.deviation if value else None for value in figure.values],
-                "counts": [value.count or None if value else None for value in figure.values],
-                "differences": [
-                    _difference(figure, index) for index in range(1, len(comparison.subjects))
-                ],
-            }
+def _item(comparison: Comparison, item: Item) -> ComparedItem:
+    others = range(1, len(comparison.subjects))
+    return ComparedItem(
+        item.kind,
+        item.name,
+        item.was,
+        {
+            name: ComparedFigure(
+                [value.amount if value else None for value in figure.values],
+                [value.deviation if value else None for value in figure.values],
+                [value.count or None if value else None for value in figure.values],
+                [figure.difference(index) for index in others],
+            )
             for name, figure in item.figures.items()
         },
-    }
-
-
-def _difference(figure: Figure, index: int) -> dict[str, Any] | None:
-    found = figure.difference(index)
-    if found is None:
-        return None
-    return {
-        "absolute": found.absolute,
-        "percent": found.percent,
-        "spread": found.spread,
-        "exceeds_spread": found.exceeds_spread,
-        "standard_errors": found.standard_errors,
-    }
+    )

@@ -265,3 +265,8 @@ EVENT_TABLES = {
     "cuda_gpu_trace": _Kind("CUDA GPU Trace", _GPU_KINDS, _GPU_COLUMNS, _gpu_rows),
 }
 """By nsys's names."""
+
+
+def event_columns() -> list[tuple[str, str, tuple[AnyColumn, ...]]]:
+    """Name, title and columns of every table of events."""
+    return [(name, kind.title, kind.columns) for name, kind in EVENT_TABLES.items()]

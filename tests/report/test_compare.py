@@ -214,7 +214,9 @@ def test_fewer_than_two_runs_is_an_error() -> None:
 
 
 def test_the_document_names_every_figure_and_is_valid_json() -> None:
-    document = json.loads(json.dumps(comparison_document(compared(events(), events(busy=600)))))
+    document = json.loads(
+        msgspec.json.encode(comparison_document(compared(events(), events(busy=600))))
+    )
     item = next(item for item in document["items"] if item["name"] == "step/decode")
     busy = item["figures"]["gpu_busy_ns"]
     assert busy["values"] == [300, 600]

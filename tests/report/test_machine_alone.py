@@ -257,7 +257,7 @@ def test_a_run_against_the_machine_alone_says_what_cannot_be_compared() -> None:
     comparison = compared(ran, machine())
     words = "no run was recorded in 1.gputui: devices are compared, phases, kernels and metrics"
     assert words in formats.comparison(comparison, "table")
-    assert words in comparison_document(comparison)["remarks"][0]
+    assert words in comparison_document(comparison).remarks[0]
     assert power(comparison)[1] is False
     assert not comparison.missing
 

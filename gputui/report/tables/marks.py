@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
+import msgspec
+
 from gputui.model.events import Payload
 from gputui.model.naming import is_library_domain
 from gputui.model.units import payload
@@ -101,6 +103,18 @@ def marks_note(run: Run) -> str:
     return f"only of the newest {len(run.marks)}: an older gputui did not count them"
 
 
+class PayloadValue(msgspec.Struct, frozen=True):
+    """A payload for programs; NaN and infinity are text."""
+
+    type: str
+    value: int | float | str
+
+
+def payload_value(told: Payload | None) -> PayloadValue | None:
+    """What the program put beside a range or a mark."""
+    return None if told is None else PayloadValue(told.type, told.value)
+
+
 def _payload_cell(told: Payload | None) -> Cell:
     """A number if it is one."""
     if told is None:
@@ -129,7 +143,7 @@ MARKS: TableSpec[MarkRow] = TableSpec(
              document=lambda row: row.category, flexible=False, priority=5, label="category",
              width=8),
         text("Payload", "payload", lambda row: _payload_cell(row.payload), "The newest payload",
-             kind=Payload | None, document=lambda row: row.payload,
+             kind=PayloadValue | None, document=lambda row: payload_value(row.payload),
              words=lambda row: payload(row.payload) if row.payload else "", right=True,
              flexible=False, priority=3, label="payload", width=9),
         text("Name", "name", lambda row: row.name, "The mark", label="mark", width=24),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gputui.model.events import Payload
 from gputui.report.domains import DEFAULT
 from gputui.report.phases import PhaseRow, phase_rows, share_note
 from gputui.report.schema import (
@@ -19,11 +18,12 @@ from gputui.report.schema import (
     time,
 )
 from gputui.report.statistics import category_rows, kernel_rows
+from gputui.report.tables.marks import PayloadValue, payload_value
 
 
 def _clock(key: str, attribute: str, meaning: str, kind: object) -> Column[PhaseRow]:
     """A figure of the instances' CPU times, for programs only."""
-    return Column(key, None, key, lambda row: getattr(row.cpu, attribute), meaning=meaning,
+    return Column(key, None, key, lambda row: getattr(row.cpu, attribute), "ns", meaning,
                   kind=kind, in_table=False)  # fmt: skip
 
 
@@ -79,8 +79,8 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         text("Style", "style", lambda row: row.style, "PushPop or StartEnd", in_table=False),
         text("Category", "category", lambda row: row.category,
              "The NVTX category's name, or its number", kind=str | None, in_table=False),
-        Column("Payload", None, "payload", meaning="The newest payload", kind=Payload | None,
-               document=lambda row: row.payload, in_table=False),
+        Column("Payload", None, "payload", meaning="The newest payload", kind=PayloadValue | None,
+               document=lambda row: payload_value(row.payload), in_table=False),
         _clock("cpu_avg_ns", "average", "Mean time of an instance", float | None),
         _clock("cpu_med_ns", "median", "Median time of an instance", float | None),
         _clock("cpu_min_ns", "minimum", "The shortest instance", int | None),
