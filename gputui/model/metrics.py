@@ -126,7 +126,7 @@ class Metric(Struct, frozen=True, gc=False):
     """Name without `gputui_`, what it is of, and a counter's `_total`; None: it is not exported."""
     prometheus_kind: Literal["gauge", "counter"] = "gauge"
     prometheus_label: tuple[str, str] | None = None
-    """What tells it from other fields of one Prometheus name."""
+    """What distinguishes it from other fields with the same Prometheus name."""
     prometheus_key: str = ""
     """The label for the keys of a mapping, or for each entry of a tuple, which reads 1."""
     once: tuple[OnceTable, str] | None = None

@@ -1,7 +1,7 @@
 """Runs side by side: what differs, and whether that is more than the steps of one run differ.
 
 The first run is the baseline. Phases match by rank, domain and path, kernels by name, metrics
-and devices by name and index. What one run alone has is listed, and where one name went and one
+and devices by name and index. What only one run has is listed, and where one name went and one
 like it came (the same kernel with other template arguments, the same range at another place) the
 two are taken for a renamed one, and so are the ranges around such.
 
@@ -88,7 +88,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A metric, device, phase or kernel with its figures. `present` tells which runs have it.
+    """A metric, device, phase or kernel with its figures. `present` says which runs have it.
 
     `short` is the last part of a path, or a kernel's name without its arguments; `was` is the
     name in the baseline where it was renamed.

@@ -1,4 +1,4 @@
-"""A run with the ranges of some NVTX domains alone."""
+"""A run restricted to the ranges of some NVTX domains."""
 
 from __future__ import annotations
 

@@ -114,5 +114,5 @@ class Condition:
 
 
 def _number(amount: float) -> str:
-    """As many digits as tell it from a limit that is near, without powers of ten."""
+    """With enough digits to differ from a nearby limit, without powers of ten."""
     return f"{amount:,.0f}" if 1e5 <= abs(amount) < 1e18 else f"{amount:,.6g}"

@@ -1,8 +1,8 @@
-"""A run's memory: what it copied and set, from what to what, what it allocated, and in which phase.
+"""A run's memory: what it copied and set, between which memories, what it allocated, and where.
 
 Allocations are seen as CUDA calls (cudaMalloc, cudaFree, the pools of cudaMallocAsync, pinned
-host memory): how often and how long, not how much. How much a device held is what the driver
-tells of it at each sample.
+host memory): how often and how long, not how much. How much a device held comes from the driver,
+at each sample.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class ProcessRow:
 
     @property
     def identity(self) -> tuple[int, int | None]:
-        """What tells it from a later process with the same pid."""
+        """Distinguishes it from a later process with the same pid."""
         return self.pid, self.start_time_ns
 
     @property

@@ -25,7 +25,7 @@ def metric_text(name: str, value: Value) -> tuple[str, str]:
 
 
 def is_memory_metric(name: str) -> bool:
-    """Whether a metric tells of memory held: of bytes, and of no rate or traffic."""
+    """Whether a metric is memory held: in bytes, and neither a rate nor traffic."""
     is_rate = name.endswith("_per_s") or "bandwidth" in name
     return not is_rate and (name.endswith("_bytes") or "memory" in name)
 

@@ -74,7 +74,7 @@ def ended(session: Session, event: RunEnded) -> None:
 
 
 def process_attached(session: Session, event: ProcessAttached) -> None:
-    """A traced process, said again when it initialises CUDA."""
+    """A traced process; sent again when it initialises CUDA."""
     if run := session.known_run(event.run, event.time_ns):
         known = run.processes.get(event.process)
         if known is None:

@@ -10,7 +10,7 @@ Ranges, and how often each is met with L layers, T tokens asked for and W warm-u
     load                            1
     warmup                          1 (none when W is 0)
       step                          2 W: each round is a prompt pass and a decode step (W of
-                                    them, prompt passes alone, when T is 1)
+                                    them, only prompt passes, when T is 1)
       capture                       T - 1 with graphs: the making of each
     prefill                         1
       step                          1: the prompt pass, which makes the first token

@@ -24,7 +24,7 @@ CONVERT = nvtx.annotate("convert")
 COMPUTE = nvtx.annotate("compute")
 
 SERIAL, PINNED, OVERLAPPED = "serial", "pinned, one stream", "pinned, overlapped"
-COPIES, PRODUCTS = "copies alone", "products alone"
+COPIES, PRODUCTS = "copies only", "products only"
 
 _NO_STREAMS = "streams need a GPU"
 

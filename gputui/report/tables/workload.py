@@ -1,4 +1,4 @@
-"""A workload's own tables: their columns are told when the workload runs."""
+"""A workload's own tables, whose columns are known only when it runs."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Dialog(ModalScreen[ResultT]):
         return super().dismiss(result)
 
     def compose(self) -> ComposeResult:
-        """The box alone."""
+        """Only the box."""
         yield self.box
 
     def on_mount(self) -> None:

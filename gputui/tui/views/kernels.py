@@ -233,7 +233,7 @@ def why_empty(run: Run) -> str:
     statuses = {process.attached.cuda_status for process in run.processes.values()}
     reasons = sorted(status for status in statuses if status != "tracing")
     if run.unseen_reason:
-        # Who has no place at CUDA cannot tell that there is none.
+        # Without access to CUDA this cannot be known.
         reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
     if reasons:
         return f"No GPU work is seen in this run: {'; '.join(reasons)}"

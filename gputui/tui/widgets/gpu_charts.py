@@ -40,7 +40,7 @@ def bandwidth_chart(gpu: Gpu) -> Chart:
 
 
 def _can_fill(gpu: Gpu, sample: GpuSample, field: str) -> bool:
-    """Whether there is a chart of a field: the load is SM active where counters tell it, otherwise
+    """Whether there is a chart of a field: the load is SM active if there are counters, otherwise
     the driver's utilization, and a GPU without counters has no charts of others."""
     if field == "utilization_percent":
         return not _can_fill(gpu, sample, "sm_active_percent")

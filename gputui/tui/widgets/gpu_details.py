@@ -34,7 +34,7 @@ def detail_rows(gpu: Gpu, now_ns: int, interval_s: float) -> tuple[Row, ...]:
             if value is not None:
                 rows.append(_line(metric.label, _text(gpu, field, value)))
             elif not metric.optional:
-                reason = gpu.unavailable.get(field, "not told by the driver")
+                reason = gpu.unavailable.get(field, "not reported by the driver")
                 rows.append(_line(metric.label, f"n/a: {reason}", "dim"))
         if title == "Links":
             rows += topology_rows(gpu)

@@ -19,7 +19,7 @@ from gputui.tui.widgets.canvas import Row
 
 _HARMLESS = ("idle", "none", "applications clocks")
 _STALE_INTERVALS = 3.5
-"""A card that told nothing for so many intervals is marked."""
+"""A card silent for this many intervals is marked."""
 
 
 def trouble(gpu: Gpu, now_ns: int, interval_s: float) -> str:

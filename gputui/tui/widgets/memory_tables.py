@@ -52,7 +52,7 @@ def read(session: Session, run: Run) -> Read:
 
 def phase_columns(most: Mapping[str, int], *, ranks: bool) -> list[Column[PhaseMemory]]:
     """What phases moved and allocated. `most` is what a device held in outermost phases; `ranks`
-    asks for a column that tells whose a phase is."""
+    adds a column with the rank of a phase."""
 
     def moved(way: Direction) -> Column[PhaseMemory]:
         return Column(way, lambda row: _bytes(row.traffic.bytes_of(way)), dict(_WAYS)[way], width=8)
@@ -132,8 +132,8 @@ def transfer_order(row: Transfer, by: str) -> float:
 def transfer_details(row: Transfer) -> tuple[Row, ...]:
     """Everything about one kind of copy, and what its kind of memory means."""
     pairs = (
-        ("from", row.source or "not told"),
-        ("to", row.destination or "not told"),
+        ("from", row.source or "unknown"),
+        ("to", row.destination or "unknown"),
         ("bytes", size(row.total_bytes)),
         ("count", count(row.count)),
         ("average", size(row.average_bytes)),
@@ -181,12 +181,12 @@ def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
 
 
 def reported_items(run: Run) -> list[Row]:
-    """The figures of memory that the workload tells, one after another."""
+    """The memory figures the workload reports, one after another."""
     return [((f"{label} ", "label"), (text, "value")) for label, text in _reported(run)]
 
 
 def reported_rows(run: Run, width: int) -> list[Row]:
-    """What the workload tells of its memory: figures, and tables with a column of bytes."""
+    """The memory the workload reports: figures, and tables with a column of bytes."""
     rows: list[Row] = [
         ((f"{label:<28}", "label"), (text, "value")) for label, text in _reported(run)
     ]

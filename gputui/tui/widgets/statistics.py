@@ -16,7 +16,7 @@ def statistics_columns(
     extremes: tuple[str, str] = ("shortest", "longest"),
     category: bool = False,
 ) -> list[Column[TableRow]]:
-    """Figures by `name`, as `written` writes them; `category` tells the kernels' kind of work."""
+    """Figures by `name`, as `written` writes them; `category` adds the kernels' kind of work."""
     columns: list[Column[TableRow]] = [
         Column(name, lambda r: r.short_name, 0, flexible=True, right=False, width=30),
         Column("share", lambda r: percent(r.percent), 1, width=7),
