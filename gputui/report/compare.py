@@ -1,20 +1,20 @@
-"""Runs side by side: what differs, and whether that is more than the steps of one run differ.
+"""Runs side by side: what differs, and whether by more than the steps of one run do.
 
 The first run is the baseline. Phases match by rank, domain and path, kernels by name, metrics
-and devices by name and index. What only one run has is listed, and where one name went and one
-like it came (the same kernel with other template arguments, the same range at another place) the
-two are taken for a renamed one, and so are the ranges around such.
+and devices by name and index. What only one run has is listed; if one name disappeared and one
+like it appeared (the same kernel with other template arguments, the same range elsewhere), the
+two are matched as renamed, and so are the ranges around them.
 
 The spread is a sample standard deviation (n − 1) within one run, the larger of the two runs':
 - of a phase's or a kernel's: of the durations of its instances;
 - of a device's average: of its averages over the run's stretches, 16 to 31 of equal length (batch
   means: Schmeiser 1982, Operations Research 30(3)), because readings a second apart are alike;
-- of a metric: of what was reported of it while the run went on, none where that only rose.
+- of a metric: of its values reported during the run, none if they only rose.
 A difference that is greater exceeds it. `standard_errors` is the same difference in units of its
 standard error, √(s₁²/n₁ + s₂²/n₂) (Welch 1947): over 2 or 3 it is more than chance, if instances
 or stretches are independent.
 
-Of a recording without a run the devices are compared, and nothing else.
+For a recording without a run, only the devices are compared.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KINDS = ("metric", "device", "phase", "kernel")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A run against the baseline. `exceeds_spread` is None where no spread is known."""
+    """A run against the baseline. `exceeds_spread` is None if no spread is known."""
 
     absolute: float
     percent: float | None
@@ -59,13 +59,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure in every run, None where a run does not have it."""
+    """One figure in every run, None if a run does not have it."""
 
     name: str
     values: tuple[Value | None, ...]
 
     def difference(self, index: int) -> Difference | None:
-        """Run `index` against the first; None where one of them lacks the figure."""
+        """Run `index` against the first; None if one of them lacks the figure."""
         base, other = self.values[0], self.values[index]
         if base is None or other is None:
             return None
@@ -90,8 +90,8 @@ class Figure:
 class Item:
     """A metric, device, phase or kernel with its figures. `present` says which runs have it.
 
-    `short` is the last part of a path, or a kernel's name without its arguments; `was` is the
-    name in the baseline where it was renamed.
+    `short` is the last part of a path, or a kernel's name without its arguments; `was` is the name
+    in the baseline if it was renamed.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that was compared, and what could not be: items that some run lacks."""
+    """Everything that was compared, and the items that some run lacks."""
 
     subjects: tuple[Subject, ...]
     items: tuple[Item, ...]
@@ -115,8 +115,9 @@ class Comparison:
 
     @property
     def missing(self) -> list[Item]:
-        """The items that some run does not have; what only runs have is not missed where none
-        was recorded."""
+        """The items that some run does not have; what only runs have is not missing if none was
+        recorded.
+        """
         return [
             item
             for item in self.items
@@ -128,7 +129,7 @@ class Comparison:
 
     @property
     def remarks(self) -> list[str]:
-        """What cannot be compared, and why, a line each."""
+        """What cannot be compared, and why, one line each."""
         alone = [subject.label for subject in self.subjects if subject.run is None]
         if not alone:
             return []
@@ -141,7 +142,7 @@ class Comparison:
 
     @property
     def renamed(self) -> list[Item]:
-        """The items that the baseline knows by another name."""
+        """The items with another name in the baseline."""
         return [item for item in self.items if item.was is not None]
 
 
@@ -158,7 +159,7 @@ def compare(subjects: Sequence[Subject]) -> Comparison:
 
 
 def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterable[Item]:
-    """One item a name, in the order of the first run that has it."""
+    """One item per name, in the order of the first run that has it."""
     new_names = set(renames.values())
     for name in dict.fromkeys(name for found in entries for name in found):
         if name in new_names:
@@ -183,8 +184,9 @@ def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterab
 
 
 def _renames(entries: list[Entries]) -> dict[str, str]:
-    """Old name → new name, where one name of the baseline is in no other run, and one name alike
-    is in all other runs and not in the baseline."""
+    """Old name → new name, if one name of the baseline is in no other run, and a similar one is in
+    all other runs but not in the baseline.
+    """
     base, others = entries[0], entries[1:]
     gone = _by_short(entry for name, entry in base.items() if not any(name in o for o in others))
     came = _by_short(
@@ -203,8 +205,9 @@ def _renames(entries: list[Entries]) -> dict[str, str]:
 def _renamed_parents(
     renames: dict[str, str], gone: dict[str, list[Entry]], came: dict[str, list[Entry]]
 ) -> dict[str, str]:
-    """The phases around renamed ones: where all that is known again of one is in one other, and
-    neither is in both runs, it is the one around that has another name."""
+    """The phases around renamed ones: if all the renamed phases of one lie in one other, and
+    neither is in both runs, the enclosing phase was renamed.
+    """
     old_shorts = {entry.name: short for short, entries in gone.items() for entry in entries}
     new_shorts = {entry.name: short for short, entries in came.items() for entry in entries}
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What watching a run cost: the library in the traced processes, reader and monitor here."""
+"""The cost of capturing a run: the library in the traced processes, reader and monitor here."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from gputui.state import Run, Session
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Counts are of ring records; percentages are of one core over the run's time.
+    """Counts are ring records; percentages are of one core over the run's time.
 
-    What is a share of the run's time is None where the run has no duration yet.
+    A share of the run's time is None while the run has no duration.
     """
 
     records: int
     dropped: int
     unattributed: int
     callback_ns: int
-    """What the library measured of its own time, in ranges' calls (one in SAMPLE_EVERY is timed,
-    and counts for SAMPLE_NS_MAX at most) and in CUPTI's callbacks (CPU time)."""
+    """The library's measurement of its own time, in ranges' calls (one in SAMPLE_EVERY is timed,
+    and counts for SAMPLE_NS_MAX at most) and in CUPTI's callbacks (CPU time).
+    """
     reader_cpu_ns: int
     records_per_s: float | None
     library_percent: float | None
@@ -28,7 +29,7 @@ class Cost:
     """All of gputui, since the last tick."""
     kernels_traced_percent: float
     recorded_bytes: int | None
-    """Of the whole session's recording, as of the last tick; None where it does not say."""
+    """Of the whole session's recording, as of the last tick; None if unknown."""
     traced_bytes: int | None
 
 
@@ -39,7 +40,7 @@ def cost_of(session: Session, run: Run) -> Cost:
     callback_ns = sum(process.callback_ns for process in processes)
     reader_cpu_ns = sum(process.reader_cpu_ns for process in processes)
     duration_ns = run.duration_ns
-    # The reader may work on after the child ended.
+    # The reader may still be working after the child ended.
     read_until_ns = run.ended.time_ns if run.ended else run.updated_ns
     reading_ns = max(duration_ns, read_until_ns - run.started.time_ns)
 

@@ -23,7 +23,7 @@ LONGEST = 1000
 
 
 class GateError(GputuiError):
-    """A condition that cannot be understood, or names what is not there. One line."""
+    """A condition that cannot be parsed, or names something that does not exist. One line."""
 
     exit_status = WRONG_USAGE
 
@@ -48,7 +48,7 @@ class Condition:
         match = _CONDITION.fullmatch(text.strip()) if len(text) <= LONGEST else None
         if match is None:
             raise GateError(
-                f"{text[:80]!r} is no condition; write for example 'decode.gpu_busy_ns>+5%' "
+                f"{text[:80]!r} is not a condition; write for example 'decode.gpu_busy_ns>+5%' "
                 "or 'tokens_per_s<-3%'"
             )
         relative, percent = bool(match["sign"]), bool(match["percent"])
@@ -60,7 +60,7 @@ class Condition:
     def tripped(self, comparison: Comparison) -> list[str]:
         """A line for each run that meets the condition, or that cannot be judged.
 
-        Raises GateError where no run has what it names.
+        Raises GateError if no run has what it names.
         """
         item, figure = self._find(comparison)
         lines = []
@@ -81,7 +81,7 @@ class Condition:
             return f"{item.name} has no {figure.name} in the baseline"
         change = difference.percent if self.percent else difference.absolute
         if change is None:
-            # From zero no percentage is to be had: any growth is more than any share.
+            # Growth from zero has no percentage: it exceeds any share.
             change = difference.absolute * float("inf") if difference.absolute else 0.0
         if not self._meets(change):
             return None

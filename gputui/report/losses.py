@@ -20,13 +20,14 @@ _WORDS = {
 
 
 def lost_count(run: Run) -> int:
-    """How many were lost, for whatever reason."""
+    """How many were lost, for any reason."""
     return sum(process.dropped for process in run.processes.values())
 
 
 def why_lost(run: Run) -> str:
-    """The causes, the worst first: "12 the ring was full; 8 in domains a, b: …"; empty for an older
-    recording, which does not tell."""
+    """The causes, largest first: "12 the ring was full; 8 in domains a, b: …"; empty for an older
+    recording, which lacks them.
+    """
     causes: Counter[str] = Counter()
     domains: dict[str, Counter[str]] = {"domains": Counter(), "deferred": Counter()}
     for process in run.processes.values():

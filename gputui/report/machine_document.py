@@ -15,7 +15,7 @@ from gputui.state import Gpu, Session
 
 
 def machine_document(session: Session) -> dict[str, Any]:
-    """The newest sample of everything, missing as null with its reason beside it."""
+    """The newest sample of everything, missing values as null with a reason."""
     header = session.header
     host = session.host or HostSample()
     facts = msgspec.to_builtins(header.host) if header else {}
@@ -52,7 +52,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 
 
 def _fields(record: msgspec.Struct) -> dict[str, Any]:
-    """Every field, those at their default too; tuples as lists."""
+    """Every field, including those at their default; tuples as lists."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name in record.__struct_fields__
@@ -83,8 +83,9 @@ def machine_lines(session: Session) -> list[str]:
 
 
 def reason_lines(session: Session, width: int | None = None) -> list[str]:
-    """Why figures are n/a: each reason with the GPUs and the fields it holds for, wrapped to
-    `width`."""
+    """Why values are n/a: each reason with the GPUs and the fields it applies to, wrapped to
+    `width`.
+    """
     fields_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for index, gpu in sorted(session.gpus.items()):
         by_reason: dict[str, list[str]] = {}

@@ -32,17 +32,17 @@ _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
 
 
 def is_allocation(call: str) -> bool:
-    """Whether a CUDA call of this name gets memory, of a device or pinned of the host."""
+    """Whether a CUDA call of this name allocates memory, on a device or pinned on the host."""
     return bool(_ALLOCATION.match(call))
 
 
 def is_release(call: str) -> bool:
-    """Whether a CUDA call of this name gives memory back."""
+    """Whether a CUDA call of this name frees memory."""
     return bool(_RELEASE.match(call))
 
 
 def allocation_rows(run: Run) -> list[TableRow]:
-    """The calls that get memory or give it back, with their times; the longest total first."""
+    """The calls that allocate or free memory, with their times; the longest total first."""
     return [row for row in api_rows(run) if is_allocation(row.name) or is_release(row.name)]
 
 
@@ -60,17 +60,17 @@ class Transfer:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """How fast the bytes went while a copy ran."""
+        """Bytes per second while copying."""
         return self.total_bytes / (self.total_ns / 1e9) if self.total_ns else None
 
     @property
     def average_bytes(self) -> float:
-        """Bytes of one."""
+        """Mean size of one copy."""
         return self.total_bytes / self.count if self.count else 0.0
 
     @property
     def is_pageable(self) -> bool:
-        """Whether pageable memory of the host is at one end: the driver copies it twice."""
+        """Whether pageable host memory is at one end: the driver copies it twice."""
         return "pageable" in (self.source, self.destination)
 
 
@@ -89,8 +89,9 @@ def transfers(run: Run) -> list[Transfer]:
 
 @dataclass(slots=True)
 class Traffic:
-    """What one phase, or all of a run, did with memory. `pageable_bytes` are copies with
-    pageable host memory at one end, counted in their direction too."""
+    """What one phase, or all of a run, did with memory. `pageable_bytes` are copies with pageable
+    host memory at one end, counted in their direction too.
+    """
 
     allocations: int = 0
     releases: int = 0
@@ -105,11 +106,11 @@ class Traffic:
         return not (self.allocations or self.releases or self.moved_bytes)
 
     def bytes_of(self, direction: Direction) -> int:
-        """Bytes that went that way."""
+        """Bytes in one direction."""
         return self.moved_bytes.get(direction, 0)
 
     def add_operation(self, key: MemoryOperationKey, both: TimeAndSize) -> None:
-        """Count copies or memsets of one kind."""
+        """Add copies or memsets of one kind."""
         way: Direction = next((to for part, to in _DIRECTIONS if part in key.operation), "other")
         self.moved_bytes[way] = self.moved_bytes.get(way, 0) + both.size.total
         self.moving_ns += both.time.total
@@ -117,7 +118,7 @@ class Traffic:
             self.pageable_bytes += both.size.total
 
     def add_call(self, name: str, calls: int, total_ns: int) -> None:
-        """Count calls of one name, where they get memory or give it back."""
+        """Add calls of one name, if they allocate or free memory."""
         if is_allocation(name):
             self.allocations += calls
         elif is_release(name):
@@ -129,7 +130,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class PhaseMemory:
-    """A phase with what happened in it and in the phases inside it. `phase` None is outside all."""
+    """A phase including the phases inside it. `phase` None is outside all."""
 
     phase: PhaseRow | None
     traffic: Traffic
@@ -151,7 +152,9 @@ class PhaseMemory:
 
 
 def phase_memory(run: Run, *, library_domains: bool = False) -> list[PhaseMemory]:
-    """The phases that used memory, parents before children, then what none of them did."""
+    """The phases that used memory, parents before children, then what happened outside all of
+    them.
+    """
     sums: dict[PhaseKey | None, Traffic] = {}
     paths: dict[int, tuple[PhaseKey, ...]] = {}
 
@@ -194,7 +197,7 @@ def _paths(run: Run, number: int) -> tuple[PhaseKey, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Memory of one device over a run, in bytes, of samples: between two there may be more."""
+    """Memory of one device over a run, in bytes, from samples: in between there may be more."""
 
     first: int
     least: int
@@ -204,8 +207,9 @@ class Held:
 
 
 def held(gpu: Gpu, run: Run) -> Held | None:
-    """What a device held while a run went on, as far back as samples are kept one by one; None
-    before the first sample."""
+    """What a device held during a run, as far back as individual samples are kept; None before the
+    first sample.
+    """
     until_ns = run.ended.time_ns if run.ended else run.updated_ns
     values = [
         sample.memory_used_bytes
@@ -218,9 +222,9 @@ def held(gpu: Gpu, run: Run) -> Held | None:
 
 
 def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
-    """The most that samples of a device show from a start of each outermost phase to the next.
+    """The highest sample of a device from the start of each outermost phase to the next.
 
-    A phase that no sample fell into is left out.
+    A phase without a sample is left out.
     """
     phases = sorted(run.phase_starts)
     starts = [time_ns for time_ns, _ in phases]

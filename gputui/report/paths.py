@@ -1,4 +1,4 @@
-"""The nodes of a run's range tree by path: threads of a process together."""
+"""The nodes of a run's range tree by path: the threads of a process combined."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Paths:
     """`keys` are parents before children, in order of first appearance."""
 
     def __init__(self, run: Run, library_domains: bool) -> None:
-        """`library_domains` adds the ranges of NCCL, CUB and their like."""
+        """`library_domains` adds the ranges of NCCL, CUB and similar."""
         self.nodes: dict[PhaseKey, list[Range]] = {}
         self.children: dict[PhaseKey, list[PhaseKey]] = {}
         self.parents: dict[PhaseKey, PhaseKey | None] = {}
         self.roots: list[PhaseKey] = []
-        # Where there is nothing but libraries they are what was asked for.
+        # If there is nothing but libraries, they were what was requested.
         library_domains = library_domains or all(
             is_library_domain(run.ranges[number].definition.domain) for number in run.roots
         )

@@ -2,7 +2,7 @@
 
 Three clocks, three columns: `cpu_*` is time inside the range on the launching thread (what
 nsys's nvtx_pushpop_sum shows), `gpu_busy_ns` the time the GPU ran something launched inside it,
-`gpu_projected_ns` first operation's start to last one's end, added up over instances.
+`gpu_projected_ns` first operation's start to last one's end, summed over instances.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ STEP_NAMES = re.compile(
     r"|ProfilerStep)([ #_:]?\d+)?$",
     re.IGNORECASE,
 )
-"""Range names that people give to one step, where the workload does not say its own."""
+"""Common range names of one step, unless the workload declares its own."""
 
 
 _SILENCE_NS = 1_000_000_000
-"""Longer than a reader takes to tell what a process did: one that told nothing since did nothing,
-and is where it was."""
+"""A process silent for longer than this has not changed: readers take less time to report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """One path of the range tree in one rank; threads of a process are added up.
+    """One path of the range tree in one rank; threads of a process are summed.
 
-    `share_percent` is of the GPU's busy time where the run used a GPU, otherwise of the time
-    in the domain's outermost ranges; `per_step_ns` is the CPU time a step of the nearest
-    enclosing step. `open_since_ns` is set while an instance is open; `cpu_total_ns` and
-    `cpu_exclusive_ns` have its time so far, `instances` and `cpu` only what ended.
+    `share_percent` is of the GPU's busy time if the run used a GPU, otherwise of the time in the
+    domain's outermost ranges; `per_step_ns` is the CPU time per step of the nearest enclosing step.
+    `open_since_ns` is set while an instance is open; `cpu_total_ns` and `cpu_exclusive_ns` include
+    its time so far, `instances` and `cpu` only what ended.
     """
 
     key: PhaseKey
@@ -65,30 +64,33 @@ class PhaseRow:
     open_since_ns: int | None
     has_children: bool
     category: str | None = None
-    """The name, or the program's number of one without a name."""
+    """The name, or the program's number if it has no name."""
     payload: Payload | None = None
-    """Of an instance that had one: in each thread the newest."""
+    """Of an instance that had one: the newest in each thread."""
     on_gpu: bool = False
     """Whether the run used a GPU."""
     threads: tuple[str, ...] = ()
-    """Name and id of the threads that it ran on, where the main one is not among them; those
-    without a name are left out."""
+    """Name and id of the threads it ran on, if the main one is not among them; those without a name
+    are left out.
+    """
 
     @property
     def whose(self) -> str:
-        """Its rank, or its process where there is none."""
+        """Its rank, or its process if there is none."""
         return str(self.pid if self.rank is None else self.rank)
 
     @property
     def known_launches(self) -> int | None:
-        """None where kernels are counted and their calls are not: those are told of the innermost
-        Push/Pop range of the program, not of Start/End ranges and further domains beside it."""
+        """None if kernels are counted but their calls are not: calls are counted in the innermost
+        Push/Pop range of the program, not also in Start/End ranges and other domains.
+        """
         return None if self.kernels and not self.launches else self.launches
 
     @property
     def gpu_idle_ns(self) -> int | None:
         """Time in which the GPU ran nothing of this phase between its first and last operation,
-        added up over instances; None before an instance's operations have arrived."""
+        summed over instances; None before an instance's operations have arrived.
+        """
         if not self.projected.count:
             return None
         return max(0, self.projected.total - self.gpu_busy_ns)
@@ -101,7 +103,7 @@ class PhaseRow:
 
 @dataclass(slots=True)
 class _Counts:
-    """What was launched in one node itself, and with its descendants."""
+    """What was launched in one node itself, and including its descendants."""
 
     kernels: int = 0
     kernel_ns: int = 0
@@ -130,31 +132,31 @@ def phase_rows(
 
 
 def share_note(run: Run, rows: Sequence[PhaseRow]) -> str:
-    """What the shares of `rows` are of."""
+    """What the shares of `rows` refer to."""
     basis = "of GPU busy time" if run.devices else "of the time in outermost ranges"
     domains = {row.domain for row in rows}
     return f"share {basis}" + ", in each domain by itself" * (len(domains) > 1)
 
 
 class _Tree(Paths):
-    """The paths of a run with what all of them are shares of."""
+    """The paths of a run with the totals their shares refer to."""
 
     def __init__(self, run: Run, library_domains: bool) -> None:
         super().__init__(run, library_domains)
         self.run = run
         self.gpu_ns = sum(device.busy_ns for device in run.devices.values())
-        # By domain: ranges of several lie over each other, and their times do not add up.
+        # By domain: ranges of several domains overlap, so their times do not add up.
         self.cpu_ns: dict[str, int] = {}
         for key in self.roots:
             elapsed = sum(map(self._elapsed, self.nodes[key]))
             self.cpu_ns[key[1]] = self.cpu_ns.get(key[1], 0) + elapsed
 
     def _elapsed(self, node: Range) -> int:
-        """Time in the range so far, the instance that is open now included."""
+        """Time in the range so far, including the instance that is open now."""
         since_ns = node.open_since_ns
         if since_ns is None:
             return node.cpu.total
-        # A short range is open in one delta and ended long before the next is made.
+        # A short range is open in one delta and has ended long before the next is made.
         until_ns = self.run.processes[node.definition.process].told_ns
         if self.run.updated_ns - until_ns > _SILENCE_NS:
             until_ns = self.run.updated_ns
@@ -174,7 +176,7 @@ class _Tree(Paths):
         )
         opened = [node.open_since_ns for node in nodes if node.open_since_ns is not None]
         if opened:
-            # What ended inside may have been read a little after the moment that the delta names.
+            # What ended inside may have been read slightly after the delta's time.
             elapsed = max(elapsed, inside)
         cpu_ns = self.cpu_ns.get(domain, 0)
         whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (cpu_ns, elapsed)
@@ -229,7 +231,7 @@ class _Tree(Paths):
         return total
 
     def _enclosing_steps(self, key: PhaseKey) -> int:
-        """Instances of the nearest step at or around `key`, 0 where there is none."""
+        """Instances of the nearest step at or around `key`, 0 if there is none."""
         wanted = self.run.started.step_range
         at: PhaseKey | None = key
         # By the parents, not by the names: a file may nest a range in one of another domain.
@@ -267,7 +269,7 @@ def _own_counts(run: Run, inherited: bool) -> dict[int, _Counts]:
         if inherited or not kernel.inherited:
             of(kernel.range).kernels += times.count
             of(kernel.range).kernel_ns += times.total
-    # In ranges of further domains and of the Start/End style, beside those that count them once.
+    # In ranges of other domains and of the Start/End style, beside those that count them once.
     for kernel, times in run.kernels_beside.items():
         if kernel.range:
             of(kernel.range).kernels += times.count - run.kernel_repeats.get(kernel, 0)

@@ -1,4 +1,4 @@
-"""The processes on the GPUs as a table: one row a process, sorted, filtered, or as a tree."""
+"""The processes on the GPUs as a table: one row per process, sorted, filtered, or as a tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputui.state import Session
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """What a process uses of one GPU, or of one MIG instance of it."""
+    """A process's use of one GPU, or of one MIG instance of it."""
 
     gpu: int
     gpu_instance_id: int | None = None
@@ -26,9 +26,9 @@ class GpuUse:
 class ProcessRow:
     """One process with all its GPUs.
 
-    `uses` is empty for a launcher, which is on no GPU itself, and for a process of our own run
-    that the driver does not list by this pid (in a container it may list the host's pids).
-    `run` is the run it belongs to, None for what gputui did not start; `rank` is its rank there.
+    `uses` is empty for a launcher, which is not on a GPU itself, and for a process of our own run
+    that the driver does not list by this pid (in a container it may list the host's pids). `run` is
+    the run it belongs to, None for what gputui did not start; `rank` is its rank there.
     """
 
     pid: int
@@ -74,8 +74,9 @@ class ProcessRow:
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A row of the tree. `ancestors_last` says of each level above, then of the row itself,
-    whether it is the last of its siblings: what the lines beside it are drawn from."""
+    """A row of the tree. `ancestors_last` says for each level above, then for the row itself,
+    whether it is the last of its siblings: the basis of the lines beside it.
+    """
 
     row: ProcessRow
     depth: int = 0
@@ -98,7 +99,7 @@ SORT_KEYS: dict[str, Callable[[ProcessRow], str | int | float | None]] = {
 
 
 def process_rows(session: Session) -> list[ProcessRow]:
-    """A row for each process that the newest list has, then for each of ours it has not."""
+    """A row for each process in the newest list, then for each of our own not in it."""
     ours = _own_processes(session)
     grouped: dict[tuple[int, int | None], list[ProcessSample]] = {}
     for sample in session.processes:
@@ -119,7 +120,7 @@ def launcher_rows(session: Session) -> list[ProcessRow]:
 def sort_rows(
     rows: Iterable[ProcessRow], column: str, *, descending: bool = False
 ) -> list[ProcessRow]:
-    """By a column of `SORT_KEYS` (KeyError for another); rows without a figure come last."""
+    """By a column of `SORT_KEYS` (KeyError for another); rows without a value come last."""
     key = SORT_KEYS[column]
     known: list[ProcessRow] = []
     unknown: list[ProcessRow] = []
@@ -129,14 +130,13 @@ def sort_rows(
 
 
 def filter_rows(rows: Iterable[ProcessRow], text: str) -> list[ProcessRow]:
-    """Those that have every word of `text` in their pid, user, command or `gpu N`; case does
-    not count."""
+    """Those with every word of `text` in their pid, user, command or `gpu N`, ignoring case."""
     words = text.casefold().split()
     return [row for row in rows if all(word in _haystack(row) for word in words)]
 
 
 def tree_rows(rows: Sequence[ProcessRow], launchers: Iterable[ProcessRow]) -> list[TreeRow]:
-    """`rows` under their launchers, siblings in the order of `rows`.
+    """`rows` below their launchers, siblings in the order of `rows`.
 
     A launcher at the top that only leads to another launcher is left out (the login shell, the
     terminal), so that a tree begins where it branches or at the parent of a single process.
@@ -163,9 +163,9 @@ def tree_rows(rows: Sequence[ProcessRow], launchers: Iterable[ProcessRow]) -> li
 
 
 def _places(rows: Sequence[ProcessRow], by_pid: dict[int, ProcessRow]) -> dict[int, int]:
-    """Of each row and all above it, the place of the first row at or below it.
+    """For each row and all above it, the position of the first row at or below it.
 
-    A loop, which only a made-up recording has, hangs from nothing and is left out of the tree.
+    A loop, possible only in a forged recording, has no root and is left out of the tree.
     """
     place: dict[int, int] = {}
     for number, row in enumerate(rows):
@@ -187,7 +187,7 @@ def _top(pid: int, by_pid: dict[int, ProcessRow], children: dict[int | None, lis
 
 
 def _own_processes(session: Session) -> dict[int, tuple[int, int | None, str]]:
-    """By pid, the run, the rank and the command of what gputui started and is still there."""
+    """By pid, the run, the rank and the command of what gputui started and is still running."""
     own: dict[int, tuple[int, int | None, str]] = {}
     for number, run in session.runs.items():
         if not run.is_active:

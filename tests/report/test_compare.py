@@ -305,13 +305,13 @@ def test_growth_from_nothing_is_over_any_share() -> None:
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        ("", "is no condition"),
-        ("decode.gpu_busy_ns", "is no condition"),
-        ("decode.gpu_busy_ns>", "is no condition"),
+        ("", "is not a condition"),
+        ("decode.gpu_busy_ns", "is not a condition"),
+        ("decode.gpu_busy_ns>", "is not a condition"),
         ("decode.gpu_busy_ns>5%", r"say \+5% or -5%"),
-        ("decode.gpu_busy_ns>=+5%", "is no condition"),
-        (">+5%", "is no condition"),
-        ("x" * 5000 + ">1", "is no condition"),
+        ("decode.gpu_busy_ns>=+5%", "is not a condition"),
+        (">+5%", "is not a condition"),
+        ("x" * 5000 + ">1", "is not a condition"),
         ("speed>1", "no run reports a metric 'speed'"),
         ("prefill.gpu_busy_ns>1", "no run has a phase, kernel or device 'prefill'"),
         ("decode.colour>1", "has no 'colour'; it has cpu_avg_ns"),
@@ -386,7 +386,7 @@ def test_the_gate_sets_the_exit_status(
     assert status == 1
     assert "300 → 360 (+20 %)" in capsys.readouterr().err
     assert gputui(["compare", *files, "--fail-if", "nonsense"]) == 2
-    assert "gputui: --fail-if 'nonsense' is no condition" in capsys.readouterr().err
+    assert "gputui: --fail-if 'nonsense' is not a condition" in capsys.readouterr().err
     assert gputui(["compare", files[0], "/nowhere.gputui"]) == 1
 
 
