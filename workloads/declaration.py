@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -34,9 +34,12 @@ _YES_OR_NO = {"true": True, "yes": True, "on": True, "1": True}
 _YES_OR_NO |= {"false": False, "no": False, "off": False, "0": False}
 _RESERVED = {"help", "preset"}
 _TEXT_LIMIT = 4096
+_UNITS = {f"_{unit}_per_s": f"{unit}/s" for unit in ("bytes", "flops", "tokens")}
+_UNITS |= {f"_{unit}": unit for unit in ("bytes", "percent", "ms", "us", "s")}
+"""Of figures, by the suffix of their names."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Parameter:
     """One thing the user can set.
 
@@ -48,6 +51,7 @@ class Parameter:
     kind: Kind
     default: Value
     help: str
+    _: KW_ONLY
     unit: str | None = None
     minimum: float | None = None
     maximum: float | None = None
@@ -125,7 +129,7 @@ class Parameter:
         return fits and (self.pattern is None or re.fullmatch(self.pattern, value) is not None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Preset:
     """A named set of values, for a well-known experiment."""
 
@@ -134,16 +138,21 @@ class Preset:
     values: Mapping[str, Value]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figure:
-    """A result the workload reports. The unit is also the suffix of the name."""
+    """A result the workload reports. Its name's suffix is its unit: only others are given."""
 
     name: str
     help: str
     unit: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.unit is None:
+            units = (unit for suffix, unit in _UNITS.items() if self.name.endswith(suffix))
+            object.__setattr__(self, "unit", next(units, None))
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Table:
     """A table of results, one row for each thing compared. Its columns are figures."""
 

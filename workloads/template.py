@@ -28,13 +28,12 @@ from gputui_workloads.declaration import (
     Figure,
     FigureValue,
     Outcome,
-    Parameter,
     Preset,
     Table,
     Value,
     Workload,
 )
-from gputui_workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup
+from gputui_workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup, whole
 
 if TYPE_CHECKING:
     from gputui_workloads.report import Report
@@ -44,36 +43,35 @@ SAXPY = Workload(
     summary="y = a x + y over growing arrays",
     description="Adds a scaled array to another again and again, in growing sizes.",
     parameters=(
-        Parameter(
-            name="largest",
-            kind="int",
-            default=2**28,
+        whole(
+            "largest",
+            2**28,
+            1024,
+            2**40,
+            "elements of the last arrays; the first have 1024, each next 16 times more",
             cpu_default=2**20,
-            minimum=1024,
-            maximum=2**40,
-            help="elements of the last arrays; the first have 1024, each next 16 times more",
         ),
         warmup(3, "passes"),
         repeats("passes", 20, "passes", cpu_default=5),
         DEVICE,
     ),
-    presets=(Preset(name="quick", help="only small arrays", values={"largest": 1024}),),
+    presets=(Preset("quick", "only small arrays", {"largest": 1024}),),
     phases=("step",),
     step_range="step",
     results=(
         DEVICE_NAME,
-        Figure(name="best_bytes_per_s", unit="bytes/s", help="of the fastest size"),
-        Figure(name="peak_percent", unit="percent", help="share of the data sheet's bandwidth"),
+        Figure("best_bytes_per_s", "of the fastest size"),
+        Figure("peak_percent", "share of the data sheet's bandwidth"),
     ),
     tables=(
         Table(
-            name="saxpy",
-            title="y = a x + y",
-            columns=(
-                Figure(name="elements", help="elements of each array"),
-                Figure(name="gpu_ms", unit="ms", help="between CUDA events, a pass"),
-                Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
-                Figure(name="bytes_per_s", unit="bytes/s", help="two reads and a write"),
+            "saxpy",
+            "y = a x + y",
+            (
+                Figure("elements", "elements of each array"),
+                Figure("gpu_ms", "between CUDA events, a pass"),
+                Figure("wall_ms", "a pass by the host's clock"),
+                Figure("bytes_per_s", "two reads and a write", unit="bytes/s"),
                 STATUS,
             ),
         ),

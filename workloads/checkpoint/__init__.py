@@ -6,7 +6,7 @@ Ranges: `write` (only if the file is made here) and `read` once, then a range fo
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats
 from ..train.shapes import SHAPES
 
 CHECKPOINT = Workload(
@@ -20,62 +20,56 @@ CHECKPOINT = Workload(
     ),
     parameters=(
         Parameter(
-            name="file",
-            kind="text",
-            default="",
-            help="a .safetensors file; empty makes one of `size` with random weights",
+            "file", "text", "", "a .safetensors file; empty makes one of `size` with random weights"
         ),
-        Parameter(
-            name="size",
-            kind="choice",
-            choices=tuple(SHAPES),
-            default="gpt2",
+        choice(
+            "size",
+            "gpt2",
+            SHAPES,
+            "shape whose fp32 weights are made, one of the workload train",
             cpu_default="tiny",
-            help="shape whose fp32 weights are made, one of the workload train",
         ),
         repeats("passes", 5, "passes", cpu_default=2),
         DEVICE,
         SEED,
     ),
     presets=(
-        Preset(name="quick", help="a small file", values={"size": "tiny", "passes": 2}),
+        Preset("quick", "a small file", {"size": "tiny", "passes": 2}),
         Preset(
-            name="seed-001",
-            help="GPT-2 in fp32, 497,903,616 bytes, as in the course project",
-            values={"size": "gpt2"},
+            "seed-001",
+            "GPT-2 in fp32, 497,903,616 bytes, as in the course project",
+            {"size": "gpt2"},
         ),
-        Preset(name="gpt2-xl", help="6.2 GB of weights", values={"size": "gpt2-xl"}),
+        Preset("gpt2-xl", "6.2 GB of weights", {"size": "gpt2-xl"}),
     ),
     phases=("write", "read", "step"),
     step_range="step",
     results=(
         DEVICE_NAME,
-        Figure(name="file_bytes", unit="bytes", help="of the tensors in the file"),
-        Figure(name="tensors", help="in the file"),
-        Figure(name="read_bytes_per_s", unit="bytes/s", help="from disk or the page cache"),
-        Figure(name="pageable_bytes_per_s", unit="bytes/s", help="host to device, pageable"),
-        Figure(
-            name="pinned_bytes_per_s", unit="bytes/s", help="host to device, pinned, one buffer"
-        ),
-        Figure(name="load_ms", unit="ms", help="file to GPU, reading and copying overlapped"),
-        Figure(name="link_bytes_per_s", unit="bytes/s", help="the PCIe link's peak, one way"),
+        Figure("file_bytes", "of the tensors in the file"),
+        Figure("tensors", "in the file"),
+        Figure("read_bytes_per_s", "from disk or the page cache"),
+        Figure("pageable_bytes_per_s", "host to device, pageable"),
+        Figure("pinned_bytes_per_s", "host to device, pinned, one buffer"),
+        Figure("load_ms", "file to GPU, reading and copying overlapped"),
+        Figure("link_bytes_per_s", "the PCIe link's peak, one way"),
     ),
     tables=(
         Table(
-            name="checkpoint",
-            title="Ways to load a checkpoint onto the GPU",
-            columns=(
-                Figure(name="way", help="how the bytes travel"),
-                Figure(name="kind", help="disk, HtoD, DtoH, DtoD or memset"),
-                Figure(name="source", help="memory the bytes come from"),
-                Figure(name="copies", help="copies of a pass"),
-                Figure(name="copied_bytes", unit="bytes", help="in a pass"),
-                Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
-                Figure(name="host_ms", unit="ms", help="host time before it waits"),
-                Figure(name="gpu_ms", unit="ms", help="between CUDA events, including gaps"),
-                Figure(name="gib_per_s", unit="GiB/s", help="2³⁰ bytes a second"),
-                Figure(name="gb_per_s", unit="GB/s", help="10⁹ bytes a second"),
-                Figure(name="link_percent", unit="percent", help="of the PCIe link's peak"),
+            "checkpoint",
+            "Ways to load a checkpoint onto the GPU",
+            (
+                Figure("way", "how the bytes travel"),
+                Figure("kind", "disk, HtoD, DtoH, DtoD or memset"),
+                Figure("source", "memory the bytes come from"),
+                Figure("copies", "copies of a pass"),
+                Figure("copied_bytes", "in a pass"),
+                Figure("wall_ms", "a pass by the host's clock"),
+                Figure("host_ms", "host time before it waits"),
+                Figure("gpu_ms", "between CUDA events, including gaps"),
+                Figure("gib_per_s", "2³⁰ bytes a second", unit="GiB/s"),
+                Figure("gb_per_s", "10⁹ bytes a second", unit="GB/s"),
+                Figure("link_percent", "of the PCIe link's peak"),
                 STATUS,
             ),
         ),

@@ -3,8 +3,8 @@
 A row is a range named after it: inside, `compile` once and a `step` for every timed pass.
 """
 
-from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
+from ..declaration import Figure, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
 from ..train.shapes import SHAPES
 
 WORK = {
@@ -23,30 +23,21 @@ COMPILE = Workload(
         "kernels the compiler generated instead, by name."
     ),
     parameters=(
-        Parameter(
-            name="work",
-            kind="choice",
-            choices=("all", *WORK),
-            default="all",
+        choice(
+            "work",
+            "all",
+            ("all", *WORK),
+            "; ".join(f"{name}: {text}" for name, text in WORK.items()),
             cpu_default="pointwise",
-            help="; ".join(f"{name}: {text}" for name, text in WORK.items()),
         ),
-        Parameter(
-            name="model",
-            kind="choice",
-            choices=tuple(SHAPES),
-            default="small",
-            cpu_default="tiny",
-            help="shape of the model",
-        ),
-        Parameter(
-            name="elements",
-            kind="int",
-            default=2**24,
+        choice("model", "small", SHAPES, "shape of the model", cpu_default="tiny"),
+        whole(
+            "elements",
+            2**24,
+            1,
+            2**30,
+            "elements of the pointwise function's tensors",
             cpu_default=2**16,
-            minimum=1,
-            maximum=2**30,
-            help="elements of the pointwise function's tensors",
         ),
         warmup(3, "passes", cpu_default=1),
         repeats("passes", 20, "passes", cpu_default=5),
@@ -54,56 +45,45 @@ COMPILE = Workload(
         SEED,
     ),
     presets=(
-        Preset(name="quick", help="only the pointwise function", values={"work": "pointwise"}),
+        Preset("quick", "only the pointwise function", {"work": "pointwise"}),
         Preset(
-            name="seed-003",
-            help="the lecture's foo on 25 numbers",
-            values={"work": "pointwise", "elements": 25},
+            "seed-003", "the lecture's foo on 25 numbers", {"work": "pointwise", "elements": 25}
         ),
     ),
     phases=("compile", "step"),
     step_range="step",
     results=(
         DEVICE_NAME,
-        *(
-            Figure(name=f"{work}_speedup", help=f"of the compiled {work} over the eager one")
-            for work in WORK
-        ),
-        Figure(name="compile_s", unit="s", help="total compile time"),
+        *(Figure(f"{work}_speedup", f"of the compiled {work} over the eager one") for work in WORK),
+        Figure("compile_s", "total compile time"),
     ),
     tables=(
         Table(
-            name="compile",
-            title="Eager against compiled",
-            columns=(
-                Figure(name="work", help="what was run"),
-                Figure(name="eager_ms", unit="ms", help="an eager pass"),
-                Figure(name="compiled_ms", unit="ms", help="a compiled pass"),
-                Figure(name="speedup", help="of compiled over eager"),
-                Figure(name="compile_s", unit="s", help="the first compiled pass"),
-                Figure(name="break_even_passes", help="passes after which compiling pays off"),
+            "compile",
+            "Eager against compiled",
+            (
+                Figure("work", "what was run"),
+                Figure("eager_ms", "an eager pass"),
+                Figure("compiled_ms", "a compiled pass"),
+                Figure("speedup", "of compiled over eager"),
+                Figure("compile_s", "the first compiled pass"),
+                Figure("break_even_passes", "passes after which compiling pays off"),
+                Figure("eager_operations", "operations dispatched by an eager pass, without views"),
                 Figure(
-                    name="eager_operations",
-                    help="operations dispatched by an eager pass, without views",
+                    "compiled_kernels", "generated kernels and remaining library calls of a pass"
                 ),
-                Figure(
-                    name="compiled_kernels",
-                    help="generated kernels and remaining library calls of a pass",
-                ),
-                Figure(
-                    name="compiled_peak_bytes", unit="bytes", help="peak held by tensors, compiled"
-                ),
-                Figure(name="eager_peak_bytes", unit="bytes", help="peak held by tensors, eager"),
+                Figure("compiled_peak_bytes", "peak held by tensors, compiled"),
+                Figure("eager_peak_bytes", "peak held by tensors, eager"),
                 STATUS,
             ),
         ),
         Table(
-            name="fused_kernels",
-            title="Kernels the compiler generated",
-            columns=(
-                Figure(name="work", help="what it was generated for"),
-                Figure(name="kernel", help="its name, which lists what it fuses"),
-                Figure(name="calls", help="calls in the generated code"),
+            "fused_kernels",
+            "Kernels the compiler generated",
+            (
+                Figure("work", "what it was generated for"),
+                Figure("kernel", "its name, which lists what it fuses"),
+                Figure("calls", "calls in the generated code"),
             ),
         ),
     ),

@@ -17,47 +17,43 @@ CUDA = Workload(
         "shown line by line; lines that read NAME=NUMBER become rows of a table."
     ),
     parameters=(
+        Parameter("file", "text", "", "a .cu file; empty for the sample matmul"),
         Parameter(
-            name="file", kind="text", default="", help="a .cu file; empty for the sample matmul"
+            "arguments",
+            "text",
+            "",
+            "arguments of the program, split at spaces; the sample takes the size: 1024",
         ),
         Parameter(
-            name="arguments",
-            kind="text",
-            default="",
-            help="arguments of the program, split at spaces; the sample takes the size: 1024",
+            "flags",
+            "text",
+            "-O3",
+            "arguments of nvcc, split at spaces, after the GPU's architecture",
         ),
-        Parameter(
-            name="flags",
-            kind="text",
-            default="-O3",
-            help="arguments of nvcc, split at spaces, after the GPU's architecture",
-        ),
-        Parameter(
-            name="nvcc", kind="text", default="nvcc", help="the compiler, by name or by path"
-        ),
+        Parameter("nvcc", "text", "nvcc", "the compiler, by name or by path"),
         DEVICE,
     ),
     presets=(
-        Preset(name="matmul", help="the sample at 1024", values={"arguments": "1024"}),
-        Preset(name="large-matmul", help="the sample at 4096", values={"arguments": "4096"}),
+        Preset("matmul", "the sample at 1024", {"arguments": "1024"}),
+        Preset("large-matmul", "the sample at 4096", {"arguments": "4096"}),
     ),
     phases=("compile", "run"),
     results=(
-        Figure(name="source", help="what was compiled"),
-        Figure(name="compiler", help="nvcc's release"),
-        Figure(name="architecture", help="what it was compiled for"),
-        Figure(name="compile_s", unit="s", help="nvcc's time"),
-        Figure(name="run_s", unit="s", help="the program's time"),
-        Figure(name="exit_status", help="the program's"),
-        Figure(name="output_lines", help="lines it wrote"),
+        Figure("source", "what was compiled"),
+        Figure("compiler", "nvcc's release"),
+        Figure("architecture", "what it was compiled for"),
+        Figure("compile_s", "nvcc's time"),
+        Figure("run_s", "the program's time"),
+        Figure("exit_status", "the program's"),
+        Figure("output_lines", "lines it wrote"),
     ),
     tables=(
         Table(
-            name="cuda_output",
-            title="Figures the program printed",
-            columns=(
-                Figure(name="name", help="before the equals sign"),
-                Figure(name="value", help="after it"),
+            "cuda_output",
+            "Figures the program printed",
+            (
+                Figure("name", "before the equals sign"),
+                Figure("value", "after it"),
             ),
         ),
     ),

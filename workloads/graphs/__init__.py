@@ -4,9 +4,9 @@ A row is a range named after it, with a `step` for every timed pass; the graph i
 `capture`.
 """
 
-from ..declaration import Figure, Parameter, Preset, Table, Workload
+from ..declaration import Figure, Preset, Table, Workload
 from ..inference.shapes import SHAPES
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
 
 WORK = {
     "chain": "small additions one after another, a kernel each",
@@ -23,31 +23,14 @@ GRAPHS = Workload(
         "the graph, the GPU was idle."
     ),
     parameters=(
-        Parameter(
-            name="kernels",
-            kind="int",
-            default=200,
-            cpu_default=50,
-            minimum=1,
-            maximum=10_000,
-            unit="kernels",
-            help="length of the chain",
-        ),
-        Parameter(
-            name="elements",
-            kind="int",
-            default=4096,
-            minimum=1,
-            maximum=2**28,
-            help="elements each kernel of the chain adds to",
-        ),
-        Parameter(
-            name="size",
-            kind="choice",
-            choices=tuple(SHAPES),
-            default="small",
+        whole("kernels", 200, 1, 10_000, "length of the chain", cpu_default=50, unit="kernels"),
+        whole("elements", 4096, 1, 2**28, "elements each kernel of the chain adds to"),
+        choice(
+            "size",
+            "small",
+            SHAPES,
+            "shape of the decode step's model, one of the workload inference",
             cpu_default="tiny",
-            help="shape of the decode step's model, one of the workload inference",
         ),
         warmup(3, "passes"),
         repeats("passes", 100, "passes", cpu_default=5),
@@ -55,48 +38,41 @@ GRAPHS = Workload(
         SEED,
     ),
     presets=(
-        Preset(name="quick", help="a short chain", values={"kernels": 20, "size": "tiny"}),
+        Preset("quick", "a short chain", {"kernels": 20, "size": "tiny"}),
         Preset(
-            name="large-kernels",
-            help="kernels long enough to hide their launches",
-            values={"elements": 2**24, "kernels": 50},
+            "large-kernels",
+            "kernels long enough to hide their launches",
+            {"elements": 2**24, "kernels": 50},
         ),
     ),
     phases=("capture", "step"),
     step_range="step",
     results=(
         DEVICE_NAME,
-        Figure(name="host_us_per_launch", unit="us", help="host time per kernel of the chain"),
-        Figure(name="chain_speedup", help="of the graph over eager launches"),
-        Figure(name="decode_speedup", help="of the graph over eager launches"),
+        Figure("host_us_per_launch", "host time per kernel of the chain", unit="us"),
+        Figure("chain_speedup", "of the graph over eager launches"),
+        Figure("decode_speedup", "of the graph over eager launches"),
         Figure(
-            name="decode_gpu_idle_percent",
-            unit="percent",
-            help="GPU idle share of an eager decode step, which the graph avoids",
+            "decode_gpu_idle_percent",
+            "GPU idle share of an eager decode step, which the graph avoids",
         ),
     ),
     tables=(
         Table(
-            name="graphs",
-            title="Eager launches against a CUDA graph",
-            columns=(
-                Figure(name="work", help="chain or decode"),
-                Figure(name="mode", help="eager or graph"),
-                Figure(name="wall_ms", unit="ms", help="a pass by the host's clock"),
-                Figure(name="host_ms", unit="ms", help="host time to launch a pass"),
-                Figure(name="gpu_ms", unit="ms", help="between CUDA events, including gaps"),
-                Figure(name="p99_ms", unit="ms", help="99th percentile of the passes"),
-                Figure(
-                    name="kernels", help="launches of a pass; for decode, counted during capture"
-                ),
-                Figure(name="host_us_per_launch", unit="us", help="host time per kernel"),
-                Figure(
-                    name="gpu_idle_percent",
-                    unit="percent",
-                    help="share of the eager wall time that the graph saves",
-                ),
-                Figure(name="speedup", help="of the wall time over eager"),
-                Figure(name="capture_ms", unit="ms", help="capturing the graph"),
+            "graphs",
+            "Eager launches against a CUDA graph",
+            (
+                Figure("work", "chain or decode"),
+                Figure("mode", "eager or graph"),
+                Figure("wall_ms", "a pass by the host's clock"),
+                Figure("host_ms", "host time to launch a pass"),
+                Figure("gpu_ms", "between CUDA events, including gaps"),
+                Figure("p99_ms", "99th percentile of the passes"),
+                Figure("kernels", "launches of a pass; for decode, counted during capture"),
+                Figure("host_us_per_launch", "host time per kernel", unit="us"),
+                Figure("gpu_idle_percent", "share of the eager wall time that the graph saves"),
+                Figure("speedup", "of the wall time over eager"),
+                Figure("capture_ms", "capturing the graph"),
                 STATUS,
             ),
         ),

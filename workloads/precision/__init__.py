@@ -5,62 +5,71 @@ them together. Ranges: `products`, `accumulation`, `autocast`, `training`, each 
 range for every row of products and training.
 """
 
-from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, EFFECTIVE_PRECISION, SEED, STATUS, repeats
+from ..declaration import Figure, Preset, Table, Workload
+from ..parameters import (
+    DEVICE,
+    DEVICE_NAME,
+    EFFECTIVE_PRECISION,
+    SEED,
+    STATUS,
+    choice,
+    repeats,
+    whole,
+)
 from ..train.shapes import SHAPES
 
 PRODUCTS = Table(
-    name="precision_products",
-    title="One matrix product in each precision",
-    columns=(
-        Figure(name="precision", help="the requested precision"),
+    "precision_products",
+    "One matrix product in each precision",
+    (
+        Figure("precision", "the requested precision"),
         EFFECTIVE_PRECISION,
-        Figure(name="size", help="rows and columns of all three matrices"),
-        Figure(name="gpu_ms", unit="ms", help="between CUDA events, a product"),
-        Figure(name="wall_ms", unit="ms", help="a product by the host's clock"),
-        Figure(name="flops_per_s", unit="flops/s", help="2 n³ over the time"),
-        Figure(name="peak_percent", unit="percent", help="of the data sheet's dense peak"),
-        Figure(name="speedup", help="over fp32 (ieee)"),
-        Figure(name="max_absolute_error", help="against fp64, over the first rows"),
-        Figure(name="relative_error", help="norm of the error over the norm of the fp64 result"),
+        Figure("size", "rows and columns of all three matrices"),
+        Figure("gpu_ms", "between CUDA events, a product"),
+        Figure("wall_ms", "a product by the host's clock"),
+        Figure("flops_per_s", "2 n³ over the time", unit="flops/s"),
+        Figure("peak_percent", "of the data sheet's dense peak"),
+        Figure("speedup", "over fp32 (ieee)"),
+        Figure("max_absolute_error", "against fp64, over the first rows"),
+        Figure("relative_error", "norm of the error over the norm of the fp64 result"),
         STATUS,
     ),
 )
 
 TRAINING = Table(
-    name="precision_training",
-    title="One training step in each precision",
-    columns=(
-        Figure(name="precision", help="the requested precision"),
+    "precision_training",
+    "One training step in each precision",
+    (
+        Figure("precision", "the requested precision"),
         EFFECTIVE_PRECISION,
-        Figure(name="avg_ms", unit="ms", help="mean wall time of a step"),
-        Figure(name="tokens_per_s", unit="tokens/s", help="batch × ctx over the mean step"),
-        Figure(name="mfu_percent", unit="percent", help="of the dense peak of the precision"),
-        Figure(name="peak_memory_allocated_bytes", unit="bytes", help="peak held by tensors"),
-        Figure(name="peak_memory_reserved_bytes", unit="bytes", help="peak reserved by torch"),
-        Figure(name="final_loss", help="after the same steps from the same weights"),
+        Figure("avg_ms", "mean wall time of a step"),
+        Figure("tokens_per_s", "batch × ctx over the mean step", unit="tokens/s"),
+        Figure("mfu_percent", "of the dense peak of the precision"),
+        Figure("peak_memory_allocated_bytes", "peak held by tensors"),
+        Figure("peak_memory_reserved_bytes", "peak reserved by torch"),
+        Figure("final_loss", "after the same steps from the same weights"),
         STATUS,
     ),
 )
 
 ACCUMULATION = Table(
-    name="accumulation",
-    title="0.01 added a thousand times",
-    columns=(
-        Figure(name="addend", help="type of the addend"),
-        Figure(name="accumulator", help="type of the sum"),
-        Figure(name="sum", help="the result; 10 is exact"),
-        Figure(name="error", help="sum minus 10"),
+    "accumulation",
+    "0.01 added a thousand times",
+    (
+        Figure("addend", "type of the addend"),
+        Figure("accumulator", "type of the sum"),
+        Figure("sum", "the result; 10 is exact"),
+        Figure("error", "sum minus 10"),
     ),
 )
 
 AUTOCAST = Table(
-    name="autocast_types",
-    title="Types of tensors under autocast",
-    columns=(
-        Figure(name="autocast", help="type of the context"),
-        Figure(name="tensor", help="which one"),
-        Figure(name="type", help="its dtype"),
+    "autocast_types",
+    "Types of tensors under autocast",
+    (
+        Figure("autocast", "type of the context"),
+        Figure("tensor", "which one"),
+        Figure("type", "its dtype"),
     ),
 )
 
@@ -74,57 +83,44 @@ PRECISION = Workload(
         "network."
     ),
     parameters=(
-        Parameter(
-            name="size",
-            kind="int",
-            default=8192,
+        whole(
+            "size",
+            8192,
+            16,
+            65536,
+            "rows and columns of the product's matrices; a multiple of 16",
             cpu_default=256,
-            minimum=16,
-            maximum=65536,
-            help="rows and columns of the product's matrices; a multiple of 16",
         ),
         repeats("products", 20, "products", cpu_default=3),
-        Parameter(
-            name="model",
-            kind="choice",
-            choices=tuple(SHAPES),
-            default="small",
+        choice(
+            "model",
+            "small",
+            SHAPES,
+            "shape of the model to train, one of the workload train",
             cpu_default="tiny",
-            help="shape of the model to train, one of the workload train",
         ),
-        Parameter(
-            name="ctx",
-            kind="int",
-            default=512,
-            cpu_default=32,
-            minimum=2,
-            maximum=1024,
-            unit="tokens",
-            help="length of its four sequences",
-        ),
+        whole("ctx", 512, 2, 1024, "length of its four sequences", cpu_default=32, unit="tokens"),
         repeats("steps", 10, "steps", cpu_default=2),
         DEVICE,
         SEED,
     ),
     presets=(
+        Preset("quick", "small, in seconds", {"size": 256, "model": "tiny", "ctx": 32}),
         Preset(
-            name="quick", help="small, in seconds", values={"size": 256, "model": "tiny", "ctx": 32}
-        ),
-        Preset(
-            name="seed-004",
-            help="the CS336 solution's table: medium at ctx 512",
-            values={"model": "medium", "ctx": 512, "steps": 30},
+            "seed-004",
+            "the CS336 solution's table: medium at ctx 512",
+            {"model": "medium", "ctx": 512, "steps": 30},
         ),
     ),
     phases=("products", "accumulation", "autocast", "training", "step"),
     step_range="step",
     results=(
         DEVICE_NAME,
-        Figure(name="fastest_product", help="precision of the fastest product"),
-        Figure(name="fastest_flops_per_s", unit="flops/s", help="its rate"),
-        Figure(name="bf16_speedup", help="of the product in bf16 over fp32 (ieee)"),
-        Figure(name="fp16_sum", help="0.01 a thousand times in fp16; 10 is exact"),
-        Figure(name="fastest_training", help="precision of the fastest training step"),
+        Figure("fastest_product", "precision of the fastest product"),
+        Figure("fastest_flops_per_s", "its rate"),
+        Figure("bf16_speedup", "of the product in bf16 over fp32 (ieee)"),
+        Figure("fp16_sum", "0.01 a thousand times in fp16; 10 is exact"),
+        Figure("fastest_training", "precision of the fastest training step"),
     ),
     tables=(PRODUCTS, ACCUMULATION, AUTOCAST, TRAINING),
     run=f"{__name__}.run:run",
