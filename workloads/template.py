@@ -22,11 +22,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gputui_workloads.declaration import (
     Figure,
-    FigureValue,
     Outcome,
     Preset,
     Table,
@@ -82,56 +82,32 @@ SAXPY = Workload(
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Measure every size. `given` are values of the declared parameters, already parsed."""
-    import nvtx
     import torch
     from gputui_workloads.peaks import share_percent
-    from gputui_workloads.place import Place
-    from gputui_workloads.rows import Rows, best
-    from gputui_workloads.stopping import StopRequest
-    from gputui_workloads.timing import measure, repeat
+    from gputui_workloads.rows import best
+    from gputui_workloads.runner import Runner
 
-    place = Place.of(given)
-    values = place.fill(SAXPY, given)
-    largest = int(values["largest"])
-    place.refuse_unless_fits(
-        2 * 4 * largest, f"2 arrays × 4 bytes × {largest}", "use a smaller largest"
-    )
-    sizes = [1024 * 16**power for power in range(7) if 1024 * 16**power <= largest]
-    rows = Rows(len(sizes), place.device, report)
-    step = nvtx.annotate("step")
-    # Inside, a first Ctrl-C asks to stop, and what was measured is still reported.
-    with StopRequest() as stop:
-        for size in sizes:
-            if stop.signal is not None:
-                break
+    # Inside, a first Ctrl-C asks for the end, and what was measured is still reported.
+    with Runner(SAXPY, given, report) as run:
+        place, largest = run.place, run["largest"]
+        place.refuse_unless_fits(
+            2 * 4 * largest, f"2 arrays × 4 bytes × {largest}", "use a smaller largest"
+        )
+        sizes = [1024 * 16**power for power in range(7) if 1024 * 16**power <= largest]
+        rows = run.rows(len(sizes))
+        for size in run.until_stopped(sizes):
             with rows.row(f"saxpy {size}", elements=size) as cells:
                 x, y = (torch.ones(size, device=place.device) for _ in range(2))
-
-                def once(x: torch.Tensor = x, y: torch.Tensor = y) -> None:
-                    with step:
-                        y.add_(x, alpha=2.0)
-
-                repeat(once, int(values["warmup"]), place.device)
-                times = measure(once, place.device, int(values["passes"]))
+                times = run.timed(partial(y.add_, x, alpha=2.0))
                 cells |= {
                     "gpu_ms": times.gpu_ms,
                     "wall_ms": times.wall_ms,
                     "bytes_per_s": 3 * 4 * size / times.best_ms * 1e3,
                 }
     rate = best(rows.rows, "bytes_per_s")
-    results: dict[str, FigureValue] = {
-        "device_name": place.name,
+    results = {
         "best_bytes_per_s": rate,
         "peak_percent": share_percent(rate, place.bytes_per_s),
     }
-    return Outcome(
-        parameters=values,
-        results=results,
-        unavailable={
-            name: place.why_no_peak if rate else rows.why_none()
-            for name, value in results.items()
-            if value is None
-        },
-        tables={"saxpy": rows.rows},
-        stopped_by=stop.signal,
-    )
+    why = place.why_no_peak if rate else rows.why_none()
+    return run.outcome(results, {"saxpy": rows.rows}, why)

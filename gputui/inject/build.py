@@ -108,6 +108,8 @@ def build(library: Library, target: Path | None = None, *flags: str) -> Path | s
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             return f"{compiler[0]} could not compile {library.source.name}: {lines[0]}"
+        if sources_mark().encode() not in temporary.read_bytes():
+            return f"{compiler[0]} left out the mark of the sources, which nothing in them reads"
         # Replaced, not rewritten: a process that has the old one mapped keeps it.
         temporary.replace(target)
     except (OSError, subprocess.SubprocessError) as error:

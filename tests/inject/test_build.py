@@ -46,6 +46,16 @@ def test_no_compiler_and_no_linux_are_reasons(tmp_path, monkeypatch):
     assert build(CAPTURE) == "the capture library needs Linux, this is darwin"
 
 
+@pytest.mark.usefixtures("library")
+def test_a_library_without_the_mark_of_its_sources_is_refused(tmp_path, monkeypatch):
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; : > "$2"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert "left out the mark" in build(CAPTURE, tmp_path / "x.so")
+    assert not (tmp_path / "x.so").exists()
+
+
 class Application:
     def __init__(self) -> None:
         self.warnings: list[str] = []

@@ -19,37 +19,33 @@ from ..formulas import (
     naive_attention_bytes,
 )
 from ..peaks import share_percent
-from ..place import Place
 from ..report import Report
 from ..rows import Cells, Rows
-from ..stopping import StopRequest
+from ..runner import STEP, Runner
 from ..timing import Times, measure, repeat
 from . import ATTENTION
 from .grids import GRIDS, IMPLEMENTATIONS, AttentionShape
 from .implementations import WRITES_SCORES, attention
 
-STEP = nvtx.annotate("step")
 FORWARD = nvtx.annotate("forward")
 BACKWARD = nvtx.annotate("backward")
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Measure the grid. Raises CannotRun if the device is unavailable."""
-    place = Place.of(given)
-    values = place.fill(ATTENTION, given)
+    run = Runner(ATTENTION, given, report)
+    place, values = run.place, run.values
     shapes = GRIDS[str(values["grid"])].shapes
     asked = set(str(values["implementations"]).split(","))
     names = [name for name in IMPLEMENTATIONS if name in asked]
     precisions = list(dict.fromkeys(str(values["precision"]).split(",")))
-    rows = Rows(len(shapes) * len(names) * len(precisions), place.device, report)
+    rows = run.rows(len(shapes) * len(names) * len(precisions))
     report.say(
         f"attention: {len(shapes)} shapes × {', '.join(names)} × {', '.join(precisions)} on "
         f"{place.name}"
     )
-    with StopRequest() as stop:
-        for shape, precision, name in product(shapes, precisions, names):
-            if stop.signal is not None:
-                break
+    with run:
+        for shape, precision, name in run.until_stopped(product(shapes, precisions, names)):
             head: Cells = {
                 "implementation": name,
                 "precision": precision,
@@ -60,36 +56,26 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 "seq_len": shape.length,
             }
             with rows.row(f"{name} {precision} {shape.label}", **head) as cells:
-                _Measurement(name, precision, shape, place, values, stop, cells).fill()
+                _Measurement(name, precision, shape, run, cells).fill()
     _add_speedups(rows.rows)
-    return Outcome(
-        parameters=values,
-        results={"device_name": place.name, **_results(rows)},
-        unavailable=_unavailable(rows),
-        tables={"attention": rows.rows, "attention_tf32": tf32_rows(rows.rows)},
-        stopped_by=stop.signal,
-    )
+    tables: dict[str, Sequence[Row]] = {
+        "attention": rows.rows,
+        "attention_tf32": tf32_rows(rows.rows),
+    }
+    reasons = {"largest_speedup": "naive was not measured"}
+    return run.outcome(_results(rows), tables, "no row came to its end", reasons)
 
 
 class _Measurement:
     """One row. Fills its cells as it goes, so that a failure keeps the earlier ones."""
 
     def __init__(
-        self,
-        name: str,
-        precision: str,
-        shape: AttentionShape,
-        place: Place,
-        values: Mapping[str, Value],
-        stop: StopRequest,
-        cells: Cells,
+        self, name: str, precision: str, shape: AttentionShape, run: Runner, cells: Cells
     ) -> None:
-        self.name, self.precision, self.shape, self.place = name, precision, shape, place
-        self.cells, self.stop = cells, stop
-        self.warmup, self.passes = int(values["warmup"]), int(values["passes"])
-        self.budget_ms = 1e3 * float(values["budget"])
-        self.backward = bool(values["backward"])
-        self.seed = int(values["seed"])
+        self.name, self.precision, self.shape, self.run = name, precision, shape, run
+        self.place, self.cells = run.place, cells
+        self.budget_ms = 1e3 * float(run.values["budget"])
+        self.backward = bool(run.values["backward"])
 
     def fill(self) -> None:
         chosen = set_precision(self.precision, self.place.device)
@@ -99,7 +85,7 @@ class _Measurement:
         fused = self.name not in WRITES_SCORES
         traffic = fused_attention_bytes if fused else naive_attention_bytes
         cells["hbm_bytes"] = traffic(*dimensions, chosen.dtype.itemsize)
-        generator = torch.Generator(device).manual_seed(self.seed)
+        generator = torch.Generator(device).manual_seed(self.run["seed"])
 
         def random(*, requires_grad: bool) -> Tensor:
             tensor = torch.randn(dimensions, device=device, generator=generator)
@@ -164,9 +150,9 @@ class _Measurement:
         # One more pass, now warm, shows how many fit the budget.
         alone = measure(once, self.place.device, 1)
         holds = max(1, int(self.budget_ms / max(alone.wall_ms, 1e-3)))
-        repeat(once, min(self.warmup, holds), self.place.device)
-        passes = min(self.passes, holds)
-        return measure(once, self.place.device, passes, lambda: self.stop.signal is not None)
+        repeat(once, min(self.run["warmup"], holds), self.place.device)
+        passes = min(self.run["passes"], holds)
+        return measure(once, self.place.device, passes, lambda: self.run.is_stopped)
 
     def _note_peak(self) -> None:
         if self.place.on_gpu:
@@ -227,13 +213,3 @@ def _results(rows: Rows) -> dict[str, FigureValue]:
         "best_implementation": fastest.get("implementation") if rate(fastest) else None,
         "largest_speedup": max(speedups, default=None),
     }
-
-
-def _unavailable(rows: Rows) -> dict[str, str]:
-    found = _results(rows)
-    reasons = {
-        "best_fwd_flops_per_s": "no row completed",
-        "best_implementation": "no row completed",
-        "largest_speedup": "naive was not measured",
-    }
-    return {name: reason for name, reason in reasons.items() if found[name] is None}

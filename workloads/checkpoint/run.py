@@ -19,13 +19,10 @@ from ..peaks import share_percent
 from ..place import Place
 from ..report import Report
 from ..rows import Rows, Unsupported
-from ..stopping import StopRequest
-from ..timing import measure
+from ..runner import Runner
 from ..train.shapes import SHAPES
 from . import CHECKPOINT
 from .files import checked_path, flat, made_checkpoint, read_tensors
-
-STEP = nvtx.annotate("step")
 
 _NEEDS_GPU = "pinned memory and copies to a device need a GPU"
 
@@ -48,9 +45,9 @@ class Way:
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Every way in turn. Raises CannotRun for an invalid file, and for what cannot fit."""
-    place = Place.of(given)
-    values = place.fill(CHECKPOINT, given)
-    with StopRequest() as stop, _file(values, report) as path:
+    run = Runner(CHECKPOINT, given, report)
+    place = run.place
+    with run, _file(run) as path:
         with nvtx.annotate("read"):
             report.progress("read", 0, 1, "file")
             tensors = read_tensors(path)
@@ -61,37 +58,24 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         report.say(f"checkpoint: {len(tensors)} tensors, {total:,} bytes to {place.name}")
         link = link_bytes_per_s(place.device)
         ways = _ways(path, tensors, place)
-        rows = Rows(len(ways), place.device, report)
-        for way in ways:
-            if stop.signal is not None:
-                break
-            _measure(way, place, link, rows, int(values["passes"]), stop)
-    results = _results(place, tensors, rows, link)
+        rows = run.rows(len(ways))
+        for way in run.until_stopped(ways):
+            _measure(way, link, rows, run)
+    results = _results(tensors, rows, link)
     reasons = {"link_bytes_per_s": NO_LINK if place.on_gpu else _NEEDS_GPU}
-    return Outcome(
-        parameters=values,
-        results=results,
-        unavailable={
-            name: reasons.get(name, _NEEDS_GPU if not place.on_gpu else "the run was stopped")
-            for name, value in results.items()
-            if value is None
-        },
-        tables={"checkpoint": rows.rows},
-        stopped_by=stop.signal,
-    )
+    why = "the run was stopped" if place.on_gpu else _NEEDS_GPU
+    return run.outcome(results, {"checkpoint": rows.rows}, why, reasons)
 
 
-def _file(values: Mapping[str, Value], report: Report) -> AbstractContextManager[Path]:
-    name = str(values["file"])
+def _file(run: Runner) -> AbstractContextManager[Path]:
+    name, size = str(run.values["file"]), str(run.values["size"])
     if name:
         return nullcontext(checked_path(name))
-    report.say(f"checkpoint: writing a file of {values['size']}'s weights")
-    return made_checkpoint(SHAPES[str(values["size"])], int(values["seed"]))
+    run.report.say(f"checkpoint: writing a file of {size}'s weights")
+    return made_checkpoint(SHAPES[size], run["seed"])
 
 
-def _measure(
-    way: Way, place: Place, link: float | None, rows: Rows, passes: int, stop: StopRequest
-) -> None:
+def _measure(way: Way, link: float | None, rows: Rows, run: Runner) -> None:
     with rows.row(
         way.name,
         way=way.name,
@@ -100,15 +84,10 @@ def _measure(
         copies=way.copies,
         copied_bytes=way.copied_bytes,
     ) as cells:
-        if way.kind != "disk" and not place.on_gpu:
+        if way.kind != "disk" and not run.place.on_gpu:
             raise Unsupported(_NEEDS_GPU)
-
-        def step() -> None:
-            with STEP:
-                way.once()
-
         way.once()
-        times = measure(step, place.device, passes, lambda: stop.signal is not None)
+        times = run.timed(way.once)
         # A copy from pageable memory, and one that reads a file, are timed by the host's clock.
         took_ms = times.wall_ms
         rate = way.copied_bytes / took_ms * 1e3
@@ -201,9 +180,7 @@ def _overlapped(path: Path, device: torch.device) -> list[Tensor]:
     return arrived
 
 
-def _results(
-    place: Place, tensors: dict[str, Tensor], rows: Rows, link: float | None
-) -> dict[str, FigureValue]:
+def _results(tensors: dict[str, Tensor], rows: Rows, link: float | None) -> dict[str, FigureValue]:
     measured = {str(row["way"]): row for row in rows.measured}
 
     def rate(way: str) -> float | None:
@@ -212,7 +189,6 @@ def _results(
 
     overlapped = measured.get("file to GPU, read and copy overlapped", {})
     return {
-        "device_name": place.name,
         "file_bytes": sum(tensor.nbytes for tensor in tensors.values()),
         "tensors": len(tensors),
         "read_bytes_per_s": rate("read the file"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import nvtx
@@ -13,18 +13,15 @@ from torch import Tensor
 
 from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import peak_memory, release_memory, set_precision, synchronize
-from ..place import Place
 from ..report import Report
-from ..rows import Cells, Rows, Unsupported
-from ..stopping import StopRequest
-from ..timing import measure, repeat
+from ..rows import Cells, Unsupported
+from ..runner import Runner
 from ..train.model import Decoder
 from ..train.shapes import SHAPES
 from . import COMPILE, WORK
 from .generated import CountOperations, calls
 
 COMPILING = nvtx.annotate("compile")
-STEP = nvtx.annotate("step")
 
 Function = Callable[..., Any]
 
@@ -34,67 +31,39 @@ _LENGTH = {True: 512, False: 32}
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Each work both ways. Raises CannotRun if the device is unavailable."""
-    place = Place.of(given)
-    values = place.fill(COMPILE, given)
-    asked = [name for name in WORK if values["work"] in ("all", name)]
+    run = Runner(COMPILE, given, report)
+    place = run.place
+    asked = [name for name in WORK if run.values["work"] in ("all", name)]
     # What a model is compiled for: tensor cores, if there are any.
     set_precision("bf16" if place.on_gpu else "fp32", place.device)
-    rows = Rows(len(asked), place.device, report)
+    rows = run.rows(len(asked))
     kernels: list[Row] = []
     report.say(f"compile: {', '.join(asked)} on {place.name}")
-    with StopRequest() as stop:
-        for work in asked:
-            if stop.signal is not None:
-                break
+    with run:
+        for work in run.until_stopped(asked):
             with rows.row(work, work=work) as cells:
-                _measure(work, place, values, cells, kernels, stop)
+                _measure(work, run, cells, kernels)
     by_work = {row["work"]: row for row in rows.rows}
-    results: dict[str, FigureValue] = {"device_name": place.name}
+    results: dict[str, FigureValue] = {}
     for work in WORK:
         results[f"{work}_speedup"] = by_work.get(work, {}).get("speedup")
     took = [row["compile_s"] for row in rows.rows if isinstance(row.get("compile_s"), float)]
     results["compile_s"] = sum(cast(list[float], took)) if took else None
-    return Outcome(
-        parameters=values,
-        results=results,
-        unavailable={
-            name: "not measured, or it did not compile"
-            for name, value in results.items()
-            if value is None
-        },
-        tables={"compile": rows.rows, "fused_kernels": kernels},
-        stopped_by=stop.signal,
-    )
+    tables: dict[str, Sequence[Row]] = {"compile": rows.rows, "fused_kernels": kernels}
+    return run.outcome(results, tables, "not measured, or it did not compile")
 
 
-def _measure(
-    work: str,
-    place: Place,
-    values: Mapping[str, Value],
-    cells: Cells,
-    kernels: list[Row],
-    stop: StopRequest,
-) -> None:
+def _measure(work: str, run: Runner, cells: Cells, kernels: list[Row]) -> None:
     from torch._inductor.utils import run_and_get_code
 
-    function, once = _work(work, place, values)
-
-    def timed(step: Callable[[], object]) -> float:
-        repeat(step, int(values["warmup"]), place.device)
-
-        def in_range() -> None:
-            with STEP:
-                step()
-
-        passes = int(values["passes"])
-        return measure(in_range, place.device, passes, lambda: stop.signal is not None).wall_ms
-
+    place = run.place
+    function, once = _work(work, run)
     once(function)
     with CountOperations() as operations:
         once(function)
     cells["eager_operations"] = operations.count
     release_memory(place.device)
-    eager_ms = cells["eager_ms"] = timed(lambda: once(function))
+    eager_ms = cells["eager_ms"] = run.timed(lambda: once(function)).wall_ms
     cells["eager_peak_bytes"] = peak_memory(place.device)[0]["peak_memory_allocated_bytes"]
     torch._dynamo.reset()
     release_memory(place.device)
@@ -109,7 +78,7 @@ def _measure(
         raise Unsupported(f"it does not compile here: {line}") from error
     compile_s = cells["compile_s"] = (time.perf_counter_ns() - started_ns) / 1e9
     release_memory(place.device)
-    compiled_ms = cells["compiled_ms"] = timed(lambda: once(compiled))
+    compiled_ms = cells["compiled_ms"] = run.timed(lambda: once(compiled)).wall_ms
     cells["compiled_peak_bytes"] = peak_memory(place.device)[0]["peak_memory_allocated_bytes"]
     cells["speedup"] = eager_ms / compiled_ms
     if eager_ms > compiled_ms:
@@ -121,18 +90,14 @@ def _measure(
     ]
 
 
-def _work(
-    name: str, place: Place, values: Mapping[str, Value]
-) -> tuple[Function, Callable[[Function], object]]:
+def _work(name: str, run: Runner) -> tuple[Function, Callable[[Function], object]]:
     """A function to compile, and how to run one pass of it."""
+    place = run.place
     device, length = place.device, _LENGTH[place.on_gpu]
-    generator = torch.Generator(device).manual_seed(int(values["seed"]))
+    generator = torch.Generator(device).manual_seed(run["seed"])
     dtype = torch.bfloat16 if place.on_gpu else torch.float32
     if name == "pointwise":
-        x, y = (
-            torch.randn(int(values["elements"]), device=device, generator=generator)
-            for _ in range(2)
-        )
+        x, y = (torch.randn(run["elements"], device=device, generator=generator) for _ in range(2))
 
         def foo(x: Tensor, y: Tensor) -> Tensor:
             return x * y + x
@@ -150,10 +115,10 @@ def _work(
             return torch.softmax(scores.masked_fill(mask, float("-inf")), dim=-1) @ v
 
         return attention, lambda function: function(q, k, v)
-    shape = SHAPES[str(values["model"])]
+    shape = SHAPES[str(run.values["model"])]
     with device:
         model = Decoder(shape, length, naive=True)
-    model.initialise(int(values["seed"]))
+    model.initialise(run["seed"])
     model.to(dtype)
     tokens = torch.zeros((4, length), dtype=torch.int64, device=device)
 

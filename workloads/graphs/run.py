@@ -14,12 +14,11 @@ from ..inference.parts import KVCache
 from ..inference.shapes import CONTEXT, SHAPES
 from ..place import Place
 from ..report import Report
-from ..rows import Cells, Rows, Unsupported
-from ..stopping import StopRequest
-from ..timing import measure, repeat
+from ..rows import Cells, Unsupported
+from ..runner import Runner
+from ..timing import repeat
 from . import GRAPHS, WORK
 
-STEP = nvtx.annotate("step")
 CAPTURE = nvtx.annotate("capture")
 
 _POSITION = CONTEXT // 2
@@ -30,57 +29,47 @@ _NO_GRAPHS = "CUDA graphs need a GPU"
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Each work eagerly and as a graph. Raises CannotRun if the device is unavailable."""
-    place = Place.of(given)
-    values = place.fill(GRAPHS, given)
-    rows = Rows(2 * len(WORK), place.device, report)
+    run = Runner(GRAPHS, given, report)
+    place = run.place
+    rows = run.rows(2 * len(WORK))
     report.say(f"graphs: {' and '.join(WORK)} on {place.name}")
-    with StopRequest() as stop, torch.inference_mode():
-        for work in WORK:
-            once, kernels = _work(work, place, values)
-            for mode in ("eager", "graph"):
-                if stop.signal is not None:
-                    break
+    with run, torch.inference_mode():
+        for work in run.until_stopped(WORK):
+            once, kernels = _work(work, run)
+            for mode in run.until_stopped(("eager", "graph")):
                 with rows.row(f"{work} {mode}", work=work, mode=mode, kernels=kernels) as cells:
-                    _measure(once, mode, place, values, cells, stop)
+                    _measure(once, mode, run, cells)
     for work in WORK:
         pair = [row for row in rows.rows if row["work"] == work]
         if len(pair) == 2:
             _compare(*pair)
     figures = {(row["work"], row["mode"]): row for row in rows.rows}
     results: dict[str, FigureValue] = {
-        "device_name": place.name,
         "host_us_per_launch": _cell(figures, "chain", "eager", "host_us_per_launch"),
         "chain_speedup": _cell(figures, "chain", "graph", "speedup"),
         "decode_speedup": _cell(figures, "decode", "graph", "speedup"),
         "decode_gpu_idle_percent": _cell(figures, "decode", "eager", "gpu_idle_percent"),
     }
     reason = rows.why_none() if place.on_gpu else _NO_GRAPHS
-    return Outcome(
-        parameters=values,
-        results=results,
-        unavailable={name: reason for name, value in results.items() if value is None},
-        tables={"graphs": rows.rows},
-        stopped_by=stop.signal,
-    )
+    return run.outcome(results, {"graphs": rows.rows}, reason)
 
 
-def _work(
-    name: str, place: Place, values: Mapping[str, Value]
-) -> tuple[Callable[[], object], int | None]:
+def _work(name: str, run: Runner) -> tuple[Callable[[], object], int | None]:
     """A pass of the work, and its kernels if the work itself knows them."""
     if name == "chain":
-        count = int(values["kernels"])
-        numbers = torch.zeros(int(values["elements"]), device=place.device)
+        count = run["kernels"]
+        numbers = torch.zeros(run["elements"], device=run.place.device)
 
         def chain() -> None:
             for _ in range(count):
                 numbers.add_(1.0)
 
         return chain, count
-    shape = SHAPES[str(values["size"])]
+    shape = SHAPES[str(run.values["size"])]
+    place = run.place
     dtype = torch.bfloat16 if place.on_gpu else torch.float32
     model = make_network(
-        shape, dtype, place.device, seed=int(values["seed"]), positions=CONTEXT,
+        shape, dtype, place.device, seed=run["seed"], positions=CONTEXT,
         attention="auto", compiled=False,
     )  # fmt: skip
     cache = KVCache(shape, 1, CONTEXT, dtype, place.device)
@@ -95,24 +84,11 @@ def _work(
     return decode, None
 
 
-def _measure(
-    once: Callable[[], object],
-    mode: str,
-    place: Place,
-    values: Mapping[str, Value],
-    cells: Cells,
-    stop: StopRequest,
-) -> None:
-    repeat(once, int(values["warmup"]), place.device)
+def _measure(once: Callable[[], object], mode: str, run: Runner, cells: Cells) -> None:
     if mode == "graph":
-        once = _captured(once, place, cells)
-        repeat(once, int(values["warmup"]), place.device)
-
-    def step() -> None:
-        with STEP:
-            once()
-
-    times = measure(step, place.device, int(values["passes"]), lambda: stop.signal is not None)
+        repeat(once, run["warmup"], run.place.device)
+        once = _captured(once, run.place, cells)
+    times = run.timed(once)
     cells |= {
         "wall_ms": times.wall_ms,
         "host_ms": times.host_ms,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import nvtx
@@ -22,57 +23,48 @@ from ..devices import (
 from ..errors import OutOfMemory
 from ..place import Place
 from ..report import Report
-from ..stopping import StopRequest
+from ..runner import STEP, Runner
 from . import MEMORY
-
-STEP = nvtx.annotate("step")
 
 _MIB = 2**20
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """The four experiments in turn. Raises CannotRun if the blocks cannot fit."""
-    place = Place.of(given)
-    values = place.fill(MEMORY, given)
-    block, blocks = int(values["block"]) * _MIB, int(values["blocks"])
+    run = Runner(MEMORY, given, report)
+    place = run.place
+    block, blocks = run["block"] * _MIB, run["blocks"]
     place.refuse_unless_fits(
-        blocks * block, f"{blocks} blocks × {values['block']} MiB", "use fewer or smaller blocks"
+        blocks * block, f"{blocks} blocks × {run['block']} MiB", "use fewer or smaller blocks"
     )
-    report.say(f"memory: {blocks} blocks of {values['block']} MiB on {place.name}")
+    report.say(f"memory: {blocks} blocks of {run['block']} MiB on {place.name}")
     diary = _Diary(place)
-    stages = 4
-    with StopRequest() as stop:
-        report.progress("memory", 0, stages, "experiments")
-        with nvtx.annotate("lifecycle"):
-            _lifecycle(diary, block, blocks)
-        report.progress("memory", 1, stages, "experiments")
-        with nvtx.annotate("fragmentation"):
-            fragmented = _fragment(diary, block, blocks)
-        report.progress("memory", 2, stages, "experiments")
-        with nvtx.annotate("allocators"):
-            allocators = list(_allocators(place, block, int(values["passes"])))
-        report.progress("memory", 3, stages, "experiments")
-        with nvtx.annotate("out_of_memory"):
-            explained = _run_out(diary)
-        report.progress("memory", stages, stages, "experiments")
+    experiments: dict[str, Callable[[], object]] = {
+        "lifecycle": lambda: _lifecycle(diary, block, blocks),
+        "fragmentation": lambda: _fragment(diary, block, blocks),
+        "allocators": lambda: _allocators(place, block, run["passes"]),
+        "out_of_memory": lambda: _run_out(diary),
+    }
+    found: dict[str, Any] = {}
+    with run:
+        for done, (name, experiment) in enumerate(experiments.items()):
+            report.progress("memory", done, len(experiments), "experiments")
+            with nvtx.annotate(name):
+                found[name] = experiment()
+        report.progress("memory", len(experiments), len(experiments), "experiments")
+    explained, allocators = found["out_of_memory"], found["allocators"]
     report.say(f"out of memory, on purpose: {explained}")
     release_memory(place.device)
     by_way = {row["way"]: row["p50_us"] for row in allocators}
     results: dict[str, FigureValue] = {
-        "device_name": place.name,
         "driver_allocation_us": by_way.get("driver") if place.on_gpu else None,
         "cached_allocation_us": by_way.get("cache") if place.on_gpu else None,
-        "fragmented_bytes": fragmented,
+        "fragmented_bytes": found["fragmentation"],
         "alloc_retries": diary.rows[-1].get("alloc_retries"),
         "out_of_memory_explained": explained,
     }
-    return Outcome(
-        parameters=values,
-        results=results,
-        unavailable={name: NO_MEMORY_COUNT for name, value in results.items() if value is None},
-        tables={"memory_lifecycle": diary.rows, "memory_allocators": allocators},
-        stopped_by=stop.signal,
-    )
+    tables = {"memory_lifecycle": diary.rows, "memory_allocators": allocators}
+    return run.outcome(results, tables, NO_MEMORY_COUNT)
 
 
 class _Diary:

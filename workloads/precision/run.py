@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import nvtx
 import torch
 
-from ..declaration import FigureValue, Outcome, Value
+from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import free_bytes, peak_memory, set_precision
 from ..errors import CannotRun
 from ..formulas import gemm_flops
 from ..gemm.products import precisions, product
 from ..peaks import share_percent
-from ..place import Place
 from ..report import Report
-from ..rows import Cells, Rows
-from ..stopping import StopRequest
-from ..timing import measure, repeat
+from ..rows import Cells
+from ..runner import Runner
+from ..timing import repeat
 from ..train.memory import Footprint
 from ..train.shapes import SHAPES, step_flops
 from ..train.step import Trainer
@@ -29,40 +28,35 @@ _BATCH = 4
 _WARMUP_STEPS = 3
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-_STEP = nvtx.annotate("step")
-
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """All four experiments. Raises CannotRun for what cannot fit."""
-    place = Place.of(given)
-    values = place.fill(PRECISION, given)
-    size = int(values["size"])
+    run = Runner(PRECISION, given, report)
+    place, size = run.place, run["size"]
     if size % 16:
         raise CannotRun(f"size: {size} is not a multiple of 16, which fp8 products need")
     # Factors in fp32 and in the precision, the result, and a part of them in fp64.
     place.refuse_unless_fits(28 * size**2, f"28 bytes × {size}²", "use a smaller size")
     asked = precisions("all", place.device)
     trained = [name for name in asked if name != "fp8"]
-    products = Rows(len(asked), place.device, report)
-    training = Rows(len(trained), place.device, report)
+    products = run.rows(len(asked))
+    training = run.rows(len(trained))
     report.say(f"precision: {', '.join(asked)} on {place.name}")
-    with StopRequest() as stop:
+    with run:
         with nvtx.annotate("products"):
             for name in asked:
                 with products.row(f"{name} product", precision=name, size=size) as cells:
-                    _measure_product(name, size, place, values, cells, stop)
+                    _measure_product(name, size, run, cells)
         with nvtx.annotate("accumulation"):
             sums = list(accumulation_rows())
         with nvtx.annotate("autocast"):
             types = list(autocast_rows(place.device, tuple(_AUTOCAST.values())))
         with nvtx.annotate("training"):
-            for name in trained:
-                if stop.signal is not None:
-                    break
+            for name in run.until_stopped(trained):
                 with training.row(f"{name} training", precision=name) as cells:
-                    _measure_training(name, place, values, cells, stop)
+                    _measure_training(name, run, cells)
     _add_speedups(products.rows)
-    results: dict[str, FigureValue] = {"device_name": place.name}
+    results: dict[str, FigureValue] = {}
     results["fp16_sum"] = next(row["sum"] for row in sums if row["accumulator"] == "fp16")
     fastest = max(products.measured, key=lambda row: _number(row, "flops_per_s"), default=None)
     quickest = max(training.measured, key=lambda row: _number(row, "tokens_per_s"), default=None)
@@ -71,36 +65,24 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     results["fastest_flops_per_s"] = fastest["flops_per_s"] if fastest else None
     results["bf16_speedup"] = bf16.get("speedup") if bf16 else None
     results["fastest_training"] = quickest["precision"] if quickest else None
-    missing = {name: "no such row completed" for name, v in results.items() if v is None}
-    return Outcome(
-        parameters=values,
-        results=results,
-        unavailable=missing,
-        tables={
-            "precision_products": products.rows,
-            "accumulation": sums,
-            "autocast_types": types,
-            "precision_training": training.rows,
-        },
-        stopped_by=stop.signal,
-    )
+    tables: dict[str, Sequence[Row]] = {
+        "precision_products": products.rows,
+        "accumulation": sums,
+        "autocast_types": types,
+        "precision_training": training.rows,
+    }
+    return run.outcome(results, tables, "no such row came to its end")
 
 
-def _measure_product(
-    name: str, size: int, place: Place, values: Mapping[str, Value], cells: Cells, stop: StopRequest
-) -> None:
-    generator = torch.Generator(place.device).manual_seed(int(values["seed"]))
+def _measure_product(name: str, size: int, run: Runner, cells: Cells) -> None:
+    place = run.place
+    generator = torch.Generator(place.device).manual_seed(run["seed"])
     left, right = (
         torch.randn(size, size, device=place.device, generator=generator) for _ in range(2)
     )
     multiply, cells["effective_precision"] = product(name, left, right)
-
-    def step() -> None:
-        with _STEP:
-            multiply()
-
     repeat(multiply, 3, place.device)
-    times = measure(step, place.device, int(values["products"]), lambda: stop.signal is not None)
+    times = run.timed(multiply, "products")
     rate = gemm_flops(size, size, size) / times.best_ms * 1e3
     absolute, relative = errors(multiply(), left, right)
     cells |= {
@@ -113,10 +95,9 @@ def _measure_product(
     }
 
 
-def _measure_training(
-    name: str, place: Place, values: Mapping[str, Value], cells: Cells, stop: StopRequest
-) -> None:
-    shape, ctx = SHAPES[str(values["model"])], int(values["ctx"])
+def _measure_training(name: str, run: Runner, cells: Cells) -> None:
+    place = run.place
+    shape, ctx = SHAPES[str(run.values["model"])], run["ctx"]
     chosen = set_precision(name, place.device)
     autocast = _AUTOCAST.get(name)
     scaled = " + scaler" if name == "fp16" else ""
@@ -137,15 +118,12 @@ def _measure_training(
         lr=1e-3,
         autocast=autocast,
         device=place.device,
-        seed=int(values["seed"]),
+        seed=run["seed"],
     )
     for _ in range(_WARMUP_STEPS):
         trainer.step()
-    walls_ns = []
-    for _ in range(int(values["steps"])):
-        walls_ns.append(trainer.step())
-        if stop.signal is not None:
-            break
+    walls_ns = [trainer.step()]
+    walls_ns += [trainer.step() for _ in run.until_stopped(range(run["steps"] - 1))]
     flops = step_flops(shape, _BATCH, ctx, backward=True, naive=True, recomputes=False)
     figures = step_figures(walls_ns, _BATCH * ctx, flops, place.peak, name)
     cells |= {key: figures[key] for key in ("avg_ms", "tokens_per_s", "mfu_percent")}

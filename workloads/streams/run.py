@@ -10,14 +10,11 @@ from torch import Tensor
 
 from ..declaration import FigureValue, Outcome, Value
 from ..devices import synchronize
-from ..place import Place
 from ..report import Report
-from ..rows import Rows, Unsupported
-from ..stopping import StopRequest
-from ..timing import measure, repeat
+from ..rows import Unsupported
+from ..runner import Runner
 from . import STREAMS
 
-STEP = nvtx.annotate("step")
 ALLOCATE = nvtx.annotate("allocate")
 COPY = nvtx.annotate("copy")
 CONVERT = nvtx.annotate("convert")
@@ -32,16 +29,15 @@ _NO_STREAMS = "streams need a GPU"
 class Pipeline:
     """The pieces on the host, and the ways to copy them to the device and use them."""
 
-    def __init__(self, place: Place, values: Mapping[str, Value]) -> None:
+    def __init__(self, run: Runner) -> None:
+        place = run.place
         self._device = place.device
-        size, self._products = int(values["size"]), int(values["products"])
-        generator = torch.Generator().manual_seed(int(values["seed"]))
-        self.pageable = [
-            torch.randn(size, size, generator=generator) for _ in range(int(values["pieces"]))
-        ]
+        size, self._products = run["size"], run["products"]
+        generator = torch.Generator().manual_seed(run["seed"])
+        self.pageable = [torch.randn(size, size, generator=generator) for _ in range(run["pieces"])]
         self.pinned = [piece.pin_memory() for piece in self.pageable] if place.on_gpu else []
         self._streams = (
-            [_stream(place.device) for _ in range(int(values["streams"]))] if place.on_gpu else []
+            [_stream(place.device) for _ in range(run["streams"])] if place.on_gpu else []
         )
         self._resident = self.pageable[0].to(place.device)
 
@@ -106,9 +102,9 @@ class Pipeline:
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Every way to process the pieces. Raises CannotRun for what cannot fit."""
-    place = Place.of(given)
-    values = place.fill(STREAMS, given)
-    pieces, size = int(values["pieces"]), int(values["size"])
+    run = Runner(STREAMS, given, report)
+    place = run.place
+    pieces, size = run["pieces"], run["size"]
     # fp32, fp16 and a product of every piece may exist at once.
     place.refuse_unless_fits(
         8 * pieces * size**2,
@@ -116,54 +112,34 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "use fewer pieces or a smaller size",
     )
     report.say(f"streams: {pieces} pieces of {size} × {size} on {place.name}")
-    pipeline = Pipeline(place, values)
-    count = int(values["streams"])
+    pipeline = Pipeline(run)
     ways: dict[str, tuple[int, Callable[[], None], bool]] = {
         SERIAL: (1, pipeline.serial, False),
         PINNED: (1, pipeline.one_stream, True),
-        OVERLAPPED: (count, pipeline.overlapped, True),
+        OVERLAPPED: (run["streams"], pipeline.overlapped, True),
         COPIES: (1, pipeline.copies, False),
         PRODUCTS: (1, pipeline.products, False),
     }
-    rows = Rows(len(ways), place.device, report)
-    with StopRequest() as stop:
-        for way, (streams, once, needs_gpu) in ways.items():
-            if stop.signal is not None:
-                break
+    rows = run.rows(len(ways))
+    with run:
+        for way, (streams, once, needs_gpu) in run.until_stopped(ways.items()):
             copied = 0 if way == PRODUCTS else pipeline.copied_bytes
             with rows.row(way, way=way, streams=streams, copied_bytes=copied) as cells:
                 if needs_gpu and not place.on_gpu:
                     raise Unsupported(_NO_STREAMS)
-                repeat(once, int(values["warmup"]), place.device)
-                times = measure(
-                    _in_step(once), place.device, int(values["passes"]), lambda: bool(stop.signal)
-                )
+                times = run.timed(once)
                 cells |= {"wall_ms": times.wall_ms, "host_ms": times.host_ms}
-    results = _results(place, {str(row["way"]): row.get("wall_ms") for row in rows.rows})
+    results = _results({str(row["way"]): row.get("wall_ms") for row in rows.rows})
     serial_ms = results["serial_ms"]
     for row in rows.rows:
         own = row.get("wall_ms")
         if isinstance(own, float) and isinstance(serial_ms, float) and row["copied_bytes"]:
             row["speedup"] = serial_ms / own
     reason = rows.why_none() if place.on_gpu else _NO_STREAMS
-    return Outcome(
-        parameters=values,
-        results=results,
-        unavailable={name: reason for name, value in results.items() if value is None},
-        tables={"streams": rows.rows},
-        stopped_by=stop.signal,
-    )
+    return run.outcome(results, {"streams": rows.rows}, reason)
 
 
-def _in_step(once: Callable[[], None]) -> Callable[[], None]:
-    def step() -> None:
-        with STEP:
-            once()
-
-    return step
-
-
-def _results(place: Place, times: Mapping[str, FigureValue]) -> dict[str, FigureValue]:
+def _results(times: Mapping[str, FigureValue]) -> dict[str, FigureValue]:
     """The figures; the overlap is (one stream - overlapped) / (one stream - longest stage)."""
 
     def of(way: str) -> float | None:
@@ -179,7 +155,6 @@ def _results(place: Place, times: Mapping[str, FigureValue]) -> dict[str, Figure
     if serial and overlapped:
         speedup = serial / overlapped
     return {
-        "device_name": place.name,
         "serial_ms": serial,
         "overlapped_ms": overlapped,
         "longest_stage_ms": longest,

@@ -1,0 +1,88 @@
+"""One run of a workload: its device, its values, until when it goes on, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import nvtx
+
+from .declaration import FigureValue, Outcome, Row, Value, Workload
+from .place import Place
+from .report import Report
+from .rows import Rows
+from .stopping import StopRequest
+from .timing import Times, measure, repeat
+
+STEP = nvtx.annotate("step")
+
+_Item = TypeVar("_Item")
+
+
+class Runner(StopRequest):
+    """What the `run` of a workload begins and ends with; in `with Runner(...) as run:` it stops on
+    request.
+
+    Raises CannotRun if the device is not available.
+    """
+
+    def __init__(self, workload: Workload, given: Mapping[str, Value], report: Report) -> None:
+        super().__init__()
+        self.place = Place.of(given)
+        self.values = self.place.fill(workload, given)
+        self.report = report
+
+    def __getitem__(self, name: str) -> int:
+        """The value of a whole number."""
+        return int(self.values[name])
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal asked for the end."""
+        return self.signal is not None
+
+    def until_stopped(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """The items, until a signal asks for the end."""
+        for item in items:
+            if self.is_stopped:
+                return
+            yield item
+
+    def rows(self, total: int) -> Rows:
+        """A table of so many rows, to be measured one after the other."""
+        return Rows(total, self.place.device, self.report)
+
+    def timed(self, once: Callable[[], object], passes: str = "passes") -> Times:
+        """Passes of `once`, each in a range `step`, as many as the parameter `passes` says, after
+        those of `warmup` where there is such a parameter.
+        """
+
+        def step() -> None:
+            with STEP:
+                once()
+
+        if "warmup" in self.values:
+            repeat(once, self["warmup"], self.place.device)
+        return measure(step, self.place.device, self[passes], lambda: self.is_stopped)
+
+    def outcome(
+        self,
+        results: Mapping[str, FigureValue],
+        tables: Mapping[str, Sequence[Row]],
+        why: str = "",
+        reasons: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """The outcome, with the device's name. A result that is None is unavailable for its reason
+        in `reasons`, or else for `why`.
+        """
+        return Outcome(
+            parameters=self.values,
+            results={"device_name": self.place.name, **results},
+            unavailable={
+                name: (reasons or {}).get(name, why)
+                for name, value in results.items()
+                if value is None
+            },
+            tables=tables,
+            stopped_by=self.signal,
+        )
