@@ -8,7 +8,6 @@ been scraped. A series must be contiguous, so what was read waits in a temporary
 from __future__ import annotations
 
 import functools
-import math
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,15 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, TextIO
 
 from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
-from gputui.render.prometheus_metrics import Family, Figures, Labels
+from gputui.render.prometheus_metrics import (
+    Family,
+    Figures,
+    Labels,
+    escaped,
+    labels_text,
+    number,
+    series_name,
+)
 from gputui.render.prometheus_samples import figures
 from gputui.report.phase_totals import PhaseTotals
 from gputui.state import Session
@@ -104,7 +111,7 @@ class _Points:
             for family, value in told:
                 series = known.get(family)
                 if series is None:
-                    series = known[family] = _Series(_name_of(family, labels))
+                    series = known[family] = _Series(series_name(family) + labels_text(labels))
                     self._families.setdefault(family, []).append(series)
                 series.times_ns.append(time_ns)
                 series.values.append(value)
@@ -115,7 +122,7 @@ class _Points:
     def write(self, out: TextIO) -> int:
         """Write everything, family by family."""
         for family, all_series in self._families.items():
-            out.write(f"# HELP {family.name} {_escaped(family.help)}\n")
+            out.write(f"# HELP {family.name} {escaped(family.help)}\n")
             out.write(f"# TYPE {family.name} {family.kind}\n")
             for series in all_series:
                 for times_ns, values in self._portions(series):
@@ -124,7 +131,7 @@ class _Points:
                         [
                             f"{series.name} {number}{stamp}"
                             for number, stamp in zip(
-                                map(_number, values), map(_stamp, times_ns), strict=True
+                                map(number, values), map(_stamp, times_ns), strict=True
                             )
                         ]
                     )
@@ -151,23 +158,7 @@ class _Points:
         yield series.times_ns, series.values
 
 
-def _name_of(family: Family, labels: Labels) -> str:
-    name = f"{family.name}_total" if family.kind == "counter" else family.name
-    text = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
-    return f"{name}{{{text}}}" if text else name
-
-
 @functools.lru_cache(maxsize=STAMPS)
 def _stamp(time_ns: int) -> str:
     """The timestamp at the end of a line; every series has the same ones."""
     return f" {time_ns // 10**9}.{time_ns % 10**9:09d}\n"
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -5,6 +5,7 @@ Shares are ratios from 0 to 1, clocks are in hertz. Counters are the driver's ow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -84,3 +85,27 @@ def _reader(fields: list[str]) -> Callable[[object], tuple[Any, ...]]:
     if len(fields) > 1:
         return attrgetter(*fields)
     return lambda record: tuple(getattr(record, field) for field in fields)
+
+
+def series_name(family: Family) -> str:
+    """The name of a family's series in both text formats."""
+    return f"{family.name}_total" if family.kind == "counter" else family.name
+
+
+def labels_text(labels: Labels) -> str:
+    """What follows it: the labels in braces, or nothing."""
+    text = ",".join([f'{label}="{escaped(value)}"' for label, value in labels])
+    return f"{{{text}}}" if text else ""
+
+
+def number(value: float) -> str:
+    """A value as both text formats write it."""
+    value = float(value)
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+def escaped(text: str) -> str:
+    """A label's value, so that it cannot end its line or its quotes."""
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

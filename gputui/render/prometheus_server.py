@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import socketserver
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
+from gputui.render.prometheus_text import CONTENT_TYPE, prometheus_text
 from gputui.state import Session
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-
 LOOPBACK = "127.0.0.1"
+
+CONNECTIONS = 8
+"""Connections at a time; Prometheus needs one."""
+
+SILENCE_S = 5.0
+"""A connection that sends or takes nothing for so long is closed."""
+
+_BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class PrometheusError(GputuiError):
@@ -44,34 +55,83 @@ class Exporter:
     """
 
     def __init__(self, session: Session, address: tuple[str, int]) -> None:
-        try:
-            from prometheus_client import CollectorRegistry, start_http_server
-        except ImportError:
-            raise PrometheusError(
-                "--prometheus needs the package prometheus-client: pip install 'gputui[prometheus]'"
-            ) from None
-        from gputui.render.prometheus import metrics
-
         self.lock = threading.Lock()
-        self._metrics = metrics
         self._session = session
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
         host, port = address
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
+            self._server = _Server(address, self._text)
         except OSError as error:
             raise PrometheusError(
                 f"--prometheus: cannot listen on {host} port {port}: {error.strerror or error}"
             ) from None
-
-    def collect(self) -> list[Metric]:
-        """The response to a scrape."""
-        with self.lock:
-            return list(self._metrics(self._session))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="prometheus", daemon=True
+        )
+        self._thread.start()
 
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def _text(self) -> bytes:
+        with self.lock:
+            return prometheus_text(self._session).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread a connection, and at most `CONNECTIONS` of them."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
+        host, port = address
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, place = found[0][0], found[0][4]
+        self.text = text
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        super().__init__((str(place[0]), port), _Handler)
+
+    def server_bind(self) -> None:
+        """Without asking for the host's name, which may take seconds and is not used."""
+        socketserver.TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Turns away whoever comes while all threads are taken."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):
+            request.sendall(_BUSY)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answers in a thread of its own."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A scraper that leaves early is no news for the terminal."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = SILENCE_S
+
+    def do_GET(self) -> None:
+        """The figures, at /metrics."""
+        if self.path.partition("?")[0] not in ("/metrics", "/"):
+            self.send_error(404)
+            return
+        assert isinstance(self.server, _Server)
+        text = self.server.text()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Says nothing: the terminal is the child's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,14 @@ from gputui.model.events import (
     ProcessSample,
     RunMetrics,
 )
-from gputui.render.prometheus_server import AddressError, Exporter, PrometheusError, parse_address
+from gputui.render.prometheus_server import (
+    CONNECTIONS,
+    AddressError,
+    Exporter,
+    PrometheusError,
+    parse_address,
+)
+from gputui.render.prometheus_text import MOST_SERIES, prometheus_text
 from gputui.state import Session
 from tests.events_for_tests import at, attached, gpu, header, run_started
 
@@ -221,9 +229,61 @@ def test_a_recording_is_served_while_it_runs(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_without_the_package_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
+def test_connections_are_bounded(session: Session) -> None:
+    port = free_port()
+    exporter = Exporter(session, ("127.0.0.1", port))
+    before = threading.active_count()
+    held = []
+    try:
+        for _ in range(CONNECTIONS):
+            held.append(socket.create_connection(("127.0.0.1", port)))
+        # Connections are taken in their order: the answer to this one follows the others' threads.
+        with socket.create_connection(("127.0.0.1", port)) as late:
+            assert late.recv(100).startswith(b"HTTP/1.0 503 ")
+        assert threading.active_count() == before + CONNECTIONS
+        held[0].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        answer = b""
+        while part := held[0].recv(1 << 16):
+            answer += part
+        assert b"gputui_gpu_up" in answer
+    finally:
+        for connection in held:
+            connection.close()
+        exporter.close()
+
+
+def test_a_scrape_says_what_its_limit_left_out(session: Session) -> None:
+    session.apply([run_started(), attached()])
+    metrics: dict[str, float | int | str | bool | None] = {f"m{n}": float(n) for n in range(500)}
+    session.apply([RunMetrics(time_ns=at(3), run=1, metrics=metrics)])
+
+    def parsed(most: int) -> dict[str, Metric]:
+        return {
+            one.name: one for one in text_string_to_metric_families(prometheus_text(session, most))
+        }
+
+    everything, some = parsed(MOST_SERIES), parsed(300)
+    assert value(everything, "gputui_scrape_left_out_series") == 0
+    left_out = value(some, "gputui_scrape_left_out_series")
+    count = sum(len(family.samples) for family in everything.values())
+    assert sum(len(family.samples) for family in some.values()) == count - left_out
+    assert len(some["gputui_gpu_up"].samples) == 2
+    assert 0 < len(some["gputui_run_metric"].samples) < 500
+
+
+def test_phases_of_too_many_ranges_are_left_out(
+    h200: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(PrometheusError, match=r"pip install 'gputui\[prometheus\]'"):
-        Exporter(Session(), ("127.0.0.1", free_port()))
+    assert value(scrape(h200), "gputui_scrape_left_out_ranges") == 0
+    monkeypatch.setattr("gputui.render.prometheus_text.MOST_RANGES", 3)
+    families = scrape(h200)
+    assert h200.run is not None
+    assert value(families, "gputui_scrape_left_out_ranges") == len(h200.run.ranges) > 3
+    assert "gputui_phase_kernels" not in families
+    assert "gputui_run_active" in families
+
+
+def test_no_label_is_one_that_prometheus_sets(session: Session, h200: Session) -> None:
+    for family in [*scrape(session).values(), *scrape(h200).values()]:
+        for sample in family.samples:
+            assert not {"instance", "job"} & set(sample.labels), family.name
