@@ -40,7 +40,7 @@ from gputui.model.events import GpuFacts, GpuSample, Header, HostFacts, HostSamp
 from gputui.model.events import JOURNAL_SCHEMA
 from gputui.render.chrome.counters import counter_lines
 from gputui.render.openmetrics import write_openmetrics
-from gputui.report.machine_summary import machine_summary
+from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.store.journal import format
 from gputui.tui.widgets.gpu_charts import charts
@@ -70,7 +70,7 @@ rows = ["".join(text for text, _ in row) for row in detail_rows(gpu, session.now
 assert any(row.startswith("optical flow") and row.endswith("60 %") for row in rows), rows
 assert ("Optical flow", "60 %") in [chart.titles[0] for chart in charts(gpu)]
 assert charts(gpu)[-1].series.field == "ofa_percent"
-(document,) = machine_summary(session)["devices"]
+(document,) = summary_document(session, None)["devices"]
 assert document["figures"]["ofa_percent"] == {"mean": 50.0, "min": 40.0, "max": 60.0, "samples": 3}
 text = io.StringIO()
 write_openmetrics(text, events)
