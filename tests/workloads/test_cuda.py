@@ -84,7 +84,7 @@ def test_no_compiler_and_no_source_are_told_with_a_way_out(tmp_path: Path) -> No
     report = Report(None, io.StringIO())
     with pytest.raises(CannotRun, match="install the CUDA toolkit, or name the compiler"):
         cuda.run({"device": "cpu", "nvcc": str(tmp_path / "none")}, report)
-    with pytest.raises(CannotRun, match=r"is no \.cu file that is there"):
+    with pytest.raises(CannotRun, match=r"is not an existing \.cu file"):
         cuda.run({"device": "cpu", "file": str(tmp_path)}, report)
 
 
