@@ -6,8 +6,7 @@ its names is used: the program itself starts without it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own takes longer to import than all else that --version needs
 if TYPE_CHECKING:
     from gputui.library import (
         Comparison,
@@ -34,7 +33,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'gputui' has no attribute {name!r}")
     from importlib import import_module

@@ -281,3 +281,22 @@ def test_watching_a_gpu_that_is_not_there_is_wrong_usage(
         out, err = child.communicate()
     assert (child.returncode, out) == (2, "")
     assert err == "gputui: --only 7: no such GPU, this machine has GPU 0\n"
+
+
+def test_the_library_gives_the_same(machine: FakeMachine, library: Path, gputui) -> None:  # type: ignore[no-untyped-def]
+    code = (
+        "import gputui, json; print(json.dumps([*gputui.devices(0.1, count=2)]));"
+        "\ntry: next(gputui.devices(0.1, only=[7]))\nexcept gputui.Error as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        cwd=HERE.parent.parent,
+        env=os.environ | {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(machine.path)},
+    )  # fmt: skip
+    line, error = done.stdout.splitlines()
+    first, second = json.loads(line)
+    [once] = json.loads(gputui("--once", "--json").stdout)["gpus"]
+    assert {*first} == {*once} | {"time"}
+    assert first["time"] < second["time"]
+    assert (first["uuid"], first["power_watts"]) == (once["uuid"], once["power_watts"])
+    assert "7" in error

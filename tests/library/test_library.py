@@ -335,6 +335,11 @@ def test_the_name_alone_costs_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['gputui']\nFalse False\n"
+    code = f"import sys; sys.path[:0] = {sys.path!r}; import gputui; print('typing' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
 
 
 def test_what_is_public_is_listed() -> None:
