@@ -54,10 +54,11 @@ _INTRODUCTION = """\
 
 `gputui summary FILE --table NAME` prints one; `--format csv` has the headers below, `--format json`
 and Parquet the names. Headers and names end in the unit. Missing is empty in CSV and null in JSON;
-`unavailable` says why. People are spared columns that say the same in every row.
+`unavailable` says why. People do not see columns with the same value in every row.
 
 Tables whose key nsys has too are as `nsys stats` prints them: same columns, order and rounding in
-CSV. `:base` behind such a key calls kernels by the function's own name, `:mangled` by the symbol.
+CSV. With `:base` after such a key kernels go by the function's own name, with `:mangled` by the
+symbol.
 
 Made by `python -m gputui.cli.reference` from the declarations in `gputui/report/tables/`.
 """

@@ -1,4 +1,4 @@
-"""How what the capture library saw is folded in."""
+"""Folding what the capture library saw."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_THREADS = 4096
 """Threads of a process whose names are kept, and resources."""
 
 MAX_LOSSES = 1000
-"""Causes and domains of lost records that are told apart."""
+"""Causes and domains of lost records counted separately."""
 
 MAX_LEVELS = 512
 """Ranges one inside the other; what lies deeper is left out and counted as unknown."""
@@ -322,7 +322,7 @@ def _open_ranges(run: Run, event: CaptureDelta) -> None:
 
 
 def _began(run: Run, since_ns: int, name: str) -> None:
-    """Remember the newest starts, in whatever order they are told."""
+    """Remember the newest starts, in whatever order they are reported."""
     entry = since_ns, name
     place = bisect_left(run.phase_starts, entry)
     if run.phase_starts[place : place + 1] != [entry]:

@@ -103,7 +103,7 @@ class Process(msgspec.Struct):
 
     attached: ProcessAttached
     began_ns: int
-    """When it loaded the capture library, or was first seen where nothing tells."""
+    """When it loaded the capture library, or was first seen if that is unknown."""
     detached: ProcessDetached | None = None
     records: int = 0
     dropped: int = 0
@@ -121,7 +121,7 @@ class Process(msgspec.Struct):
     )
     """By kind, number and the machine's index of the device."""
     losses: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
-    """Records by cause and domain, as in Loss; older recordings do not tell."""
+    """Records by cause and domain, as in Loss; older recordings lack them."""
 
     @property
     def ended_ns(self) -> int | None:
@@ -147,7 +147,7 @@ class Run(msgspec.Struct):
     stage_started_ns: int = 0
     metrics: dict[str, float | int | str | bool | None] = msgspec.field(default_factory=dict)
     reported: dict[str, Reports] = msgspec.field(default_factory=dict)
-    """What was told of each metric while it ran; those that are numbers."""
+    """The numeric values reported of each metric while it ran."""
     result: RunResult | None = None
     log: deque[LogLine] = msgspec.field(default_factory=lambda: deque(maxlen=LOG_LINES))
     log_lines: int = 0
@@ -187,7 +187,7 @@ class Run(msgspec.Struct):
 
     @property
     def parameters(self) -> dict[str, str | int | float | bool | None]:
-        """What was asked for, with the workload's defaults once it has told them."""
+        """The requested parameters, with the workload's defaults once it has reported them."""
         asked: dict[str, str | int | float | bool | None] = dict(self.started.parameters)
         return self.result.parameters if self.result else asked
 

@@ -1,6 +1,6 @@
 """A figure is added in two files, its field and its reading, and shows everywhere.
 
-The recipe of docs/recipes/metric.md, carried out on a copy of the package.
+The recipe of docs/architecture.md, carried out on a copy of the package.
 """
 
 from __future__ import annotations
