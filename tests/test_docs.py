@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gputui.cli.options import MAIN
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "gputui" / "docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
@@ -57,7 +59,7 @@ def test_the_readme_is_short_and_names_every_page() -> None:
 
 def test_every_command_named_exists() -> None:
     assert {"summary", "export", "compare", "doctor"} <= commands()
-    for command in commands() - {"help"}:
+    for command in commands():
         assert gputui(command, "--help").stdout.startswith(f"usage: gputui {command} "), command
 
 
@@ -91,9 +93,8 @@ def test_every_variable_named_is_read() -> None:
         for path in (ROOT / folder).rglob("*")
         if path.suffix in {".py", ".c", ".h"}
     )
-    # Settings are read under names made of their fields.
-    settings = {"GPUTUI_INTERVAL", "GPUTUI_THEME", "GPUTUI_READONLY"}
-    settings |= {"GPUTUI_NO_COLOR", "GPUTUI_ASCII"}
+    # Settings are read under names made of their options'.
+    settings = {option.variable for option in MAIN.options}
     for name in set(re.findall(r"GPUTUI_[A-Z_]+", TEXT)) - settings:
         assert name in code, name
 

@@ -1,7 +1,8 @@
-"""Words typed → one of the modes, and what their errors come to; nothing else."""
+"""Words typed → a command or a mode, and what their errors come to; nothing else."""
 
 from __future__ import annotations
 
+import argparse
 import errno
 import sys
 from collections.abc import Callable, Sequence
@@ -9,16 +10,9 @@ from importlib import import_module
 
 from gputui.base.errors import FAILED, GputuiError
 from gputui.base.standard_streams import complete, release, say, tolerate
-from gputui.cli.parsing import UsageError
-
-_SUBCOMMANDS = {
-    "workloads": "about",
-    "doctor": "about",
-    "summary": "files",
-    "export": "export",
-    "compare": "files",
-}
-"""Name, and the module of gputui.cli that has it: none pays for importing another."""
+from gputui.cli import options
+from gputui.cli.parsing import parse
+from gputui.cli.values import UsageError
 
 _CANNOT_WRITE = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 """Of a stream, which has no file name: files are written under their names."""
@@ -47,20 +41,23 @@ def run(arguments: Sequence[str]) -> int:
         release()
 
 
-def _dispatch(arguments: list[str]) -> int:
-    command: list[str] | None = None
-    if "--" in arguments:
-        at = arguments.index("--")
-        arguments, command = arguments[:at], arguments[at + 1 :]
-        if not command:
-            raise UsageError("nothing to run after --; see gputui --help")
-    name = arguments[0] if arguments else ""
-    if name in _SUBCOMMANDS and command is None:
-        module = import_module(f"gputui.cli.{_SUBCOMMANDS[name]}")
-        subcommand: Callable[[list[str]], int] = getattr(module, name)
-        status = subcommand(arguments[1:])
+def _dispatch(words: list[str]) -> int:
+    command = options.command(words[0]) if words else None
+    if command is not None:
+        module = import_module(f"gputui.cli.{command.name}")  # none pays for importing another
+        if words[:2] == ["completion", "words"]:
+            module.words(words[2:])  # of any kind, none of them meant for our parser
+            return 0
+        run_command: Callable[[argparse.Namespace], int] = module.run
+        status = run_command(parse(command, words[1:]))
         sys.stdout.flush()  # what cannot be written is an error now, not at the exit
         return status
-    from gputui.cli.main import main_mode
+    typed: list[str] | None = None
+    if "--" in words:
+        at = words.index("--")
+        words, typed = words[:at], words[at + 1 :]
+        if not typed:
+            raise UsageError("nothing to run after --; see gputui --help")
+    from gputui.cli import main
 
-    return main_mode(arguments, command)
+    return main.run(words, typed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import os
 import shutil
@@ -16,6 +17,7 @@ import msgspec
 
 from gputui.attribute import CaptureReader, Numbering
 from gputui.base.sanitize import sanitize
+from gputui.cli.parsing import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue
 from gputui.collect.sampler import read_once
 from gputui.inject.environment import (
@@ -41,6 +43,17 @@ class Check:
     status: Status
     detail: str
     mend: str = ""
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    checks = examine()
+    if options.json:
+        print_json(document(checks))
+    else:
+        sys.stdout.write(text(checks))
+        sys.stdout.flush()
+    return 0
 
 
 def examine() -> list[Check]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.cli.parsing import UsageError, seconds, size_bytes
 from gputui.cli.requests import capture_options
+from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
-    from gputui.cli.settings import Settings
     from gputui.collect.live import LiveOptions
     from gputui.collect.traced_run import Run, RunRequest
     from gputui.inject.options import CaptureOptions
@@ -25,7 +24,6 @@ class Watch:
     """The parsed command line, and what it asks to run."""
 
     options: argparse.Namespace
-    settings: Settings
     request: RunRequest | None
     arguments: list[str]
     command: list[str] | None
@@ -48,15 +46,15 @@ def record(watch: Watch) -> int:
         return found
 
     path = None if options.output == "-" else Path(options.output) if options.output else place()
-    duration = seconds(options.duration, "--duration") if options.duration else None
-    address = _address(options.prometheus) if options.prometheus else None
     limits = _limits(options)
     capture = capture_options(options, request)
     pass_through = watch.command is not None and path is not None
     live = _live_options(watch, capture, path, pass_through=pass_through)
     while True:
         try:
-            return run(RecordOptions(path, live, request, duration, limits, address))
+            return run(
+                RecordOptions(path, live, request, options.duration, limits, options.prometheus)
+            )
         except JournalError as error:
             if live.trace is not None:
                 live.trace.discard()
@@ -69,8 +67,8 @@ def screen(watch: Watch) -> int:
     """Show the machine and what runs on it; the exit status, around a command that command's."""
     from gputui.cli.screen import need_terminal, run_screen
 
-    need_terminal()
     options, request = watch.options, watch.request
+    need_terminal(options)
     output = Path(options.output) if options.output else None
     limits = _limits(options)
     capture = capture_options(options, request)
@@ -100,7 +98,7 @@ def screen(watch: Watch) -> int:
             runs.append(live.start_run(request))
         return live
 
-    status = run_screen(connect, watch.settings, shows_run=request is not None)
+    status = run_screen(connect, options, shows_run=request is not None)
     if status or watch.command is None or not runs:
         return status
     from gputui.cli.record import exit_status
@@ -131,15 +129,14 @@ def _live_options(
             raise UsageError("--trace needs a file to lie beside: give -o FILE")
         from gputui.store.trace import LEAST_LIMIT, TraceWriter, trace_path
 
-        limit = size_bytes(options.trace_limit or "1G", "--trace-limit")
-        if limit < LEAST_LIMIT:
+        if options.trace_limit < LEAST_LIMIT:
             raise UsageError(
-                f"--trace-limit {options.trace_limit} is too small for a step: give 1M or more"
+                f"{options.set_by['trace_limit']} is too small for a step: give 1M or more"
             )
-        trace = TraceWriter(trace_path(path), limit)
+        trace = TraceWriter(trace_path(path), options.trace_limit)
     typed = [*watch.arguments, "--", *command] if command else watch.arguments
     return LiveOptions(
-        interval_s=watch.settings.interval,
+        interval_s=options.interval,
         only=tuple(options.only) if options.only else None,
         arguments=("gputui", *typed),
         capture=capture,
@@ -151,19 +148,7 @@ def _live_options(
 def _limits(options: argparse.Namespace) -> Limits:
     from gputui.store.journal import Limits
 
-    rotate = options.rotate or ""
-    by_time = rotate.endswith(("s", "m", "h"))
-    most = size_bytes(options.max_size, "--max-size") if options.max_size else None
-    if options.output == "-" and (rotate or most):
+    rotate_bytes, rotate_ns = options.rotate or (None, None)
+    if options.output == "-" and (options.rotate or options.max_size):
         raise UsageError("--rotate and --max-size need a file: standard output has no size")
-    return Limits(
-        rotate_bytes=size_bytes(rotate, "--rotate") if rotate and not by_time else None,
-        rotate_ns=int(seconds(rotate, "--rotate") * 1e9) if by_time else None,
-        max_bytes=most,
-    )
-
-
-def _address(text: str) -> tuple[str, int]:
-    from gputui.render.prometheus_server import parse_address
-
-    return parse_address(text)
+    return Limits(rotate_bytes=rotate_bytes, rotate_ns=rotate_ns, max_bytes=options.max_size)

@@ -1,19 +1,19 @@
-"""Parsing arguments: the parser, its one error, and values with units."""
+"""Parsing arguments: from the words typed to the values of a command's options."""
 
 from __future__ import annotations
 
 import argparse
-import re
+import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
-from gputui.base.errors import WRONG_USAGE, GputuiError
+from gputui import __version__
+from gputui.cli.options import COMMANDS, MAIN, MODES, Command
+from gputui.cli.settings import resolve
+from gputui.cli.values import UsageError, choice, did_you_mean
 
-
-class UsageError(GputuiError):
-    """The arguments are wrong. One line."""
-
-    exit_status = WRONG_USAGE
+_NARGS = {"one": None, "at most one": "?", "one or more": "+"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,29 +21,89 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError."""
-        raise UsageError(f"{message}; see gputui --help")
+        raise UsageError(f"{message}; see {self.prog} --help")
 
 
-def seconds(text: str, flag: str, *, may_be_none: bool = False) -> float:
-    """The seconds of "500ms", "30s", "5m" or "1h"; of "0" too if it `may_be_none`.
+def parser_of(command: Command) -> Parser:
+    """The parser of a command, which leaves values as they are typed."""
+    is_main = command is MAIN
+    parser = Parser(
+        prog=command.program,
+        usage=_usage() if is_main else None,
+        description=command.help,
+        epilog=_commands() if is_main else command.notes and command.notes(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for argument in command.arguments:
+        parser.add_argument(
+            argument.name,
+            metavar=argument.metavar,
+            nargs=_NARGS[argument.number],
+            help=", ".join((argument.help, *argument.choices)),
+        )
+    for option in command.options:
+        help_text = option.explanation.replace("%", "%%")
+        if option.metavar:
+            parser.add_argument(
+                *option.flags,
+                dest=option.name,
+                metavar=option.metavar,
+                required=option.required,
+                action="append" if option.many else "store",
+                nargs="+" if option.several else None,
+                help=help_text,
+            )
+        else:
+            parser.add_argument(
+                *option.flags, dest=option.name, action="store_true", default=None, help=help_text
+            )
+    if is_main:
+        parser.add_argument("-V", "--version", action="version", version=f"gputui {__version__}")
+    return parser
 
-    Raises UsageError naming `flag`.
+
+def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
+    """The values of a command's options: from `words`, the environment, the file, the defaults.
+
+    Raises UsageError; SystemExit after --help and --version.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
-    if not match or not (may_be_none or float(match[1])) or float(match[1]) >= 1e9 / 3600:
-        raise UsageError(f"{flag} {text}: give a time like 30s, 5m or 1h")
-    return float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
+    options, unknown = parser_of(command).parse_known_args(words)
+    if unknown:
+        raise UsageError(_unknown(command, words, unknown))
+    for argument in command.arguments:
+        if argument.choices:
+            choice(getattr(options, argument.name), argument.name, argument.choices)
+    resolve(options, command.options, os.environ)
+    return options
 
 
-def size_bytes(text: str, flag: str) -> int:
-    """The bytes of "500k", "100MB" or "2GiB", in either case, with factors of 1024. Raises
-    UsageError naming `flag`.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", text, re.ASCII | re.IGNORECASE)
-    size = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ") if match else 0
-    if not 1 <= size < 2**60:
-        raise UsageError(f"{flag} {text}: give a size like 500k, 100M or 2G")
-    return int(size)
+def _unknown(command: Command, words: Sequence[str], unknown: Sequence[str]) -> str:
+    """What is wrong with words that no option takes, and what may have been meant."""
+    first = unknown[0]
+    if command is MAIN and not first.startswith("-"):
+        at = list(words).index(first)
+        if at == 0 and (hint := did_you_mean(first, [known.name for known in COMMANDS])):
+            return f"there is no command {first!r}{hint}"
+        before, after = words[:at], words[at:]
+        flag = "--replay" if len(after) == 1 and ".gputui" in first else "--"
+        import shlex
+
+        return f"did you mean: {shlex.join(['gputui', *before, flag, *after])}"
+    flags = [flag for option in command.options for flag in option.flags]
+    hint = did_you_mean(first.partition("=")[0], flags)
+    return f"unrecognized arguments: {' '.join(unknown)}{hint}; see {command.program} --help"
+
+
+def _usage() -> str:
+    lines = [f"gputui {mode.usage}" for mode in MODES]
+    return "\n       ".join([*lines, "gputui COMMAND ..."])
+
+
+def _commands() -> str:
+    width = max(len(known.name) for known in COMMANDS)
+    lines = [f"  {known.name:<{width}}  {known.help}" for known in COMMANDS]
+    return "\n".join(["commands:", *lines, "", "gputui COMMAND --help explains each."])
 
 
 def print_json(document: object) -> None:

@@ -6,22 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import say
-from gputui.cli.parsing import Parser, UsageError
+from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gputui.playback.loading import Loaded
-
-FILE_HELP = (
-    "a recording, an SQLite export of nsys, or CSV tables of nsys stats (a folder, or the "
-    "prefix of their names); - reads a recording from standard input"
-)
-
-
-def add_run(parser: Parser) -> None:
-    """`--run N`, for commands that read one file."""
-    parser.add_argument(
-        "--run", type=int, metavar="N", help="this run of the file (default: the newest)"
-    )
 
 
 def one_recording(names: list[str]) -> str:

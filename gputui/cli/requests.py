@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from gputui.cli.parsing import UsageError, seconds
+from gputui.cli.values import UsageError, seconds
 
 if TYPE_CHECKING:
     from gputui.collect.traced_run import RunRequest
@@ -25,7 +25,7 @@ def request_of(options: argparse.Namespace, command: list[str] | None) -> RunReq
     from gputui.collect.traced_run import RunRequest
 
     words: dict[str, str] = {}
-    for word in options.parameters:
+    for word in options.parameter:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise UsageError(f"-p {word}: give KEY=VALUE")

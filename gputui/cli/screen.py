@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import gputui
 from gputui.base.standard_streams import read_keys_from_terminal
-from gputui.cli.parsing import UsageError, seconds
+from gputui.cli.values import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from gputui.cli.settings import Settings
     from gputui.tui import Connect, Source
 
 
@@ -22,18 +21,16 @@ DEMO_START_S = 4.0
 """Where the demo begins without --start: before that, its program loads libraries."""
 
 
-def replay(options: argparse.Namespace, settings: Settings) -> int:
+def replay(options: argparse.Namespace) -> int:
     """Show a recording; the exit status."""
     start_s = DEMO_START_S if options.demo else 0.0
-    if options.start:
-        start_s = seconds(options.start, "--start", may_be_none=True)
+    if options.start is not None:
+        start_s = options.start
     path = str(Path(gputui.__file__).with_name("demo.gputui")) if options.demo else options.replay
-    from gputui.playback import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
+    from gputui.playback import Playback
 
     speed = options.speed if options.speed is not None else 1.0
-    if not MINIMUM_SPEED <= speed <= MAXIMUM_SPEED:
-        raise UsageError(f"--speed {speed:g}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
-    need_terminal()
+    need_terminal(options)
     if path == "-":
         if sys.stdin.isatty():
             raise UsageError("--replay - shows a recording piped in, and nothing is")
@@ -45,13 +42,21 @@ def replay(options: argparse.Namespace, settings: Settings) -> int:
     def connect(notify: Callable[[], None]) -> Source:
         return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)
 
-    return run_screen(connect, settings, shows_run=True)
+    return run_screen(connect, options, shows_run=True)
 
 
-def need_terminal() -> None:
+def need_terminal(options: argparse.Namespace) -> None:
     """Raises UsageError if standard output is not a terminal, or one that cannot place
-    characters.
+    characters, and if there is no such theme.
     """
+    if "theme" in options.set_by:
+        from gputui.tui.themes import NAMES
+
+        if options.theme not in NAMES:
+            raise UsageError(
+                f"{options.set_by['theme']}: give one of {', '.join(NAMES)}"
+                f"{did_you_mean(options.theme, NAMES)}"
+            )
     if not sys.stdout.isatty():
         raise UsageError("the screen needs a terminal; use --record or --once without one")
     if os.environ.get("TERM") == "dumb":
@@ -60,17 +65,17 @@ def need_terminal() -> None:
         )
 
 
-def run_screen(connect: Connect, settings: Settings, *, shows_run: bool) -> int:
+def run_screen(connect: Connect, options: argparse.Namespace, *, shows_run: bool) -> int:
     """Run the screen on what `connect` opens behind its first frame; the exit status."""
-    if settings.no_color:
+    if options.no_color:
         os.environ["NO_COLOR"] = "1"
     from gputui.state import Session
     from gputui.tui import Options, run_app
 
     look = Options(
-        theme=settings.theme,
-        ascii=settings.ascii,
+        theme=options.theme,
+        ascii=options.ascii,
         shows_run=shows_run,
-        readonly=settings.readonly,
+        readonly=options.readonly,
     )
     return run_app(connect, Session(), look)

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
+import argparse
 import os
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
-
-MINIMUM_INTERVAL_S = 0.1
-MAXIMUM_INTERVAL_S = 3600.0
-
-
-class SettingsError(GputuiError):
-    """An invalid setting. One line naming where it was set."""
-
-    exit_status = WRONG_USAGE
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that can also be set in the environment (GPUTUI_NAME) or in the file."""
-
-    interval: float = 1.0
-    """Seconds between samples, from 0.1 to 3600."""
-    theme: str = "gputui-dark"
-    """Name of a theme."""
-    readonly: bool = False
-    """Disable everything that starts, stops or signals a process."""
-    no_color: bool = False
-    """Draw without colours. NO_COLOR in the environment does the same."""
-    ascii: bool = False
-    """Draw only ASCII characters."""
+from gputui.cli.options import Option, settings
+from gputui.cli.values import UsageError, boolean, did_you_mean
 
 
 def config_path(environment: Mapping[str, str]) -> Path:
@@ -45,84 +19,96 @@ def config_path(environment: Mapping[str, str]) -> Path:
     return Path(base, "gputui", "config.toml")
 
 
-def load_settings(
-    flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None
-) -> Settings:
-    """The settings in force. `flags` has what was typed; None there means not typed.
+def resolve(
+    options: argparse.Namespace, declared: Sequence[Option], environment: Mapping[str, str]
+) -> None:
+    """Turn what was typed into values, and fill in what was not: None there.
 
-    `file` must exist if given; the default file need not, nor need its folder be accessible. Raises
-    SettingsError.
+    `options.set_by` then says of each value that is no default what set it, as it was typed.
+    Raises UsageError.
     """
-    settings = _from_file(file if file is not None else config_path(environment), file is not None)
-    for field in fields(Settings):
-        text = environment.get(f"GPUTUI_{field.name.upper()}")
-        if text:
-            where = f"GPUTUI_{field.name.upper()} in the environment"
-            settings = _with(settings, field.name, _parsed(field.name, text, where), where)
-    if environment.get("NO_COLOR"):
-        settings = replace(settings, no_color=True)
-    for name, value in flags.items():
-        if value is not None:
-            settings = _with(settings, name, value, f"--{name.replace('_', '-')}")
-    return settings
+    options.set_by = {}
+    from_file: dict[str, tuple[Any, str]] | None = None
+    # What names the file comes before what is read from it.
+    for option in sorted(declared, key=lambda option: "file" in option.set_in):
+        typed = getattr(options, option.name)
+        found = None if typed is None else _typed(option, typed)
+        if found is None and option.variable:
+            found = _from_environment(option, environment)
+        if found is None and "file" in option.set_in:
+            if from_file is None:
+                from_file = _from_file(environment, options.config)
+            found = from_file.get(option.name)
+        if found is None:
+            setattr(options, option.name, _default(option))
+        else:
+            value, options.set_by[option.name] = found
+            setattr(options, option.name, value)
 
 
-def _from_file(path: Path, required: bool) -> Settings:
+def _default(option: Option) -> Any:
+    if option.default is not None:
+        return option.read(option.default, option.flag)
+    return [] if option.many else None if option.metavar else False
+
+
+def _typed(option: Option, typed: Any) -> tuple[Any, str]:
+    if typed is True:
+        return True, option.flag
+    if isinstance(typed, list):
+        return [option.read(one, option.flags[0]) for one in typed], option.flags[0]
+    return option.read(typed, option.flag), f"{option.flag} {typed}"
+
+
+def _from_environment(option: Option, environment: Mapping[str, str]) -> tuple[Any, str] | None:
+    for name in option.variables:
+        if environment.get(name):
+            return True, name
+    text = environment.get(option.variable)
+    if not text:
+        return None
+    where = f"{option.variable}={sanitize(text, 60)}"
+    return _read(option, text, option.variable), where
+
+
+def _read(option: Option, text: str, where: str) -> Any:
+    return option.read(text, where) if option.metavar else boolean(text, where)
+
+
+def _from_file(environment: Mapping[str, str], chosen: str | None) -> dict[str, tuple[Any, str]]:
+    """What the file sets. It must exist if it was `chosen`; the default file need not, nor need
+    its folder be accessible."""
+    path = Path(chosen) if chosen else config_path(environment)
     try:
         with path.open("rb") as file:
+            import tomllib  # not where there is no file
+
             found = tomllib.load(file)
     except FileNotFoundError:
-        if required:
-            raise SettingsError(f"{path}: there is no such file") from None
-        return Settings()
+        if chosen:
+            raise UsageError(f"{path}: there is no such file") from None
+        return {}
     except OSError as error:
         # In a container, the home may be another user's, or missing.
-        if not required and not os.path.exists(path):
-            return Settings()
-        raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        if not chosen and not os.path.exists(path):
+            return {}
+        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: not readable as TOML: {sanitize(str(error), 200)}") from None
-    settings = Settings()
-    known = [field.name for field in fields(Settings)]
-    for name, value in found.items():
+        raise UsageError(f"{path}: not readable as TOML: {sanitize(str(error), 200)}") from None
+    known = {option.name: option for option in settings()}
+    for name in found:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            raise SettingsError(
-                f"{path}: there is no setting {sanitize(name, 60)!r}{hint}; "
-                f"known: {', '.join(known)}"
+            raise UsageError(
+                f"{path}: there is no setting {sanitize(name, 60)!r}"
+                f"{did_you_mean(name, tuple(known))}; known: {', '.join(known)}"
             )
-        settings = _with(settings, name, value, str(path))
-    return settings
+    return {name: _of_file(known[name], value, f"{path}: {name}") for name, value in found.items()}
 
 
-def _parsed(name: str, text: str, where: str) -> float | bool | str:
-    default = getattr(Settings(), name)
-    if isinstance(default, bool):
-        if text.lower() in ("1", "true", "yes", "on"):
-            return True
-        if text.lower() in ("0", "false", "no", "off"):
-            return False
-        raise SettingsError(f"{where}: {sanitize(text, 60)!r} is neither true nor false")
-    if isinstance(default, float):
-        try:
-            return float(text)
-        except ValueError:
-            raise SettingsError(f"{where}: {sanitize(text, 60)!r} is not a number") from None
-    return text
-
-
-def _with(settings: Settings, name: str, value: object, where: str) -> Settings:
-    expected = type(getattr(Settings(), name))
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        # Numbers beyond a float's range are too large all the same.
-        value = float(min(max(value, -1), 1 << 60))
-    if not isinstance(value, expected):
-        words = {float: "a number", bool: "true or false", str: "text"}[expected]
-        raise SettingsError(f"{where}: {name} must be {words}, not {sanitize(repr(value), 60)}")
-    if isinstance(value, float) and not MINIMUM_INTERVAL_S <= value <= MAXIMUM_INTERVAL_S:
-        raise SettingsError(
-            f"{where}: the interval must be from {MINIMUM_INTERVAL_S:g} to "
-            f"{MAXIMUM_INTERVAL_S:g} seconds, not {value:g}"
-        )
-    return replace(settings, **{name: value})
+def _of_file(option: Option, value: object, where: str) -> tuple[Any, str]:
+    fits = str | int | float if option.metavar else bool
+    if not isinstance(value, fits) or (option.metavar and isinstance(value, bool)):
+        what = "text or a number" if option.metavar else "true or false"
+        raise UsageError(f"{where} = {sanitize(repr(value), 60)}: give {what}")
+    said = f"{where} = {str(value).lower() if isinstance(value, bool) else value}"
+    return _read(option, str(value), where), sanitize(said, 4000)

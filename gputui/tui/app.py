@@ -18,7 +18,7 @@ from gputui.tui.remarks import Remarks
 from gputui.tui.shell.home import Home
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import Connect, Options, Playback, Runner, Source
-from gputui.tui.themes import DEFAULT, THEMES, VARIABLE_DEFAULTS, sixteen_colors
+from gputui.tui.themes import THEMES, VARIABLE_DEFAULTS, sixteen_colors
 from gputui.tui.threads import Threads
 from gputui.tui.widgets.view import Model
 
@@ -63,8 +63,7 @@ class GputuiApp(Threads):
         self._home: Home | None = None
         for theme in THEMES:
             self.register_theme(theme)
-        known = self.options.theme in self.available_themes
-        self.theme = self.options.theme if known else DEFAULT
+        self.theme = self.options.theme
         self.main = MainScreen(self.model, "phases" if self.options.shows_run else "devices")
         self._remarks = Remarks(self.model, lambda text: self.main.say(text, bad=True))
 

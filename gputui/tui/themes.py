@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 _DARK = {
     "gp-text": "#d7dae0",
@@ -164,8 +164,6 @@ def sixteen_colors(dark: bool) -> dict[str, str]:
     return {name: _ANSI[number] for name, number in numbers.items()}
 
 
-DEFAULT = "gputui-dark"
-
 THEMES = (
     Theme(
         name="gputui-dark",
@@ -198,6 +196,9 @@ THEMES = (
         variables=_SAFE,
     ),
 )
+
+NAMES = (*(theme.name for theme in THEMES), *BUILTIN_THEMES)
+"""What can be chosen: Textual's own themes too."""
 
 VARIABLE_DEFAULTS = _DARK
 """For Textual's own themes, which do not have these variables."""

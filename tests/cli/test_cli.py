@@ -72,7 +72,17 @@ def test_help_names_every_mode() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--recrod"], "--recrod"),
+        (["--recrod"], "--recrod (did you mean --record?)"),
+        (["summary", "--tabel", "x", "y"], "--tabel (did you mean --table?)"),
+        (["summry", "x"], "there is no command 'summry' (did you mean summary?)"),
+        (["python", "x.py"], "did you mean: gputui -- python x.py"),
+        (["python", "x.py", "--json"], "did you mean: gputui -- python x.py --json"),
+        (["--record", "-i", "2", "./a b"], "did you mean: gputui --record -i 2 -- './a b'"),
+        (["x.gputui"], "did you mean: gputui --replay x.gputui"),
+        (["--theme", "nope"], "--theme nope: give one of gputui-dark, "),
+        (["--theme", "norf"], "(did you mean nord?)"),
+        (["help", "summery"], "there is no topic 'summery' (did you mean summary?)"),
+        (["completion", "tcsh"], "give one of bash, zsh, fish"),
         (["--record", "--once"], "--record and --once exclude each other"),
         (["--record", "--workload", "inference", "--", "true"], "not both"),
         (["--once", "--workload", "inference"], "--once does not run anything"),
@@ -86,14 +96,14 @@ def test_help_names_every_mode() -> None:
         (["--record", "--duration", f"{10**20}s"], "give a time like 30s"),
         (["-o", "-"], "-o - needs --record"),
         (["--re\x1b[31m"], "unrecognized arguments: --re\N{REPLACEMENT CHARACTER}[31m"),
-        (["--record", "-i", "0.01"], "the interval must be from 0.1"),
-        (["--record", "-i", "nan"], "the interval must be from 0.1"),
+        (["--record", "-i", "0.01"], "--interval 0.01: give 0.1 to 3600 seconds"),
+        (["--record", "-i", "nan"], "--interval nan: give 0.1 to 3600 seconds"),
         (["--record", "--workload", "inferense"], "did you mean inference"),
         (["--record", "--workload", "inference", "-p", "size"], "give KEY=VALUE"),
         (["--record", "--workload", "inference", "-p", "sise=1"], "did you mean size"),
         (["--record", "--workload", "inference", "-p", "batch=x"], "batch=x: expected"),
         (["--replay", "x", "--speed", "1000"], "--speed 1000: give 0.25 to 64"),
-        (["summary"], "required: file"),
+        (["summary"], "required: FILE"),
         (["compare", "-", "-"], "- is standard input, which can be read once"),
         (["export", "x"], "required: --format"),
         (["--config", "/no/such/file", "--once"], "there is no such file"),
@@ -103,6 +113,21 @@ def test_help_names_every_mode() -> None:
 )
 def test_wrong_usage_is_one_line_and_status_2(words: list[str], message: str) -> None:
     one_line(gputui(*words), 2, message)
+
+
+def test_read_only_mode_is_enforced_wherever_it_is_set(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("readonly = true\n")
+    words = ["--record", "-o", str(tmp_path / "x.gputui"), "--", "touch", str(tmp_path / "ran")]
+    in_file, plain = ["--config", str(config)], dict(os.environ)
+    one_line(gputui("--readonly", *words), 2, "--readonly starts nothing")
+    variable = plain | {"GPUTUI_READONLY": "yes"}
+    one_line(gputui(*words, env=variable), 2, "GPUTUI_READONLY=yes starts nothing")
+    one_line(gputui(*in_file, *words), 2, "config.toml: readonly = true starts nothing")
+    assert not (tmp_path / "ran").exists()
+    overruled = plain | {"GPUTUI_READONLY": "no"}
+    assert gputui(*in_file, *words, env=overruled).returncode == 0
+    assert (tmp_path / "ran").exists()
 
 
 def test_wrong_usage_leaves_no_file_behind(tmp_path: Path) -> None:
@@ -349,10 +374,10 @@ def test_settings_come_from_flag_then_environment_then_file(tmp_path: Path) -> N
     ("text", "message"),
     [
         ("intervall = 1", "did you mean interval"),
-        ("interval = 'x'", "interval must be a number"),
-        ("readonly = 3", "readonly must be true or false"),
+        ("interval = 'x'", "interval x: give a time"),
+        ("readonly = 3", "readonly = 3: give true or false"),
         ("interval = ", "not readable as TOML"),
-        (f"interval = {10**400}", "the interval must be from"),
+        (f"interval = {10**400}", "give 0.1 to 3600 seconds"),
         (f"interval = {'[' * 5000}", "not readable as TOML"),
     ],
 )
@@ -375,7 +400,17 @@ def test_doctor_says_what_works_and_what_does_not() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--version"], ["--help"], ["--once"], ["workloads"], ["doctor"]],
+    [
+        ["--version"],
+        ["--help"],
+        ["--once"],
+        ["workloads"],
+        ["doctor"],
+        ["help"],
+        ["help", "recipes/option"],
+        ["completion", "bash"],
+        ["completion", "words", "--re"],
+    ],
 )
 def test_without_a_screen_textual_is_never_imported(words: list[str]) -> None:
     program = (

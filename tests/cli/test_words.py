@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.base.sanitize import sanitize
-from gputui.cli.parsing import UsageError, seconds, size_bytes
 from gputui.cli.requests import capture_options
+from gputui.cli.values import UsageError, seconds, size_bytes
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
 from gputui.inject.options import TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli.files import summary
+from gputui.cli.dispatch import run
 from gputui.playback.loading import load
 from gputui.render.text_tables import to_csv, to_json, to_text
 from gputui.report.availability import REASON
@@ -74,7 +74,7 @@ def test_nothing_is_missing_from_a_recording_of_today(name: str) -> None:
 
 
 def test_csv_has_its_reason_on_stderr(h200_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert summary([str(h200_path), "--table", "gpu_idle", "--format", "csv"]) == 0
+    assert run(["summary", str(h200_path), "--table", "gpu_idle", "--format", "csv"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[1].endswith(",,,,,,,,,")
     assert err.startswith("gputui: gpu_idle: ")

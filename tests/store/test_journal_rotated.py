@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gputui.cli.dispatch import run as gputui
-from gputui.cli.parsing import UsageError
 from gputui.cli.reading import one_recording
+from gputui.cli.values import UsageError
 from gputui.model.events import AnyEvent, RunOutput
 from gputui.playback.index import Index
 from gputui.playback.opening import open_recording

@@ -1,0 +1,55 @@
+"""`gputui compare`: what differs between runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gputui.base.standard_streams import columns, say
+from gputui.cli.reading import load_run, recordings
+from gputui.cli.values import UsageError
+from gputui.render import formats
+
+if TYPE_CHECKING:
+    from gputui.playback.loading import Loaded
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    files = [options.baseline, *options.others]
+    names = recordings(files)
+    if len(names) == 1:
+        told = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
+        raise UsageError(f"{told} are files of one recording: name another to compare it with")
+    if names.count("-") > 1:
+        raise UsageError("- is standard input, which can be read once: give one FILE as - at most")
+    runs = options.run * len(names) if len(options.run) == 1 else options.run
+    if runs and len(runs) != len(names):
+        raise UsageError(f"--run: give one, or one a recording: {len(names)}")
+    from gputui.report.compare import Subject
+    from gputui.report.compare import compare as compared
+    from gputui.report.gate import Condition
+
+    conditions = [Condition.parse(text) for text in options.fail_if]
+    comparison = compared(
+        [
+            Subject(label, loaded.session, loaded.run)
+            for label, loaded in _loaded(names, runs or [None] * len(names))
+        ]
+    )
+    tripped = [line for condition in conditions for line in condition.tripped(comparison)]
+    sys.stdout.write(formats.comparison(comparison, options.format, columns(sys.stdout)))
+    sys.stdout.flush()
+    for line in tripped:
+        say(f"{line}")
+    return 1 if tripped else 0
+
+
+def _loaded(names: list[str], runs: list[int | None]) -> Iterator[tuple[str, Loaded]]:
+    """Each file's run and its title, with the run's number if a file is named twice."""
+    for name, number in zip(names, runs, strict=True):
+        loaded = load_run(name, number)
+        run = loaded.run
+        yield f"{name} #{run.started.run}" if run and names.count(name) > 1 else name, loaded

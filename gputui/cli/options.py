@@ -1,0 +1,346 @@
+"""Every command and every option, declared once.
+
+The parsers, the settings of the environment and the file, the help, completion in shells and the
+manual page read these declarations. A command is a module of this package with the command's name
+and a function `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gputui.cli.values import (
+    Parse,
+    address,
+    choice,
+    count,
+    interval,
+    moment,
+    rotation,
+    seconds,
+    size_bytes,
+    speed,
+    text,
+)
+
+Completes = Literal["", "file", "folder", "recording", "workload", "parameter", "theme", "table"]
+"""What a shell offers for a value; choices are offered without being named here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: `--name`, and what it means wherever it can be set.
+
+    `metavar` names its value, "" for a switch. `many` may be repeated and gives a list; `several`
+    takes more than one value at once. `modes` are those of MODES that take it, none means all;
+    `needs` is another option it is no use without. `set_in` says where else it can be set: in
+    the environment as GPUTUI_NAME, and in the file as name; the command line wins over the
+    environment, that over the file, and that over `default`.
+    """
+
+    name: str
+    help: str
+    metavar: str = ""
+    short: str = ""
+    parse: Parse = text
+    choices: Callable[[], Sequence[str]] | None = None
+    default: str | None = None
+    many: bool = False
+    several: bool = False
+    required: bool = False
+    modes: tuple[str, ...] = ()
+    needs: str = ""
+    set_in: tuple[Literal["environment", "file"], ...] = ()
+    variables: tuple[str, ...] = ()
+    """Variables of other programs that switch this on when they are not empty."""
+    completes: Completes = ""
+
+    @property
+    def flag(self) -> str:
+        """The long flag."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Every way to type it."""
+        return (self.short, self.flag) if self.short else (self.flag,)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable, "" where there is none."""
+        return f"GPUTUI_{self.name.upper()}" if "environment" in self.set_in else ""
+
+    @property
+    def explanation(self) -> str:
+        """The help, with what the declaration adds to it."""
+        notes = []
+        if self.choices and "|" not in self.metavar:
+            notes.append(", ".join(self.choices()))
+        if self.modes:
+            notes.append("with " + modes_text(self.modes))
+        if self.needs:
+            notes.append(f"with --{self.needs.replace('_', '-')}")
+        if self.many:
+            notes.append("may be repeated")
+        if self.default is not None:
+            notes.append(f"default: {self.default}")
+        return f"{self.help} ({'; '.join(notes)})" if notes else self.help
+
+    def read(self, typed: str, where: str) -> Any:
+        """The value of `typed`. Raises UsageError, which names `where` it stands."""
+        known = self.choices() if self.choices else ()
+        return choice(typed, where, known) if known else self.parse(typed, where)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A word without a flag."""
+
+    name: str
+    metavar: str
+    help: str
+    number: Literal["one", "at most one", "one or more"] = "one"
+    choices: tuple[str, ...] = ()
+    completes: Completes = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A word after `gputui`. `notes` are the last lines of its help."""
+
+    name: str
+    help: str
+    arguments: tuple[Argument, ...] = ()
+    options: tuple[Option, ...] = ()
+    notes: Callable[[], str] | None = None
+
+    @property
+    def program(self) -> str:
+        """What is typed to run it."""
+        return f"gputui {self.name}".rstrip()
+
+    def option(self, name: str) -> Option:
+        """An option by its name."""
+        return next(option for option in self.options if option.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What gputui does without a command: `usage` without the program's name."""
+
+    name: str
+    usage: str
+    help: str
+
+
+MODES = (
+    Mode("screen", "[--workload NAME [-p KEY=VALUE ...] | -- CMD ARG ...]",
+         "the screen: the machine, and a workload or your command on it"),
+    Mode("record", "--record [-o FILE|-] [--workload NAME ... | -- CMD ...]",
+         "record without a screen; prints a summary at the end"),
+    Mode("replay", "--replay FILE|- [--speed X] [--start TIME]", "show a recording"),
+    Mode("demo", "--demo", "show a short recording of a real H200"),
+    Mode("once", "--once [--json] [--watch]", "print a reading of the machine, or one an interval"),
+)  # fmt: skip
+
+
+def modes_text(modes: Iterable[str]) -> str:
+    """Modes as they are typed: "--replay or --demo"."""
+    if set(modes) == {"screen", "record"}:
+        return "a recording"
+    return " or ".join(f"--{name}" for name in modes)
+
+
+def _formats(table: bool = False, comparison: bool = False) -> Callable[[], Sequence[str]]:
+    """The formats that fit, a command's default first."""
+
+    def keys() -> Sequence[str]:
+        from gputui.render import formats
+
+        found = [
+            known.key
+            for known in formats.every()
+            if (known.comparison if comparison else known.text and known.table if table else True)
+        ]
+        return sorted(found, key=lambda key: key != "table")
+
+    return keys
+
+
+def _one_of(*names: str) -> Callable[[], Sequence[str]]:
+    return lambda: names
+
+
+def _format_notes() -> str:
+    from gputui.render import formats
+
+    lines = []
+    for known in formats.every():
+        words = [known.title, known.requirements, "-o OUT" if known.needs_path else ""]
+        lines.append(f"  {known.key:<12} {'; '.join(filter(None, words))}")
+    return "\n".join(["formats:", *lines])
+
+
+_CONDITIONS = """\
+conditions: WHAT.FIGURE, or a metric's name; > or <; a limit
+  'decode.gpu_busy_ns>+5%'       grew by more than 5 % over the first run
+  'tokens_per_s<-3%'             shrank by more than 3 %
+  'decode.cpu_avg_ns>+200000'    grew by more than 200 µs: + or - without %
+  'gpu0.temperature_celsius>80'  is over 80, whatever it was: no sign
+WHAT is a phase's path (warmup/step), or its last part if only one phase ends in it,
+a kernel's name or short name, or gpu0, gpu1, ...; `--format json` lists every
+figure. What the baseline has and a run has not fails its condition. Exit status:
+0 no condition holds, 1 one does, 2 one cannot be understood."""
+
+_RECORDS = ("screen", "record")
+_REPLAYS = ("replay", "demo")
+_ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
+
+MAIN = Command(
+    "",
+    "See inside an LLM workload on NVIDIA GPUs, live: its phases (NVTX ranges), the kernels each\n"
+    "launches and what they cost, beside the machine.",
+    options=(
+        Option("workload", "start this workload; gputui workloads lists them", "NAME",
+               completes="workload"),
+        Option("parameter", "a parameter of the workload", "KEY=VALUE", "-p", many=True,
+               needs="workload", completes="parameter"),
+        Option("record", "record without a screen"),
+        Option("replay", "show a recording; - reads standard input", "FILE", completes="recording"),
+        Option("demo", "show a short recording of a real H200"),
+        Option("once", "print one reading of the machine"),
+        Option("json", "as JSON", modes=("once",)),
+        Option("watch", "repeat every interval; with --json one document per line",
+               modes=("once",)),
+        Option("output", "record to this file; - is standard output", "FILE", "-o",
+               modes=_RECORDS, completes="file"),
+        Option("duration", "stop after 30s, 5m or 1h", "TIME", parse=seconds, modes=("record",)),
+        Option("rotate", "continue in a new file after 100M or 1h", "SIZE|TIME", parse=rotation,
+               modes=_RECORDS),
+        Option("max_size", "size limit of a recording; with --rotate the oldest files go first",
+               "SIZE", parse=size_bytes, modes=_RECORDS),
+        Option("prometheus", "serve the newest figures to Prometheus", "[HOST:]PORT",
+               parse=address, modes=("record",)),
+        Option("trace", "keep every range, call and kernel in FILE.gputui-trace"),
+        Option("trace_limit", "size limit of a trace; the oldest records go first", "SIZE",
+               parse=size_bytes, default="1G", needs="trace"),
+        Option("speed", "0.25 to 64 times", "X", parse=speed, modes=_REPLAYS),
+        Option("follow", "follow a file still being written", modes=("replay",)),
+        Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=_REPLAYS),
+        Option("interval", "seconds between samples, from 0.1 to 3600", "SEC", "-i",
+               parse=interval, default="1", set_in=_ANYWHERE),
+        Option("only", "show only these GPUs", "INDEX", parse=count, several=True),
+        Option("no_kernels", "leave CUDA alone: ranges without kernels"),
+        Option("graph_trace", "CUDA graphs by kernel, or each launch as a whole (cheaper)",
+               "node|graph", choices=_one_of("node", "graph"), default="node"),
+        Option("trace_steps",
+               "trace kernels of some steps (1/10[:RANGE]) or some of the time (10%, 1s/10s)",
+               "SHARE"),
+        Option("annotate", "put ranges around torch modules, or operators too",
+               "modules|autograd",
+               choices=_one_of("modules", "autograd")),
+        Option("readonly", "disable everything that starts, stops or signals a process",
+               set_in=_ANYWHERE),
+        Option("theme", "colours of the screen", "NAME", default="gputui-dark",
+               set_in=_ANYWHERE, completes="theme"),
+        Option("config", "read settings from this file", "FILE",
+               set_in=("environment",), completes="file"),
+        Option("no_color", "draw without colours", set_in=_ANYWHERE, variables=("NO_COLOR",)),
+        Option("ascii", "draw only ASCII characters", set_in=_ANYWHERE),
+    ),
+)  # fmt: skip
+
+FILE_HELP = (
+    "a recording, an SQLite export of nsys, or CSV tables of nsys stats (a folder, or the "
+    "prefix of their names); - reads a recording from standard input"
+)
+_FILE = Argument("file", "FILE", FILE_HELP, "one or more", completes="recording")
+_RUN = Option("run", "this run of the file; the newest without it", "N", parse=count)
+_JSON = Option("json", "as JSON")
+
+COMMANDS = (
+    Command(
+        "workloads",
+        "List the workloads, or describe one.",
+        (Argument("name", "NAME", "show this one's parameters", "at most one",
+                  completes="workload"),),
+        (
+            _JSON,
+            Option("new", "write a package that adds a workload", "NAME"),
+        ),
+    ),
+    Command(
+        "summary",
+        "Summarize a recorded run.",
+        (_FILE,),
+        (
+            Option("table", "only this table", "NAME", completes="table"),
+            Option("format", "how it is written", "FORMAT", choices=_formats(table=True),
+                   default="table"),
+            Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",
+                   "NAME", many=True),
+            _RUN,
+        ),
+    ),
+    Command(
+        "export",
+        "Write a recorded run for another tool.",
+        (_FILE,),
+        (
+            Option("format", "one of the formats below", "FORMAT", choices=_formats(),
+                   required=True),
+            Option("output", "a file, or FOLDER/ for one file per table; stdout without it", "OUT",
+                   "-o", completes="file"),
+            _RUN,
+        ),
+        _format_notes,
+    ),
+    Command(
+        "compare",
+        "Compare runs, and show which differences exceed the spread between steps.",
+        (
+            Argument("baseline", "FILE", FILE_HELP, completes="recording"),
+            Argument("others", "FILE", "compared with the first", "one or more",
+                     completes="recording"),
+        ),
+        (
+            Option("format", "how it is written", "FORMAT", choices=_formats(comparison=True),
+                   default="table"),
+            Option("fail_if", "exit with 1 if this holds for any run after the first", "CONDITION",
+                   many=True),
+            Option("run", "the run to compare (else the newest); once for all files, or once each",
+                   "N", parse=count, many=True),
+        ),
+        lambda: _CONDITIONS,
+    ),
+    Command("doctor", "Print what works here, and how to fix what does not.", (),
+            (_JSON,)),
+    Command(
+        "help",
+        "Print a page of the manual; without a topic, list them.",
+        (Argument("topic", "TOPIC", "a page or a command", "at most one"),),
+        (Option("man", "print the manual page gputui(1) in roff"),),
+    ),
+    Command(
+        "completion",
+        "Print a script that completes words of gputui in a shell.",
+        (Argument("shell", "SHELL", "for which shell", choices=("bash", "zsh", "fish")),),
+        notes=lambda: (
+            "bash:  gputui completion bash > ~/.local/share/bash-completion/completions/gputui\n"
+            "zsh:   gputui completion zsh > a folder of $fpath, as _gputui\n"
+            "fish:  gputui completion fish > ~/.config/fish/completions/gputui.fish"
+        ),
+    ),
+)  # fmt: skip
+
+
+def command(name: str) -> Command | None:
+    """A command by its name; None if there is none."""
+    return next((known for known in COMMANDS if known.name == name), None)
+
+
+def settings() -> tuple[Option, ...]:
+    """What can be set in the file."""
+    return tuple(option for option in MAIN.options if "file" in option.set_in)

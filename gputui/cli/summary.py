@@ -1,0 +1,59 @@
+"""`gputui summary`: what a recorded run did."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gputui.base.standard_streams import columns, say
+from gputui.cli.reading import load_run, one_recording
+from gputui.cli.values import UsageError
+from gputui.render import formats
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    from gputui.render.summary import one_table
+    from gputui.render.trace_tables import EVENT_TABLES
+    from gputui.report.domains import domains_of, of_domains
+
+    if options.table in EVENT_TABLES:
+        if options.domain:
+            raise UsageError(f"--domain: {options.table} has no ranges")
+        _write_events(one_recording(options.file), options)
+        return 0
+    loaded = load_run(one_recording(options.file), options.run)
+    session, recorded = loaded.session, loaded.run
+    known = domains_of(recorded) if recorded else ()
+    for name in options.domain:
+        if name.lower() not in map(str.lower, known):
+            there = ", ".join(known) or "none"
+            raise UsageError(f"--domain: no ranges of {name!r} here; available: {there}")
+    if recorded and options.domain:
+        recorded = of_domains(recorded, options.domain)
+    if options.table:
+        table = one_table(session, recorded, options.table)
+        text = formats.one_table(table, options.format, columns(sys.stdout))
+        if table.note and options.format == "csv":
+            say(f"{table.name}: {table.note}")  # CSV has no place for it
+    else:
+        text = formats.summary(session, recorded, options.format, columns(sys.stdout))
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def _write_events(file: str, options: argparse.Namespace) -> None:
+    from gputui.render.trace_tables import all_events, event_table
+    from gputui.render.traces import open_traced
+
+    write_rows = formats.find(options.format).rows
+    with open_traced(file, options.run) as traced:
+        for remark in traced.remarks:
+            say(remark)
+        if write_rows:
+            write_rows(*all_events(traced, options.table), sys.stdout)
+        else:
+            table = event_table(traced, options.table)
+            sys.stdout.write(formats.one_table(table, options.format, columns(sys.stdout)))
+        sys.stdout.flush()

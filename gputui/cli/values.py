@@ -1,0 +1,123 @@
+"""Text typed for an option → its value. Errors name `where` it was typed: a flag, a variable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gputui.base.errors import WRONG_USAGE, GputuiError
+
+Parse = Callable[[str, str], Any]
+"""The value of a text. Raises UsageError, which begins with where the text stands."""
+
+MINIMUM_INTERVAL_S = 0.1
+MAXIMUM_INTERVAL_S = 3600.0
+
+
+class UsageError(GputuiError):
+    """The arguments are wrong. One line."""
+
+    exit_status = WRONG_USAGE
+
+
+def text(typed: str, where: str) -> str:
+    """Any text."""
+    del where
+    return typed
+
+
+def did_you_mean(typed: str, known: Sequence[str]) -> str:
+    """A hint to the closest of the `known`, with a blank before it; "" where none is close."""
+    import difflib  # costs a start 2 ms
+
+    close = difflib.get_close_matches(typed, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def choice(typed: str, where: str, known: Sequence[str]) -> str:
+    """One of the `known`."""
+    if typed not in known:
+        raise UsageError(
+            f"{where} {typed}: give one of {', '.join(known)}{did_you_mean(typed, known)}"
+        )
+    return typed
+
+
+def boolean(typed: str, where: str) -> bool:
+    """A word for yes or no."""
+    if typed.lower() in ("1", "true", "yes", "on"):
+        return True
+    if typed.lower() in ("0", "false", "no", "off"):
+        return False
+    raise UsageError(f"{where} {typed}: give true or false")
+
+
+def count(typed: str, where: str) -> int:
+    """A whole number from 0."""
+    if not re.fullmatch(r"\d{1,9}", typed, re.ASCII):
+        raise UsageError(f"{where} {typed}: give a number")
+    return int(typed)
+
+
+def seconds(typed: str, where: str, *, may_be_none: bool = False) -> float:
+    """The seconds of "500ms", "30s", "5m" or "1h"; of "0" too if it `may_be_none`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", typed)
+    if not match or not (may_be_none or float(match[1])) or float(match[1]) >= 1e9 / 3600:
+        raise UsageError(f"{where} {typed}: give a time like 30s, 5m or 1h")
+    return float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def moment(typed: str, where: str) -> float:
+    """Seconds from the beginning, which may be 0."""
+    return seconds(typed, where, may_be_none=True)
+
+
+def interval(typed: str, where: str) -> float:
+    """Seconds between samples, as a number or a time."""
+    try:
+        found = float(typed)
+    except ValueError:
+        found = seconds(typed, where, may_be_none=True)
+    if not MINIMUM_INTERVAL_S <= found <= MAXIMUM_INTERVAL_S:
+        raise UsageError(
+            f"{where} {typed}: give {MINIMUM_INTERVAL_S:g} to {MAXIMUM_INTERVAL_S:g} seconds"
+        )
+    return found
+
+
+def size_bytes(typed: str, where: str) -> int:
+    """The bytes of "500k", "100MB" or "2GiB", in either case, with factors of 1024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", typed, re.ASCII | re.IGNORECASE)
+    size = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ") if match else 0
+    if not 1 <= size < 2**60:
+        raise UsageError(f"{where} {typed}: give a size like 500k, 100M or 2G")
+    return int(size)
+
+
+def rotation(typed: str, where: str) -> tuple[int | None, int | None]:
+    """When to go on in a new file: bytes, or ns."""
+    if typed.endswith(("s", "m", "h")):
+        return None, int(seconds(typed, where) * 1e9)
+    return size_bytes(typed, where), None
+
+
+def speed(typed: str, where: str) -> float:
+    """How often as fast as it was."""
+    from gputui.playback import MAXIMUM_SPEED, MINIMUM_SPEED
+
+    try:
+        found = float(typed)
+    except ValueError:
+        found = 0.0
+    if not MINIMUM_SPEED <= found <= MAXIMUM_SPEED:
+        raise UsageError(f"{where} {typed}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
+    return found
+
+
+def address(typed: str, where: str) -> tuple[str, int]:
+    """Where to listen."""
+    del where
+    from gputui.render.prometheus_server import parse_address
+
+    return parse_address(typed)
