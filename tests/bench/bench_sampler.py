@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-FAKE = ROOT / "tests" / "sources" / "fake_nvml.c"
+FAKE = ROOT / "tests" / "collect" / "fake_nvml.c"
 TICKS = 40
 
 CALLS = (
