@@ -11,6 +11,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.strings import Attributes, Strings
 from gputui.attribute.trace_sink import TraceSink
 from gputui.model.events import Mark, MarkDefined, MarkDelta, Payload
+from gputui.model.merge import merge
 from gputui.model.payloads import NO_PAYLOAD, payload_of
 from gputui.ring.payloads import payload_types
 
@@ -117,8 +118,5 @@ class Marks:
         self, key: _Key, count: int, first_ns: int, last_ns: int, payload: Payload | None
     ) -> None:
         known = self._new.get(key)
-        if known is not None:
-            count += known.marks
-            first_ns, last_ns = min(first_ns, known.first_ns), max(last_ns, known.last_ns)
-            payload = payload or known.payload
-        self._new[key] = MarkDelta(*key, count, first_ns, last_ns, payload)
+        new = MarkDelta(*key, count, first_ns, last_ns, payload)
+        self._new[key] = new if known is None else merge(known, new)

@@ -53,7 +53,7 @@ def range_deltas(
             projected_range_ns=int(inside[0][node]),
             gpu_operations=int(inside[1][node]),
             levels=int(inside[2][node]),
-            children=int(inside[3][node]),
+            children_with_work=int(inside[3][node]),
             payload=payloads.get(node),
         )
         for node in sorted(nodes)

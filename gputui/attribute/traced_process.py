@@ -178,7 +178,7 @@ class TracedProcess:
             process=self.number,
             ranges=self._range_deltas(finalised, launched),
             kernels=self._operations.kernels(),
-            kernels_beside=kernels_beside,
+            secondary_domain_kernels=kernels_beside,
             range_kernels=(*range_kernels, *held_instances),
             launches=self._launches(now_ns, ended),
             shapes=self._operations.shapes.collect(),

@@ -28,10 +28,6 @@ GAMMA = 1.018
 LOG_GAMMA = math.log(GAMMA)
 
 
-_pack = msgspec.msgpack.Encoder()
-_unpack = msgspec.msgpack.Decoder()
-
-
 def bucket_middle(value: int) -> int:
     """The representative of a value: exact below 1000, else its bucket's middle."""
     if value < EXACT_BELOW:
@@ -52,48 +48,18 @@ def steps(pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(result)
 
 
-class Accumulator:
+class Accumulator(msgspec.Struct, array_like=True):
     """A growing distribution. An empty one has no average, median, minimum or maximum."""
 
-    __slots__ = ("_squares", "_values", "count", "exact", "maximum", "minimum", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-        self.minimum: int | None = None
-        self.maximum: int | None = None
-        self.exact = True
-        self._squares = 0.0
-        self._values: dict[int, int] = {}
-
-    def packed(self) -> bytes:
-        """A compact encoding. Raises OverflowError if a number takes more than 64 bits."""
-        return _pack.encode(
-            (
-                self.count,
-                self.total,
-                self.minimum,
-                self.maximum,
-                self.exact,
-                self._squares,
-                self._values,
-            )
-        )
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> Accumulator:
-        """The accumulator encoded by `packed`."""
-        result = cls()
-        (
-            result.count,
-            result.total,
-            result.minimum,
-            result.maximum,
-            result.exact,
-            result._squares,
-            result._values,
-        ) = _unpack.decode(data)
-        return result
+    count: int = 0
+    total: int = 0
+    minimum: int | None = None
+    maximum: int | None = None
+    exact: bool = True
+    squares: float = 0.0
+    """Σ(x − mean)²."""
+    values: dict[int, int] = msgspec.field(default_factory=dict)
+    """How often each value, or each bucket's middle, came."""
 
     @classmethod
     def of(cls, parts: Iterable[Distribution | Accumulator]) -> Accumulator:
@@ -105,31 +71,41 @@ class Accumulator:
 
     def add(self, part: Distribution) -> None:
         """Merge `part`."""
-        if part.count <= 0:
+        more, count = part.count, self.count
+        if more <= 0:
             return
-        if self.count:
-            difference = part.total / part.count - self.total / self.count
-            self._squares += part.squares + (
-                difference * difference * self.count * part.count / (self.count + part.count)
-            )
+        if count:
+            difference = part.total / more - self.total / count
+            self.squares += part.squares + difference * difference * count * more / (count + more)
         else:
-            self._squares = part.squares
-        self.count += part.count
+            self.squares = part.squares
+        self.count = count + more
         self.total += part.total
-        self.minimum = part.minimum if self.minimum is None else min(self.minimum, part.minimum)
-        self.maximum = part.maximum if self.maximum is None else max(self.maximum, part.maximum)
+        if self.minimum is None or part.minimum < self.minimum:
+            self.minimum = part.minimum
+        if self.maximum is None or part.maximum > self.maximum:
+            self.maximum = part.maximum
         if not part.exact:
             self._make_coarse()
-        coarse = part.exact and not self.exact
-        values = self._values
-        value = key = 0
-        for step in part.values:
-            if step >= 0:
-                value += step
-                key = bucket_middle(value) if coarse else value
-                values[key] = values.get(key, 0) + 1
-            else:  # this is a count, not a value
-                values[key] = values.get(key, 0) - step - 1
+        values = self.values
+        known = values.get
+        value = 0
+        if part.exact and not self.exact:
+            key = 0
+            for step in part.values:
+                if step >= 0:
+                    value += step
+                    key = bucket_middle(value)
+                    values[key] = known(key, 0) + 1
+                else:  # this is a count, not a value
+                    values[key] = known(key, 0) - step - 1
+        else:  # the usual case, and most of the time that folding takes
+            for step in part.values:
+                if step >= 0:
+                    value += step
+                    values[value] = known(value, 0) + 1
+                else:
+                    values[value] = known(value, 0) - step - 1
         if self.exact and len(values) > EXACT_VALUES:
             self._make_coarse()
         elif len(values) > BUCKETS:
@@ -154,7 +130,7 @@ class Accumulator:
 
     def total_below(self, limit: int) -> int:
         """The sum of the values below `limit`; as accurate as the median."""
-        return sum(value * count for value, count in self._values.items() if value < limit)
+        return sum(value * count for value, count in self.values.items() if value < limit)
 
     @property
     def deviation(self) -> float | None:
@@ -163,17 +139,17 @@ class Accumulator:
             return None
         if self.count == 1:
             return 0.0
-        return math.sqrt(max(0.0, self._squares) / (self.count - 1))
+        return math.sqrt(max(0.0, self.squares) / (self.count - 1))
 
     def freeze(self) -> Distribution:
         """The same as a record. An empty accumulator gives a count of 0."""
         return Distribution(
             count=self.count,
             total=self.total,
-            squares=self._squares,
+            squares=self.squares,
             minimum=self.minimum or 0,
             maximum=self.maximum or 0,
-            values=steps(sorted(self._values.items())),
+            values=steps(sorted(self.values.items())),
             exact=self.exact,
         )
 
@@ -189,7 +165,7 @@ class Accumulator:
 
     def _at(self, index: int) -> float:
         seen = 0
-        for value, count in sorted(self._values.items()):
+        for value, count in sorted(self.values.items()):
             seen += count
             if index < seen:
                 # A bucket's middle can lie outside the observed range; the true value cannot.
@@ -203,7 +179,7 @@ class Accumulator:
 
     def _put_into_buckets(self) -> None:
         coarse: dict[int, int] = {}
-        for value, count in self._values.items():
+        for value, count in self.values.items():
             middle = bucket_middle(value)
             coarse[middle] = coarse.get(middle, 0) + count
-        self._values = coarse
+        self.values = coarse

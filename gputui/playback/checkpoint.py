@@ -6,11 +6,15 @@ from collections import deque
 from copy import copy as shallow_copy
 from typing import Any
 
+import msgspec
+
 from gputui.model.events import Distribution
 from gputui.model.sketch import Accumulator
 from gputui.playback.histories import Histories, Tail
 from gputui.state import Session
 
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Accumulator)
 _SHARED = (str, int, float, bool, bytes, tuple, frozenset, type(None))
 
 
@@ -45,16 +49,16 @@ def _copy(session: Session, histories: Histories) -> Session:
 
 def _copied(value: Any, known: dict[int, Any], histories: Histories) -> Any:
     if isinstance(value, _SHARED):
-        # A session has no bytes, and no distribution below it, of its own.
-        return Accumulator.unpacked(value) if type(value) is bytes else value
+        # A session has no bytes, and below no distribution, of its own.
+        return _decoder.decode(value) if type(value) is bytes else value
     found = known.get(id(value))
     if found is not None:
         return found
     kind: Any = type(value)
     if kind is Accumulator:
         try:
-            return value.packed()
-        except OverflowError:  # of values that no machine has
+            return _encoder.encode(value)
+        except OverflowError:  # of figures that no machine has
             return value.freeze()
     if kind is Distribution:
         return Accumulator.of((value,))

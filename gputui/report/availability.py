@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gputui.report.schema import ROWS
 from gputui.state import Run
+from gputui.state.keys import DeviceKey
 from gputui.state.timing import DeviceUse
 
 REASON = "not measured when this was recorded"
@@ -22,7 +23,7 @@ def has_idle_times(run: Run, process: int, device: int) -> bool:
     They were introduced together with the figures of single streams, of which any work has at least
     one.
     """
-    use = run.timing.devices.get((process, device), DeviceUse())
+    use = run.timing.devices.get(DeviceKey(process, device), DeviceUse())
     streams = run.timing.streams
     return not use.operations or any(
         (key.process, key.device) == (process, device) for key in streams
@@ -36,15 +37,14 @@ def has_streams(run: Run) -> bool:
 
 def has_idle_ranges(run: Run) -> bool:
     """Whether the range in which a GPU was idle was recorded, if one was idle."""
-    uses = run.timing.devices.items()
-    return any(use.idle_ranges for _, use in uses) or all(
-        has_idle_times(run, *key) and not use.idle.total for key, use in uses
+    return bool(run.timing.idle_ranges) or all(
+        has_idle_times(run, *key) and not use.idle.total for key, use in run.timing.devices.items()
     )
 
 
 def has_shapes(run: Run) -> bool:
     """Whether the launch shapes of kernels were recorded, if there are kernels."""
-    return bool(run.shape_launches) or not run.kernels
+    return bool(run.shapes) or not run.kernels
 
 
 def empty_of_kernels(run: Run, rows: Sequence[object]) -> Mapping[str, str]:

@@ -149,10 +149,10 @@ def _kernels(subject: Subject) -> Entries:
         return {}
     sums: dict[str, Accumulator] = {}
     names = subject.session.kernel_names
-    for key, times in subject.run.kernels.items():
+    for key, kernels in subject.run.kernels.items():
         known = names.get(key.kernel)
         name = known.name if known else f"(kernel {key.kernel})"
-        sums.setdefault(name, Accumulator()).add(times.freeze())
+        sums.setdefault(name, Accumulator()).add(kernels.time.freeze())
     found: Entries = {}
     for name, times in sorted(sums.items(), key=lambda item: -item[1].total):
         average = _average(times)

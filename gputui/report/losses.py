@@ -31,10 +31,10 @@ def why_lost(run: Run) -> str:
     causes: Counter[str] = Counter()
     domains: dict[str, Counter[str]] = {"domains": Counter(), "deferred": Counter()}
     for process in run.processes.values():
-        for (cause, domain), records in process.losses.items():
-            causes[cause] += records
+        for (cause, domain), lost in process.losses.items():
+            causes[cause] += lost.records
             if cause in domains:
-                domains[cause][domain or "default"] += records
+                domains[cause][domain or "default"] += lost.records
     return "; ".join(
         f"{count(records)} {_of_domains(domains[cause]) if cause in domains else ''}{_WORDS[cause]}"
         for cause, records in causes.most_common()

@@ -102,7 +102,7 @@ class PhaseTotals:
         for kernels in delta.kernels:
             if kernels.range in ranges and not kernels.inherited:
                 self._of(kernels.range).kernels += kernels.time.count
-        for kernels in delta.kernels_beside:
+        for kernels in delta.secondary_domain_kernels:
             if kernels.range in ranges:
                 self._of(kernels.range).kernels += kernels.time.count - kernels.repeats
         for calls in delta.api:

@@ -157,7 +157,7 @@ class _Tree(Paths):
         if since_ns is None:
             return node.cpu.total
         # A short range is open in one delta and has ended long before the next is made.
-        until_ns = self.run.processes[node.definition.process].told_ns
+        until_ns = self.run.processes[node.definition.process].updated_ns
         if self.run.updated_ns - until_ns > _SILENCE_NS:
             until_ns = self.run.updated_ns
         return node.cpu.total + max(0, until_ns - since_ns)
@@ -265,15 +265,15 @@ def _own_counts(run: Run, inherited: bool) -> dict[int, _Counts]:
     def of(number: int) -> _Counts:
         return own.setdefault(number, _Counts())
 
-    for kernel, times in run.kernels.items():
+    for kernel, kernels in run.kernels.items():
         if inherited or not kernel.inherited:
-            of(kernel.range).kernels += times.count
-            of(kernel.range).kernel_ns += times.total
+            of(kernel.range).kernels += kernels.time.count
+            of(kernel.range).kernel_ns += kernels.time.total
     # In ranges of other domains and of the Start/End style, beside those that count them once.
-    for kernel, times in run.kernels_beside.items():
+    for kernel, kernels in run.secondary_domain_kernels.items():
         if kernel.range:
-            of(kernel.range).kernels += times.count - run.kernel_repeats.get(kernel, 0)
-            of(kernel.range).kernel_ns += times.total
+            of(kernel.range).kernels += kernels.time.count - kernels.repeats
+            of(kernel.range).kernel_ns += kernels.time.total
     for call, times in run.api.items():
         if (inherited or not call.inherited) and is_kernel_launch(call.name):
             of(call.range).launches += times.count

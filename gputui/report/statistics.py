@@ -60,9 +60,9 @@ def kernel_rows(
     """Kernels by name; with `ranges`, those launched in one of these range nodes."""
     wanted = None if ranges is None else set(ranges)
     sums: dict[int, Accumulator] = {}
-    for key, times in run.kernels.items():
+    for key, kernels in run.kernels.items():
         if wanted is None or key.range in wanted:
-            sums.setdefault(key.kernel, Accumulator()).add(times.freeze())
+            sums.setdefault(key.kernel, Accumulator()).add(kernels.time.freeze())
     named: dict[Key, Accumulator] = {}
     for number, times in sums.items():
         name = kernel_name(session, number, names)
@@ -109,9 +109,9 @@ def all_rows(session: Session, run: Run, names: NameStyle = "full") -> list[Tabl
 
 def _gpu_sums(session: Session, run: Run, names: NameStyle) -> dict[Key, Accumulator]:
     sums: dict[Key, Accumulator] = {}
-    for key, times in run.kernels.items():
+    for key, kernels in run.kernels.items():
         name = kernel_name(session, key.kernel, names)
-        _merge(sums, (name, short_name(name), "CUDA_KERNEL"), times)
+        _merge(sums, (name, short_name(name), "CUDA_KERNEL"), kernels.time)
     for operation, both in run.memory_operations.items():
         _merge(sums, (operation.operation, operation.operation, "MEMORY_OPER"), both.time)
     return sums

@@ -234,8 +234,8 @@ def _process(row: TracedRow) -> TracedProcess:
         records=process.records,
         dropped=process.dropped,
         losses=[
-            Loss(cause, domain, records)
-            for (cause, domain), records in sorted(process.losses.items())
+            Loss(cause, domain, lost.records)
+            for (cause, domain), lost in sorted(process.losses.items())
         ],
         resources=[
             Resource(kind, number, gpu, named.name)

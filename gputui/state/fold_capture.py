@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gputui.model.events import (
     PHASE_STARTS,
-    ApiDelta,
     CaptureDelta,
     CaptureSum,
-    DeviceDelta,
     KernelDefined,
-    KernelDelta,
-    LaunchDelta,
     LaunchShape,
     Mark,
     MarkDefined,
-    MarkDelta,
-    MemoryOperationDelta,
     RangeDefined,
-    RangeDelta,
     ResourceNamed,
     StepTimeline,
     ThreadNamed,
 )
-from gputui.model.sketch import Accumulator
+from gputui.model.merge import merger_of
 from gputui.model.visible_devices import read_visible_devices
-from gputui.state.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
-from gputui.state.run import Device, LaunchTimes, Marks, Range, Run, TimeAndSize
+from gputui.state.run import Process, Range, Run
+from gputui.state.tables import Places, fold_of
 
 if TYPE_CHECKING:
     from gputui.state.session import Session
 
-_Key = TypeVar("_Key")
-
 MAX_THREADS = 4096
 """Threads of a process whose names are kept, and resources."""
-
-MAX_LOSSES = 1000
-"""Causes and domains of lost records counted separately."""
 
 MAX_LEVELS = 512
 """Ranges one inside the other; what lies deeper is left out and counted as unknown."""
@@ -130,49 +120,37 @@ def delta(session: Session, event: CaptureDelta) -> None:
     if run is None:
         return
     process = run.processes[event.process]
-    process.told_ns = max(process.told_ns, event.time_ns)
-    process.records += event.records
-    process.dropped += event.dropped
-    for loss in event.losses:
-        cause = loss.cause, loss.domain
-        if cause in process.losses or len(process.losses) < MAX_LOSSES:
-            process.losses[cause] = process.losses.get(cause, 0) + loss.records
-    process.unattributed += event.unattributed
-    process.callback_ns += event.callback_ns
-    process.reader_cpu_ns += event.reader_cpu_ns
-    process.traced_ns += event.traced_ns
-    process.paused_ns += event.paused_ns
-    for ranges in event.ranges:
-        _range_delta(session, run, ranges)
-    for kernels in event.kernels:
-        _kernel_delta(session, run, run.kernels, kernels)
-    for kernels in event.kernels_beside:
-        _kernel_delta(session, run, run.kernels_beside, kernels)
-    for entry in event.range_kernels:
-        if _knows_range(session, run, entry.range):
-            key = (entry.range, entry.kernel)
-            run.kernel_instances[key] = run.kernel_instances.get(key, 0) + entry.instances
-            if entry.base_repeats:
-                run.base_repeats[key] = run.base_repeats.get(key, 0) + entry.base_repeats
-    for launches in event.launches:
-        _launch_delta(session, run, launches)
-    for shape in event.shapes:
-        known = run.shape_launches.get(shape.shape, 0)
-        run.shape_launches[shape.shape] = known + shape.launches
-    for operations in event.memory_operations:
-        _memory_operation_delta(session, run, operations)
-    for calls in event.api:
-        _api_delta(session, run, calls)
-    for marks in event.marks:
-        _mark_delta(run, event.process, marks)
-    for devices in event.devices:
-        _device_delta(session, run, devices)
-    run.timing.add(event, lambda device: gpu_of(session, run, event.process, device))
+    process.updated_ns = max(process.updated_ns, event.time_ns)
+    merger_of(CaptureDelta, Process).add(process, event)
+    places = Places(event.process, _Gpus(session, run, event.process), run.ranges)
+    for tables in (run, run.timing, process):
+        session.unknown_references += fold_of(type(tables))(tables, event, places)
+    _queued(run, event)
     if isinstance(event, CaptureSum):
         for start in event.phase_starts:
-            if start.range and _knows_range(session, run, start.range):
+            if start.range in run.ranges:
                 _began(run, start.since_ns, run.ranges[start.range].definition.name)
+            elif start.range:
+                session.unknown_references += 1
     _open_ranges(run, event)
+
+
+def _queued(run: Run, event: CaptureDelta) -> None:
+    queues = [stream.queue for stream in event.streams if stream.queue is not None]
+    if launches := sum(queue.count for queue in queues):
+        run.timing.queue.append((event.process, launches, sum(queue.total for queue in queues)))
+
+
+class _Gpus(dict[int, int]):
+    """The machine's index of each device number of one process."""
+
+    def __init__(self, session: Session, run: Run, process: int) -> None:
+        super().__init__()
+        self._gpu_of: Callable[[int], int] = partial(gpu_of, session, run, process)
+
+    def __missing__(self, device: int) -> int:
+        index = self[device] = self._gpu_of(device)
+        return index
 
 
 def gpu_of(session: Session, run: Run, number: int, device: int) -> int:
@@ -200,115 +178,6 @@ def _holder(session: Session, instance: str) -> int | None:
         or name == f"mig-{gpu.facts.uuid}/{part.gpu_instance_id}/{part.compute_instance_id}".lower()
     ]
     return matching[0] if len(matching) == 1 else None
-
-
-def _knows_range(session: Session, run: Run, number: int) -> bool:
-    if number and number not in run.ranges:
-        session.unknown_references += 1
-        return False
-    return True
-
-
-def _range_delta(session: Session, run: Run, delta: RangeDelta) -> None:
-    node = run.ranges.get(delta.range)
-    if node is None:
-        session.unknown_references += 1
-        return
-    if delta.cpu:
-        node.cpu.add(delta.cpu)
-    if delta.projected:
-        node.projected.add(delta.projected)
-    node.gpu_busy_ns += delta.gpu_busy_ns
-    node.gpu_total_ns += delta.gpu_total_ns
-    node.projected_range_ns += delta.projected_range_ns
-    node.gpu_operations += delta.gpu_operations
-    node.levels += delta.levels
-    node.children_with_work += delta.children
-    node.payload = delta.payload or node.payload
-
-
-def _kernel_delta(
-    session: Session, run: Run, kernels: dict[KernelKey, Accumulator], delta: KernelDelta
-) -> None:
-    if _knows_range(session, run, delta.range):
-        key = KernelKey(
-            delta.process,
-            delta.range,
-            delta.kernel,
-            gpu_of(session, run, delta.process, delta.device),
-            delta.inherited,
-            delta.thread,
-        )
-        _sum(kernels, key).add(delta.time)
-        if delta.repeats:
-            run.kernel_repeats[key] = run.kernel_repeats.get(key, 0) + delta.repeats
-
-
-def _launch_delta(session: Session, run: Run, delta: LaunchDelta) -> None:
-    device = gpu_of(session, run, delta.process, delta.device)
-    key = LaunchKey(delta.process, delta.thread, device, delta.name, delta.kernel)
-    times = run.launches.get(key)
-    if times is None:
-        times = run.launches[key] = LaunchTimes()
-    times.total.add(delta.total)
-    times.call.add(delta.call)
-    times.kernel.add(delta.kernel_time)
-    if delta.queue:
-        times.queue.add(delta.queue)
-
-
-def _memory_operation_delta(session: Session, run: Run, delta: MemoryOperationDelta) -> None:
-    if _knows_range(session, run, delta.range):
-        key = MemoryOperationKey(
-            delta.process,
-            delta.range,
-            delta.operation,
-            gpu_of(session, run, delta.process, delta.device),
-            delta.source_kind,
-            delta.destination_kind,
-            delta.inherited,
-        )
-        both = run.memory_operations.get(key)
-        if both is None:
-            both = run.memory_operations[key] = TimeAndSize()
-        both.time.add(delta.time)
-        both.size.add(delta.size)
-
-
-def _api_delta(session: Session, run: Run, delta: ApiDelta) -> None:
-    if _knows_range(session, run, delta.range):
-        key = ApiKey(delta.process, delta.range, delta.name, delta.inherited)
-        _sum(run.api, key).add(delta.time)
-
-
-def _mark_delta(run: Run, process: int, delta: MarkDelta) -> None:
-    key = process, delta.domain, delta.name
-    known = run.mark_counts.get(key)
-    if known is None:
-        run.mark_counts[key] = Marks(delta.marks, delta.first_ns, delta.last_ns, delta.payload)
-    else:
-        known.count += delta.marks
-        known.first_ns = min(known.first_ns, delta.first_ns)
-        known.last_ns = max(known.last_ns, delta.last_ns)
-        known.payload = delta.payload or known.payload
-
-
-def _sum(sums: dict[_Key, Accumulator], key: _Key) -> Accumulator:
-    found = sums.get(key)
-    if found is None:
-        found = sums[key] = Accumulator()
-    return found
-
-
-def _device_delta(session: Session, run: Run, delta: DeviceDelta) -> None:
-    index = gpu_of(session, run, delta.process, delta.device)
-    device = run.devices.setdefault(index, Device())
-    device.busy_ns += delta.busy_ns
-    device.operations += delta.operations
-    if device.first_start_ns is None or delta.first_start_ns < device.first_start_ns:
-        device.first_start_ns = delta.first_start_ns
-    if device.last_end_ns is None or delta.last_end_ns > device.last_end_ns:
-        device.last_end_ns = delta.last_end_ns
 
 
 def _open_ranges(run: Run, event: CaptureDelta) -> None:

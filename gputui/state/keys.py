@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 
@@ -46,3 +48,56 @@ class ApiKey(msgspec.Struct, frozen=True, gc=False):
     range: int
     name: str
     inherited: bool
+
+
+class RangeKernel(NamedTuple):
+    """A kernel that instances of a range launched."""
+
+    range: int
+    kernel: int
+
+
+class MarkKey(NamedTuple):
+    """What marks are counted by."""
+
+    process: int
+    domain: str
+    name: str
+
+
+class LossKey(NamedTuple):
+    """Why records of a process were lost, as in Loss."""
+
+    cause: str
+    domain: str
+
+
+class DeviceKey(NamedTuple):
+    """A device that a process used. `device` is the machine's index."""
+
+    process: int
+    device: int
+
+
+class IdleKey(NamedTuple):
+    """Where a device idled: `range` is the innermost one of the thread that launched what came
+    next, 0 outside every range."""
+
+    process: int
+    device: int
+    range: int
+
+
+class ThreadKey(NamedTuple):
+    """A thread of a process."""
+
+    process: int
+    thread: int
+
+
+class StreamKey(msgspec.Struct, frozen=True):
+    """A stream of a process. `device` is the machine's index; `stream` CUPTI's number."""
+
+    process: int
+    device: int
+    stream: int

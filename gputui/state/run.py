@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from gputui.model.events import (
     CaptureRefused,
+    DeviceDelta,
     Mark,
     MarkDefined,
     Payload,
@@ -23,10 +24,20 @@ from gputui.model.events import (
     StepTimeline,
     ThreadNamed,
 )
+from gputui.model.merge import merger_of
 from gputui.model.sketch import Accumulator
 from gputui.state.batch_means import Reports
-from gputui.state.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.state.keys import (
+    ApiKey,
+    KernelKey,
+    LaunchKey,
+    LossKey,
+    MarkKey,
+    MemoryOperationKey,
+    RangeKernel,
+)
 from gputui.state.readings import Readings
+from gputui.state.tables import Of
 from gputui.state.timing import GpuTiming
 
 LOG_LINES = 5000
@@ -58,7 +69,7 @@ class Range(msgspec.Struct):
     gpu_operations: int = 0
     levels: int = 0
     children_with_work: int = 0
-    """As in RangeDelta, where the last is `children`: sums over projected instances."""
+    """As in RangeDelta: sums over projected instances."""
     payload: Payload | None = None
     """Of the newest instance that had one."""
     open_since_ns: int | None = None
@@ -70,7 +81,33 @@ class LaunchTimes(msgspec.Struct):
     total: Accumulator = msgspec.field(default_factory=Accumulator)
     call: Accumulator = msgspec.field(default_factory=Accumulator)
     queue: Accumulator = msgspec.field(default_factory=Accumulator)
-    kernel: Accumulator = msgspec.field(default_factory=Accumulator)
+    kernel_time: Accumulator = msgspec.field(default_factory=Accumulator)
+
+
+class KernelTimes(msgspec.Struct):
+    """As KernelDelta, added up."""
+
+    time: Accumulator = msgspec.field(default_factory=Accumulator)
+    repeats: int = 0
+
+
+class Instances(msgspec.Struct):
+    """How many instances of a range launched a kernel, as RangeKernels has it."""
+
+    instances: int = 0
+    base_repeats: int = 0
+
+
+class ShapeCount(msgspec.Struct):
+    """How many kernels were launched in one launch shape."""
+
+    launches: int
+
+
+class LostRecords(msgspec.Struct):
+    """How many records were lost for one reason."""
+
+    records: int
 
 
 class TimeAndSize(msgspec.Struct):
@@ -112,7 +149,7 @@ class Process(msgspec.Struct):
     reader_cpu_ns: int = 0
     traced_ns: int = 0
     paused_ns: int = 0
-    told_ns: int = 0
+    updated_ns: int = 0
     """When its newest delta was made."""
     threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
     """What its threads are called, by their ids."""
@@ -120,8 +157,10 @@ class Process(msgspec.Struct):
         default_factory=dict
     )
     """By kind, number and the machine's index of the device."""
-    losses: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
-    """Records by cause and domain, as in Loss; older recordings lack them."""
+    losses: Annotated[dict[LossKey, LostRecords], Of("losses")] = msgspec.field(
+        default_factory=dict
+    )
+    """The parts of `dropped`; older recordings lack them."""
 
     @property
     def ended_ns(self) -> int | None:
@@ -153,23 +192,27 @@ class Run(msgspec.Struct):
     log_lines: int = 0
     processes: dict[int, Process] = msgspec.field(default_factory=dict)
     refused: CaptureRefused | None = None
-    ranges: dict[int, Range] = msgspec.field(default_factory=dict)
+    ranges: Annotated[dict[int, Range], Of("ranges")] = msgspec.field(default_factory=dict)
     roots: list[int] = msgspec.field(default_factory=list)
-    kernels: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
-    kernels_beside: dict[KernelKey, Accumulator] = msgspec.field(default_factory=dict)
+    kernels: Annotated[dict[KernelKey, KernelTimes], Of("kernels")] = msgspec.field(
+        default_factory=dict
+    )
+    secondary_domain_kernels: Annotated[
+        dict[KernelKey, KernelTimes], Of("secondary_domain_kernels")
+    ] = msgspec.field(default_factory=dict)
     """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
-    kernel_repeats: dict[KernelKey, int] = msgspec.field(default_factory=dict)
-    """As KernelDelta's `repeats`; few kernels have any."""
-    kernel_instances: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
-    """(range, kernel) → the range's instances that launched the kernel."""
-    base_repeats: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
-    """The same keys → those of them counted under another kernel of the same base name."""
-    launches: dict[LaunchKey, LaunchTimes] = msgspec.field(default_factory=dict)
-    shape_launches: dict[int, int] = msgspec.field(default_factory=dict)
-    """Launch shape → how many kernels were launched in it."""
-    memory_operations: dict[MemoryOperationKey, TimeAndSize] = msgspec.field(default_factory=dict)
-    api: dict[ApiKey, Accumulator] = msgspec.field(default_factory=dict)
-    devices: dict[int, Device] = msgspec.field(default_factory=dict)
+    range_kernels: Annotated[dict[RangeKernel, Instances], Of("range_kernels")] = msgspec.field(
+        default_factory=dict
+    )
+    launches: Annotated[dict[LaunchKey, LaunchTimes], Of("launches")] = msgspec.field(
+        default_factory=dict
+    )
+    shapes: Annotated[dict[int, ShapeCount], Of("shapes")] = msgspec.field(default_factory=dict)
+    """By the launch shape's number."""
+    memory_operations: Annotated[dict[MemoryOperationKey, TimeAndSize], Of("memory_operations")] = (
+        msgspec.field(default_factory=dict)
+    )
+    api: Annotated[dict[ApiKey, Accumulator], Of("api")] = msgspec.field(default_factory=dict)
     timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
     """Launch latency, queues, gaps and streams."""
     readings: Readings = msgspec.field(default_factory=Readings)
@@ -177,13 +220,24 @@ class Run(msgspec.Struct):
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
     marks: deque[Mark] = msgspec.field(default_factory=lambda: deque(maxlen=MARKS))
     """The newest; `mark_counts` counts all."""
-    mark_counts: dict[tuple[int, str, str], Marks] = msgspec.field(default_factory=dict)
-    """By process, domain and name."""
+    mark_counts: Annotated[dict[MarkKey, Marks], Of("marks")] = msgspec.field(default_factory=dict)
     mark_definitions: dict[int, MarkDefined] = msgspec.field(default_factory=dict)
     """By number; older recordings have none."""
     phase_starts: list[tuple[int, str]] = msgspec.field(default_factory=list)
     """(when, name) of outermost ranges that were open when a delta came, in order of time."""
     updated_ns: int = 0
+
+    @property
+    def devices(self) -> dict[int, Device]:
+        """What all processes did to each GPU, by the machine's index."""
+        merger = merger_of(DeviceDelta, Device)
+        found: dict[int, Device] = {}
+        for key, use in self.timing.devices.items():
+            if key.device in found:
+                merger.add(found[key.device], use)
+            else:
+                found[key.device] = merger.start(use)
+        return found
 
     @property
     def parameters(self) -> dict[str, str | int | float | bool | None]:

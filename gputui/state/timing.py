@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
-from gputui.model.events import CaptureDelta
 from gputui.model.sketch import Accumulator
+from gputui.state.keys import DeviceKey, IdleKey, StreamKey, ThreadKey
+from gputui.state.tables import Of
 
 QUEUE_MOMENTS = 1024
 """Deltas whose time in the queue is kept, the newest: 17 minutes at one a second."""
-
-
-class StreamKey(msgspec.Struct, frozen=True):
-    """A stream of a process. `device` is the machine's index; `stream` CUPTI's number."""
-
-    process: int
-    device: int
-    stream: int
 
 
 class StreamTimes(msgspec.Struct):
@@ -33,7 +26,7 @@ class StreamTimes(msgspec.Struct):
 
 
 class DeviceUse(msgspec.Struct):
-    """One process's use of one device, as DeviceDelta has it, and where it idled."""
+    """One process's use of one device, as DeviceDelta has it."""
 
     busy_ns: int = 0
     operations: int = 0
@@ -41,8 +34,6 @@ class DeviceUse(msgspec.Struct):
     last_end_ns: int | None = None
     overlap_ns: int = 0
     idle: Accumulator = msgspec.field(default_factory=Accumulator)
-    idle_ranges: dict[int, int] = msgspec.field(default_factory=dict)
-    """Range → ns, as IdleRange; 0 is outside every range."""
 
     @property
     def span_ns(self) -> int:
@@ -50,6 +41,12 @@ class DeviceUse(msgspec.Struct):
         if self.first_start_ns is None or self.last_end_ns is None:
             return 0
         return max(0, self.last_end_ns - self.first_start_ns)
+
+
+class IdleTime(msgspec.Struct):
+    """As IdleRange, added up."""
+
+    idle_ns: int
 
 
 class ThreadTimes(msgspec.Struct):
@@ -60,50 +57,29 @@ class ThreadTimes(msgspec.Struct):
 
 
 class GpuTiming(msgspec.Struct):
-    """Of one run: by (process, device), by stream, by (process, thread)."""
+    """Of one run."""
 
-    devices: dict[tuple[int, int], DeviceUse] = msgspec.field(default_factory=dict)
-    streams: dict[StreamKey, StreamTimes] = msgspec.field(default_factory=dict)
-    threads: dict[tuple[int, int], ThreadTimes] = msgspec.field(default_factory=dict)
+    devices: Annotated[dict[DeviceKey, DeviceUse], Of("devices")] = msgspec.field(
+        default_factory=dict
+    )
+    idle_ranges: Annotated[dict[IdleKey, IdleTime], Of("idle_ranges")] = msgspec.field(
+        default_factory=dict
+    )
+    streams: Annotated[dict[StreamKey, StreamTimes], Of("streams")] = msgspec.field(
+        default_factory=dict
+    )
+    threads: Annotated[dict[ThreadKey, ThreadTimes], Of("launching_threads")] = msgspec.field(
+        default_factory=dict
+    )
     queue: deque[tuple[int, int, int]] = msgspec.field(
         default_factory=lambda: deque(maxlen=QUEUE_MOMENTS)
     )
     """(process, launches, time they were queued) of each delta that had launches."""
 
-    def add(self, event: CaptureDelta, gpu_of: Callable[[int], int]) -> None:
-        """Fold a delta in. `gpu_of` gives the machine's index of the process's device number."""
-        process = event.process
-        for device in event.devices:
-            use = self.devices.setdefault((process, gpu_of(device.device)), DeviceUse())
-            use.busy_ns += device.busy_ns
-            use.operations += device.operations
-            use.overlap_ns += device.overlap_ns
-            if use.first_start_ns is None or device.first_start_ns < use.first_start_ns:
-                use.first_start_ns = device.first_start_ns
-            use.last_end_ns = max(device.last_end_ns, use.last_end_ns or 0)
-            if device.idle:
-                use.idle.add(device.idle)
-        launches = queued_ns = 0
-        for stream in event.streams:
-            key = StreamKey(process, gpu_of(stream.device), stream.stream)
-            times = self.streams.setdefault(key, StreamTimes())
-            times.operations += stream.operations
-            times.busy_ns += stream.busy_ns
-            if stream.latency:
-                times.latency.add(stream.latency)
-            if stream.idle:
-                times.idle.add(stream.idle)
-            if stream.queue:
-                times.queue.add(stream.queue)
-                launches += stream.queue.count
-                queued_ns += stream.queue.total
-        if launches:
-            self.queue.append((process, launches, queued_ns))
-        for part in event.launching_threads:
-            thread = self.threads.setdefault((process, part.thread), ThreadTimes())
-            thread.launches += part.launches
-            if part.interval:
-                thread.interval.add(part.interval)
-        for share in event.idle_ranges:
-            use = self.devices.setdefault((process, gpu_of(share.device)), DeviceUse())
-            use.idle_ranges[share.range] = use.idle_ranges.get(share.range, 0) + share.idle_ns
+    def idle_by_range(self, process: int, device: int) -> dict[int, int]:
+        """Range → ns in which a device idled for it; 0 is outside every range."""
+        return {
+            key.range: time.idle_ns
+            for key, time in self.idle_ranges.items()
+            if (key.process, key.device) == (process, device)
+        }

@@ -222,7 +222,8 @@ class Traced:
     def account(self) -> Account:
         """The session's state in the terms of the reference."""
         run, result = self.run, Account()
-        for key, part in run.kernels.items():
+        for key, counted in run.kernels.items():
+            part = counted.time
             name = self.session.kernel_names[key.kernel].mangled
             place = self.place(key.range)
             kernel = place, key.inherited, name, key.device
@@ -231,23 +232,24 @@ class Traced:
             if key.thread:
                 outside = key.thread, name
                 result.outside[outside] = result.outside.get(outside, 0) + part.count
-        for key, part in run.kernels_beside.items():
+        for key, counted in run.secondary_domain_kernels.items():
+            part = counted.time
             if key.thread:
                 outside = key.thread, self.session.kernel_names[key.kernel].mangled
                 result.outside[outside] = result.outside.get(outside, 0) + part.count
                 continue
-            result.repeats += run.kernel_repeats.get(key, 0)
+            result.repeats += counted.repeats
             kernel = self.place(key.range), self.session.kernel_names[key.kernel].mangled
             count, total = result.beside.get(kernel, (0, 0))
             result.beside[kernel] = count + part.count, total + part.total
-        for (number, kernel_number), instances in run.kernel_instances.items():
+        for (number, kernel_number), instances in run.range_kernels.items():
             kernel = self.place(number), self.session.kernel_names[kernel_number].mangled
-            result.kernel_instances[kernel] = instances
+            result.kernel_instances[kernel] = instances.instances
         for launch, times in run.launches.items():
             name = self.session.kernel_names[launch.kernel].mangled
             launched = launch.thread, launch.device, name
             count, total = result.launches.get(launched, (0, 0))
-            result.launches[launched] = count + times.total.count, total + times.kernel.total
+            result.launches[launched] = count + times.total.count, total + times.kernel_time.total
         for copy, both in run.memory_operations.items():
             result.copies[self.place(copy.range), copy.inherited, copy.operation] = (
                 both.time.count,

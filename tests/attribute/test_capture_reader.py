@@ -91,7 +91,7 @@ def test_what_a_dead_process_left_is_read_before_it_is_detached(tmp_path, progra
     assert process.detached
     assert process.detached.clean == bool(exited)
     assert isinstance(events[-1], ProcessDetached)
-    assert [part.total for part in session.run.kernels.values()] == [4]
+    assert [part.time.total for part in session.run.kernels.values()] == [4]
     assert reader.finish(START_NS) == []
 
 

@@ -54,7 +54,8 @@ def test_idle_time_lies_in_the_range_that_the_launching_thread_was_in(program):
     )
     use = run.timing.devices[1, 0]
     assert (use.busy_ns, use.idle.total, use.span_ns) == (180, 700, 880)
-    shares = {run.ranges[n].path if n else None: ns for n, ns in use.idle_ranges.items()}
+    found = run.timing.idle_by_range(1, 0)
+    shares = {run.ranges[n].path if n else None: ns for n, ns in found.items()}
     assert shares == {"step/data": 600, "step": 60, None: 40}
 
 
@@ -67,7 +68,7 @@ def test_a_thread_without_ranges_idles_where_the_main_thread_is(program):
         program.kernel(200, 300, 2),
         program.pop(400),
     )
-    shares = run.timing.devices[1, 0].idle_ranges
+    shares = run.timing.idle_by_range(1, 0)
     assert [(run.ranges[n].path, ns) for n, ns in shares.items()] == [("backward", 100)]
 
 
@@ -150,8 +151,7 @@ def test_idle_time_is_shared_out_as_a_clock_that_ticks_every_nanosecond_would(da
             name = [n for at, n in innermost if at <= moment][-1]
             expected[name] = expected.get(name, 0) + 1
     run = Traced(program).finish(*main, seconds=100)
-    use = run.timing.devices.get((1, 0))
-    found = use.idle_ranges if use else {}
+    found = run.timing.idle_by_range(1, 0)
     assert {run.ranges[n].definition.name if n else None: ns for n, ns in found.items()} == expected
 
 

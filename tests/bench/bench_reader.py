@@ -137,7 +137,7 @@ def main(total: int) -> None:
             session.apply(events)
             folding_s += time.thread_time() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    kernels = sum(part.count for part in session.run.kernels.values()) if session.run else 0
+    kernels = sum(part.time.count for part in session.run.kernels.values()) if session.run else 0
     reading_s = feeding_s + collecting_s
     print(f"{done:,} records: {done / reading_s:,.0f} records/s on one core")
     print(f"feeding {feeding_s:.2f} s, collecting {collecting_s:.2f} s, folding {folding_s:.2f} s")

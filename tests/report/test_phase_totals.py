@@ -57,7 +57,7 @@ DELTAS = st.builds(
         process=1,
         ranges=tuple(ranges),
         kernels=tuple(kernels),
-        kernels_beside=tuple(beside),
+        secondary_domain_kernels=tuple(beside),
         api=tuple(calls),
         memory_operations=tuple(copies),
     ),

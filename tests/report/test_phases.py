@@ -136,7 +136,7 @@ def test_launches_are_not_told_of_ranges_beside_those_of_the_program() -> None:
             time_ns=at(3),
             process=1,
             kernels=(kernel,),
-            kernels_beside=(msgspec.structs.replace(kernel, range=2),),
+            secondary_domain_kernels=(msgspec.structs.replace(kernel, range=2),),
             api=(launch,),
             devices=(DEVICE,),
         ),
@@ -262,7 +262,7 @@ def test_every_kernel_on_an_h200_lies_inside_a_range(h200: Session) -> None:
     assert h200.run is not None
     assert all(key.range for key in h200.run.kernels)
     roots = sum(row.kernels for row in phase_rows(h200.run) if row.depth == 0)
-    assert roots == sum(times.count for times in h200.run.kernels.values()) == 10578
+    assert roots == sum(kernels.time.count for kernels in h200.run.kernels.values()) == 10578
 
 
 def test_a_launch_bound_decode_leaves_the_gpu_idle(h200: Session) -> None:

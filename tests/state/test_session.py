@@ -132,7 +132,7 @@ def test_deltas_add_up() -> None:
         reader_cpu_ns=7, traced_ns=30, paused_ns=10,
         ranges=(RangeDelta(range=1, cpu=times(5), gpu_busy_ns=2, gpu_total_ns=3,
                            projected=times(4), projected_range_ns=6, gpu_operations=1, levels=2,
-                           children=1),),
+                           children_with_work=1),),
     )  # fmt: skip
     session = folded(header(), run_started(), attached(), defined(1, "step"), one, one)
     run = session.run
@@ -329,7 +329,7 @@ def test_captured_deltas_add_up() -> None:
     assert (step.path, step.depth, step.cpu.count, step.cpu.total) == ("decode/step", 1, 4, 60)
     assert (step.gpu_busy_ns, step.gpu_total_ns) == (14, 18)
     assert run.ranges[1].open_since_ns == at(2)
-    assert [times.total for times in run.kernels.values()] == [14]
+    assert [kernels.time.total for kernels in run.kernels.values()] == [14]
     assert [times.count for times in run.api.values()] == [4]
     assert run.devices[0].operations == 4
     assert (run.processes[1].records, run.processes[1].dropped) == (22, 2)

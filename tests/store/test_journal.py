@@ -296,7 +296,7 @@ def test_a_recording_of_schema_1_is_read_to_its_end() -> None:
     assert session.unknown_references == 0
     run = session.run
     assert run is not None
-    assert [times.total for times in run.kernels.values()] == [300, 10]
+    assert [kernels.time.total for kernels in run.kernels.values()] == [300, 10]
     assert run.ranges[1].projected.total == 400
     assert session.gpus[0].sample is not None
     assert session.gpus[0].sample.power_watts == 100.0

@@ -60,8 +60,8 @@ def test_the_first_file_stands_for_all(tmp_path: Path, suffix: str) -> None:
     sums = folded(path, summed=True).run
     assert sums is not None
     assert whole.run is not None
-    for key, times in whole.run.kernels.items():
-        part = sums.kernels[key]
+    for key, kernels in whole.run.kernels.items():
+        times, part = kernels.time, sums.kernels[key].time
         assert (part.count, part.total, part.median) == (times.count, times.total, times.median)
         assert part.deviation == pytest.approx(times.deviation)
 

@@ -76,7 +76,7 @@ def deltas(draw: st.DrawFn) -> CaptureDelta:
             KernelDelta(process=process, range=node, kernel=draw(st.integers(1, 2)), device=0,
                         inherited=draw(st.booleans()), time=draw(values), repeats=1),
         ) if 1 in some else (),
-        kernels_beside=(
+        secondary_domain_kernels=(
             KernelDelta(process=process, range=node, kernel=1, device=0, time=draw(values)),
         ) if 2 in some else (),
         range_kernels=(RangeKernels(node, 1, 3, 2),) if 3 in some else (),

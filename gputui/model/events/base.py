@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import msgspec
@@ -33,6 +34,25 @@ Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """Any other integer: Python's are unbounded, but what is computed from them is not."""
 
 
+class Rule(Enum):
+    """How a field of two parts that are about the same thing becomes one (gputui.model.merge).
+
+    Written beside the field's type: `busy_ns: Annotated[Amount, Sum]`.
+    """
+
+    KEY = "says what the part is about"
+    SUM = "added up"
+    MIN = "the smaller"
+    MAX = "the larger"
+    NEWEST = "the newest that is not null"
+    SKETCH = "distributions of all values together"
+    PARTS = "parts that are about the same thing, merged"
+
+
+Key, Sum, Min, Max = Rule.KEY, Rule.SUM, Rule.MIN, Rule.MAX
+Newest, Sketch, Parts = Rule.NEWEST, Rule.SKETCH, Rule.PARTS
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A part of an event. Fields at their default are left out of the journal.
 
@@ -43,4 +63,4 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 class Event(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """Something a source observed at `time_ns`."""
 
-    time_ns: Moment
+    time_ns: Annotated[Moment, Max]

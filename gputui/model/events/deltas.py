@@ -7,7 +7,21 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gputui.model.events.base import PHASE_STARTS, Amount, Event, Integer, Moment, Step
+from gputui.model.events.base import (
+    PHASE_STARTS,
+    Amount,
+    Event,
+    Integer,
+    Key,
+    Max,
+    Min,
+    Moment,
+    Newest,
+    Parts,
+    Sketch,
+    Step,
+    Sum,
+)
 
 
 class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -51,16 +65,16 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     of the newest instance that had one.
     """
 
-    range: Integer
-    cpu: Distribution | None = None
-    gpu_busy_ns: Amount = 0
-    gpu_total_ns: Amount = 0
-    projected: Distribution | None = None
-    projected_range_ns: Amount = 0
-    gpu_operations: Amount = 0
-    levels: Amount = 0
-    children: Amount = 0
-    payload: Payload | None = None
+    range: Annotated[Integer, Key]
+    cpu: Annotated[Distribution | None, Sketch] = None
+    gpu_busy_ns: Annotated[Amount, Sum] = 0
+    gpu_total_ns: Annotated[Amount, Sum] = 0
+    projected: Annotated[Distribution | None, Sketch] = None
+    projected_range_ns: Annotated[Amount, Sum] = 0
+    gpu_operations: Annotated[Amount, Sum] = 0
+    levels: Annotated[Amount, Sum] = 0
+    children_with_work: Annotated[Amount, Sum] = 0
+    payload: Annotated[Payload | None, Newest] = None
 
 
 class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -73,14 +87,14 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     several overlapping instances of the range, less one each.
     """
 
-    process: Integer
-    range: Integer
-    kernel: Integer
-    device: Integer
-    inherited: bool = False
-    thread: Integer = 0
-    time: Distribution
-    repeats: Amount = 0
+    process: Annotated[Integer, Key]
+    range: Annotated[Integer, Key]
+    kernel: Annotated[Integer, Key]
+    device: Annotated[Integer, Key]
+    inherited: Annotated[bool, Key] = False
+    thread: Annotated[Integer, Key] = 0
+    time: Annotated[Distribution, Sketch]
+    repeats: Annotated[Amount, Sum] = 0
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -89,17 +103,17 @@ class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
     nsys's `:base`.
     """
 
-    range: Integer
-    kernel: Integer
-    instances: Amount
-    base_repeats: Amount = 0
+    range: Annotated[Integer, Key]
+    kernel: Annotated[Integer, Key]
+    instances: Annotated[Amount, Sum]
+    base_repeats: Annotated[Amount, Sum] = 0
 
 
 class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How many kernels of one launch shape finished."""
 
-    shape: Integer
-    launches: Amount
+    shape: Annotated[Integer, Key]
+    launches: Annotated[Amount, Sum]
 
 
 class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -110,39 +124,39 @@ class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
     """
 
-    process: Integer
-    thread: Integer
-    device: Integer
-    name: str
-    kernel: Integer
-    total: Distribution
-    call: Distribution
-    queue: Distribution | None = None
-    kernel_time: Distribution
+    process: Annotated[Integer, Key]
+    thread: Annotated[Integer, Key]
+    device: Annotated[Integer, Key]
+    name: Annotated[str, Key]
+    kernel: Annotated[Integer, Key]
+    total: Annotated[Distribution, Sketch]
+    call: Annotated[Distribution, Sketch]
+    queue: Annotated[Distribution | None, Sketch] = None
+    kernel_time: Annotated[Distribution, Sketch]
 
 
 class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Copies and memsets that finished. `operation` is nsys's name of the kind."""
 
-    process: Integer
-    range: Integer
-    operation: str
-    device: Integer
-    source_kind: str | None = None
-    destination_kind: str | None = None
-    inherited: bool = False
-    time: Distribution
-    size: Distribution
+    process: Annotated[Integer, Key]
+    range: Annotated[Integer, Key]
+    operation: Annotated[str, Key]
+    device: Annotated[Integer, Key]
+    source_kind: Annotated[str | None, Key] = None
+    destination_kind: Annotated[str | None, Key] = None
+    inherited: Annotated[bool, Key] = False
+    time: Annotated[Distribution, Sketch]
+    size: Annotated[Distribution, Sketch]
 
 
 class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """CUDA calls that returned, by name and by innermost range of the calling thread."""
 
-    process: Integer
-    range: Integer
-    name: str
-    inherited: bool = False
-    time: Distribution
+    process: Annotated[Integer, Key]
+    range: Annotated[Integer, Key]
+    name: Annotated[str, Key]
+    inherited: Annotated[bool, Key] = False
+    time: Annotated[Distribution, Sketch]
 
 
 class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -153,14 +167,14 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     buckets, within 5 %. `overlap_ns` is the sum of its streams' busy times, less its own.
     """
 
-    process: Integer
-    device: Integer
-    busy_ns: Amount
-    operations: Amount
-    first_start_ns: Moment
-    last_end_ns: Moment
-    idle: Distribution | None = None
-    overlap_ns: Amount = 0
+    process: Annotated[Integer, Key]
+    device: Annotated[Integer, Key]
+    busy_ns: Annotated[Amount, Sum]
+    operations: Annotated[Amount, Sum]
+    first_start_ns: Annotated[Moment, Min]
+    last_end_ns: Annotated[Moment, Max]
+    idle: Annotated[Distribution | None, Sketch] = None
+    overlap_ns: Annotated[Amount, Sum] = 0
 
 
 class StreamDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -171,13 +185,13 @@ class StreamDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `stream` is OTHER_STREAMS beyond the limit.
     """
 
-    device: Integer
-    stream: Integer
-    operations: Amount
-    busy_ns: Amount
-    latency: Distribution | None = None
-    queue: Distribution | None = None
-    idle: Distribution | None = None
+    device: Annotated[Integer, Key]
+    stream: Annotated[Integer, Key]
+    operations: Annotated[Amount, Sum]
+    busy_ns: Annotated[Amount, Sum]
+    latency: Annotated[Distribution | None, Sketch] = None
+    queue: Annotated[Distribution | None, Sketch] = None
+    idle: Annotated[Distribution | None, Sketch] = None
 
 
 OTHER_STREAMS = -1
@@ -186,9 +200,9 @@ OTHER_STREAMS = -1
 class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Launch calls of one thread; `interval` is from one's start to the next's, within 5 %."""
 
-    thread: Integer
-    launches: Amount
-    interval: Distribution | None = None
+    thread: Annotated[Integer, Key]
+    launches: Annotated[Amount, Sum]
+    interval: Annotated[Distribution | None, Sketch] = None
 
 
 class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -196,9 +210,9 @@ class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     launched what came next; 0 is outside every range.
     """
 
-    device: Integer
-    range: Integer
-    idle_ns: Amount
+    device: Annotated[Integer, Key]
+    range: Annotated[Integer, Key]
+    idle_ns: Annotated[Amount, Sum]
 
 
 class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -206,12 +220,12 @@ class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `payload` is that of the newest mark that had one.
     """
 
-    domain: str
-    name: str
-    marks: Amount
-    first_ns: Moment
-    last_ns: Moment
-    payload: Payload | None = None
+    domain: Annotated[str, Key]
+    name: Annotated[str, Key]
+    count: Annotated[Amount, Sum]
+    first_ns: Annotated[Moment, Min]
+    last_ns: Annotated[Moment, Max]
+    payload: Annotated[Payload | None, Newest] = None
 
 
 class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -220,9 +234,9 @@ class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
     "deferred" events of `domain`, or the reader had no "places" left (stacks, levels, open ranges).
     """
 
-    cause: Literal["ring", "unread", "cupti", "domains", "deferred", "places"]
-    domain: str
-    records: Amount
+    cause: Annotated[Literal["ring", "unread", "cupti", "domains", "deferred", "places"], Key]
+    domain: Annotated[str, Key]
+    records: Annotated[Amount, Sum]
 
 
 class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -237,35 +251,38 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
 
     `records` and `dropped` count ring records; `unattributed` counts GPU operations whose launch
     never arrived; `callback_ns` is the library's measurement of its own time in the traced process;
-    `reader_cpu_ns` is what reading cost in gputui. `kernels_beside` counts again, in the ranges of
-    other open domains, what `kernels` counts once. Kernels and calls were traced for `traced_ns`
-    and, if the user asked for only part of the time, not for `paused_ns`.
+    `reader_cpu_ns` is what reading cost in gputui. `secondary_domain_kernels` (written as
+    `kernels_beside`) counts again, in the ranges of other open domains, what `kernels` counts once.
+    Kernels and calls were traced for `traced_ns` and, if the user asked for only part of the time,
+    not for `paused_ns`.
     """
 
-    process: Integer
-    ranges: tuple[RangeDelta, ...] = ()
-    kernels: tuple[KernelDelta, ...] = ()
-    kernels_beside: tuple[KernelDelta, ...] = ()
-    range_kernels: tuple[RangeKernels, ...] = ()
-    launches: tuple[LaunchDelta, ...] = ()
-    shapes: tuple[ShapeLaunches, ...] = ()
-    memory_operations: tuple[MemoryOperationDelta, ...] = ()
-    api: tuple[ApiDelta, ...] = ()
-    devices: tuple[DeviceDelta, ...] = ()
-    streams: tuple[StreamDelta, ...] = ()
-    launching_threads: tuple[ThreadLaunches, ...] = ()
-    idle_ranges: tuple[IdleRange, ...] = ()
-    marks: tuple[MarkDelta, ...] = ()
-    losses: tuple[Loss, ...] = ()
+    process: Annotated[Integer, Key]
+    ranges: Annotated[tuple[RangeDelta, ...], Parts] = ()
+    kernels: Annotated[tuple[KernelDelta, ...], Parts] = ()
+    secondary_domain_kernels: Annotated[tuple[KernelDelta, ...], Parts] = msgspec.field(
+        default=(), name="kernels_beside"
+    )
+    range_kernels: Annotated[tuple[RangeKernels, ...], Parts] = ()
+    launches: Annotated[tuple[LaunchDelta, ...], Parts] = ()
+    shapes: Annotated[tuple[ShapeLaunches, ...], Parts] = ()
+    memory_operations: Annotated[tuple[MemoryOperationDelta, ...], Parts] = ()
+    api: Annotated[tuple[ApiDelta, ...], Parts] = ()
+    devices: Annotated[tuple[DeviceDelta, ...], Parts] = ()
+    streams: Annotated[tuple[StreamDelta, ...], Parts] = ()
+    launching_threads: Annotated[tuple[ThreadLaunches, ...], Parts] = ()
+    idle_ranges: Annotated[tuple[IdleRange, ...], Parts] = ()
+    marks: Annotated[tuple[MarkDelta, ...], Parts] = ()
+    losses: Annotated[tuple[Loss, ...], Parts] = ()
     """The parts of `dropped`; missing in older recordings."""
-    open_ranges: tuple[OpenRange, ...] = ()
-    records: Amount = 0
-    dropped: Amount = 0
-    unattributed: Amount = 0
-    callback_ns: Amount = 0
-    reader_cpu_ns: Amount = 0
-    traced_ns: Amount = 0
-    paused_ns: Amount = 0
+    open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()
+    records: Annotated[Amount, Sum] = 0
+    dropped: Annotated[Amount, Sum] = 0
+    unattributed: Annotated[Amount, Sum] = 0
+    callback_ns: Annotated[Amount, Sum] = 0
+    reader_cpu_ns: Annotated[Amount, Sum] = 0
+    traced_ns: Annotated[Amount, Sum] = 0
+    paused_ns: Annotated[Amount, Sum] = 0
 
 
 class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):

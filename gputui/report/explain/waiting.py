@@ -54,10 +54,10 @@ def _worst_range(run: Run, device: int) -> tuple[float, str] | None:
     """The range open longest while the GPU was idle, after its percentage of the idle time."""
     shares: dict[str, int] = {}
     idle_ns = 0
-    for (_, index), use in run.timing.devices.items():
+    for (process, index), use in run.timing.devices.items():
         if index == device:
             idle_ns += use.idle.total
-            for number, share in use.idle_ranges.items():
+            for number, share in run.timing.idle_by_range(process, index).items():
                 if number:
                     path = range_path(run, number)
                     shares[path] = shares.get(path, 0) + share

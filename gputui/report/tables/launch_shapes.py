@@ -37,10 +37,10 @@ def shape_rows(session: Session, run: Run) -> list[ShapeRow]:
 
 
 def _rows(session: Session, run: Run) -> Iterator[ShapeRow]:
-    for number, launches in run.shape_launches.items():
+    for number, counted in run.shapes.items():
         shape = session.launch_shapes.get(number)
         if shape is not None:
-            yield ShapeRow(kernel_name(session, shape.kernel), launches, shape)
+            yield ShapeRow(kernel_name(session, shape.kernel), counted.launches, shape)
 
 
 SHAPES: TableSpec[ShapeRow] = TableSpec(

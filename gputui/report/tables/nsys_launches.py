@@ -26,7 +26,7 @@ class _Row:
     def exact(self) -> bool:
         """Whether all its medians are."""
         times = self.times
-        return all(one.exact for one in (times.total, times.call, times.queue, times.kernel))
+        return all(one.exact for one in (times.total, times.call, times.queue, times.kernel_time))
 
 
 def _rows(style: NameStyle, session: Session, run: Run) -> list[_Row]:
@@ -35,7 +35,7 @@ def _rows(style: NameStyle, session: Session, run: Run) -> list[_Row]:
         pid = run.processes[key.process].attached.pid
         label = kernel_name(session, key.kernel, style)
         entry = sums[pid, key.thread, key.device, key.name, label]
-        for name in ("total", "call", "queue", "kernel"):
+        for name in ("total", "call", "queue", "kernel_time"):
             getattr(entry, name).add(getattr(times, name).freeze())
     rows = [_Row(*item) for item in sums.items()]
     return sorted(rows, key=lambda row: (-(row.times.total.average or 0.0), row.key))
@@ -65,7 +65,7 @@ def _spec(style: NameStyle) -> TableSpec[_Row]:
             *_spread(lambda row: row.times.total, "T", "total", "Call's start to kernel's end", 1),
             *_spread(lambda row: row.times.call, "A", "call", "In the launch call", 3),
             *_spread(lambda row: row.times.queue, "Q", "queue", "Call's end to kernel's start", 5),
-            *_spread(lambda row: row.times.kernel, "K", "kernel", "Running", 1),
+            *_spread(lambda row: row.times.kernel_time, "K", "kernel", "Running", 1),
             text("API Name", "call", lambda row: row.key[3], "The launching function"),
             text("Kernel Name", "name", lambda row: row.key[4], "The kernel"),
         ),

@@ -150,26 +150,26 @@ def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
     def of(place: tuple[str, str, int, int], label: str) -> _Kernels:
         return sums.setdefault((*place, label), _Kernels(*place, label))
 
-    for kernels in (run.kernels, run.kernels_beside):
-        for key, times in kernels.items():
+    for kernels in (run.kernels, run.secondary_domain_kernels):
+        for key, counted in kernels.items():
             label = kernel_name(session, key.kernel, style)
-            part = times.freeze()
-            different = part.count - run.kernel_repeats.get(key, 0)
+            part = counted.time.freeze()
+            different = part.count - counted.repeats
             places = list(_ranges_of(run, key))
             for where in places:
                 of(where, label).time.add(part)
             for where in set(places):
                 of(where, label).kernels += different
     instances_of: dict[tuple[str, str, int, int, str], int] = defaultdict(int)
-    for (node_number, kernel), instances in run.kernel_instances.items():
+    for (node_number, kernel), counts in run.range_kernels.items():
         node = run.ranges.get(node_number)
         if node is not None:
             label = kernel_name(session, kernel, style)
-            repeats = run.base_repeats.get((node_number, kernel), 0) if style == "base" else 0
-            instances_of[*_place(run, node), label] += instances - repeats
+            repeats = counts.base_repeats if style == "base" else 0
+            instances_of[*_place(run, node), label] += counts.instances - repeats
     rows = {key: row for key, row in sums.items() if row.time.count}
     # A kernel in a range was launched in an instance of it at least, outside every range in none.
-    measured = bool(run.kernel_instances) or not any(row.range for row in rows.values())
+    measured = bool(run.range_kernels) or not any(row.range for row in rows.values())
     for place, row in rows.items():
         row.instances = instances_of.get(place, 0) if measured else None
     return sorted(

@@ -30,6 +30,7 @@ from gputui.report.schema import (
     time,
 )
 from gputui.state import Run
+from gputui.state.keys import DeviceKey
 from gputui.state.timing import DeviceUse
 
 _OUTSIDE = "(outside every range)"
@@ -155,7 +156,9 @@ def _device(run: Run, process: int, device: int, use: DeviceUse, ranges: bool) -
         _spread(use.idle) if measured else None,
         [
             IdleRange(range_path(run, number) if number else None, idle_ns)
-            for number, idle_ns in sorted(use.idle_ranges.items(), key=lambda item: -item[1])
+            for number, idle_ns in sorted(
+                run.timing.idle_by_range(process, device).items(), key=lambda item: -item[1]
+            )
         ]
         if ranges
         else None,
@@ -167,7 +170,7 @@ def _streams(run: Run) -> list[StreamTiming]:
     rows = []
     for key, times in run.timing.streams.items():
         process = run.processes.get(key.process)
-        span_ns = run.timing.devices.get((key.process, key.device), DeviceUse()).span_ns
+        span_ns = run.timing.devices.get(DeviceKey(key.process, key.device), DeviceUse()).span_ns
         rows.append(
             StreamTiming(
                 *_whose(run, key.process),

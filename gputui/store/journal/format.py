@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 from types import NoneType, UnionType
@@ -13,6 +14,9 @@ import msgspec
 from gputui.model import events
 from gputui.model.events import base, definitions, deltas, gpu, machine, moments, run
 from gputui.model.metrics import metrics_of
+
+_RULE = re.compile(rf"Annotated\[(.*), (?:{'|'.join(rule.name.title() for rule in base.Rule)})\]")
+"""How parts are merged does not matter to how they are written."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "recording.md"
 
@@ -97,7 +101,7 @@ def _type_of(kind: type, name: str) -> str:
         annotation = inspect.get_annotations(parent).get(name)
         if annotation is not None:
             text = annotation if isinstance(annotation, str) else _type_name(annotation)
-            return text.replace("|", "\\|")
+            return _RULE.sub(r"\1", text).replace("|", "\\|")
     raise KeyError(name)
 
 

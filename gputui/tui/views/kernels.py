@@ -206,7 +206,7 @@ class KernelsView(View):
         if self.table == 0:
             names = self.model.session.kernel_names
             wanted = {number for number, known in names.items() if known.name == name}
-            pairs = [(k.range, t) for k, t in run.kernels.items() if k.kernel in wanted]
+            pairs = [(k.range, t.time) for k, t in run.kernels.items() if k.kernel in wanted]
         elif self.table == 1:
             pairs = [(k.range, t) for k, t in run.api.items() if k.name == name]
         else:
