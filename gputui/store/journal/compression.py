@@ -5,6 +5,7 @@ gzip is in the standard library; Zstandard needs the package `zstandard` (gputui
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zlib
 from pathlib import Path
@@ -26,8 +27,9 @@ _GZIP = 31
 """zlib's window bits for a gzip wrapper."""
 _READ_BYTES = 1 << 16
 _LARGEST_WINDOW = 1 << 27
-_ZSTD_HEAD = 5
 _ZSTD_PORTION = 1 << 10
+_ZSTD_LAST_BLOCK = b"\x01\x00\x00"
+"""An empty block marked as the last of its frame (RFC 8878, 3.1.1.2)."""
 
 
 class Compressor(Protocol):
@@ -214,17 +216,15 @@ class _Unzstd(_Expanding):
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
         self._stream = self._decompressor.decompressobj()
         self._compressed = b""
-        self._blocks = _Blocks()
+        self._is_in_frame = False
         self._ready = memoryview(b"")
 
     def _expand(self, limit: int) -> bytes:
         while not self._ready:
             if not self._compressed:
                 self._compressed = self._source.read(_READ_BYTES)
-                self._blocks.pass_over(self._compressed)
                 if not self._compressed:
-                    if self._blocks.is_within:
-                        raise CompressionError("it is truncated")
+                    self._check_end()
                     return b""
             portion = self._compressed[:_ZSTD_PORTION]
             self._compressed = self._compressed[_ZSTD_PORTION:]
@@ -232,6 +232,7 @@ class _Unzstd(_Expanding):
                 self._ready = memoryview(self._stream.decompress(portion))
             except self._error as error:
                 raise CompressionError(str(error)) from None
+            self._is_in_frame = not self._stream.eof
             if self._stream.eof:
                 # A file may consist of several frames.
                 self._compressed = self._stream.unused_data + self._compressed
@@ -239,56 +240,16 @@ class _Unzstd(_Expanding):
         data, self._ready = self._ready[:limit], self._ready[limit:]
         return bytes(data)
 
+    def _check_end(self) -> None:
+        """Raise CompressionError if the file ends within a block.
 
-class _Blocks:
-    """Where the blocks of a Zstandard file end (RFC 8878, 3.1): a decompressor returns nothing of
-    an incomplete block, and does not report that there was one.
-    """
-
-    def __init__(self) -> None:
-        self._next = self._frame
-        self._wanted = _ZSTD_HEAD
-        self._begun = b""
-        self._skipped = 0
-        self._has_checksum = False
-        self._is_lost = False
-
-    @property
-    def is_within(self) -> bool:
-        """Whether the bytes so far end within a block, or a frame's header."""
-        return bool(self._begun or self._skipped) and not self._is_lost
-
-    def pass_over(self, data: bytes) -> None:
-        """Add the next bytes of the file."""
-        place = 0
-        while place < len(data):
-            if self._skipped:
-                passed = min(self._skipped, len(data) - place)
-                self._skipped -= passed
-                place += passed
-                continue
-            some = data[place : place + self._wanted - len(self._begun)]
-            self._begun += some
-            place += len(some)
-            if len(self._begun) == self._wanted:
-                head, self._begun = self._begun, b""
-                self._next(head)
-
-    def _frame(self, head: bytes) -> None:
-        """Magic number and descriptor, whose bits give the sizes of the next fields."""
-        if not head.startswith(ZSTD_MAGIC):
-            self._is_lost = True  # a skippable frame: no recording has any
-        descriptor = head[4]
-        is_single = descriptor >> 5 & 1
-        content = (is_single, 2, 4, 8)[descriptor >> 6]
-        self._skipped = content + (0, 1, 2, 4)[descriptor & 3] + (1 - is_single)
-        self._has_checksum = bool(descriptor >> 2 & 1)
-        self._next, self._wanted = self._block, 3
-
-    def _block(self, head: bytes) -> None:
-        bits = int.from_bytes(head, "little")
-        is_repeated = bits >> 1 & 3 == 1
-        self._skipped = 1 if is_repeated else bits >> 3
-        if bits & 1:
-            self._skipped += 4 if self._has_checksum else 0
-            self._next, self._wanted = self._frame, _ZSTD_HEAD
+        A decompressor returns nothing of an incomplete block, and does not report that there was
+        one. After a complete block, which every write ends with, an empty last one ends the frame.
+        """
+        if not self._is_in_frame:
+            return
+        self._is_in_frame = False
+        with contextlib.suppress(self._error):
+            self._stream.decompress(_ZSTD_LAST_BLOCK)
+        if not self._stream.eof:
+            raise CompressionError("it is truncated")
