@@ -1,59 +1,47 @@
 """Why is it slow: rules that compare one figure of a run with a threshold that has a source.
 
 A rule applies only if its figure exists; each states the figure, the threshold, its source, and
-what to try.
+what to try. A module of this package lists its rules in RULES: adding a rule touches no other file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from functools import cache
+from typing import TypeVar
 
-from gputui.report.explain.insight import Insight, InsightDocument
-from gputui.report.explain.using import (
-    lost_records,
-    memory_full,
-    no_tensor_cores,
-    pageable_copies,
-    throttled,
-)
-from gputui.report.explain.waiting import (
-    gpu_idle,
-    launch_gaps,
-    launch_time,
-    no_overlap,
-    queue_growing,
-    short_kernels,
-)
+from gputui.report.explain.insight import Insight, InsightDocument, MachineRule, RunRule
 from gputui.state import Readings, Run, Session
+
+R = TypeVar("R", RunRule, MachineRule)
 
 __all__ = ["Insight", "InsightDocument", "insight_documents", "insights", "machine_insights"]
 
 
 def insights(session: Session, run: Run) -> list[Insight]:
     """The findings, in the order to look at them."""
-    found = [found for rule in _RULES for found in rule(session, run)]
+    found = [found for rule in _rules(RunRule) for found in rule.find(session, run)]
     return found + machine_insights(session, run.readings)
 
 
 def machine_insights(session: Session, readings: Readings) -> list[Insight]:
     """The findings that need no run, only readings."""
-    return [*memory_full(session, readings), *throttled(readings)]
+    return [found for rule in _rules(MachineRule) for found in rule.find(session, readings)]
+
+
+@cache
+def _rules(kind: type[R]) -> tuple[R, ...]:
+    """Every rule of a kind, found in RULES of this package's modules, in their order."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    found = [rule for module in modules for rule in getattr(module, "RULES", ())]
+    rules = (rule for rule in found if isinstance(rule, kind))
+    return tuple(sorted(rules, key=lambda rule: rule.order))
 
 
 def insight_documents(found: Iterable[Insight]) -> list[InsightDocument]:
     """For programs."""
     names = InsightDocument.__struct_fields__
     return [InsightDocument(*(getattr(one, name) for name in names)) for one in found]
-
-
-_RULES: tuple[Callable[[Session, Run], Iterator[Insight]], ...] = (
-    lost_records,
-    gpu_idle,
-    launch_gaps,
-    short_kernels,
-    launch_time,
-    no_overlap,
-    queue_growing,
-    no_tensor_cores,
-    pageable_copies,
-)

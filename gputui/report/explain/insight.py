@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
+
+from gputui.state import Readings, Run, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,22 @@ class Insight:
     headline: str
     verdict: str
     advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRule:
+    """A rule about a run. `order` is its place among the findings."""
+
+    order: int
+    find: Callable[[Session, Run], Iterable[Insight]]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRule:
+    """A rule about readings of the machine, which needs no run."""
+
+    order: int
+    find: Callable[[Session, Readings], Iterable[Insight]]
 
 
 class InsightDocument(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gputui.model import units
-from gputui.report.explain.insight import Insight, gpu_names, percents
+from gputui.report.explain.insight import Insight, MachineRule, RunRule, gpu_names, percents
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.memory import transfers
 from gputui.report.statistics import category_rows, kernel_rows
@@ -99,7 +99,7 @@ def memory_full(session: Session, readings: Readings) -> Iterator[Insight]:
                 )
 
 
-def throttled(readings: Readings) -> Iterator[Insight]:
+def throttled(_session: Session, readings: Readings) -> Iterator[Insight]:
     """Throttled clocks."""
     shares: dict[str, dict[int, float]] = {}
     for (index, reason), count in sorted(readings.throttle_samples.items()):
@@ -120,3 +120,12 @@ def throttled(readings: Readings) -> Iterator[Insight]:
             f"{most}: {reason}",
             "power: expected at full load; thermal or hardware: look at cooling and supply",
         )
+
+
+RULES = (
+    RunRule(0, lost_records),
+    RunRule(70, no_tensor_cores),
+    RunRule(80, pageable_copies),
+    MachineRule(0, memory_full),
+    MachineRule(10, throttled),
+)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gputui.model import units
 from gputui.model.naming import is_kernel_launch
 from gputui.model.sketch import Accumulator
-from gputui.report.explain.insight import Insight, gpu_names, percents
+from gputui.report.explain.insight import Insight, RunRule, gpu_names, percents
 from gputui.report.statistics import kernel_rows
 from gputui.report.tables.timing import range_path
 from gputui.state import Run, Session
@@ -193,3 +193,13 @@ def queue_growing(_session: Session, run: Run) -> Iterator[Insight]:
                 "good for throughput; for latency synchronize once per step, or bound what is in "
                 "flight",
             )
+
+
+RULES = (
+    RunRule(10, gpu_idle),
+    RunRule(20, launch_gaps),
+    RunRule(30, short_kernels),
+    RunRule(40, launch_time),
+    RunRule(50, no_overlap),
+    RunRule(60, queue_growing),
+)
