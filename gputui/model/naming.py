@@ -32,6 +32,9 @@ def is_kernel_launch(call: str) -> bool:
     return _KERNEL_LAUNCHES.match(call) is not None
 
 
+_BRACKET = re.compile("[<>(]")
+
+
 @functools.lru_cache(maxsize=65536)
 def short_name(name: str) -> str:
     """The function's own name: no return type, namespaces, template or call arguments.
@@ -43,7 +46,8 @@ def short_name(name: str) -> str:
     end = len(name)
     anonymous = "(anonymous namespace)"
     text = name.replace(anonymous, "@" * len(anonymous))
-    for i, character in enumerate(text):
+    for found in _BRACKET.finditer(text):
+        i, character = found.start(), found[0]
         if character == "<":
             if depth == 0:
                 end = min(end, i)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 
 import pytest
 from hypothesis import given
@@ -101,3 +102,11 @@ def test_nothing_is_left_over_in_a_run_on_an_h200(h200: Session) -> None:
         label = category(h200.kernel_names[key.kernel].name)
         totals[label] = totals.get(label, 0) + kernels.time.total
     assert totals.get("other", 0) <= 0.02 * sum(totals.values())
+
+
+def test_long_names_take_little_time() -> None:
+    names = [f"k{number}_" + "x" * 3000 for number in range(300)]
+    started = time.process_time()
+    assert {category(name) for name in names} == {"other"}
+    assert {len(short_name(name)) for name in names} <= {3003, 3004, 3005}
+    assert time.process_time() - started < 1.5  # it was 3 s and more

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+from time import process_time as time_of_process
 
 import pytest
 
-from gputui.base.sanitize import cell_width
+from gputui.base.sanitize import cell_width, cut_to_width
 from gputui.render import formats
 from gputui.render.text_tables import csv_line, to_csv, to_json, to_markdown, to_text
 from gputui.report.compare import Subject, compare
@@ -56,7 +57,7 @@ def test_columns_without_a_figure_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("table", "raw", "shown"),
     [
-        ("devices", "memory_used_bytes", ["memory", "used", "200", "MiB", "0", "B", "999", "MiB"]),
+        ("devices", "memory_used_bytes", ["Memory", "used", "200", "MiB", "0", "B", "999", "MiB"]),
         ("devices", "sm_clock_mhz", ["SM", "clock", "672", "MHz", "345", "MHz", "1980", "MHz"]),
         ("metrics", "kv_cache_bytes", ["kv_cache_bytes", "6.75", "MiB"]),
     ],
@@ -142,3 +143,27 @@ def test_a_summary_does_not_print_names_by_the_thousand() -> None:
     assert "name 1000 " not in text
     assert "… and 200 rows more: gputui summary FILE --table phases" in text
     assert "name 1199" in to_text(run_tables()["phases"].table(session, run))
+
+
+@pytest.mark.parametrize("name", ["漢" * 4000, "e\u0301" * 2000, "\u0301" * 4000])
+def test_long_names_of_any_script_are_cut_in_linear_time(name: str) -> None:
+    rows = tuple((f"{number}{name}", number) for number in range(200))
+    table = Table("t", "T", (text("Name"), count("Calls")), rows)
+    started = time_of_process()
+    lines = to_text(table, 80).splitlines()
+    assert time_of_process() - started < 5  # it was minutes
+    assert max(map(cell_width, lines)) <= 80
+    assert all("…" in line for line in lines[3:])
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "cut"),
+    [
+        ("abc", 3, "abc"), ("abcd", 3, "ab…"), ("漢字", 4, "漢字"), ("漢字", 3, "漢…"),
+        ("漢字漢", 4, "漢…"), ("e\u0301a\u0301b", 3, "e\u0301a\u0301b"),
+        ("e\u0301a\u0301b", 2, "e\u0301…"), ("", 3, ""),
+    ],
+)  # fmt: skip
+def test_a_text_is_cut_to_a_width(words: str, width: int, cut: str) -> None:
+    assert cut_to_width(words, width) == cut
+    assert cell_width(cut) <= width
