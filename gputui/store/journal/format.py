@@ -37,7 +37,7 @@ time except for small steps between sources.
   name.
 - **Missing.** A field at its default is left out. `null`, or absence, means unknown; 0 means zero.
 - **Versions.** `schema` in the header is raised when the shape of something changes. A reader
-  refuses a newer schema, skips and counts unknown kinds of events, and ignores unknown fields.
+  refuses another schema, skips and counts unknown kinds of events, and ignores unknown fields.
 - **Sums.** A `capture_sum` is the sum of the preceding `capture` events of its process in the
   file. A reader of the events ignores the sums; a reader of the final state may skip those events,
   and earlier sums of that process, by looking at the beginning of their lines: `event`, `time_ns`

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -36,7 +36,7 @@ KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
 class JournalReader:
     """Reads the events of one recording, oldest first, once.
 
-    Events of older schemas are converted. `header` is read at once. While iterating, `skipped`
+    `header` is read at once. While iterating, `skipped`
     counts events of kinds this version does not know, and `damage` says where and why reading ended
     early, None if it did not.
     """
@@ -52,7 +52,6 @@ class JournalReader:
         self._file: BinaryIO | None = None
         self._line = 0
         self._bytes = 0
-        self._decode: Callable[[bytes], Written] = decode
         self.skipped = 0
         self.damage: str | None = None
         try:
@@ -70,8 +69,11 @@ class JournalReader:
                 f"this one reads {JOURNAL_SCHEMA}); upgrade gputui to read it"
             )
         if first.schema < JOURNAL_SCHEMA:
-            self._decode = decode_schema_1
-            first = msgspec.structs.replace(first, schema=JOURNAL_SCHEMA)
+            self._stream.close()
+            raise JournalError(
+                f"{name} was recorded in schema {first.schema}, which gputui "
+                f"{sanitize(first.gputui_version, 40)} reads; this one reads {JOURNAL_SCHEMA}"
+            )
         self.header = first
         self.line_number = self._line
         """The header's line."""
@@ -122,7 +124,7 @@ class JournalReader:
     def __iter__(self) -> Generator[AnyEvent, None, None]:
         yield self.header
         # Before schema 2 there were no sums to wait for.
-        held = HeldLines() if self._summed and self._decode is decode else None
+        held = HeldLines() if self._summed else None
         lines = self.lines()
         next(lines)
         with contextlib.closing(lines), contextlib.suppress(DamagedError):
@@ -188,7 +190,7 @@ class JournalReader:
         Raises DamagedError, and `damage` says why, if the line is malformed.
         """
         try:
-            return self._decode(line)
+            return decode(line)
         except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
             if _is_unknown_kind(line):
                 self.skipped += 1
@@ -249,13 +251,6 @@ def decode(line: bytes) -> Written:
         return _decoder.decode(line)
     # Only strings with escapes or beyond ASCII can carry control characters: sanitize those.
     return _typed(sanitize_document(msgspec.json.decode(line)))
-
-
-def decode_schema_1(line: bytes) -> Written:
-    """The same for a line of a schema 1 recording, converted to the current schema."""
-    from gputui.store.journal.schema1 import upgraded
-
-    return _typed(upgraded(sanitize_document(msgspec.json.decode(line))))
 
 
 def _typed(document: Any) -> Written:
