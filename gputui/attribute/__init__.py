@@ -1,6 +1,5 @@
-"""Attribution and statistics of traced processes: what the capture library saw, as events."""
+"""Attribution and statistics of traced processes: what the capture library saw, as events.
 
-from gputui.attribute.numbering import Numbering
-from gputui.attribute.reader import CaptureReader
-
-__all__ = ["CaptureReader", "Numbering"]
+`reader.CaptureReader` is the way in; `numbering.Numbering` is shared by the readers of a session.
+Nothing is imported here, so that what only needs numbers does not load NumPy.
+"""

@@ -15,7 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from gputui.attribute import CaptureReader, Numbering
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.reader import CaptureReader
 from gputui.base.sanitize import sanitize
 from gputui.cli.parsing import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue

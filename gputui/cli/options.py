@@ -8,8 +8,7 @@ and a function `run`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gputui.cli.values import (
     Parse,
@@ -29,8 +28,7 @@ Completes = Literal["", "file", "folder", "recording", "workload", "parameter", 
 """What a shell offers for a value; choices are offered without being named here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """One option: `--name`, and what it means wherever it can be set.
 
     `metavar` names its value, "" for a switch. `many` may be repeated and gives a list; `several`
@@ -94,8 +92,7 @@ class Option:
         return choice(typed, where, known) if known else self.parse(typed, where)
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """A word without a flag."""
 
     name: str
@@ -106,8 +103,7 @@ class Argument:
     completes: Completes = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A word after `gputui`. `notes` are the last lines of its help."""
 
     name: str
@@ -126,8 +122,7 @@ class Command:
         return next(option for option in self.options if option.name == name)
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(NamedTuple):
     """What gputui does without a command: `usage` without the program's name."""
 
     name: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from gputui.attribute import Numbering
+from gputui.attribute.numbering import Numbering
 from gputui.base.sanitize import sanitize
 from gputui.collect.catalogue import Catalogue, Value, load_catalogue
 from gputui.collect.child.process import GRACE_S
@@ -18,7 +18,9 @@ from gputui.collect.written import Written
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
-from gputui.store.trace import TraceWriter
+
+if TYPE_CHECKING:
+    from gputui.store.trace import TraceWriter
 
 
 class Recording(Protocol):

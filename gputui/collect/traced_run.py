@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from gputui.attribute import CaptureReader, Numbering
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.collect.catalogue import MODULE
@@ -22,7 +21,11 @@ from gputui.collect.child.reports import Reports
 from gputui.inject.environment import capture_environment, create_capture_folder, library_path
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted
-from gputui.store.trace import TraceWriter
+
+if TYPE_CHECKING:
+    from gputui.attribute.numbering import Numbering
+    from gputui.attribute.reader import CaptureReader
+    from gputui.store.trace import TraceWriter
 
 Emit = Callable[[Sequence[AnyEvent]], None]
 
@@ -160,6 +163,9 @@ class Run:
         self._emit([self.ended])
 
     def _run_child(self) -> Ending:
+        # Brings NumPy, which watching a machine never needs: in this thread, with the first run.
+        from gputui.attribute.reader import CaptureReader
+
         with (
             create_capture_folder() as folder,
             create_capture_folder(memory_snapshot.ROOM_BYTES) as private,

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputui.attribute import CaptureReader, Numbering
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.reader import CaptureReader
 from gputui.inject.environment import capture_environment, library_path
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted
 from gputui.ring.layout import (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.attribute import Numbering
 from gputui.attribute.losses import MAX_DOMAINS, OTHER_DOMAINS
+from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import CaptureDelta, ResourceNamed, RunStarted
 from gputui.render.chrome import write_chrome

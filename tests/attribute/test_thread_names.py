@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputui.attribute import CaptureReader, Numbering
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.reader import CaptureReader
 from gputui.attribute.traced_process import TracedProcess
 from gputui.imports.nsys import NsysReport
 from gputui.inject.environment import capture_environment, library_path

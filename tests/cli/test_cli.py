@@ -427,6 +427,22 @@ def test_without_a_screen_textual_is_never_imported(words: list[str]) -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+def test_recording_a_machine_loads_neither_numpy_nor_an_exporter(tmp_path: Path) -> None:
+    words = ["--record", "--duration", "200ms", "-o", str(tmp_path / "x.gputui")]
+    program = (
+        "import sys\n"
+        "from gputui.cli.dispatch import run\n"
+        f"status = run({words!r})\n"
+        "print(status, sorted({'numpy', 'pyarrow', 'textual', 'gputui.attribute.reader',\n"
+        "    'gputui.render.html', 'gputui.render.parquet', 'gputui.render.prometheus_server'}\n"
+        "    & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "0 []"
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute import Numbering
+from gputui.attribute.numbering import Numbering
 from gputui.collect.child import reported_tables
 from gputui.collect.child.reported_tables import ResultTables, TableReport
 from gputui.collect.traced_run import Run, RunRequest

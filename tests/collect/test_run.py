@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.attribute import CaptureReader, Numbering
+from gputui.attribute.numbering import Numbering
+from gputui.attribute.reader import CaptureReader
 from gputui.collect.traced_run import Run, RunRequest
 from gputui.inject import environment
 from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from gputui.attribute import CaptureReader, reader
+from gputui.attribute import reader
+from gputui.attribute.reader import CaptureReader
 from gputui.model.events import AnyEvent, RunStarted
 from gputui.state import Session
 from tests.inject.traced import environment

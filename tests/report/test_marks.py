@@ -6,7 +6,7 @@ import csv
 import io
 import sys
 
-from gputui.attribute import Numbering
+from gputui.attribute.numbering import Numbering
 from gputui.collect.traced_run import Run, RunRequest
 from gputui.model.events import AnyEvent, Mark
 from gputui.render.text_tables import to_csv, to_text

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gputui.attribute import Numbering
+from gputui.attribute.numbering import Numbering
 from gputui.collect.traced_run import Run, RunRequest
 from gputui.model.events import (
     AnyEvent,
