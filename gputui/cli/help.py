@@ -20,11 +20,7 @@ _PAGER = "less -FR"
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
-    if options.man:
-        from gputui.cli.manual import manual
-
-        sys.stdout.write(manual())
-    elif options.topic:
+    if options.topic:
         _show(text_of(options.topic))
     else:
         sys.stdout.write(listing())

@@ -29,7 +29,7 @@ def manual() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield '.\\" Made by `gputui help --man` from gputui/cli/options.py.'
+    yield '.\\" Made by `python -m gputui.cli.reference` from gputui/cli/options.py.'
     yield f'.TH GPUTUI 1 "" "gputui {__version__}" "User Commands"'
     yield from (".SH NAME", r"gputui \- see inside an LLM workload on NVIDIA GPUs")
     yield ".SH SYNOPSIS"

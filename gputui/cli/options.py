@@ -316,7 +316,6 @@ COMMANDS = (
         "help",
         "Print a page of the manual; without a topic, list them.",
         (Argument("topic", "TOPIC", "a page or a command", "at most one"),),
-        (Option("man", "print the manual page gputui(1) in roff"),),
     ),
     Command(
         "completion",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.cli.doctor import DoctorDocument
+from gputui.cli.manual import manual
 from gputui.render.comparison import ComparisonDocument
 from gputui.render.trace_tables import event_columns
 from gputui.report.json_schema import document_schema, machine_schema, summary_schema
@@ -20,7 +21,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 def reference_files() -> dict[str, str]:
     """Every file by its path under the docs."""
     return {f"schema/{name}.json": _json(schema) for name, schema in schemas().items()} | {
-        "tables.md": tables_page()
+        "tables.md": tables_page(),
+        "gputui.1": manual(),
     }
 
 
