@@ -315,8 +315,12 @@ def _plain(value: float | None) -> str:
     return units.MISSING if value is None else f"{value:.0f}"
 
 
+_WHOLE = 2.0**53
+"""Floats from here on have no fraction to round, and may have more digits than Decimal takes."""
+
+
 def rounded(value: float, places: int) -> float:
     """Rounded as SQLite does for nsys: a half away from zero, where Python takes the even one."""
-    if not math.isfinite(value):
+    if not math.isfinite(value) or abs(value) >= _WHOLE:
         return value
     return float(Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+
+import pytest
 
 from gputui.model.units import percent
 from gputui.playback.loading import load
 from gputui.report.phases import phase_rows
+from gputui.report.schema import rounded
 from gputui.report.statistics import category_rows, kernel_rows
 from gputui.report.tables.phases import CATEGORIES, PHASES
 
@@ -24,3 +28,13 @@ def test_shares_are_rounded_once() -> None:
     assert [share.text(row) for row in phases.rows] == [
         percent(row.share_percent) for row in phase_rows(run)
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.25, 0.3), (-0.25, -0.3), (1e15 + 0.5, 1e15 + 0.5), (2.0**53, 2.0**53), (1e30, 1e30),
+     (-1e300, -1e300), (math.inf, math.inf)],
+)  # fmt: skip
+def test_figures_of_any_size_are_rounded(value: float, expected: float) -> None:
+    """A crafted recording may hold deviations that no machine has."""
+    assert rounded(value, 1) == expected
