@@ -76,7 +76,7 @@ class Column(Generic[R]):
     width: int = 0
     """Minimum width on the screen."""
     flexible: bool = False
-    """May be cut with an ellipsis, takes the remaining room, and is never dropped."""
+    """May be cut with an ellipsis, takes the remaining room, and is dropped only by priority."""
     right: bool | None = None
     """Aligned right; None: like figures."""
     role: Callable[[R], str] | str = "text"
@@ -88,6 +88,11 @@ class Column(Generic[R]):
         # A workload's column is named by its key, which ends in the unit.
         is_bare = not self.unit or self.title == self.key
         return self.title if is_bare else f"{self.title} ({self.unit})"
+
+    @property
+    def heading(self) -> str:
+        """The title on the screen."""
+        return self.label or self.title
 
     @property
     def name(self) -> str:
@@ -185,10 +190,10 @@ def columns_that_fit(
     """The positions of the columns that fit `width`.
 
     Of those that do not fit, the one with the highest priority is dropped first, of equals the
-    last. Columns that may be cut stay, and so do the first two others without a priority.
+    last. Without a priority, columns that may be cut stay, and so do the first two others.
     """
     kept = list(range(len(columns)))
-    rigid = [at for at in kept if not columns[at].flexible]
+    rigid = [at for at in kept if not columns[at].flexible or columns[at].priority]
     first = [at for at in rigid if not columns[at].priority][:2]
     going = sorted(
         (at for at in rigid if at not in first), key=lambda at: (columns[at].priority, at)

@@ -69,6 +69,8 @@ def _kernels(style: NameStyle) -> TableSpec[TableRow]:
     )
 
 
+KERNELS = _kernels("full")
+
 API: TableSpec[TableRow] = TableSpec(
     key="cuda_api_sum",
     title="CUDA API Summary",
@@ -174,7 +176,8 @@ def _by_category(
 
 
 TABLES = (
-    *map(_kernels, STYLES),
+    KERNELS,
+    *map(_kernels, STYLES[1:]),
     API,
     MEMORY_TIME,
     MEMORY_SIZE,

@@ -21,10 +21,11 @@ from gputui.report.statistics import category_rows, kernel_rows
 from gputui.report.tables.marks import PayloadValue, payload_value
 
 
-def _clock(key: str, attribute: str, meaning: str, kind: object) -> Column[PhaseRow]:
-    """A figure of the instances' CPU times, for programs only."""
-    return Column(key, None, key, lambda row: getattr(row.cpu, attribute), "ns", meaning,
-                  kind=kind, in_table=False)  # fmt: skip
+def _clock(key: str, attribute: str, meaning: str, kind: object,
+           label: str = "") -> Column[PhaseRow]:  # fmt: skip
+    """A figure of the instances' CPU times, which tables have no room for."""
+    return time(key, key, lambda row: getattr(row.cpu, attribute), meaning, kind=kind,
+                in_table=False, priority=4, label=label, width=8)  # fmt: skip
 
 
 PHASES: TableSpec[PhaseRow] = TableSpec(
@@ -82,7 +83,8 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         Column("Payload", None, "payload", meaning="The newest payload", kind=PayloadValue | None,
                document=lambda row: payload_value(row.payload), in_table=False),
         _clock("cpu_avg_ns", "average", "Mean time of an instance", float | None),
-        _clock("cpu_med_ns", "median", "Median time of an instance", float | None),
+        _clock("cpu_med_ns", "median", "Median time of an instance", float | None,
+               "median"),
         _clock("cpu_min_ns", "minimum", "The shortest instance", int | None),
         _clock("cpu_max_ns", "maximum", "The longest instance", int | None),
         _clock("cpu_stddev_ns", "deviation", "Sample standard deviation of an instance",

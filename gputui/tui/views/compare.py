@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 from gputui.base.sanitize import sanitize
 from gputui.model.units import MISSING
 from gputui.report.compare import SPREAD_RULE, Comparison
-from gputui.report.schema import AnyColumn, AnyTable, Cell
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.tui.widgets.canvas import Row, Span, wrap
 from gputui.tui.widgets.recordings import recording_name
-from gputui.tui.widgets.table import Column, Move, table_rows
+from gputui.tui.widgets.table import Move, column, table_rows
 from gputui.tui.widgets.view import Details, Model, View
 
 if TYPE_CHECKING:
@@ -224,20 +224,20 @@ class CompareView(View):
 
 
 def _column(table: AnyTable, number: int) -> Column[Cells]:
-    column = table.columns[number]
-    header = column.header
+    shown = table.columns[number]
+    header = shown.header
     is_name = number == 0 or header in ("Session", "What", "Name")
 
     def role(row: Cells) -> str:
         """What exceeds the spread stands out; whether that is good nobody knows here."""
-        if _text(column, row[number]) == MISSING:
+        if _text(shown, row[number]) == MISSING:
             return "dim"
         exceeds = number + 2 < len(row) and row[number + 2] == "yes"
         return "value" if header.startswith("Change") and exceeds else "text"
 
-    return Column(
+    return column(
         header.removesuffix(" (%)"),
-        lambda row: _text(column, row[number]),
+        lambda row: _text(shown, row[number]),
         0 if is_name or header in ("Figure", "Baseline") else _PRIORITIES.get(header.split()[0], 1),
         flexible=is_name,
         right=not is_name and header not in ("Figure", "Kind", ""),

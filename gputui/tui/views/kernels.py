@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputui.model.units import count, duration, percent, size
+from gputui.report.schema import Column
 from gputui.report.statistics import (
     TableRow,
     api_rows,
@@ -16,8 +17,8 @@ from gputui.report.statistics import (
 from gputui.report.tables.launch_shapes import shape_rows
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, Span, flow, wrap
-from gputui.tui.widgets.statistics import statistics_columns
-from gputui.tui.widgets.table import Column, Move, column_at, table_rows
+from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
+from gputui.tui.widgets.table import Move, column, column_at, table_rows
 from gputui.tui.widgets.view import Details, Model, View, no_run
 
 TABLES = ("Kernels", "CUDA calls", "Memory operations")
@@ -195,9 +196,12 @@ class KernelsView(View):
         return tuple(spans)
 
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
-        columns = statistics_columns(category=self.table == 0)
-        if self.table == 2:
-            columns.insert(3, Column("bytes", lambda r: size(read.sizes.get(r.name)), 1, width=8))
+        if self.table == 0:
+            return kernel_columns()
+        if self.table == 1:
+            return call_columns()
+        columns = operation_columns()
+        columns.insert(3, column("bytes", lambda r: size(read.sizes.get(r.name)), 1, width=8))
         return columns
 
     def _phases(self, run: Run, name: str) -> list[tuple[str, int, int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gputui.model.units import size
 from gputui.report.memory import PhaseMemory, Transfer, held
+from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.views.kernels import why_empty
@@ -16,8 +17,8 @@ from gputui.tui.widgets.charted import ChartedView
 from gputui.tui.widgets.host import host_items
 from gputui.tui.widgets.memory_charts import device_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
-from gputui.tui.widgets.statistics import statistics_columns
-from gputui.tui.widgets.table import Column, Move, column_at, table_rows
+from gputui.tui.widgets.statistics import call_columns
+from gputui.tui.widgets.table import Move, column_at, table_rows
 from gputui.tui.widgets.view import Details, Model
 
 TABS = ("Phases", "Copies", "Allocations", "Processes", "Workload")
@@ -190,7 +191,7 @@ class MemoryView(ChartedView):
             found = self._matching(read.copies, lambda row: row.operation)
             self._items = sorted(found, key=lambda row: sign * tables.transfer_order(row, by))
             return self._shown(columns, width, height, top, by, self._why(run, ""))
-        columns = statistics_columns("call")
+        columns = call_columns("call")
         calls = self._matching(read.calls, lambda row: row.name)
         self._items = sorted(calls, key=lambda row: sign * tables.allocation_order(row, by))
         text = "No call got memory or gave it back through CUDA."

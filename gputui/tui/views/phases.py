@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
-from gputui.model.units import count, duration, percent
 from gputui.report.paths import PhaseKey
 from gputui.report.phases import PhaseRow, phase_rows
-from gputui.report.statistics import TableRow, kernel_rows
+from gputui.report.statistics import kernel_rows
+from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.run import metric_rows, problems, progress_row, title_row
 from gputui.tui.widgets.standout import StandOut
-from gputui.tui.widgets.table import Column, Move, table_rows
+from gputui.tui.widgets.table import Move, declared, table_rows
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import (
     SORTS,
@@ -250,14 +250,9 @@ class PhasesView(View):
         if row is None or room < 4 or not row.kernels:
             return []
         found = kernel_rows(self.model.session, run, ranges_below(run, row.key))[: room - 2]
-        columns: list[Column[TableRow]] = [
-            Column("kernel", lambda k: k.short_name, 0, flexible=True, right=False, width=24),
-            Column("category", lambda k: k.category, 3, right=False, width=12),
-            Column("share", lambda k: percent(k.percent), 1, width=7),
-            Column("GPU time", lambda k: duration(k.total), 0, width=8),
-            Column("count", lambda k: count(k.instances), 2, width=6),
-            Column("median", lambda k: duration(k.median), 4, width=7),
-        ]
+        names = declared(KERNELS, "short_name", "category", short_name="kernel")
+        figures = ("time_percent", "total_ns", "instances", "med_ns")
+        columns = [*names, *declared(KERNELS, *figures, total_ns="GPU time")]
         return [heading(f"Kernels of {row.path}", width), *table_rows(columns, found, width)]
 
 

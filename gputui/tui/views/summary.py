@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gputui.model.units import count, duration, percent, quantity, size
 from gputui.report.cost import cost_of
 from gputui.report.explain import insights
 from gputui.report.phases import PhaseRow, phase_rows, share_note
+from gputui.report.schema import Column
 from gputui.report.statistics import (
     api_rows,
     kernel_rows,
@@ -16,7 +18,8 @@ from gputui.report.statistics import (
     memory_time_rows,
 )
 from gputui.report.tables.marks import mark_rows, marks_note
-from gputui.report.tables.processes import traced_rows
+from gputui.report.tables.phases import PHASES
+from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
 from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
@@ -24,9 +27,13 @@ from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.tui.widgets.result import MOST_ROWS, result_rows
 from gputui.tui.widgets.run import problems, state
-from gputui.tui.widgets.statistics import size_columns, statistics_columns
-from gputui.tui.widgets.table import Column, Move, table_rows
-from gputui.tui.widgets.traced import process_columns
+from gputui.tui.widgets.statistics import (
+    call_columns,
+    kernel_columns,
+    operation_columns,
+    size_columns,
+)
+from gputui.tui.widgets.table import Move, column, declared, table_rows
 from gputui.tui.widgets.view import SCROLL_LINES, Model, View, no_run
 
 _TOP_KERNELS = 20
@@ -146,16 +153,16 @@ def summary_rows(
     if kernels:
         note = f"top {_TOP_KERNELS} of {len(kernels)}" if len(kernels) > _TOP_KERNELS else ""
         rows += [(), heading("Kernels", width, note)]
-        rows += table_rows(statistics_columns(category=True), kernels[:_TOP_KERNELS], width)
+        rows += table_rows(kernel_columns(), kernels[:_TOP_KERNELS], width)
     calls = api_rows(run)
     if calls:
         note = f"top {_TOP_CALLS} of {len(calls)}" if len(calls) > _TOP_CALLS else ""
         rows += [(), heading("CUDA calls", width, note)]
-        rows += table_rows(statistics_columns(), calls[:_TOP_CALLS], width)
+        rows += table_rows(call_columns(), calls[:_TOP_CALLS], width)
     operations = memory_time_rows(run)
     if operations:
         rows += [(), heading("Memory operations", width)]
-        rows += table_rows(statistics_columns(), operations, width)
+        rows += table_rows(operation_columns(), operations, width)
         rows += [()]
         rows += table_rows(size_columns(), memory_size_rows(run), width)
     if run.devices:
@@ -174,7 +181,7 @@ def summary_rows(
     traced = traced_rows(run)
     if traced:
         rows += [(), heading("Processes", width, "times since the run's start")]
-        rows += table_rows(process_columns(), traced, width)
+        rows += table_rows(_process_columns(), traced, width)
     rows += [(), heading("Capture", width), *_capture(session, run, width)]
     return rows
 
@@ -221,11 +228,11 @@ def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:
     rows: list[Row] = []
     for line in range(lines):
         spans: list[tuple[str, str]] = []
-        for column in range(columns):
-            at = column * lines + line
+        for place in range(columns):
+            at = place * lines + line
             if at < len(pairs):
                 name, text = pairs[at]
-                if column:
+                if place:
                     spans.append((" " * 3, "text"))
                 spans.append((name.ljust(label), "label"))
                 spans.append((text.ljust(figure), "value"))
@@ -240,25 +247,19 @@ def _phase_name(row: PhaseRow) -> str:
 
 
 def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
-    columns: list[Column[PhaseRow]] = [
-        Column("phase", _phase_name, 0, flexible=True, right=False, width=30),
-        Column("share", lambda r: percent(r.share_percent), 1, width=7),
-        Column("count", lambda r: count(r.instances), 2, width=6),
-        Column("CPU time", lambda r: duration(r.cpu_total_ns), 1, width=8),
-        Column("own CPU", lambda r: duration(r.cpu_exclusive_ns), 5, width=8),
-        Column("median", lambda r: duration(r.cpu.median), 4, width=8),
-    ]
+    keys = ["share_percent", "instances", "cpu_total_ns", "cpu_exclusive_ns", "cpu_med_ns"]
     if on_gpu:
-        columns += [
-            Column("GPU busy", lambda r: duration(r.gpu_busy_ns), 2, width=8),
-            Column("projected", lambda r: duration(r.projected.total or None), 7, width=9),
-            Column("kernels", lambda r: count(r.kernels), 3, width=7),
-            Column("launches", lambda r: count(r.known_launches), 6, width=8),
-            Column("copied", lambda r: size(r.memcpy_bytes) if r.memcpy_bytes else "", 8, width=8),
-        ]
+        keys += ["gpu_busy_ns", "gpu_projected_ns", "kernels", "launches", "memcpy_bytes"]
+    name = replace(PHASES.column("name"), words=_phase_name)
+    columns = [name, *declared(PHASES, *keys, blank=("memcpy_bytes",))]
     if len({row.pid for row in phases}) > 1:
-        columns.insert(1, Column("rank", lambda r: r.whose, 1))
+        columns.insert(1, column("rank", lambda r: r.whose, 1))
     return table_rows(columns, phases, width)
+
+
+def _process_columns() -> list[Column[TracedRow]]:
+    keys = [one.key for one in PROCESSES.columns]
+    return declared(PROCESSES, *keys, blank=("rank", "local_rank", "end_ns"))
 
 
 def _capture(session: Session, run: Run, width: int) -> list[Row]:

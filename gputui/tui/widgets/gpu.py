@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gputui.model.events import GpuSample
 from gputui.model.units import MISSING, celsius, percent, size, watts
+from gputui.report.schema import Column
 from gputui.state import Gpu
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
@@ -23,7 +24,7 @@ from gputui.tui.widgets.gpu_figures import (
     trouble,
 )
 from gputui.tui.widgets.series import Look
-from gputui.tui.widgets.table import Column
+from gputui.tui.widgets.table import column
 
 CARD_HEIGHT = 9
 """Fewer lines than these cannot hold a card with charts."""
@@ -84,22 +85,22 @@ def list_columns(interval_s: float, spark_width: int, now_ns: int, look: Look) -
         return text.removeprefix("THROTTLED: "), role
 
     return [
-        Column("GPU", lambda gpu: str(gpu.facts.index), 0),
-        Column("name", lambda gpu: gpu.facts.name, 6, flexible=True, right=False, width=8),
-        Column("busy", lambda gpu: percent(busy(gpu.sample)), 0, width=5),
-        Column("busy over time", trend, 5, right=False, width=spark_width, role="utilization"),
-        Column("memory", of(memory_text), 1, role=lambda gpu: memory_role(gpu.sample)),
-        Column("bandwidth", of(lambda s: percent(s.memory_bandwidth_percent)), 4),
-        Column("tensor", of(lambda s: percent(s.tensor_active_percent)), 7),
-        Column("power", of(lambda s: watts(s.power_watts)), 3, width=5),
-        Column(
+        column("GPU", lambda gpu: str(gpu.facts.index), 0),
+        column("name", lambda gpu: gpu.facts.name, 6, flexible=True, right=False, width=8),
+        column("busy", lambda gpu: percent(busy(gpu.sample)), 0, width=5),
+        column("busy over time", trend, 5, right=False, width=spark_width, role="utilization"),
+        column("memory", of(memory_text), 1, role=lambda gpu: memory_role(gpu.sample)),
+        column("bandwidth", of(lambda s: percent(s.memory_bandwidth_percent)), 4),
+        column("tensor", of(lambda s: percent(s.tensor_active_percent)), 7),
+        column("power", of(lambda s: watts(s.power_watts)), 3, width=5),
+        column(
             "temp",
             of(lambda s: celsius(s.temperature_celsius)),
             2,
             role=lambda gpu: temperature(gpu)[1],
         ),
-        Column("SM clock", of(lambda s: clock(s.sm_clock_mhz, None)), 8),
-        Column(
+        column("SM clock", of(lambda s: clock(s.sm_clock_mhz, None)), 8),
+        column(
             "state",
             lambda gpu: state(gpu)[0],
             1,

@@ -11,10 +11,11 @@ from typing import Any
 from gputui.model.metrics import GROUPS, Group, Metric
 from gputui.model.units import MISSING, duration, percent, quantity, size
 from gputui.report.machine_tables import mig_instances
+from gputui.report.schema import Column
 from gputui.state import Gpu, gpu_metrics
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.gpu_figures import trouble
-from gputui.tui.widgets.table import Column, table_rows
+from gputui.tui.widgets.table import column, table_rows
 
 _LABEL = 25
 
@@ -64,14 +65,14 @@ def instance_rows(gpu: Gpu, width: int) -> list[Row]:
     if not instances:
         return []
     columns: list[Column[int]] = [
-        Column("MIG", lambda n: str(instances[n][0].index), 0),
-        Column("profile", lambda n: instances[n][0].name, 0, right=False),
-        Column("SMs", lambda n: quantity(instances[n][0].sm_count), 4),
-        Column("SM active", lambda n: percent(instances[n][1].sm_active_percent), 1),
-        Column("occupancy", lambda n: percent(instances[n][1].sm_occupancy_percent), 5),
-        Column("tensor", lambda n: percent(instances[n][1].tensor_active_percent), 3),
-        Column("bandwidth", lambda n: percent(instances[n][1].memory_bandwidth_percent), 2),
-        Column("memory", lambda n: _instance_memory(gpu, n), 1),
+        column("MIG", lambda n: str(instances[n][0].index), 0),
+        column("profile", lambda n: instances[n][0].name, 0, right=False),
+        column("SMs", lambda n: quantity(instances[n][0].sm_count), 4),
+        column("SM active", lambda n: percent(instances[n][1].sm_active_percent), 1),
+        column("occupancy", lambda n: percent(instances[n][1].sm_occupancy_percent), 5),
+        column("tensor", lambda n: percent(instances[n][1].tensor_active_percent), 3),
+        column("bandwidth", lambda n: percent(instances[n][1].memory_bandwidth_percent), 2),
+        column("memory", lambda n: _instance_memory(gpu, n), 1),
     ]
     return table_rows(columns, range(len(instances)), width)
 

@@ -10,10 +10,11 @@ from rich.cells import cell_len
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, payload
-from gputui.report.tables.marks import MarkRow, newest_marks
+from gputui.report.schema import Column
+from gputui.report.tables.marks import MARKS, MarkRow, newest_marks
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, clip, fit, flow
-from gputui.tui.widgets.table import Column
+from gputui.tui.widgets.table import column, declared
 
 TOP_MARKS = 20
 
@@ -27,16 +28,11 @@ _LEAST_NAME = 5
 
 def mark_columns(rows: Sequence[MarkRow]) -> list[Column[MarkRow]]:
     """The columns of a table of these marks; those in which nothing would stand are left out."""
-    columns: list[Column[MarkRow]] = [
-        Column("mark", lambda r: r.name, 0, flexible=True, right=False, width=24),
-        Column("domain", lambda r: r.domain, 3, right=False, width=8),
-        Column("category", lambda r: r.category or "", 5, right=False, width=8),
-        Column("payload", lambda r: payload(r.payload) if r.payload else "", 3, width=9),
-        Column("rank", lambda r: str(r.pid if r.rank is None else r.rank), 4, width=4),
-        Column("count", lambda r: count(r.count), 0, width=6),
-        Column("first", lambda r: duration(r.first_ns), 2, width=8),
-        Column("last", lambda r: duration(r.last_ns), 1, width=8),
-    ]
+    names = declared(MARKS, "name", "domain", "category", "payload")
+    whose: Column[MarkRow] = column(
+        "rank", lambda row: str(row.pid if row.rank is None else row.rank), 4, width=4
+    )
+    columns = [*names, whose, *declared(MARKS, "count", "first_ns", "last_ns")]
     empty = {
         title
         for title, is_there in (
@@ -46,7 +42,7 @@ def mark_columns(rows: Sequence[MarkRow]) -> list[Column[MarkRow]]:
         )
         if not is_there
     }
-    return [column for column in columns if column.title not in empty]
+    return [column for column in columns if column.heading not in empty]
 
 
 def newest_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Row]:

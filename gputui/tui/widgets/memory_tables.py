@@ -15,20 +15,17 @@ from gputui.report.memory import (
     phase_memory,
     transfers,
 )
+from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
+from gputui.report.tables.memory import COPIES, PHASE_MEMORY
 from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import is_memory_metric, metric_text
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.result import result_rows
-from gputui.tui.widgets.table import Column
+from gputui.tui.widgets.table import column, declared
 
-_WAYS: tuple[tuple[Direction, int], ...] = (
-    ("to device", 1),
-    ("to host", 1),
-    ("on device", 2),
-    ("set", 4),
-)
+_WAYS: tuple[Direction, ...] = ("to device", "to host", "on device", "set")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,50 +47,35 @@ def read(session: Session, run: Run) -> Read:
     return Read(phase_memory(run), transfers(run), allocation_rows(run), most)
 
 
+_MOVED = (
+    "to_device_bytes", "to_host_bytes", "on_device_bytes", "set_bytes", "pageable_bytes",
+    "moving_ns", "allocations", "frees", "allocating_ns",
+)  # fmt: skip
+
+
 def phase_columns(most: Mapping[str, int], *, ranks: bool) -> list[Column[PhaseMemory]]:
     """What phases moved and allocated. `most` is what a device held in outermost phases; `ranks`
     adds a column with the rank of a phase."""
-
-    def moved(way: Direction) -> Column[PhaseMemory]:
-        return Column(way, lambda row: _bytes(row.traffic.bytes_of(way)), dict(_WAYS)[way], width=8)
-
-    columns: list[Column[PhaseMemory]] = [
-        Column(
-            "phase",
-            lambda row: "  " * row.depth + row.name,
-            0,
-            flexible=True,
-            right=False,
-            width=22,
-        )
-    ]
+    columns = declared(PHASE_MEMORY, "name")
     if ranks:
-        columns.append(Column("rank", lambda row: row.phase.whose if row.phase else "", 1))
+        columns.append(column("rank", lambda row: row.phase.whose if row.phase else "", 1))
     if most:
         columns.append(
-            Column(
+            column(
                 "GPU held",
                 lambda row: "" if row.depth or not row.phase else _bytes(most.get(row.name, 0)),
                 2,
                 width=8,
             )
         )
-    return [
-        *columns,
-        *(moved(way) for way, _ in _WAYS),
-        Column("pageable", lambda row: _bytes(row.traffic.pageable_bytes), 3, width=8),
-        Column("moving", lambda row: _time(row.traffic.moving_ns), 3, width=7),
-        Column("allocs", lambda row: _count(row.traffic.allocations), 1, width=6),
-        Column("frees", lambda row: _count(row.traffic.releases), 5, width=5),
-        Column("allocating", lambda row: _time(row.traffic.allocating_ns), 2, width=10),
-    ]
+    return columns + declared(PHASE_MEMORY, *_MOVED, blank=_MOVED)
 
 
 def phase_details(row: PhaseMemory) -> tuple[Row, ...]:
     """Everything about one phase."""
     traffic = row.traffic
     pairs = (
-        *((f"bytes {way}", size(traffic.bytes_of(way))) for way, _ in _WAYS),
+        *((f"bytes {way}", size(traffic.bytes_of(way))) for way in _WAYS),
         ("bytes otherwise", size(traffic.bytes_of("other"))),
         ("of these pageable", size(traffic.pageable_bytes)),
         ("time moving them", duration(traffic.moving_ns)),
@@ -110,17 +92,9 @@ TRANSFER_SORTS = ("bytes", "count", "time", "rate")
 
 def transfer_columns() -> list[Column[Transfer]]:
     """Copies and memsets by kind of memory at both ends."""
-    return [
-        Column("operation", lambda row: row.operation, 0, flexible=True, right=False, width=26),
-        Column("from", lambda row: row.source or "", 2, right=False, width=8),
-        Column("to", lambda row: row.destination or "", 2, right=False, width=8),
-        Column("bytes", lambda row: size(row.total_bytes), 0, width=8),
-        Column("count", lambda row: count(row.count), 1, width=6),
-        Column("average", lambda row: size(row.average_bytes), 4, width=8),
-        Column("largest", lambda row: size(row.largest_bytes), 5, width=8),
-        Column("time", lambda row: duration(row.total_ns), 1, width=7),
-        Column("rate", lambda row: rate(row.bytes_per_s), 3, width=9),
-    ]
+    kinds = ("source_kind", "destination_kind")
+    figures = ("total_bytes", "count", "avg_bytes", "max_bytes", "total_ns", "bytes_per_s")
+    return declared(COPIES, "operation", *kinds, *figures, blank=kinds)
 
 
 def transfer_order(row: Transfer, by: str) -> float:
@@ -218,11 +192,3 @@ def _labelled(pairs: tuple[tuple[str, str], ...]) -> tuple[Row, ...]:
 
 def _bytes(value: int) -> str:
     return size(value) if value else ""
-
-
-def _count(number: int) -> str:
-    return count(number) if number else ""
-
-
-def _time(ns: int) -> str:
-    return duration(ns) if ns else ""

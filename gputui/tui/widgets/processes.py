@@ -15,9 +15,10 @@ from gputui.report.process_table import (
     sort_rows,
     tree_rows,
 )
+from gputui.report.schema import Column
 from gputui.state import Session
 from gputui.tui.widgets.canvas import Row
-from gputui.tui.widgets.table import Column
+from gputui.tui.widgets.table import column
 
 OUTSIDE = "(outside this container)"
 
@@ -79,17 +80,17 @@ def process_columns(many_instances: bool) -> list[Column[TreeRow]]:
         return lambda line: "" if line.row.is_launcher else cell(line.row)
 
     return [
-        Column("PID", of(lambda p: str(p.pid)), 0, width=7),
-        Column("GPU", figure(lambda p: gpus_text(p, many_instances)), 1, width=4),
-        Column("user", of(lambda p: (p.user or MISSING)[:12]), 5, right=False, width=8),
-        Column("type", figure(lambda p: p.kind or MISSING), 10, right=False),
-        Column("GPU memory", figure(lambda p: size(p.gpu_memory_bytes)), 1, width=11),
-        Column("SM", figure(lambda p: percent(p.sm_percent)), 3, width=6),
-        Column("mem BW", figure(lambda p: percent(p.memory_bandwidth_percent)), 8, width=7),
-        Column("CPU", figure(lambda p: percent(p.cpu_percent)), 4, width=6),
-        Column("memory", figure(lambda p: size(p.host_memory_bytes)), 7, width=8),
-        Column("time", of(lambda p: duration(p.run_time_ns)), 6, width=7),
-        Column(
+        column("PID", of(lambda p: str(p.pid)), 0, width=7),
+        column("GPU", figure(lambda p: gpus_text(p, many_instances)), 1, width=4),
+        column("user", of(lambda p: (p.user or MISSING)[:12]), 5, right=False, width=8),
+        column("type", figure(lambda p: p.kind or MISSING), 10, right=False),
+        column("GPU memory", figure(lambda p: size(p.gpu_memory_bytes)), 1, width=11),
+        column("SM", figure(lambda p: percent(p.sm_percent)), 3, width=6),
+        column("mem BW", figure(lambda p: percent(p.memory_bandwidth_percent)), 8, width=7),
+        column("CPU", figure(lambda p: percent(p.cpu_percent)), 4, width=6),
+        column("memory", figure(lambda p: size(p.host_memory_bytes)), 7, width=8),
+        column("time", of(lambda p: duration(p.run_time_ns)), 6, width=7),
+        column(
             "command",
             command_text,
             0,

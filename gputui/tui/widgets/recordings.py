@@ -9,10 +9,11 @@ from pathlib import Path
 
 from gputui.base.sanitize import sanitize
 from gputui.model.units import MISSING, duration, size
+from gputui.report.schema import Column
 from gputui.store.library import Entry
 from gputui.store.places import SUFFIXES
 from gputui.tui.widgets.canvas import Row
-from gputui.tui.widgets.table import Column
+from gputui.tui.widgets.table import column
 
 SORTS = ("date", "name", "workload", "host", "length", "result", "size")
 FROM_LEAST = ("name", "workload", "host", "result")
@@ -64,11 +65,11 @@ def result_role(entry: Entry, current: Path | None) -> str:
 def recording_columns(marked: Collection[Path], current: Path | None) -> list[Column[Entry]]:
     """The columns; the least useful ones are dropped first if there is no room."""
     return [
-        Column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
-        Column("date", lambda e: date_text(e.started_ns), 1, right=False, width=16),
-        Column("workload", lambda e: e.name or "-", 0, right=False, width=9),
-        Column("length", lambda e: duration(e.length_ns) if e.length_ns else "-", 1, width=7),
-        Column(
+        column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
+        column("date", lambda e: date_text(e.started_ns), 1, right=False, width=16),
+        column("workload", lambda e: e.name or "-", 0, right=False, width=9),
+        column("length", lambda e: duration(e.length_ns) if e.length_ns else "-", 1, width=7),
+        column(
             "result",
             lambda e: result_text(e, current)[:60],
             1,
@@ -77,10 +78,10 @@ def recording_columns(marked: Collection[Path], current: Path | None) -> list[Co
             width=16,
             role=lambda e: result_role(e, current),
         ),
-        Column("host", lambda e: (e.hostname or "-")[:16], 4, right=False, width=6),
-        Column("GPU", lambda e: gpus_text(e)[:20], 6, right=False, width=8),
-        Column("size", lambda e: size(e.size_bytes), 3, width=8),
-        Column("name", lambda e: recording_name(e.path), 2, flexible=True, right=False, width=18),
+        column("host", lambda e: (e.hostname or "-")[:16], 4, right=False, width=6),
+        column("GPU", lambda e: gpus_text(e)[:20], 6, right=False, width=8),
+        column("size", lambda e: size(e.size_bytes), 3, width=8),
+        column("name", lambda e: recording_name(e.path), 2, flexible=True, right=False, width=18),
     ]
 
 

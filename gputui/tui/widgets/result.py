@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from gputui.model.units import MISSING
-from gputui.report.schema import AnyColumn, AnyTable, Cell
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.tui.widgets.canvas import Row, fit
-from gputui.tui.widgets.table import GAP, Column, table_rows
+from gputui.tui.widgets.table import GAP, column, table_rows
 
 MOST_ROWS = 100
 """Rows of one table that are shown; an export has them all."""
@@ -63,14 +63,14 @@ def _leading_names(table: AnyTable) -> int:
 
 
 def _column(table: AnyTable, i: int, lines: Sequence[Cells], width: int) -> Column[Cells]:
-    column = table.columns[i]
-    title = fit(column.header, min(cell_len(column.header), _LONGEST_TITLE))
+    shown = table.columns[i]
+    title = fit(shown.header, min(cell_len(shown.header), _LONGEST_TITLE))
     size = max(cell_len(title), *(cell_len(line[i]) for line in lines), 1)
-    is_text = column.show is None
+    is_text = shown.show is None
     if is_text:
         size = min(size, max(_LEAST_TEXT, width // 3))
         title = fit(title, min(cell_len(title), size))
-    return Column(
+    return column(
         title,
         lambda line: fit(line[i], size) if is_text else line[i],
         right=not is_text,

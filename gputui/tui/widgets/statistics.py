@@ -1,41 +1,33 @@
-"""Kernels, calls and memory operations as tables of the screen."""
+"""Kernels, calls and memory operations: the columns that the screen has of their tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from gputui.model.units import count, duration, percent, size
+from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
-from gputui.tui.widgets.table import Column
+from gputui.report.tables.nsys import API, KERNELS, MEMORY_SIZE, MEMORY_TIME
+from gputui.tui.widgets.table import declared
+
+_SPREAD = ("avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
 
 
-def statistics_columns(
-    name: str = "name",
-    *,
-    written: Callable[[float], str] = duration,
-    extremes: tuple[str, str] = ("shortest", "longest"),
-    category: bool = False,
-) -> list[Column[TableRow]]:
-    """Figures by `name`, as `written` writes them; `category` adds the kernels' kind of work."""
-    columns: list[Column[TableRow]] = [
-        Column(name, lambda r: r.short_name, 0, flexible=True, right=False, width=30),
-        Column("share", lambda r: percent(r.percent), 1, width=7),
-        Column("total", lambda r: written(r.total), 0, width=8),
-        Column("count", lambda r: count(r.instances), 2, width=6),
-        Column("average", lambda r: written(r.average), 3, width=8),
-        Column("median", lambda r: written(r.median), 4, width=8),
-        Column(extremes[0], lambda r: written(r.minimum), 6, width=8),
-        Column(extremes[1], lambda r: written(r.maximum), 5, width=8),
-        Column("deviation", lambda r: written(r.deviation), 7, width=9),
-    ]
-    if category:
-        columns.insert(1, Column("category", lambda r: r.category, 3, right=False, width=13))
-    return columns
+def kernel_columns() -> list[Column[TableRow]]:
+    """Kernels with their categories."""
+    names = ("short_name", "category")
+    return declared(KERNELS, *names, "time_percent", "total_ns", "instances", *_SPREAD)
+
+
+def call_columns(name: str = "name") -> list[Column[TableRow]]:
+    """CUDA calls."""
+    keys = ("name", "time_percent", "total_ns", "num_calls", *_SPREAD)
+    return declared(API, *keys, name=name)
+
+
+def operation_columns() -> list[Column[TableRow]]:
+    """Copies and memsets by time."""
+    return declared(MEMORY_TIME, "operation", "time_percent", "total_ns", "count", *_SPREAD)
 
 
 def size_columns() -> list[Column[TableRow]]:
-    """Sizes of memory operations."""
-    columns = statistics_columns(
-        "size by operation", written=size, extremes=("smallest", "largest")
-    )
-    return [column for column in columns if column.title not in ("share", "deviation")]
+    """Copies and memsets by size."""
+    sizes = ("avg_bytes", "med_bytes", "min_bytes", "max_bytes")
+    return declared(MEMORY_SIZE, "operation", "total_bytes", "count", *sizes)

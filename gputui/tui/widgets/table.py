@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 from rich.cells import cell_len
 
+from gputui.report.schema import Column, TableSpec, columns_that_fit
 from gputui.tui.widgets.canvas import Row, Span, fit
 
 T = TypeVar("T")
@@ -16,48 +17,63 @@ Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "rig
 GAP = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
-    """One column. Of those that do not fit, the highest `priority` number is dropped first.
+def column(
+    title: str,
+    cell: Callable[[T], str],
+    priority: int = 0,
+    *,
+    flexible: bool = False,
+    right: bool = True,
+    width: int = 0,
+    role: Callable[[T], str] | str = "text",
+) -> Column[T]:
+    """A column that no declared table has."""
+    return Column(
+        title, words=cell, priority=priority, flexible=flexible, right=right, width=width, role=role
+    )
 
-    A `flexible` column takes the remaining room and may be cut with an ellipsis; the others are as
-    wide as their content.
+
+def declared(
+    table: TableSpec[T], *keys: str, blank: Collection[str] = (), **headings: str
+) -> list[Column[T]]:
+    """The columns of a declared table with these keys, in this order.
+
+    Those in `blank` show nothing where they are missing or 0; `headings` are others than declared.
     """
+    found = []
+    for key in keys:
+        one = table.column(key)
+        if key in blank:
+            one = replace(one, words=_unless_nothing(one))
+        if key in headings:
+            one = replace(one, label=headings[key])
+        found.append(one)
+    return found
 
-    title: str
-    cell: Callable[[T], str]
-    priority: int = 0
-    flexible: bool = False
-    right: bool = True
-    width: int = 0
-    role: Callable[[T], str] | str = "text"
+
+def _unless_nothing(one: Column[T]) -> Callable[[T], str]:
+    return lambda row: one.text(row) if one.cell(row) else ""
 
 
 def fit_columns(
     columns: Sequence[Column[T]], items: Sequence[T], width: int
 ) -> list[tuple[Column[T], int, list[str]]]:
     """The columns that fit `width`, each with its width and the text of its cells."""
-    texts = [[column.cell(item) for item in items] for column in columns]
+    texts = [[column.text(item) for item in items] for column in columns]
     widths = [
         column.width
         if column.flexible
-        else max(cell_len(column.title), column.width, *map(cell_len, cells), 0)
+        else max(cell_len(column.heading), column.width, *map(cell_len, cells), 0)
         for column, cells in zip(columns, texts, strict=True)
     ]
-    kept = list(range(len(columns)))
-
-    def needed() -> int:
-        return sum(widths[i] for i in kept) + GAP * (len(kept) - 1)
-
-    while len(kept) > 1 and needed() > width:
-        kept.remove(max(kept, key=lambda i: (columns[i].priority, i)))
-    spare = width - needed()
+    kept = columns_that_fit(columns, widths, width, GAP)
+    spare = width - sum(widths[i] for i in kept) - GAP * (len(kept) - 1)
     result = []
     for i in kept:
         size = widths[i]
         if columns[i].flexible:
             # No wider than its content: figures far from their name are hard to read.
-            content = max(map(cell_len, [columns[i].title, *texts[i]]))
+            content = max(map(cell_len, [columns[i].heading, *texts[i]]))
             grown = max(size, min(size + spare, content)) if spare >= 0 else max(0, size + spare)
             spare -= grown - size
             size = grown
@@ -79,16 +95,16 @@ def table_rows(
     fitted = fit_columns(columns, items, width)
     header = []
     for column, size, _ in fitted:
-        title = column.title
-        if column.title == sorted_by and cell_len(title) < size:
-            title = f"{mark}{title}" if column.right else f"{title}{mark}"
-        header.append(fit(title, size, right=column.right))
+        title = column.heading
+        if title == sorted_by and cell_len(title) < size:
+            title = f"{mark}{title}" if column.is_right else f"{title}{mark}"
+        header.append(fit(title, size, right=column.is_right))
     rows: list[Row] = [((fit((" " * GAP).join(header), width), "head"),)]
     for number, item in enumerate(items):
         spans: list[Span] = []
         for position, (column, size, cells) in enumerate(fitted):
             role = column.role if isinstance(column.role, str) else column.role(item)
-            text = fit(cells[number], size, right=column.right)
+            text = fit(cells[number], size, right=column.is_right)
             if position:
                 spans.append((" " * GAP, "text"))
             spans.append((text, role))
@@ -104,7 +120,7 @@ def column_at(columns: Sequence[Column[T]], items: Sequence[T], width: int, x: i
     start = 0
     for column, size, _ in fit_columns(columns, items, width):
         if start <= x < start + size:
-            return column.title
+            return column.heading
         start += size + GAP
     return None
 

@@ -8,9 +8,11 @@ from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, payload, percent
 from gputui.report.paths import PhaseKey
 from gputui.report.phases import PhaseRow
+from gputui.report.schema import Column
+from gputui.report.tables.phases import PHASES
 from gputui.state import Run
 from gputui.tui.widgets.canvas import PHASE_COLORS, Row, bar
-from gputui.tui.widgets.table import Column
+from gputui.tui.widgets.table import column, declared
 
 _NARROW_BAR, _WIDE_BAR = 8, 20
 
@@ -147,7 +149,7 @@ def tree_columns(
     meter = _WIDE_BAR if wide else _NARROW_BAR
 
     columns: list[Column[PhaseRow]] = [
-        Column(
+        column(
             "phase",
             name,
             0,
@@ -156,7 +158,7 @@ def tree_columns(
             width=24,
             role=lambda row: "accent" if row.is_open else "text",
         ),
-        Column(
+        column(
             "share of GPU" if on_gpu else "share of time",
             share,
             1,
@@ -164,19 +166,18 @@ def tree_columns(
             width=meter + 8,
             role=lambda row: f"phase-{colors.get(row.name, 1)}",
         ),
-        Column("a step", lambda r: duration(r.per_step_ns) if r.per_step_ns else "", 3, width=7),
-        Column("count", lambda row: count(row.instances), 2, width=6),
-        Column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
-        Column("CPU time", lambda row: duration(row.cpu_total_ns), 2, width=8),
+        *declared(PHASES, "cpu_per_step_ns", "instances", blank=("cpu_per_step_ns",)),
+        column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
+        *declared(PHASES, "cpu_total_ns"),
     ]
     if on_gpu:
         columns += [
-            Column("GPU time", lambda row: duration(row.gpu_busy_ns), 2, width=8),
-            Column("kernels", kernels, 4, width=7),
-            Column("launches", lambda row: count(row.known_launches), 6, width=8),
+            *declared(PHASES, "gpu_busy_ns", gpu_busy_ns="GPU time"),
+            column("kernels", kernels, 4, width=7),
+            *declared(PHASES, "launches"),
         ]
     if ranks:
-        columns.insert(1, Column("rank", lambda row: row.whose, 1))
+        columns.insert(1, column("rank", lambda row: row.whose, 1))
     return columns
 
 
