@@ -49,7 +49,7 @@ _gputui() {
             ?*) values+=("${${line%%$'\\t'*}//:/\\\\:}:${line#*$'\\t'}") ;;
         esac
     done
-    (( $#values )) && _describe -o gputui values
+    if (( $#values )); then _describe gputui values; fi
 }
 if [[ $funcstack[1] == _gputui ]]; then _gputui "$@"; else compdef _gputui gputui; fi
 """

@@ -125,7 +125,7 @@ def completed(shell: str, line: str, folder: Path) -> list[str]:
         ask = f"complete -C {line!r} | cut -f1"
     else:
         ask = (
-            "_describe() { print -l ${(P)4} | sed 's/:.*//' }; _files() { print -l *(N) }\n"
+            "_describe() { print -l ${(P)2} | sed 's/:.*//' }; _files() { print -l *(N) }\n"
             f"words=({line} ''); CURRENT=${{#words}}\n_gputui"
         )
     prologue = "compdef() { : }\n" if shell == "zsh" else ""
