@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Generic, TypeVar
 
 from gputui.model import units
@@ -328,4 +327,7 @@ def rounded(value: float, places: int) -> float:
     """Rounded as SQLite does for nsys: a half away from zero, where Python takes the even one."""
     if not math.isfinite(value) or abs(value) >= _WHOLE:
         return value
+    # Imported here: the screen, which needs no decimals, starts sooner.
+    from decimal import ROUND_HALF_UP, Decimal
+
     return float(Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
