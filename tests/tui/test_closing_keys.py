@@ -21,6 +21,7 @@ from tests.tui.test_dying import DEADLINE_S, Screen
 PROGRAM = """
 import sys
 from pathlib import Path
+from gputui.render import formats
 from gputui.report.process_table import ProcessRow
 from gputui.state import Session
 from gputui.tui import run_app
@@ -33,7 +34,7 @@ MAKE = {
     "Question": lambda: boxes.Question("A title", "A text.", "yes"),
     "DetailsBox": lambda: boxes.DetailsBox(Details("A title", ())),
     "Help": lambda: boxes.Help(replays=False),
-    "ExportDialog": lambda: export.ExportDialog(Path("a-path")),
+    "ExportDialog": lambda: export.ExportDialog(Path("a-path"), formats.every(), "Export it"),
     "SignalDialog": lambda: signal.SignalDialog(ProcessRow(1)),
     "Prompt": lambda: prompt.Prompt("A title", "A hint.", "go", "a text"),
     "WorkloadDialog": lambda: workloads.WorkloadDialog({}, "", on_cpu=True),
@@ -57,7 +58,7 @@ CLOSING = {
     "Question": ("A title", "nn", "\r\r", "yn"),
     "DetailsBox": ("A title", "qq"),
     "Help": ("Keys", "qq", "??"),
-    "ExportDialog": ("Export the summary", "\r\r"),
+    "ExportDialog": ("Export it", "\r\r"),
     "SignalDialog": ("Send a signal", "qq"),
     "Prompt": ("A title", "\r\r"),
     "WorkloadDialog": ("Workloads", "qq"),
