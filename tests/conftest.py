@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import msgspec
 import pytest
 
@@ -14,6 +15,10 @@ from gputui.store.journal import JournalReader
 from tests.schemas_for_tests import checked
 
 DATA = Path(__file__).parent / "data"
+
+# A deadline would test the machine: a property holds however long an example takes.
+hypothesis.settings.register_profile("gputui", deadline=None)
+hypothesis.settings.load_profile("gputui")
 
 
 def pytest_configure() -> None:

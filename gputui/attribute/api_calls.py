@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.arrays import (
     LATEST_NS,
     Bools,
@@ -68,9 +69,11 @@ class Calls:
         instances: Instances,
         strings: Strings,
         nested_ns: int,
+        accounting: Accounting,
     ) -> None:
         """`nested_ns` is the longest time a driver call waits for the runtime call around it."""
         self._start_end = start_end
+        self._accounting = accounting
         self._nested_ns = nested_ns
         self._main_thread = main_thread
         self._lanes = lanes
@@ -160,6 +163,7 @@ class Calls:
         launches = np.flatnonzero(self._kernel_launches[calls["name"]])
         self._intervals.add(calls["thread"][launches], calls["start"][launches])
         self._await(calls, 1)
+        self._accounting.add_calls(calls)
         self.window.add(calls, now_ns)
         return calls
 
@@ -219,6 +223,7 @@ class Calls:
             number = self._numbers.setdefault(name, len(self._names))
             if number == len(self._names):
                 self._names.append(name)
+                self._accounting.define_call(name)
                 self._launches = np.append(self._launches, is_launch(name))
                 self._kernel_launches = np.append(self._kernel_launches, is_kernel_launch(name))
             return number

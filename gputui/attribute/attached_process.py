@@ -6,12 +6,17 @@ import time
 
 import numpy as np
 
+from gputui.attribute.accounting.python_lines import LEAF_OF_KIND, PythonLines
+from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
-from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
+from gputui.model.events import AnyEvent, LineDefined, ProcessAttached, ProcessDetached
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.ring.reader import RingFacts, RingReader
 from gputui.ring.string_definitions import StringDefinitions
+
+STATES_NS = 50_000_000
+"""How often the launching threads are looked at."""
 
 _BATCHES_A_POLL = 8
 """How much is processed before other rings have their turn: about 0.2 s."""
@@ -26,6 +31,10 @@ class Attached:
         self.process = process
         self.facts: RingFacts | None = None
         self._definitions = StringDefinitions()
+        self._states_ns = 0
+        self._lines = PythonLines(ring.path.parent, ring.facts.pid)
+        self._lines_defined: set[int] = set()
+        self._states = ThreadStates(ring.facts.pid)
         self._waiting: list[Slots] = []
         self._strings: dict[int, str] = {}
         self._slots = 0
@@ -46,6 +55,7 @@ class Attached:
         Returns the number of slots read; `behind` says whether more are waiting.
         """
         began = time.thread_time_ns()
+        self._read_states(now_ns)
         before = self._slots
         gone = self.ring.exited or self.ring.gone
         if gone and self._gone_ns is None:
@@ -68,6 +78,36 @@ class Attached:
                 self._feed(now_ns)
         self._cpu_ns += time.thread_time_ns() - began
         return self._slots - before
+
+    def _read_states(self, now_ns: int) -> None:
+        """How the launching threads fare, while the process lives."""
+        if now_ns - self._states_ns < STATES_NS or self._gone_ns is not None:
+            return
+        self._states_ns = now_ns
+        for thread in self.process.accounting.launching[:MAX_THREADS]:
+            found = self._states.read(thread)
+            if found is not None:
+                self.process.accounting.add_state(thread, now_ns, *found)
+        for sample in self._lines.read():
+            self.process.accounting.add_line(
+                sample.time_ns, sample.thread, sample.line, LEAF_OF_KIND.get(sample.kind)
+            )
+
+    def _new_lines(self, now_ns: int) -> list[AnyEvent]:
+        known = self._lines.lines
+        new = [number for number in known if number not in self._lines_defined]
+        self._lines_defined.update(new)
+        return [
+            LineDefined(
+                time_ns=now_ns,
+                process=self.process.number,
+                line=number,
+                path=known[number].path,
+                number=known[number].line,
+                function=known[number].function,
+            )
+            for number in new
+        ]
 
     def collect(self, run: int, now_ns: int, ended: bool) -> list[AnyEvent]:
         """What is new. With `ended`, for the last time: records still waiting are then lost."""
@@ -96,11 +136,13 @@ class Attached:
             paused_ns=max(0, health.paused_ns - self._paused_ns),
             ended=ended,
         )
+        events += self._new_lines(now_ns)
         self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
         self._cpu_ns = time.thread_time_ns() - began
         self._dropped, self._cupti_dropped = health.dropped, health.cupti_dropped
         self._callback_ns = health.callback_ns
         if ended:
+            self._states.close()
             gone_ns = now_ns if self._gone_ns is None else self._gone_ns
             events.append(
                 ProcessDetached(

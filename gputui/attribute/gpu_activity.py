@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import (
     Bools,
@@ -58,8 +59,10 @@ class Operations:
         strings: Strings,
         numbering: Numbering,
         streams: Streams,
+        accounting: Accounting,
     ) -> None:
         self._streams = streams
+        self._accounting = accounting
         self._instances = instances
         self._calls = calls
         self._orphans = np.empty(0, SLOT)
@@ -70,7 +73,7 @@ class Operations:
         self._launches = Launches(process, calls)
         self.shapes = Shapes(numbering)
         self._range_kernels = KernelsOfRanges(nodes, instances)
-        self._names = KernelNames(strings, numbering, self._range_kernels)
+        self._names = KernelNames(strings, numbering, self._range_kernels, accounting)
         self._held = HeldKernels(process, nodes, instances, self._range_kernels)
         self._launched: list[Launched] = []
         self._beside: list[Beside] = []
@@ -160,6 +163,16 @@ class Operations:
         origins = self._streams.origins(devices, records["b"], calls["thread"])
         launches = first & is_kernel & timed
         self._streams.add(origins[launches], starts[launches], pick(calls, launches))
+        self._accounting.add_operations(
+            pick(records, timed),
+            pick(calls, timed),
+            kernels[timed],
+            devices[timed],
+            starts[timed],
+            ends[timed],
+            first[timed],
+            self.shapes.threads(pick(records, timed)),
+        )
         if not timed.all():
             starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
             inherited, calls, kernels = inherited[timed], pick(calls, timed), kernels[timed]

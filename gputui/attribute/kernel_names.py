@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.arrays import Int64s, KeyTable, Slots
 from gputui.attribute.numbering import OTHER_KERNELS, Numbering
 from gputui.attribute.range_kernels import KernelsOfRanges
@@ -23,11 +24,16 @@ class KernelNames:
     """Kernels of one process by name. `defined` are those new to the session."""
 
     def __init__(
-        self, strings: Strings, numbering: Numbering, range_kernels: KernelsOfRanges
+        self,
+        strings: Strings,
+        numbering: Numbering,
+        range_kernels: KernelsOfRanges,
+        accounting: Accounting,
     ) -> None:
         self._strings = strings
         self._numbering = numbering
         self._range_kernels = range_kernels
+        self._accounting = accounting
         self._known = KeyTable(MAX_KERNEL_NAMES)
         self.defined: list[KernelDefined] = []
 
@@ -49,6 +55,7 @@ class KernelNames:
         number, mangled, is_new = self._numbering.kernel(mangled)
         name = demangle(mangled)
         self._range_kernels.define(number, short_name(name))
+        self._accounting.define_kernel(number, name)
         if is_new:
             self.defined.append(
                 KernelDefined(time_ns=now_ns, kernel=number, name=name, mangled=mangled)

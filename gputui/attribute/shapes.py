@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from gputui.attribute.arrays import Int64s, Slots
@@ -27,6 +29,7 @@ class Shapes:
         self._geometries: dict[int, Geometry] = {}
         self._numbers = np.zeros(1, np.int64)
         self._launches = np.zeros(1, np.int64)
+        self._threads = np.zeros(1, np.int64)
         self.defined: list[LaunchShape] = []
 
     def define(self, records: Slots) -> None:
@@ -41,10 +44,19 @@ class Shapes:
                 int(record["a"]), int(record["b"]), int(record["c"]),
             )  # fmt: skip
             if number >= len(self._numbers):
+                self._threads = np.append(
+                    self._threads, np.zeros(number + 1 - len(self._threads), np.int64)
+                )
                 more = np.zeros(number + 1 - len(self._numbers), np.int64)
                 self._numbers = np.append(self._numbers, more)
                 self._launches = np.append(self._launches, more)
+            self._threads[number] = min(prod(self._geometries[number][:6]), 1 << 62)
             self._numbers[number] = _UNNUMBERED
+
+    def threads(self, records: Slots) -> Int64s:
+        """With how many threads each kernel was launched, 0 where it is not known."""
+        ids = np.where(records["d"] < len(self._threads), records["d"], 0).astype(np.int64)
+        return self._threads[ids]
 
     def count(self, records: Slots, kernels: Int64s, now_ns: int) -> Int64s:
         """The session's number of each kernel's shape, 0 if unknown. Counts its launches."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gputui.attribute.accounting.account import Accounting, Parts
 from gputui.attribute.api_calls import NESTED_NS, Calls
 from gputui.attribute.arrays import Slots, grouped, join, times_ns
 from gputui.attribute.gpu_activity import Operations
@@ -24,7 +25,14 @@ from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.threads import Threads
 from gputui.attribute.trace_sink import TraceSink
-from gputui.model.events import AnyEvent, CaptureDelta, LaunchDelta, OpenRange, RangeDelta
+from gputui.model.cuda_names import NOT_A_STEP
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    LaunchDelta,
+    OpenRange,
+    RangeDelta,
+)
 from gputui.ring.layout import SLOT
 from gputui.store.trace import TraceWriter
 
@@ -64,8 +72,15 @@ class TracedProcess:
         self._instances = Instances()
         self._ranges = Ranges(self._nodes, self._instances, self._strings)
         self._start_end = self._ranges.start_end
+        self._accounting = Accounting(number, pid, live=nested_ns > 0)
         self._calls = Calls(
-            pid, self._ranges.lanes, self._start_end, self._instances, self._strings, nested_ns
+            pid,
+            self._ranges.lanes,
+            self._start_end,
+            self._instances,
+            self._strings,
+            nested_ns,
+            self._accounting,
         )
         self._streams = Streams(number, pid, self._nodes, self._ranges.lanes)
         self._operations = Operations(
@@ -76,6 +91,7 @@ class TracedProcess:
             self._strings,
             numbering,
             self._streams,
+            self._accounting,
         )
         if trace is not None:
             self._trace = TraceSink(trace, number, lambda: self._nodes.number)
@@ -92,6 +108,7 @@ class TracedProcess:
         self._open: tuple[OpenRange, ...] = ()
         self._open_changed = False
         self._launches_ns = 0
+        self._flushed_ns = 0
 
     @property
     def ignored(self) -> int:
@@ -102,6 +119,11 @@ class TracedProcess:
     def uncollected(self) -> int:
         """Records added since the last `collect`."""
         return self._records
+
+    @property
+    def accounting(self) -> Accounting:
+        """Where its time goes."""
+        return self._accounting
 
     def feed(self, records: Slots, strings: dict[int, str], now_ns: int) -> None:
         """Add a batch, without its STRING slots, and the strings they defined."""
@@ -116,6 +138,9 @@ class TracedProcess:
         if flushes or len(parts.calls) or len(parts.operations):
             self._sees_gpu = True
         self._instances.flushes += flushes
+        if flushes:
+            asked_ns = int(times_ns(parts.flushes["start"].max(keepdims=True))[0])
+            self._flushed_ns = max(self._flushed_ns, asked_ns)
         for moments in (parts.ranges, parts.start_ends, parts.marks):
             if len(moments):
                 newest_ns = int(times_ns(moments["start"].max(keepdims=True))[0])
@@ -173,6 +198,7 @@ class TracedProcess:
         places = self._ranges.refused + self._start_end.refused
         losses = self._losses.collect(dropped, unread, cupti_dropped, places)
         kernels_beside, held_instances = self._operations.kernels_beside(finalised)
+        time = self._time(finalised, now_ns, ended)
         delta = CaptureDelta(
             time_ns=now_ns,
             process=self.number,
@@ -188,6 +214,9 @@ class TracedProcess:
             streams=work.streams,
             launching_threads=self._calls.launching_threads(),
             idle_ranges=work.idle_ranges,
+            leaf_times=tuple(time.leaf_times),
+            loops=tuple(time.loops),
+            line_samples=tuple(time.lines),
             marks=self._marks.collect(),
             open_ranges=self._open_ranges() if self._open_changed else self._open,
             records=self._records,
@@ -232,6 +261,16 @@ class TracedProcess:
             return ()
         self._launches_ns = now_ns
         return self._operations.launches()
+
+    def _time(self, finalised: Finalised, now_ns: int, ended: bool) -> Parts:
+        """Up to the last flush everything that had ended has come; a file is read in order."""
+        likeliest = self._nodes.likeliest_step
+        named = likeliest != NOT_A_STEP
+        if named:
+            steps = self._nodes.step_rank[finalised.nodes] == likeliest
+            self._accounting.mark_steps(finalised.starts_ns[steps])
+        until_ns = None if ended else self._flushed_ns or now_ns
+        return self._accounting.collect(until_ns, named)
 
     @staticmethod
     def _trace_ranges(finalised: Finalised, trace: TraceSink) -> None:

@@ -178,6 +178,7 @@ class Run:
                 self._capture.annotate,
                 self._capture.trace_sampling,
                 self.request.command,
+                lines=self._capture.lines and self._capture.kernels,
             )
             left = private / memory_snapshot.FILE
             environment[memory_snapshot.VARIABLE] = str(left)

@@ -70,13 +70,15 @@ def capture_environment(
     annotate: Annotate | None = None,
     trace_sampling: TraceSampling | None = None,
     command: Sequence[str] = (),
+    lines: bool = False,
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a captured child, and what stands in the way, if anything.
 
     `base_environment` plus what makes the driver and NVTX load the capture library in the child and
     all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
-    kernels part of the time.
+    kernels part of the time; `lines` has Python interpreters that import torch say 20 times a
+    second at which line they are.
 
     A variable set by another tool is left alone. The second value then says in one line what will
     be missing of phases and kernels and which tool is in the way: one that holds a variable, a
@@ -113,9 +115,12 @@ def capture_environment(
     environment["GPUTUI_GRAPH_TRACE"] = graph_trace
     if trace_sampling is not None:
         environment["GPUTUI_TRACE_SAMPLING"] = trace_sampling.encode()
+    if lines:
+        environment["GPUTUI_LINES"] = "1"
     if annotate is not None:
         environment["GPUTUI_ANNOTATE"] = annotate
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
+    if lines or annotate is not None:
         paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if (

@@ -36,4 +36,6 @@ class CaptureOptions:
     kernels: bool = True
     graph_trace: GraphTrace = "node"
     annotate: Annotate | None = None
+    lines: bool = True
+    """Where Python programs are, 20 times a second: what the CPU did while the GPU waited."""
     trace_sampling: TraceSampling | None = None

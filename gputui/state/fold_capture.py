@@ -13,6 +13,7 @@ from gputui.model.events import (
     CaptureSum,
     KernelDefined,
     LaunchShape,
+    LineDefined,
     Mark,
     MarkDefined,
     RangeDefined,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 4096
 """Threads of a process whose names are kept, and resources."""
+
+MAX_LINES = 100_000
+"""Lines of Python programs that are kept."""
 
 MAX_LEVELS = 512
 """Ranges one inside the other; what lies deeper is left out and counted as unknown."""
@@ -89,6 +93,13 @@ def resource_named(session: Session, event: ResourceNamed) -> None:
 def kernel_defined(session: Session, event: KernelDefined) -> None:
     """A kernel's name."""
     session.kernel_names[event.kernel] = event
+
+
+def line_defined(session: Session, event: LineDefined) -> None:
+    """A line of a Python program was seen for the first time."""
+    run = session.run_of_process(event.process, event.time_ns)
+    if run is not None and len(run.lines) < MAX_LINES:
+        run.lines[event.process, event.line] = event
 
 
 def launch_shape(session: Session, event: LaunchShape) -> None:

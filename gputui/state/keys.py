@@ -88,6 +88,34 @@ class IdleKey(NamedTuple):
     range: int
 
 
+class LeafKey(NamedTuple):
+    """A leaf of the time tree, as LeafTime has it. `device` is the machine's index."""
+
+    process: int
+    device: int
+    scope: int
+    loop: int
+    leaf: int
+
+
+class LoopKey(NamedTuple):
+    """A scope of a loop on a device."""
+
+    process: int
+    device: int
+    scope: int
+    loop: int
+
+
+class LineKey(NamedTuple):
+    """A line of a process at which it was while a device idled in steps of a loop."""
+
+    process: int
+    device: int
+    loop: int
+    line: int
+
+
 class ThreadKey(NamedTuple):
     """A thread of a process."""
 

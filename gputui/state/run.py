@@ -10,6 +10,7 @@ import msgspec
 from gputui.model.events import (
     CaptureRefused,
     DeviceDelta,
+    LineDefined,
     Mark,
     MarkDefined,
     Payload,
@@ -31,6 +32,9 @@ from gputui.state.keys import (
     ApiKey,
     KernelKey,
     LaunchKey,
+    LeafKey,
+    LineKey,
+    LoopKey,
     LossKey,
     MarkKey,
     MemoryOperationKey,
@@ -38,7 +42,7 @@ from gputui.state.keys import (
 )
 from gputui.state.readings import Readings
 from gputui.state.tables import Of
-from gputui.state.timing import GpuTiming
+from gputui.state.timing import GpuTiming, LeafNs, LineCount, LoopSums
 
 LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
@@ -215,6 +219,15 @@ class Run(msgspec.Struct):
     api: Annotated[dict[ApiKey, Accumulator], Of("api")] = msgspec.field(default_factory=dict)
     timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
     """Launch latency, queues, gaps and streams."""
+    leaf_times: Annotated[dict[LeafKey, LeafNs], Of("leaf_times")] = msgspec.field(
+        default_factory=dict
+    )
+    loops: Annotated[dict[LoopKey, LoopSums], Of("loops")] = msgspec.field(default_factory=dict)
+    line_samples: Annotated[dict[LineKey, LineCount], Of("line_samples")] = msgspec.field(
+        default_factory=dict
+    )
+    lines: dict[tuple[int, int], LineDefined] = msgspec.field(default_factory=dict)
+    """Lines of Python programs, by process and number."""
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while it ran."""
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)

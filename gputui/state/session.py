@@ -125,6 +125,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.MarkDefined: fold_capture.mark_defined,
     events.KernelDefined: fold_capture.kernel_defined,
     events.LaunchShape: fold_capture.launch_shape,
+    events.LineDefined: fold_capture.line_defined,
     events.CaptureDelta: fold_capture.delta,
     events.CaptureSum: fold_capture.delta,
     events.Mark: fold_capture.mark,

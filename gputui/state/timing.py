@@ -43,6 +43,31 @@ class DeviceUse(msgspec.Struct):
         return max(0, self.last_end_ns - self.first_start_ns)
 
 
+class LeafNs(msgspec.Struct):
+    """Time under one leaf."""
+
+    ns: int = 0
+
+
+class LoopSums(msgspec.Struct):
+    """Turns of a loop, as LoopDelta has them."""
+
+    steps: int = 0
+    operations: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    step_ns: Accumulator = msgspec.field(default_factory=Accumulator)
+    slow_steps: int = 0
+    slow_ns: int = 0
+    newest: tuple[int, ...] = ()
+
+
+class LineCount(msgspec.Struct):
+    """How often a line was seen."""
+
+    samples: int = 0
+
+
 class IdleTime(msgspec.Struct):
     """As IdleRange, added up."""
 

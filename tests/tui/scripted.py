@@ -29,6 +29,8 @@ from gputui.model.events import (
     HostSample,
     KernelDefined,
     KernelDelta,
+    LeafTime,
+    LoopDelta,
     MachineSample,
     MemoryOperationDelta,
     MigFacts,
@@ -43,10 +45,12 @@ from gputui.model.events import (
     RunOutput,
     RunProgress,
     RunStarted,
+    Scope,
     StepSpan,
     StepTimeline,
 )
 from gputui.model.hub import Hub
+from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
 
 START_NS = 1_760_000_000_000_000_000
@@ -415,6 +419,15 @@ def _delta(
                 last_end_ns=time_ns,
             ),
         )
+        if cuda
+        else (),
+        leaf_times=(
+            LeafTime(1, 0, Scope.STEADY, 0, Leaf.MATMUL, SECOND_NS // 10),
+            LeafTime(1, 0, Scope.STEADY, 0, Leaf.LAUNCH, SECOND_NS - SECOND_NS // 10),
+        )
+        if cuda
+        else (),
+        loops=(LoopDelta(1, 0, Scope.STEADY, 0, 100, 900, time_ns - SECOND_NS, time_ns),)
         if cuda
         else (),
         open_ranges=tuple(

@@ -28,6 +28,6 @@ async def test_the_phases_of_a_live_run_say_what_stands_out(show: Show) -> None:
     run = scripted.decode_run(0, 500, cuda=True, ended=False)
     async with show([[scripted.header(1)], *run], (120, 40)) as shown:
         await shown.press("2")
-        assert any(line.startswith("stands out GPU 0 idle 89 %") for line in shown.lines)
+        assert any(line.startswith("stands out LAUNCH-BOUND: 90 %") for line in shown.lines)
         await shown.press("5")
         assert "What stands out" in shown.text

@@ -295,10 +295,26 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
             with contextlib.suppress(ValueError):
                 sys.meta_path.remove(finder)
             with contextlib.suppress(Exception):
-                _annotate(module)
+                if os.environ.get("GPUTUI_ANNOTATE"):
+                    _annotate(module)
+            with contextlib.suppress(Exception):
+                _sample_lines()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def _sample_lines() -> None:
+    """Begin to say at which line the program is, where that is wanted."""
+    folder = os.environ.get("GPUTUI_CAPTURE_DIR")
+    if not folder or not os.environ.get("GPUTUI_LINES"):
+        return
+    path = os.path.join(_HERE, "python_lines.py")
+    spec = importlib.util.spec_from_file_location("_gputui_python_lines", path)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.start(folder)
 
 
 def _hand_on() -> None:
@@ -313,6 +329,6 @@ def _hand_on() -> None:
 
 
 if __name__ == "sitecustomize":
-    if os.environ.get("GPUTUI_ANNOTATE"):
+    if os.environ.get("GPUTUI_ANNOTATE") or os.environ.get("GPUTUI_LINES"):
         sys.meta_path.insert(0, _AfterTorch())
     _hand_on()

@@ -26,6 +26,7 @@ from gputui.model.events.definitions import (
     CaptureRefused,
     KernelDefined,
     LaunchShape,
+    LineDefined,
     MarkDefined,
     ProcessAttached,
     ProcessDetached,
@@ -43,6 +44,9 @@ from gputui.model.events.deltas import (
     IdleRange,
     KernelDelta,
     LaunchDelta,
+    LeafTime,
+    LineSamples,
+    LoopDelta,
     Loss,
     MarkDelta,
     MemoryOperationDelta,
@@ -50,6 +54,7 @@ from gputui.model.events.deltas import (
     Payload,
     RangeDelta,
     RangeKernels,
+    Scope,
     ShapeLaunches,
     StreamDelta,
     ThreadLaunches,
@@ -103,6 +108,7 @@ AnyEvent = (
     | RangeDefined
     | MarkDefined
     | KernelDefined
+    | LineDefined
     | LaunchShape
     | CaptureDelta
     | Mark
@@ -115,11 +121,12 @@ __all__ = [
     "Event",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
     "HostUnavailable", "IdleRange", "Index", "Integer", "KernelDefined", "KernelDelta",
-    "LaunchDelta", "LaunchShape", "LauncherSample", "Loss", "MachineSample", "Mark", "MarkDefined",
+    "LaunchDelta", "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineSamples",
+    "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined",
     "MarkDelta", "MemoryOperationDelta", "MigFacts", "MigSample", "Moment", "OpenRange",
     "Payload", "ProcessAttached", "ProcessDetached", "ProcessSample", "RangeDefined",
     "RangeDelta", "RangeKernels", "Record", "ResourceNamed", "ResultColumn", "ResultTable",
-    "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted",
+    "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
     "ShapeLaunches", "Step", "StepSpan", "StepTimeline", "StreamDelta", "ThreadLaunches",
     "ThreadNamed",
 ]  # fmt: skip

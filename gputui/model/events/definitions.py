@@ -120,6 +120,16 @@ class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
     category_id: Integer | None = None
 
 
+class LineDefined(Event, frozen=True, kw_only=True, tag="line_defined"):
+    """A line of a Python program, seen for the first time; `line` numbers those of a process."""
+
+    process: Integer
+    line: Integer
+    path: str
+    number: Amount
+    function: str
+
+
 class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
     """A kernel name, seen for the first time. `kernel` numbers names from 1."""
 

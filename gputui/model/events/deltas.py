@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Annotated, Literal
 
 import msgspec
@@ -246,6 +247,70 @@ class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ns: Moment
 
 
+class Scope(IntEnum):
+    """Which part of a run a time belongs to. Shares are of STEADY where there are steps."""
+
+    SETUP = 0
+    """Before the first step."""
+    WARMUP = 1
+    STEADY = 2
+    EVALUATION = 3
+    """Turns of the loop with far fewer operations than its steps have."""
+    PAUSE = 4
+    """A checkpoint, or waiting for work: a step ten times as long as the usual one."""
+    TAIL = 5
+    """After the last step that is whole."""
+    UNSTEPPED = 6
+    """No steps were found."""
+
+
+class LeafTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Time of one device under one leaf (model.leaves), as one process sees it.
+
+    All leaves of a device and scope add up to its wall time there. `loop` numbers what repeats: a
+    program may train, then generate.
+    """
+
+    process: Annotated[Integer, Key]
+    device: Annotated[Integer, Key]
+    scope: Annotated[Scope, Key]
+    loop: Annotated[Integer, Key]
+    leaf: Annotated[Integer, Key]
+    ns: Annotated[Amount, Sum]
+
+
+class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Turns of a loop that ended on one device.
+
+    `step_ns` are their lengths, from start to start. A slow step took more than 1.5 times as long
+    as the usual one. `newest` are the lengths of the newest steps, in order.
+    """
+
+    process: Annotated[Integer, Key]
+    device: Annotated[Integer, Key]
+    scope: Annotated[Scope, Key]
+    loop: Annotated[Integer, Key]
+    steps: Annotated[Amount, Sum]
+    operations: Annotated[Amount, Sum]
+    first_ns: Annotated[Moment, Min]
+    last_ns: Annotated[Moment, Max]
+    step_ns: Annotated[Distribution | None, Sketch] = None
+    slow_steps: Annotated[Amount, Sum] = 0
+    slow_ns: Annotated[Amount, Sum] = 0
+    newest: Annotated[tuple[Amount, ...], Newest] = ()
+
+
+class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How often a line of the program was seen while a device idled in steady steps, and the
+    thread that launches was away from CUDA: 20 readings a second."""
+
+    process: Annotated[Integer, Key]
+    device: Annotated[Integer, Key]
+    loop: Annotated[Integer, Key]
+    line: Annotated[Integer, Key]
+    samples: Annotated[Amount, Sum]
+
+
 class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     """Everything captured in one process since its last delta.
 
@@ -273,6 +338,9 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     launching_threads: Annotated[tuple[ThreadLaunches, ...], Parts] = ()
     idle_ranges: Annotated[tuple[IdleRange, ...], Parts] = ()
     marks: Annotated[tuple[MarkDelta, ...], Parts] = ()
+    leaf_times: Annotated[tuple[LeafTime, ...], Parts] = ()
+    loops: Annotated[tuple[LoopDelta, ...], Parts] = ()
+    line_samples: Annotated[tuple[LineSamples, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
     """The parts of `dropped`; missing in older recordings."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()

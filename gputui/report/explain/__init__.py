@@ -1,7 +1,9 @@
 """Why is it slow: rules that compare one figure of a run with a threshold that has a source.
 
-A rule applies only if its figure exists; each states the figure, the threshold, its source, and
-what to try. A module of this package lists its rules in RULES: adding a rule touches no other file.
+`verdict` is the answer: the leaves of the time tree whose cure would gain most. `insights` are
+these with what else a person must know: lost records, memory that grows or is almost full, clocks
+that were held down. A module of this package lists its rules in RULES: adding one touches no other
+file.
 """
 
 from __future__ import annotations

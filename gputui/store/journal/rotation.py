@@ -14,6 +14,7 @@ from gputui.model.events import (
     HostUnavailable,
     KernelDefined,
     LaunchShape,
+    LineDefined,
     MarkDefined,
     ProcessAttached,
     RangeDefined,
@@ -96,6 +97,9 @@ class Preamble:
                 case ThreadNamed():
                     run = self._run_of_process.get(event.process, -1)
                     self._of_run(run, event.process << 32 | event.thread, event)
+                case LineDefined():
+                    run = self._run_of_process.get(event.process, -1)
+                    self._of_run(run, (type(event), event.process, event.line), event)
                 case ResourceNamed():
                     run = self._run_of_process.get(event.process, -1)
                     resource = event.process, event.kind, event.number, event.device

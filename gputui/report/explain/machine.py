@@ -1,4 +1,4 @@
-"""Rules about what is badly used or at its limit: tensor cores, memory, clocks, the capture."""
+"""Facts beside the time tree: records that were lost, memory almost full, clocks held down."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ from collections.abc import Iterator
 
 from gputui.model import units
 from gputui.report.explain.insight import Insight, MachineRule, RunRule, gpu_names, percents
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.losses import lost_count, why_lost
-from gputui.report.memory import transfers
-from gputui.report.statistics import category_rows, kernel_rows
 from gputui.state import Readings, Run, Session
-
-SMS_AT_WORK_PERCENT = 1.0
-"""Below this the SMs were so idle that their tensor cores prove nothing."""
 
 
 def lost_records(_session: Session, run: Run) -> Iterator[Insight]:
@@ -32,51 +28,42 @@ def lost_records(_session: Session, run: Run) -> Iterator[Insight]:
         )
 
 
-def no_tensor_cores(session: Session, run: Run) -> Iterator[Insight]:
-    """Matrix products without tensor cores."""
-    shares = {name: share for name, _, _, share in category_rows(kernel_rows(session, run))}
-    matmul = shares.get("matmul", 0.0)
-    if matmul <= 50:
+GROWS_BYTES = 1 << 30
+"""Least growth over a run's steady time that is a finding."""
+
+
+def memory_grows(session: Session, run: Run) -> Iterator[Insight]:
+    """Memory that grows in steady state and never falls."""
+    tree = time_tree(run)
+    if tree is None or not tree.steps:
         return
-    for (index, name), spread in sorted(run.readings.gpu_spreads.items()):
-        multiprocessors = run.readings.gpu_spreads.get((index, "sm_active_percent"))
-        if name != "tensor_active_percent" or multiprocessors is None:
+    for index, gpu in sorted(session.gpus.items()):
+        points = [
+            (moment_ns, sample.memory_used_bytes)
+            for moment_ns, sample in gpu.history
+            if tree.first_ns <= moment_ns <= tree.last_ns and sample.memory_used_bytes is not None
+        ]
+        if len(points) < 5 or index not in run.devices:
             continue
-        # Both are shares of all the time: on a mostly idle GPU both are small.
-        tensor, active = spread.average or 0.0, multiprocessors.average or 0.0
-        if multiprocessors.maximum < SMS_AT_WORK_PERCENT or active <= 0:
+        first, last = points[0][1], points[-1][1]
+        highest = falls = 0
+        for _, used in points:
+            highest = max(highest, used)
+            falls = max(falls, highest - used)
+        still = last - points[len(points) // 2][1] >= (last - first) / 4
+        if last - first < GROWS_BYTES or falls > (last - first) / 10 or not still:
             continue
-        share = 100.0 * tensor / active
-        if share < 1:
-            yield Insight(
-                "no_tensor_cores",
-                share,
-                1,
-                "PyTorch profiler's tensor core recommendation; the 1 % is ours",
-                f"tensor cores of GPU {index} hardly used",
-                f"matrix products are {matmul:.0f} % of kernel time, and GPU {index}'s tensor "
-                f"cores were active {units.percent(share)} of the time its SMs were",
-                "bf16, fp16 or TF32; dimensions in multiples of 8",
-            )
-
-
-def pageable_copies(_session: Session, run: Run) -> Iterator[Insight]:
-    """Copies that the driver makes twice."""
-    busy_ns = sum(device.busy_ns for device in run.devices.values())
-    pageable = [row for row in transfers(run) if row.is_pageable]
-    moving_ns = sum(row.total_ns for row in pageable)
-    share = 100.0 * moving_ns / busy_ns if busy_ns else 0.0
-    if share > 5:
-        moved = units.size(sum(row.total_bytes for row in pageable))
+        a_second = (last - first) / ((points[-1][0] - points[0][0]) / 1e9)
+        total = gpu.facts.memory_total_bytes
+        full = f": full in {(total - last) / a_second:.0f} s" if total else ""
         yield Insight(
-            "pageable_copies",
-            share,
-            5,
-            "nsys's expert rule on asynchronous copies with pageable memory; the 5 % are ours",
-            f"{share:.0f} % of the GPU's work is copies of pageable memory",
-            f"copies from or to pageable host memory ({moved}) are {share:.0f} % of the "
-            "GPUs' busy time: the driver copies each twice, and the host waits",
-            "pin_memory=True for the DataLoader, non_blocking=True for the copy",
+            "memory_grows",
+            last - first,
+            GROWS_BYTES,
+            "NVML memory in use during the steady steps",
+            f"memory of GPU {index} grows",
+            f"GPU {index}'s memory grows by {units.rate(a_second)} and never falls{full}",
+            "look for what is kept from step to step: outputs, losses with their graph, a cache",
         )
 
 
@@ -99,6 +86,10 @@ def memory_full(session: Session, readings: Readings) -> Iterator[Insight]:
                 )
 
 
+_BENIGN = {"power cap", "clocks set by the user", "sync boost", "display clock setting"}
+"""Reasons of collect.nvml.throttle that are no fault: at full load a power cap is expected."""
+
+
 def throttled(_session: Session, readings: Readings) -> Iterator[Insight]:
     """Throttled clocks."""
     shares: dict[str, dict[int, float]] = {}
@@ -107,6 +98,8 @@ def throttled(_session: Session, readings: Readings) -> Iterator[Insight]:
         samples = max(count, spread.count if spread else 0)
         shares.setdefault(reason, {})[index] = 100.0 * count / samples
     for reason, on_gpus in shares.items():
+        if reason in _BENIGN:
+            continue
         gpus, worst = gpu_names(on_gpus), max(on_gpus, key=lambda index: on_gpus[index])
         whose = f"{gpus}'s clocks" if len(on_gpus) == 1 else f"the clocks of {gpus}"
         most = "" if len(on_gpus) == 1 else f", most on GPU {worst}"
@@ -124,8 +117,7 @@ def throttled(_session: Session, readings: Readings) -> Iterator[Insight]:
 
 RULES = (
     RunRule(0, lost_records),
-    RunRule(70, no_tensor_cores),
-    RunRule(80, pageable_copies),
+    RunRule(20, memory_grows),
     MachineRule(0, memory_full),
     MachineRule(10, throttled),
 )

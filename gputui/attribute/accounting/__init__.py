@@ -1,0 +1,1 @@
+"""Where the time of each device goes: steps, and every nanosecond under one leaf."""

@@ -1,0 +1,86 @@
+"""What kernels in a row are together: a chain that one kernel could do, attention by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.arrays import Int64s
+from gputui.model.leaves import Leaf
+
+CHAIN = 3
+"""Elementwise kernels in a row over as many threads that are called a chain."""
+
+CHAIN_NS = 20_000
+"""Least time of each: shorter ones are bound by their launch, not by memory."""
+
+BETWEEN = 12
+"""Most kernels between the two matrix products of attention written out."""
+
+_PRODUCTS = np.array([Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED], np.uint8)
+_INSIDE = np.array([Leaf.ELEMENTWISE, Leaf.SOFTMAX, Leaf.OTHER, Leaf.COPY_DEVICE], np.uint8)
+
+
+def refine(
+    leaves: npt.NDArray[np.uint8],
+    starts: Int64s,
+    ends: Int64s,
+    streams: npt.NDArray[np.uint32],
+    threads: Int64s,
+) -> npt.NDArray[np.uint8]:
+    """Leaves of operations in order of start, where their neighbours on the stream say more.
+
+    `threads` is how many GPU threads a kernel was launched with: alike, for elementwise kernels,
+    where they go over as many elements of one size.
+    """
+    order = np.lexsort((starts, streams))
+    of = leaves[order].copy()
+    took = (ends - starts)[order]
+    stream, width = streams[order], threads[order]
+    _mark_attention(of, stream)
+    _mark_chains(of, took, stream, width)
+    out = leaves.copy()
+    out[order] = of
+    return out
+
+
+def _mark_attention(of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32]) -> None:
+    products = np.isin(of, _PRODUCTS)
+    inside = np.isin(of, _INSIDE)
+    # The number of the last product, and of the last kernel that breaks a run, before each.
+    rows = np.arange(len(of))
+    last_product = np.maximum.accumulate(np.where(products, rows, -1))
+    last_break = np.maximum.accumulate(np.where(~products & ~inside, rows, -1))
+    following = np.where(products, rows, len(of))
+    next_product = np.minimum.accumulate(following[::-1])[::-1]
+    next_break = np.minimum.accumulate(np.where(~products & ~inside, rows, len(of))[::-1])[::-1]
+    softmax = np.flatnonzero(of == Leaf.SOFTMAX)
+    for at in softmax.tolist():
+        first, last = int(last_product[at]), int(next_product[at])
+        if (
+            first >= 0
+            and last < len(of)
+            and last - first - 1 <= BETWEEN
+            and last_break[at] < first
+            and next_break[at] > last
+            and stream[first] == stream[last]
+        ):
+            of[first + 1 : last] = Leaf.ATTENTION_UNFUSED
+
+
+def _mark_chains(
+    of: npt.NDArray[np.uint8],
+    took: Int64s,
+    stream: npt.NDArray[np.uint32],
+    width: Int64s,
+) -> None:
+    fits = (of == Leaf.ELEMENTWISE) & (took >= CHAIN_NS) & (width > 0)
+    if not fits.any():
+        return
+    same = np.zeros(len(of), np.bool_)
+    same[1:] = fits[1:] & fits[:-1] & (stream[1:] == stream[:-1]) & (width[1:] == width[:-1])
+    begins = np.flatnonzero(~same)
+    lengths = np.diff(np.append(begins, len(of)))
+    long = (lengths >= CHAIN) & fits[begins]
+    for begin, length in zip(begins[long].tolist(), lengths[long].tolist(), strict=True):
+        of[begin : begin + length] = Leaf.ELEMENTWISE_CHAIN

@@ -1,0 +1,250 @@
+"""What repeats in a sequence of launches: layers, micro-batches, steps, requests.
+
+A token is the number of a kernel's name, of a copy's direction, of a graph. A context (a token, or
+a hash of four in a row) that recurs at even distances is periodic; contexts with one period make a
+level. The step is the level that the most contexts have to themselves: in a step of a thousand
+launches hundreds of contexts recur once a step, a layer has ten to forty.
+
+All is NumPy over a window of the newest launches: some ten milliseconds for 32,768 of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens = npt.NDArray[np.uint32]
+Cues = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.intp]
+
+LEAST = 4
+"""Occurrences without which nothing is called periodic."""
+
+EVEN = 0.34
+"""Most that distances may spread, (p90 − p10) / median."""
+
+COVER = 0.4
+"""Least share of the window in which a context recurs."""
+
+ALIKE = 0.8
+SEGMENT_ALIKE = 0.7
+"""Least likeness of the median segment, and of four segments out of five, to the typical one."""
+
+GRAM = 4
+MOST_ANCHORS = 8
+_BUCKET = np.log(1.05)
+_MOST_CELLS = 40_000_000
+
+
+class Cue(IntFlag):
+    """What a launch says of the level that it belongs to."""
+
+    OPTIMIZER = 1
+    HEAD = 2
+    """A loss, or the choice of a token."""
+
+
+_OPTIMIZER = re.compile(
+    r"multi_tensor_apply|fused_?adam|fused_?sgd|fusedoptimizer|(?<![a-z])lamb(?![a-z])", re.I
+)
+_HEAD = re.compile(
+    r"nll_loss|cross_entropy|argmax|multinomial|topk_topp|sampl|softmax_warp.*log|mse_loss|bce",
+    re.I,
+)
+_PRODUCT = re.compile(
+    r"gemm|nvjet|xmma|cutlass|gemv|splitk|cijk|wgmma|s(884|1688|16816)", re.IGNORECASE
+)
+_DETAILS = re.compile(r"[<(].*|\d+")
+
+
+def cue_of(name: str) -> Cue:
+    """The cue of a kernel's name."""
+    return (Cue.OPTIMIZER if _OPTIMIZER.search(name) else Cue(0)) | (
+        Cue.HEAD if _HEAD.search(name) else Cue(0)
+    )
+
+
+def family(name: str) -> str:
+    """A coarser name: cuBLAS picks other kernels for other shapes, which is no other program."""
+    return "gemm" if _PRODUCT.search(name) else _DETAILS.sub("", name)
+
+
+class Anchor(NamedTuple):
+    """A context that recurs once a period, `offset` launches after the first anchor."""
+
+    gram: int
+    value: int
+    offset: float
+
+
+@dataclass(slots=True)
+class Level:
+    """One period of repetition. `marks` are where its first anchor stands in the window."""
+
+    period: float
+    marks: Places
+    likeness: npt.NDArray[np.float64]
+    own: int
+    cues: Cue
+    by_family: bool = False
+    anchors: list[Anchor] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether its segments are alike enough to be the same thing again."""
+        return bool(
+            len(self.likeness)
+            and np.median(self.likeness) >= ALIKE
+            and (self.likeness >= SEGMENT_ALIKE).mean() >= 0.8
+        )
+
+
+class _Context(NamedTuple):
+    spread: float
+    gram: int
+    value: int
+    places: Places
+    period: float
+
+
+def grams(tokens: Tokens, length: int) -> Hashes:
+    """A 64-bit hash of each token and the `length` − 1 before it."""
+    mixed = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E37_79B9_7F4A_7C15)
+    out = mixed.copy()
+    for back in range(1, length):
+        out *= np.uint64(0xC2B2_AE3D_27D4_EB4F)
+        out[back:] ^= mixed[:-back] >> np.uint64(7 * back)
+    return out
+
+
+def find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
+    """The level to call a step, by names or, where these show more of it, by families."""
+    by_name = _choose(_levels(tokens, cues))
+    by_family = _choose(_levels(families, cues))
+    if by_family is not None and (by_name is None or by_family.own > 1.5 * by_name.own):
+        by_family.by_family = True
+        return by_family
+    return by_name
+
+
+def _levels(tokens: Tokens, cues: Cues) -> list[Level]:
+    buckets: dict[int, list[_Context]] = {}
+    for gram in (1, GRAM):
+        for context in _periodic(grams(tokens, gram), gram):
+            buckets.setdefault(round(np.log(context.period) / _BUCKET), []).append(context)
+    found: list[Level] = []
+    for bucket in sorted(buckets):
+        near = [c for b in (bucket - 1, bucket, bucket + 1) for c in buckets.get(b, ())]
+        first = min(buckets[bucket], key=lambda c: (c.spread, c.gram))
+        repeats = found and abs(found[-1].period - first.period) / first.period < 0.1
+        if repeats and len(near) <= found[-1].own:
+            continue
+        level = Level(
+            first.period,
+            first.places,
+            _likeness(tokens, first.places),
+            len(near),
+            _cues_of_all(cues, first.places),
+        )
+        level.anchors = _anchors(first, near)
+        if repeats:
+            found[-1] = level
+        else:
+            found.append(level)
+    return found
+
+
+def _periodic(keys: Hashes, gram: int) -> Iterator[_Context]:
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    counts = np.diff(np.append(starts, len(ranked)))
+    total = len(keys)
+    for at in np.flatnonzero(counts >= LEAST).tolist():
+        places = order[starts[at] : starts[at] + counts[at]]
+        if (places[-1] - places[0]) / total < COVER:
+            continue
+        distances = np.diff(places)
+        low, middle, high = np.quantile(distances, (0.1, 0.5, 0.9))
+        if (high - low) / middle <= EVEN:
+            value = int(ranked[starts[at]])
+            yield _Context(float(high - low) / float(middle), gram, value, places, float(middle))
+
+
+def _likeness(tokens: Tokens, marks: Places) -> npt.NDArray[np.float64]:
+    """What each segment shares with the typical one, as multisets of tokens: 0 to 1."""
+    different, numbers = np.unique(tokens, return_inverse=True)
+    segments = len(marks) - 1
+    if segments * len(different) > _MOST_CELLS:
+        return np.ones(segments)
+    of = np.searchsorted(marks, np.arange(len(tokens)), side="right") - 1
+    inside = (of >= 0) & (of < segments)
+    counts = np.bincount(
+        of[inside] * len(different) + numbers[inside], minlength=segments * len(different)
+    ).reshape(segments, len(different))
+    typical = np.median(counts, axis=0)
+    if not typical.any():
+        typical = counts.mean(axis=0)
+    shared: npt.NDArray[np.float64] = np.minimum(counts, typical).sum(axis=1) / np.maximum(
+        1, np.maximum(counts, typical).sum(axis=1)
+    )
+    return shared
+
+
+def _cues_of_all(cues: Cues, marks: Places) -> Cue:
+    present = Cue(0)
+    for cue in Cue:
+        counts = np.add.reduceat((cues & cue) > 0, marks)[:-1]
+        if len(counts) and (counts > 0).mean() >= 0.9:
+            present |= cue
+    return present
+
+
+def _anchors(first: _Context, near: list[_Context]) -> list[Anchor]:
+    """The first context and up to seven others: single tokens before hashes of four, which a lost
+    record spoils, and spread over the step."""
+    chosen = [Anchor(first.gram, first.value, 0.0)]
+    for context in sorted(near, key=lambda c: (c.gram, c.spread)):
+        after = np.searchsorted(first.places, context.places, side="right") - 1
+        known = after >= 0
+        if np.count_nonzero(known) < 2:
+            continue
+        offset = float(np.median(context.places[known] - first.places[after[known]]))
+        if any(abs(offset - anchor.offset) < first.period / 16 for anchor in chosen):
+            continue
+        chosen.append(Anchor(context.gram, context.value, offset))
+        if len(chosen) == MOST_ANCHORS:
+            break
+    return chosen
+
+
+def _choose(found: list[Level]) -> Level | None:
+    good = [level for level in found if level.is_good]
+    if not good:
+        return None
+    fair = [level for level in good if level.own >= 0.15 * max(x.own for x in good)]
+    # An optimizer marks a training step, a loss or the choice of a token the pass that ends in it.
+    if marked := [level for level in fair if level.cues & Cue.OPTIMIZER]:
+        return max(marked, key=lambda level: level.own)
+    if marked := [level for level in fair if level.cues & Cue.HEAD]:
+        return marked[0]
+    best = max(good, key=lambda level: (level.own, level.period))
+    # A layer can have more contexts than the head and the tail of a step. Where it breaks off
+    # regularly and a longer level never does, the longer one is the step.
+    worst = float(best.likeness.min())
+    if worst < SEGMENT_ALIKE:
+        for level in good:
+            if (
+                level.period > 1.5 * best.period
+                and level.own >= LEAST
+                and np.quantile(level.likeness, 0.05) >= max(0.6, worst + 0.2)
+            ):
+                return level
+    return best

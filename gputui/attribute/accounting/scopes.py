@@ -1,0 +1,161 @@
+"""Which steps are steady: set-up, warm-up, evaluation and pauses are no part of how a step goes."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.model.events import Scope
+
+SETTLED_STEPS = 5
+SETTLED_WITHIN = 0.2
+"""Warm-up ends with the first five steps in a row that lie within 20 % of the median of the last
+twenty."""
+
+EVALUATION = 0.7
+"""A step with less than this share of the usual operations is no step: evaluation, a checkpoint."""
+
+PAUSE = 10.0
+PAUSE_NS = 100_000_000
+"""A step this many times as long as the usual one, and this long, holds a pause."""
+
+SLOW = 1.5
+"""A step this many times as long as the usual one is slow."""
+
+MOST_EARLY = 10_000
+_WARMUP_MEDIAN = 20
+_TYPICAL_MEDIAN = 50
+
+
+class Step(NamedTuple):
+    """One step on one device: its place on the time axis, its operations, its time by leaf."""
+
+    start_ns: int
+    end_ns: int
+    operations: int
+    leaves: npt.NDArray[np.float64]
+
+    @property
+    def length_ns(self) -> int:
+        """From its start to the next one's."""
+        return self.end_ns - self.start_ns
+
+
+class Classified(NamedTuple):
+    """A step, what it belongs to, in which loop, and whether it is slow."""
+
+    step: Step
+    scope: Scope
+    loop: int
+    slow: bool = False
+
+
+class StepScopes:
+    """Steps of one device in, in order; the same out as soon as it is known what they are."""
+
+    def __init__(self) -> None:
+        self.loop = 0
+        self._early: list[Step] = []
+        self._odd: list[Classified] = []
+        self._settled = False
+        self._lengths: deque[int] = deque(maxlen=_TYPICAL_MEDIAN)
+        self._operations: deque[int] = deque(maxlen=_TYPICAL_MEDIAN)
+        self._typical_ns = 0.0
+        self._usual_operations = 0.0
+
+    def restart(self) -> list[Classified]:
+        """Something else repeats from here on."""
+        known = self.end()
+        self._begin_loop()
+        return known
+
+    def add(self, steps: list[Step]) -> list[Classified]:
+        """What is known now."""
+        found: list[Classified] = []
+        for step in steps:
+            if not self._settled:
+                self._early.append(step)
+                found += self._settle()
+                continue
+            one = self._classify(step)
+            if one.scope is Scope.STEADY and step.length_ns > self._typical_ns / PAUSE:
+                found += [*self._odd, one]
+                self._odd = []
+                continue
+            # Five odd steps in a row that are like each other are the steps of another loop.
+            self._odd.append(one)
+            newest = [odd.step for odd in self._odd[-SETTLED_STEPS:]]
+            if len(newest) == SETTLED_STEPS and _alike(newest, newest):
+                found += self._odd[:-SETTLED_STEPS]
+                self._begin_loop()
+                for again in newest:
+                    self._early.append(again)
+                    found += self._settle()
+        return found
+
+    def end(self) -> list[Classified]:
+        """Nothing more comes. Steps that never settled are what there is: the first is warm-up."""
+        known = self._odd + [
+            Classified(step, Scope.STEADY if number else Scope.WARMUP, self.loop)
+            for number, step in enumerate(self._early)
+        ]
+        self._early, self._odd = [], []
+        return known
+
+    def _begin_loop(self) -> None:
+        self.loop += 1
+        self._settled = False
+        self._early, self._odd = [], []
+        self._lengths.clear()
+        self._operations.clear()
+
+    def _settle(self) -> list[Classified]:
+        early = self._early
+        if len(early) <= SETTLED_STEPS:
+            return []
+        newest = early[-SETTLED_STEPS:]
+        if not _alike(newest, early[-_WARMUP_MEDIAN:]):
+            if len(early) > MOST_EARLY:
+                return [Classified(early.pop(0), Scope.WARMUP, self.loop)]
+            return []
+        self._settled = True
+        self._early = []
+        typical = median(step.length_ns for step in early[-_WARMUP_MEDIAN:])
+        # Uneven programs settle late although they were steady all along: what is alike is steady.
+        first = len(early) - SETTLED_STEPS
+        while first and abs(early[first - 1].length_ns - typical) <= 3 * SETTLED_WITHIN * typical:
+            first -= 1
+        for step in early[first:]:
+            self._learn(step)
+        return [
+            Classified(step, Scope.STEADY if number >= first else Scope.WARMUP, self.loop)
+            for number, step in enumerate(early)
+        ]
+
+    def _learn(self, step: Step) -> None:
+        self._lengths.append(step.length_ns)
+        self._operations.append(step.operations)
+        self._learned += 1
+        if self._learned % 8 == 0 or len(self._lengths) <= SETTLED_STEPS:
+            self._typical_ns = median(self._lengths)
+            self._usual_operations = median(self._operations)
+
+    _learned = 0
+
+    def _classify(self, step: Step) -> Classified:
+        if step.operations < EVALUATION * self._usual_operations:
+            return Classified(step, Scope.EVALUATION, self.loop)
+        if step.length_ns > max(PAUSE * self._typical_ns, PAUSE_NS):
+            return Classified(step, Scope.PAUSE, self.loop)
+        slow = step.length_ns > SLOW * self._typical_ns
+        self._learn(step)
+        return Classified(step, Scope.STEADY, self.loop, slow)
+
+
+def _alike(steps: list[Step], among: list[Step]) -> bool:
+    typical = median(step.length_ns for step in among)
+    return all(abs(step.length_ns - typical) <= SETTLED_WITHIN * typical for step in steps)

@@ -1,0 +1,119 @@
+"""Says 20 times a second which line of the program each Python thread is at.
+
+Loaded by the start-up hook into the program that is looked at: a thread that sleeps, takes the
+frames that the interpreter shows (`sys._current_frames`, tens of microseconds with the GIL), and
+appends them to a file of the run's private folder. It calls nothing of the program, and where
+anything fails it ends. Python 3.8 and later; nothing of gputui is imported.
+
+Lines of the file: `d NUMBER LINE FUNCTION PATH` defines a line, `s TIME_NS` is followed by
+`THREAD:NUMBER:KIND` for each thread, where KIND is c (compiling), i (waiting for input), r (in a
+collective) or - (anything else).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+PERIOD_S = 0.05
+MOST_BYTES = 64 << 20
+MOST_LINES = 20_000
+MOST_THREADS = 16
+DEPTH = 80
+
+_COMPILING = (
+    "/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "/triton/compiler/",
+    "/triton/runtime/autotuner", "/triton/backends/", "/numba/core/",
+)  # fmt: skip
+_NOT_THE_PROGRAMS = (
+    "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>", "/python_lines.py",
+)  # fmt: skip
+_INPUT = {"_next_data", "_try_get_data", "_get_data"}
+
+
+class _Sampler(threading.Thread):
+    def __init__(self, folder: str) -> None:
+        super().__init__(name="gputui lines", daemon=True)
+        path = os.path.join(folder, f"lines-{os.getpid()}")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
+        self._pid = os.getpid()
+        self._room = MOST_BYTES
+        self._known: dict[tuple[Any, int], int] = {}
+        self._kinds: dict[Any, str] = {}
+
+    def run(self) -> None:
+        with contextlib.suppress(Exception):  # the program goes on without
+            while self._room > 0 and os.getpid() == self._pid:
+                time.sleep(PERIOD_S)
+                self._sample()
+
+    def _sample(self) -> None:
+        now_ns = time.time_ns()
+        frames = sys._current_frames()
+        out: list[str] = []
+        entries: list[str] = []
+        for thread in threading.enumerate()[:MOST_THREADS]:
+            frame = frames.get(thread.ident or 0)
+            number = getattr(thread, "native_id", None)
+            if frame is None or number is None or thread is self:
+                continue
+            line, kind = self._place(frame, out)
+            entries.append(f"{number}:{line}:{kind}")
+        del frames
+        if entries:
+            out.append(f"s {now_ns} {' '.join(entries)}\n")
+            data = "".join(out).encode("utf-8", "replace")
+            self._room -= len(data)
+            os.write(self._file, data)
+
+    def _place(self, frame: Any, out: list[str]) -> tuple[int, str]:
+        found, kind = None, "-"
+        innermost = frame
+        depth = 0
+        while frame is not None and depth < DEPTH:
+            code = frame.f_code
+            of = self._kinds.get(code)
+            if of is None:
+                of = self._kinds[code] = _kind(code)
+            if of == "u":
+                found = found or frame
+            elif kind == "-":
+                kind = of
+            frame = frame.f_back
+            depth += 1
+        at = found or innermost
+        key = (at.f_code, at.f_lineno)
+        number = self._known.get(key)
+        if number is None:
+            if len(self._known) >= MOST_LINES:
+                return 0, kind
+            number = self._known[key] = len(self._known) + 1
+            name, path = at.f_code.co_name, at.f_code.co_filename
+            text = f"d {number} {at.f_lineno or 0} {name} {path}".replace("\n", " ")
+            out.append(f"{text[:1024]}\n")
+        return number, kind
+
+
+def _kind(code: Any) -> str:
+    """c, i or r where a frame says so; u for the program's own code; - for libraries."""
+    if code.co_name == "<module>":  # an import
+        return "-"
+    path = code.co_filename.replace("\\", "/")
+    if any(part in path for part in _COMPILING):
+        return "c"
+    if code.co_name in _INPUT and "/torch/utils/data/" in path:
+        return "i"
+    if "/torch/distributed/" in path:
+        return "r"
+    return "-" if any(part in path for part in _NOT_THE_PROGRAMS) else "u"
+
+
+def start(folder: str) -> None:
+    """Begin, if the folder can be written to."""
+    with contextlib.suppress(Exception):  # the program goes on without
+        _Sampler(folder).start()

@@ -1,0 +1,165 @@
+"""The leaves of the time tree: what every nanosecond of a device is counted under.
+
+The tree is fixed, and its leaves sum to the wall time of the device. A leaf is written by its
+number in recordings and by its key everywhere else; numbers are never used again for another
+meaning, new leaves go at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+import msgspec
+
+from gputui.model.kernel_categories import category
+
+
+class Leaf(IntEnum):
+    """A leaf's number. Busy leaves are what ran, idle leaves why nothing did."""
+
+    MATMUL = 0
+    MATMUL_SIMT = 1
+    MATMUL_UNALIGNED = 2
+    ATTENTION = 3
+    NORMALIZATION = 4
+    SOFTMAX = 5
+    ELEMENTWISE = 6
+    OPTIMIZER = 7
+    OTHER = 8
+    COMMUNICATION = 9
+    COPY_PAGEABLE = 10
+    COPY_PINNED = 11
+    COPY_DEVICE = 12
+    LAUNCH = 13
+    SYNC = 14
+    ALLOCATION = 15
+    CUDA = 16
+    HOST = 17
+    INPUT = 18
+    WAIT = 19
+    SCHEDULER = 20
+    COMPILE = 21
+    RANK = 22
+    DEPENDENCY = 23
+    UNKNOWN = 24
+    ELEMENTWISE_CHAIN = 25
+    ATTENTION_UNFUSED = 26
+
+
+class LeafMeaning(msgspec.Struct, frozen=True):
+    """How a leaf is named. `key` is its name in JSON and in conditions."""
+
+    key: str
+    label: str
+    meaning: str
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing ran on the device."""
+        return self.key.startswith("idle.")
+
+
+LEAVES: dict[Leaf, LeafMeaning] = {
+    Leaf.MATMUL: LeafMeaning("busy.matmul", "matmul", "matrix products"),
+    Leaf.MATMUL_SIMT: LeafMeaning(
+        "busy.matmul_simt", "matmul without tensor cores", "matrix products in plain FP32"
+    ),
+    Leaf.MATMUL_UNALIGNED: LeafMeaning(
+        "busy.matmul_unaligned",
+        "matmul badly aligned",
+        "matrix products whose dimensions are no multiple of 8",
+    ),
+    Leaf.ATTENTION: LeafMeaning("busy.attention", "attention", "fused attention"),
+    Leaf.NORMALIZATION: LeafMeaning("busy.normalization", "normalization", "layer and RMS norm"),
+    Leaf.SOFTMAX: LeafMeaning("busy.softmax", "softmax", "softmax outside fused attention"),
+    Leaf.ELEMENTWISE: LeafMeaning(
+        "busy.elementwise", "elementwise", "elementwise kernels, casts, copies on the GPU"
+    ),
+    Leaf.ELEMENTWISE_CHAIN: LeafMeaning(
+        "busy.elementwise_chain",
+        "elementwise chains",
+        "three or more elementwise kernels in a row over the same elements",
+    ),
+    Leaf.ATTENTION_UNFUSED: LeafMeaning(
+        "busy.attention_unfused",
+        "attention by hand",
+        "softmax, masks and casts between two matrix products, scores in memory",
+    ),
+    Leaf.OPTIMIZER: LeafMeaning("busy.optimizer", "optimizer", "fused optimizer kernels"),
+    Leaf.OTHER: LeafMeaning("busy.other", "other kernels", "every other kernel"),
+    Leaf.COMMUNICATION: LeafMeaning(
+        "busy.comm", "communication", "collectives while nothing else ran"
+    ),
+    Leaf.COPY_PAGEABLE: LeafMeaning(
+        "busy.copy_pageable",
+        "pageable copies",
+        "copies from or to pageable host memory while nothing else ran",
+    ),
+    Leaf.COPY_PINNED: LeafMeaning(
+        "busy.copy_pinned", "pinned copies", "copies from or to pinned memory, nothing else ran"
+    ),
+    Leaf.COPY_DEVICE: LeafMeaning(
+        "busy.copy_device", "copies on the GPU", "copies between GPUs or on one, and memsets"
+    ),
+    Leaf.LAUNCH: LeafMeaning(
+        "idle.launch", "launch-bound", "the queue was empty, the CPU between two launches"
+    ),
+    Leaf.SYNC: LeafMeaning(
+        "idle.sync", "sync", "the CPU in a synchronizing call, and until it launched again"
+    ),
+    Leaf.ALLOCATION: LeafMeaning("idle.alloc", "allocation", "the CPU in cudaMalloc or cudaFree"),
+    Leaf.CUDA: LeafMeaning("idle.cuda", "other CUDA calls", "the CPU in another CUDA call"),
+    Leaf.HOST: LeafMeaning("idle.host", "host code", "the CPU in the program's own code"),
+    Leaf.INPUT: LeafMeaning("idle.input", "input", "the CPU waited for the next batch"),
+    Leaf.WAIT: LeafMeaning("idle.wait", "host waiting", "the CPU waited: a lock, I/O, a sleep"),
+    Leaf.SCHEDULER: LeafMeaning(
+        "idle.scheduler", "no CPU core", "the launching thread wanted a core and had none"
+    ),
+    Leaf.COMPILE: LeafMeaning("idle.compile", "compile", "compiling or autotuning"),
+    Leaf.RANK: LeafMeaning("idle.rank", "other rank", "only a collective waited for another rank"),
+    Leaf.DEPENDENCY: LeafMeaning(
+        "idle.dependency",
+        "dependencies",
+        "launched in time: launch latency, or a wait for a stream or an event",
+    ),
+    Leaf.UNKNOWN: LeafMeaning("idle.unknown", "unknown", "the launch was not recorded"),
+}
+
+LEAF_OF_KEY = {meaning.key: leaf for leaf, meaning in LEAVES.items()}
+
+_OF_CATEGORY = {
+    "communication": Leaf.COMMUNICATION,
+    "memory copy": Leaf.COPY_DEVICE,
+    "triton fused": Leaf.ELEMENTWISE,
+    "attention": Leaf.ATTENTION,
+    "optimizer": Leaf.OPTIMIZER,
+    "normalization": Leaf.NORMALIZATION,
+    "softmax": Leaf.SOFTMAX,
+    "matmul": Leaf.MATMUL,
+    "copy": Leaf.ELEMENTWISE,
+    "rotary embedding": Leaf.ELEMENTWISE,
+    "random": Leaf.ELEMENTWISE,
+    "elementwise": Leaf.ELEMENTWISE,
+}
+
+# Names of cuBLAS and CUTLASS kernels: `simt` and `ffma` run on the plain FP32 units;
+# `align1` and `align2` load 2 or 4 bytes at a time because a dimension is no multiple of 8
+# (CUTLASS's naming: kernels' operand alignment in elements).
+_SIMT = re.compile(r"simt|ffma|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
+_TENSOR = re.compile(r"tensorop|tf32|wgmma|hmma|s1688|s16816|nvjet", re.I)
+_LOSS = re.compile(r"log_?soft_?max", re.I)
+_UNALIGNED = re.compile(r"align[12](?![0-9])")
+
+
+def leaf_of_kernel(name: str) -> Leaf:
+    """The leaf of a kernel by its demangled name."""
+    leaf = _OF_CATEGORY.get(category(name), Leaf.OTHER)
+    if leaf is Leaf.SOFTMAX and _LOSS.search(name):
+        return Leaf.OTHER
+    if leaf is Leaf.MATMUL:
+        if _SIMT.search(name) and not _TENSOR.search(name):
+            return Leaf.MATMUL_SIMT
+        if _UNALIGNED.search(name):
+            return Leaf.MATMUL_UNALIGNED
+    return leaf

@@ -1,0 +1,128 @@
+"""What each leaf means where it is large: the verdict's word, its sentence, what to try.
+
+`recoverable` is the share of the leaf's time that goes where its cause is cured: all of what is
+idle, and of what is busy as much as the better way is faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputui.model.leaves import Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One leaf as a finding. `sentence` takes {share} and {time}, the time a step."""
+
+    word: str
+    sentence: str
+    advice: str
+    recoverable: float = 1.0
+    source: str = ""
+
+
+CAUSES: dict[Leaf, Cause] = {
+    Leaf.LAUNCH: Cause(
+        "LAUNCH-BOUND",
+        "The GPU waits for the next kernel launch {share} of {scope}{time}.",
+        'CUDA graphs, torch.compile(mode="reduce-overhead"), a fused optimizer, larger batches',
+    ),
+    Leaf.SYNC: Cause(
+        "SYNC-BOUND",
+        "The CPU stops for the GPU, and the GPU idles {share} of {scope} after it{time}.",
+        "keep values on the GPU: no .item(), .cpu() or print of a tensor in the loop; "
+        "read them every N steps",
+    ),
+    Leaf.ALLOCATION: Cause(
+        "ALLOCATION-BOUND",
+        "The GPU waits for cudaMalloc and cudaFree {share} of {scope}{time}.",
+        "no torch.cuda.empty_cache() in the loop; leave the allocator room to keep its blocks",
+    ),
+    Leaf.CUDA: Cause(
+        "HOST-BOUND",
+        "The GPU waits for other CUDA calls {share} of {scope}{time}.",
+        "load modules, capture graphs and register memory before the loop",
+    ),
+    Leaf.HOST: Cause(
+        "HOST-BOUND",
+        "The GPU waits while the CPU runs the program's own code {share} of {scope}{time}.",
+        "move that work out of the loop, or into DataLoader workers (num_workers > 0)",
+    ),
+    Leaf.INPUT: Cause(
+        "INPUT-BOUND",
+        "The GPU waits for the next batch {share} of {scope}{time}.",
+        "more DataLoader workers, prefetch_factor, faster storage or a cheaper transform",
+    ),
+    Leaf.WAIT: Cause(
+        "HOST WAITS",
+        "The launching thread sleeps, and the GPU waits {share} of {scope}{time}.",
+        "find what it waits for: a lock, a queue, a sleep, another process",
+    ),
+    Leaf.SCHEDULER: Cause(
+        "NO CPU CORE",
+        "The launching thread wants a core and has none {share} of {scope}{time}.",
+        "give it a core of its own: taskset, fewer busy workers, a larger CPU quota",
+    ),
+    Leaf.COMPILE: Cause(
+        "COMPILING",
+        "The GPU waits for compilation {share} of {scope}{time}.",
+        "keep shapes fixed or mark them dynamic; TORCH_LOGS=recompiles names the reason",
+    ),
+    Leaf.RANK: Cause(
+        "ANOTHER RANK IS LATE",
+        "The GPU waits for another rank {share} of {scope}{time}.",
+        "look at the rank that arrives last",
+    ),
+    Leaf.DEPENDENCY: Cause(
+        "DEPENDENCIES",
+        "Work was launched in time and waited for something else {share} of {scope}{time}.",
+        "look for event and stream waits, and for other processes on this GPU",
+    ),
+    Leaf.COPY_PAGEABLE: Cause(
+        "COPY-BOUND",
+        "Copies from or to pageable memory run alone {share} of {scope}{time}.",
+        "pin the host memory (pin_memory=True), copy with non_blocking=True, copy less",
+        0.87,
+        "7.5 GB/s pageable against 55 pinned on one PCIe 5 link",
+    ),
+    Leaf.COPY_PINNED: Cause(
+        "COPY-BOUND",
+        "Copies run while no kernel does {share} of {scope}{time}.",
+        "copy the next batch on a stream of its own while this one computes",
+    ),
+    Leaf.MATMUL_SIMT: Cause(
+        "NO TENSOR CORES",
+        "Matrix products run in plain FP32 {share} of {scope}{time}.",
+        'torch.set_float32_matmul_precision("high"), or bf16 autocast',
+        0.86,
+        "67 against 495 TFLOP/s, FP32 and TF32 of an H100 (data sheet)",
+    ),
+    Leaf.MATMUL_UNALIGNED: Cause(
+        "BADLY SHAPED",
+        "Matrix products with a dimension that is no multiple of 8 take {share} of {scope}{time}.",
+        "pad the dimension: a multiple of 64 is best (a vocabulary of 50,304 for 50,257)",
+        0.6,
+        "cuBLAS falls back to kernels of Turing that load one element at a time",
+    ),
+    Leaf.ELEMENTWISE_CHAIN: Cause(
+        "MEMORY-BOUND",
+        "Elementwise kernels in a row go over the same memory again {share} of {scope}{time}.",
+        "torch.compile makes one kernel of the chain",
+        0.6,
+        "a chain of n two-operand kernels moves 3n tensors, the fused one 3",
+    ),
+    Leaf.ATTENTION_UNFUSED: Cause(
+        "ATTENTION BY HAND",
+        "Attention written out keeps its scores in memory {share} of {scope}{time}.",
+        "torch.nn.functional.scaled_dot_product_attention",
+        0.8,
+        "6 to 8 T² of memory traffic that a fused kernel does not have",
+    ),
+    Leaf.COMMUNICATION: Cause(
+        "COMMUNICATION-BOUND",
+        "Collectives run while nothing else does {share} of {scope}{time}.",
+        "overlap them with the backward pass: larger buckets, gradient accumulation",
+    ),
+}
+"""What can be a finding. Leaves that are not here are work."""

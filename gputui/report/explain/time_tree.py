@@ -1,0 +1,167 @@
+"""Where a run's time went: the leaves of every device in steady state, which add up to 100 %."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from gputui.model.events import Scope
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.sketch import Accumulator
+from gputui.state import Run
+
+LEAST_STEPS = 5
+"""Steps without which a share would be of chance."""
+
+LEAST_SHARE = 0.02
+"""Share of all time since the first kernel below which steps are not what the program does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTree:
+    """The scope of a run, and its time by leaf.
+
+    `wall_ns` is that of all devices together and what every share is of. Without steps the scope
+    is all time since the first kernel. `beside_ns` is what is not in the scope.
+    """
+
+    wall_ns: int
+    leaves: dict[Leaf, int]
+    devices: int
+    steps: int
+    operations: int
+    step_ns: Accumulator
+    slow_steps: int
+    slow_ns: int
+    typical_ns: float
+    newest: tuple[int, ...] = ()
+    first_ns: int = 0
+    last_ns: int = 0
+    beside_ns: dict[Scope, int] = field(default_factory=dict)
+    waiting_ns: int = 0
+    """Idle time in the pauses of the loop, while the program slept: it had nothing to do."""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether shares are of steps."""
+        return self.steps > 0
+
+    @property
+    def idle_ns(self) -> int:
+        """Time in which nothing ran."""
+        return sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
+
+    @property
+    def step_mean_ns(self) -> float:
+        """Mean length of a step."""
+        return self.step_ns.total / self.step_ns.count if self.step_ns.count else 0.0
+
+    def share(self, ns: float) -> float:
+        """Of the wall time, 0 to 1."""
+        return ns / self.wall_ns if self.wall_ns else 0.0
+
+    def a_step(self, ns: float) -> float | None:
+        """A time of all devices, as ns a step of one; None without steps."""
+        return ns / self.steps if self.steps else None
+
+
+def time_tree(run: Run) -> TimeTree | None:
+    """The tree of a run, None where no operation was captured."""
+    by_device: dict[tuple[int, int], dict[tuple[int, Scope], dict[Leaf, int]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    for key, time in run.leaf_times.items():
+        of = by_device[key.process, key.device][key.loop, Scope(key.scope)]
+        of[Leaf(key.leaf)] = of.get(Leaf(key.leaf), 0) + time.ns
+    if not by_device:
+        return None
+    leaves: dict[Leaf, int] = defaultdict(int)
+    beside: dict[Scope, int] = defaultdict(int)
+    lengths: list[Accumulator] = []
+    newest: tuple[int, ...] = ()
+    steps = operations = slow_steps = slow_ns = waiting_ns = 0
+    first_ns = last_ns = 0
+    for (process, device), parts in by_device.items():
+        main, scopes = _scope(run, process, device, parts)
+        for (loop, scope), of in parts.items():
+            if (main is None or loop == main) and scope in scopes:
+                for leaf, ns in of.items():
+                    leaves[leaf] += ns
+            else:
+                beside[scope] += sum(of.values())
+                if loop == main and scope is Scope.PAUSE:
+                    waiting_ns += of.get(Leaf.WAIT, 0) + of.get(Leaf.INPUT, 0)
+        for of_loop, sums in run.loops.items():
+            if (of_loop.process, of_loop.device) != (process, device) or Scope(
+                of_loop.scope
+            ) not in scopes:
+                continue
+            if main is not None and of_loop.loop != main:
+                continue
+            operations += sums.operations
+            began_ns, ended_ns = sums.first_ns or 0, sums.last_ns or 0
+            first_ns = min(first_ns or began_ns, began_ns)
+            last_ns = max(last_ns, ended_ns)
+            if main is not None:
+                steps += sums.steps
+                slow_steps += sums.slow_steps
+                slow_ns += sums.slow_ns
+                lengths.append(sums.step_ns)
+                newest = sums.newest
+    wall_ns = sum(leaves.values())
+    if not wall_ns:
+        return None
+    step_ns = Accumulator.of(lengths)
+    return TimeTree(
+        wall_ns=wall_ns,
+        leaves=dict(leaves),
+        devices=len(by_device),
+        steps=steps,
+        operations=operations,
+        step_ns=step_ns,
+        slow_steps=slow_steps,
+        slow_ns=slow_ns,
+        typical_ns=step_ns.median or 0.0,
+        newest=newest,
+        first_ns=first_ns,
+        last_ns=last_ns,
+        beside_ns=dict(beside),
+        waiting_ns=waiting_ns,
+    )
+
+
+def _scope(
+    run: Run,
+    process: int,
+    device: int,
+    parts: dict[tuple[int, Scope], dict[Leaf, int]],
+) -> tuple[int | None, tuple[Scope, ...]]:
+    """The main loop of a device, and what of it counts; (None, everything) without steps."""
+    steady = {
+        key.loop: sums.steps
+        for key, sums in run.loops.items()
+        if (key.process, key.device) == (process, device) and Scope(key.scope) is Scope.STEADY
+    }
+    # Many pauses are how a loop goes (a server between requests); one is what came before it.
+    paced = {
+        key.loop
+        for key, sums in run.loops.items()
+        if (key.process, key.device) == (process, device)
+        and Scope(key.scope) is Scope.PAUSE
+        and sums.steps >= LEAST_STEPS
+    }
+    counted = {
+        loop: sum(
+            sum(of.values())
+            for (one, scope), of in parts.items()
+            if one == loop and (scope is Scope.STEADY or (scope is Scope.PAUSE and loop in paced))
+        )
+        for loop, steps in steady.items()
+        if steps >= LEAST_STEPS
+    }
+    if counted:
+        main = max(counted, key=lambda loop: (counted[loop], loop))
+        whole = sum(sum(of.values()) for of in parts.values())
+        if counted[main] >= LEAST_SHARE * whole:
+            return main, (Scope.STEADY,)
+    return None, tuple(Scope)

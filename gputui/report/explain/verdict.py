@@ -1,0 +1,195 @@
+"""The verdict on a run: the leaves whose cure would gain most, each told once.
+
+As top-down analysis has it (A. Yasin, ISPASS 2014): a leaf speaks only under a parent that is
+large itself, and that nothing stands out is a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gputui.model.events import Scope
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.units import duration
+from gputui.report.explain.causes import CAUSES, Cause
+from gputui.report.explain.insight import Insight, RunRule
+from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.state import Run, Session
+
+SPEAKS = 0.10
+"""Recoverable share of the wall time from which a leaf is a finding (TraceML 10 %, TensorFlow 5,
+TraceLens 15)."""
+
+PARENT = 0.20
+"""Least share of the parent, busy or idle."""
+
+MANY_WAITS = 2
+ONE_WAIT = 0.25
+"""Share from which a single wait a step is a finding: a decoder has to read its token."""
+
+MOST = 3
+WAITS_FOR_WORK = 0.5
+"""Share of a loop's time in pauses and asleep from which a program waits for work."""
+
+_BALANCE = (Leaf.COPY_PINNED,)
+"""Copies that could hide behind kernels are a fault only where there are kernels to hide behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause: a leaf, its size, what it says and what to try.
+
+    `gain` is how many times shorter a step would be without the recoverable part, at most.
+    """
+
+    cause: str
+    word: str
+    share: float
+    ns_per_step: float | None
+    sentence: str
+    advice: str
+    gain: float
+    recoverable: float
+    source: str = ""
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The findings of a run, the largest first; `headline` says that there are none."""
+
+    word: str
+    headline: str
+    findings: tuple[Finding, ...] = ()
+    tree: TimeTree | None = None
+    remarks: tuple[str, ...] = field(default_factory=tuple)
+
+
+def verdict(run: Run) -> Verdict | None:
+    """What a run is bound by, None where no operation was captured."""
+    tree = time_tree(run)
+    if tree is None:
+        return None
+    waits = _waits_for_work(tree)
+    if waits is not None:
+        return waits
+    found = _findings(tree, _waits_a_step(run, tree))
+    if not found:
+        return Verdict(*_healthy(tree), tree=tree)
+    return Verdict(found[0].word, found[0].sentence, tuple(found), tree)
+
+
+def _findings(tree: TimeTree, waits: float) -> list[Finding]:
+    idle = tree.share(tree.idle_ns)
+    known = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
+    sizes: list[tuple[float, Leaf, Cause]] = []
+    for leaf, ns in tree.leaves.items():
+        cause = CAUSES.get(leaf)
+        if cause is None or known <= 0:
+            continue
+        parent = idle if LEAVES[leaf].is_idle else 1.0 - idle
+        recoverable = tree.share(ns) * cause.recoverable
+        if parent < PARENT or recoverable < SPEAKS:
+            continue
+        if leaf in _BALANCE and _kernels(tree) < SPEAKS:
+            continue
+        if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < ONE_WAIT:
+            continue
+        sizes.append((recoverable, leaf, cause))
+    sizes.sort(key=lambda size: -size[0])
+    return [_finding(tree, leaf, cause, gain) for gain, leaf, cause in sizes[:MOST]]
+
+
+def _waits_a_step(run: Run, tree: TimeTree) -> float:
+    """Calls that wait for the GPU, a step."""
+    if not tree.steps:
+        return float("inf")
+    waits = sum(times.count for key, times in run.api.items() if "Synchronize" in key.name)
+    return waits / max(1, sum(sums.steps for sums in run.loops.values()))
+
+
+def _kernels(tree: TimeTree) -> float:
+    """Share of the time in which kernels ran."""
+    copies = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
+    busy = sum(ns for leaf, ns in tree.leaves.items() if not LEAVES[leaf].is_idle)
+    return tree.share(busy - sum(tree.leaves.get(leaf, 0) for leaf in copies))
+
+
+def _finding(tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: float) -> Finding:
+    ns = tree.leaves[leaf]
+    a_step = tree.a_step(ns)
+    time = ""
+    if a_step is not None and tree.step_mean_ns:
+        time = f": {duration(a_step)} of {duration(tree.step_mean_ns)}"
+    sentence = cause.sentence.format(
+        share=f"{100 * tree.share(ns):.0f} %",
+        scope="each step" if tree.has_steps else "the time since its first kernel",
+        time=time,
+    )
+    gain = 1.0 / max(1e-3, 1.0 - min(recoverable, 0.999))
+    return Finding(
+        cause=LEAVES[leaf].key,
+        word=cause.word,
+        share=tree.share(ns),
+        ns_per_step=a_step,
+        sentence=sentence,
+        advice=cause.advice,
+        gain=gain,
+        recoverable=recoverable,
+        source=cause.source,
+        evidence=_evidence(tree),
+    )
+
+
+def _evidence(tree: TimeTree) -> tuple[str, ...]:
+    if not tree.steps:
+        return ()
+    return (f"{tree.operations / tree.steps:,.0f} operations a step",)
+
+
+def _healthy(tree: TimeTree) -> tuple[str, str]:
+    busy = 1.0 - tree.share(tree.idle_ns)
+    work = [leaf for leaf in tree.leaves if not LEAVES[leaf].is_idle]
+    largest = max(work, key=lambda leaf: tree.leaves[leaf], default=None)
+    of = "each step" if tree.has_steps else "the time since its first kernel"
+    first = f"Nothing stands out: the GPU works {100 * busy:.0f} % of {of}"
+    if largest is None:
+        return "IDLE", f"{first}."
+    share = tree.share(tree.leaves[largest])
+    return "HEALTHY", f"{first}, {100 * share:.0f} % on {LEAVES[largest].label}."
+
+
+def _waits_for_work(tree: TimeTree) -> Verdict | None:
+    paused_ns = tree.beside_ns.get(Scope.PAUSE, 0)
+    whole = tree.wall_ns + paused_ns
+    if not whole or paused_ns / whole < WAITS_FOR_WORK:
+        return None
+    asleep = tree.waiting_ns >= paused_ns / 2
+    share = f"{100 * paused_ns / whole:.0f} %"
+    return Verdict(
+        "WAITS FOR WORK" if asleep else "MOSTLY PAUSED",
+        f"The program sleeps {share} of the time: nothing is asked of the GPU."
+        if asleep
+        else f"Pauses between bursts of steps take {share} of the time.",
+        tree=tree,
+    )
+
+
+def causes(_session: Session, run: Run) -> Iterator[Insight]:
+    """The verdict's findings, as they stand among others."""
+    found = verdict(run)
+    for finding in found.findings if found is not None else ():
+        bound = f"; at most {finding.gain:.1f}× faster" if finding.gain >= 1.05 else ""
+        yield Insight(
+            finding.cause,
+            100 * finding.recoverable,
+            100 * SPEAKS,
+            finding.source or "wall time of the steps; a leaf speaks from 10 % on",
+            f"{finding.word}: {100 * finding.share:.0f} %",
+            " ".join((finding.sentence, *(f"{one}." for one in finding.evidence))),
+            finding.advice + bound,
+        )
+
+
+RULES = (RunRule(10, causes),)

@@ -1,0 +1,202 @@
+"""Every nanosecond of a device under one leaf, against a model that looks at each nanosecond."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.attribute.accounting.device import (
+    LATENCY_NS,
+    OPERATION,
+    RESTART_NS,
+    DeviceTime,
+    Segments,
+)
+from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
+from gputui.model.leaves import LEAVES, Leaf
+
+MAIN = 7
+START = 1_000_000_000
+
+_LEAVES = (Leaf.MATMUL, Leaf.ELEMENTWISE, Leaf.COMMUNICATION, Leaf.COPY_PINNED)
+
+
+def device(calls: list[tuple[int, int, Doing]] = ()) -> DeviceTime:  # type: ignore[assignment]
+    threads = HostThreads()
+    if calls:
+        starts, ends, kinds = (np.array(column) for column in zip(*calls, strict=True))
+        threads.add(np.full(len(calls), MAIN), starts, ends, kinds.astype(np.int8))
+    return DeviceTime(threads, MAIN)
+
+
+def operations(*rows: tuple[int, int, int, int, Leaf]) -> np.ndarray:  # type: ignore[type-arg]
+    """(start, end, call start, call end, leaf)."""
+    out = np.zeros(len(rows), OPERATION)
+    for at, (start, end, called, returned, leaf) in enumerate(rows):
+        out[at] = (start, end, called, returned, MAIN, 7, 0, leaf)
+    return out
+
+
+def by_leaf(segments: Segments) -> dict[Leaf, int]:
+    found: Counter[Leaf] = Counter()
+    for leaf, amount in zip(segments.leaves.tolist(), segments.amounts.tolist(), strict=True):
+        found[Leaf(leaf)] += amount
+    return {leaf: ns for leaf, ns in found.items() if ns}
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> list[tuple[int, int, int, int, Leaf]]:
+    rows = []
+    for _ in range(draw(st.integers(1, 12))):
+        start = START + draw(st.integers(0, 300))
+        end = start + draw(st.integers(1, 80))
+        called = start - draw(st.integers(1, 60))
+        returned = called + draw(st.integers(0, 40))
+        rows.append((start, end, called, returned, draw(st.sampled_from(_LEAVES))))
+    return rows
+
+
+@given(rows=timelines(), cuts=st.lists(st.integers(0, 400), max_size=4))
+def test_leaves_sum_to_the_time_from_the_first_operation_to_the_last(
+    rows: list[tuple[int, int, int, int, Leaf]], cuts: list[int]
+) -> None:
+    """In one go, or in portions cut anywhere."""
+    of = device([(called, returned, Doing.LAUNCHING) for _, _, called, returned, _ in rows])
+    of.add(operations(*rows))
+    parts = [of.account(START + cut) for cut in sorted(cuts)]
+    parts.append(of.account(None))
+    found = by_leaf(Segments.join([part for part in parts if len(part.starts)]))
+    span = max(row[1] for row in rows) - min(row[0] for row in rows)
+    assert sum(found.values()) == span
+
+
+@given(rows=timelines())
+def test_busy_leaves_are_those_of_a_model(rows: list[tuple[int, int, int, int, Leaf]]) -> None:
+    """Compute first, then communication, then copies: what is exposed, nanosecond by nanosecond."""
+    of = device()
+    of.add(operations(*rows))
+    found = by_leaf(of.account(None))
+    groups = (
+        (Leaf.MATMUL, Leaf.ELEMENTWISE),
+        (Leaf.COMMUNICATION,),
+        (Leaf.COPY_PINNED,),
+    )
+    taken: set[int] = set()
+    for group in groups:
+        covered = {
+            ns for start, end, _, _, leaf in rows if leaf in group for ns in range(start, end)
+        }
+        shown = sum(ns for leaf, ns in found.items() if leaf in group)
+        assert shown == len(covered - taken)
+        taken |= covered
+
+
+def test_a_gap_between_two_launches_is_launch_bound() -> None:
+    calls = [(START - 5_000, START - 1_000, Doing.LAUNCHING)]
+    late = START + 30_000
+    calls.append((late, late + 4_000, Doing.LAUNCHING))
+    of = device(calls)
+    of.add(
+        operations(
+            (START, START + 10_000, START - 5_000, START - 1_000, Leaf.MATMUL),
+            (late + 6_000, late + 16_000, late, late + 4_000, Leaf.MATMUL),
+        )
+    )
+    assert by_leaf(of.account(None)) == {Leaf.MATMUL: 20_000, Leaf.LAUNCH: 26_000}
+
+
+def test_a_long_stretch_outside_cuda_is_the_hosts_own_code() -> None:
+    late = START + 10_000 + 50 * SHORT_NS
+    of = device([(START - 10, START, Doing.LAUNCHING), (late, late + 10, Doing.LAUNCHING)])
+    of.add(
+        operations(
+            (START, START + 10_000, START - 10, START, Leaf.MATMUL),
+            (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
+        )
+    )
+    found = by_leaf(of.account(None))
+    assert found[Leaf.HOST] == 50 * SHORT_NS
+    assert found[Leaf.LAUNCH] == 10
+
+
+def test_starting_over_after_a_wait_is_its_price() -> None:
+    """The GPU ran dry while the CPU sat in a synchronizing call."""
+    waits = (START + 1_000, START + 12_000, Doing.WAITING)
+    late = START + 60_000
+    of = device([(START - 10, START, Doing.LAUNCHING), waits, (late, late + 10, Doing.LAUNCHING)])
+    of.add(
+        operations(
+            (START, START + 10_000, START - 10, START, Leaf.MATMUL),
+            (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
+        )
+    )
+    assert by_leaf(of.account(None))[Leaf.SYNC] == late + 10 - START - 10_000
+
+
+def test_a_wait_long_ago_is_not_to_blame() -> None:
+    waits = (START + 1_000, START + 12_000, Doing.WAITING)
+    late = START + 12_000 + 2 * RESTART_NS
+    of = device([(START - 10, START, Doing.LAUNCHING), waits, (late, late + 10, Doing.LAUNCHING)])
+    of.add(
+        operations(
+            (START, START + 10_000, START - 10, START, Leaf.MATMUL),
+            (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
+        )
+    )
+    found = by_leaf(of.account(None))
+    assert found[Leaf.SYNC] == 2_000
+    assert found[Leaf.HOST] == 2 * RESTART_NS
+
+
+def test_a_full_queue_is_no_idle_time() -> None:
+    """Back-pressure: launches that take milliseconds while the GPU works cost nothing."""
+    rows, calls = [], []
+    for number in range(20):
+        start = START + number * 1_000_000
+        called = START + number * 900_000 - 2_000_000
+        rows.append((start, start + 1_000_000, called, called + 850_000, Leaf.MATMUL))
+        calls.append((called, called + 850_000, Doing.LAUNCHING))
+    of = device(calls)
+    of.add(operations(*rows))
+    assert by_leaf(of.account(None)) == {Leaf.MATMUL: 20_000_000}
+
+
+def test_launched_in_time_is_a_dependency_and_not_seen_is_unknown() -> None:
+    of = device([(START - 10, START, Doing.LAUNCHING)])
+    of.add(
+        operations(
+            (START, START + 1_000, START - 10, START, Leaf.MATMUL),
+            (START + 1_000 + 3 * LATENCY_NS, START + 70_000, START - 5, START, Leaf.MATMUL),
+            (START + 80_000, START + 90_000, 0, 0, Leaf.MATMUL),
+        )
+    )
+    found = by_leaf(of.account(None))
+    assert found[Leaf.DEPENDENCY] == 3 * LATENCY_NS
+    assert found[Leaf.UNKNOWN] == 10_000
+
+
+def test_what_the_system_says_of_a_thread_divides_its_absence() -> None:
+    late = START + 10_000 + 1_000_000_000
+    of = device([(START - 10, START, Doing.LAUNCHING), (late, late + 10, Doing.LAUNCHING)])
+    threads = of._threads  # what the reader of the process fills
+    threads.add_state(MAIN, START, 0, 0, Leaf.WAIT)
+    threads.add_state(MAIN, START + 500_000_000, 250_000_000, 250_000_000, Leaf.WAIT)
+    threads.add_state(MAIN, late + 10, 250_000_000, 250_000_000, Leaf.INPUT)
+    of.add(
+        operations(
+            (START, START + 10_000, START - 10, START, Leaf.MATMUL),
+            (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
+        )
+    )
+    found = by_leaf(of.account(None))
+    assert abs(found[Leaf.HOST] - 250_000_000) < 1_000_000
+    assert abs(found[Leaf.SCHEDULER] - 250_000_000) < 1_000_000
+    assert abs(found[Leaf.INPUT] - 500_000_000) < 1_000_000
+
+
+def test_every_leaf_has_a_name() -> None:
+    assert set(LEAVES) == set(Leaf)
+    assert len({meaning.key for meaning in LEAVES.values()}) == len(Leaf)

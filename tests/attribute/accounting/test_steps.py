@@ -1,0 +1,156 @@
+"""Steps from the launch sequence, disturbed in many ways, and what belongs to which scope."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gputui.attribute.accounting.scopes import Step, StepScopes
+from gputui.attribute.accounting.tracker import StepTracker
+from gputui.model.events import Scope
+
+Tokens = npt.NDArray[np.uint32]
+
+
+def step_of(generator: np.random.Generator, layers: int = 24) -> Tokens:
+    """A training step: embedding, layers, a head and an optimizer."""
+    layer = generator.integers(100, 120, 25)
+    return np.concatenate(
+        [
+            generator.integers(0, 60, 20),
+            *[layer] * layers,
+            generator.integers(200, 260, 40),
+            generator.integers(300, 310, 30),
+        ]
+    ).astype(np.uint32)
+
+
+def track(parts: list[Tokens], size: int = 4096) -> tuple[list[int], list[int]]:
+    """Boundaries that were found, and where each part begins."""
+    tokens = np.concatenate(parts)
+    starts = np.cumsum([0, *map(len, parts[:-1])]).tolist()
+    tracker = StepTracker(measured=False)
+    found: list[int] = []
+    cues = np.zeros(len(tokens), np.uint8)
+    times = np.arange(len(tokens), dtype=np.int64)
+    for at in range(0, len(tokens), size):
+        part = slice(at, at + size)
+        marks, renewed = tracker.feed(tokens[part], tokens[part], cues[part], times[part])
+        if renewed and marks:
+            found = [mark for mark in found if mark < marks[0]]
+        found += marks
+    return found, starts
+
+
+def hits(found: list[int], starts: list[int], total: int) -> float:
+    """Share of the steps, from the first one found, with exactly one boundary."""
+    ends = [*starts[1:], total]
+    counts = [
+        sum(begin <= mark < end for mark in found) for begin, end in zip(starts, ends, strict=True)
+    ]
+    first = next((at for at, count in enumerate(counts) if count == 1), len(counts))
+    rest = counts[first:]
+    return sum(count == 1 for count in rest) / max(1, len(rest))
+
+
+def test_even_steps_have_one_boundary_each() -> None:
+    step = step_of(np.random.default_rng(1))
+    parts = [step] * 200
+    found, starts = track(parts)
+    assert hits(found, starts, len(step) * 200) > 0.99
+
+
+def test_after_a_warm_up_of_random_launches() -> None:
+    generator = np.random.default_rng(2)
+    step = step_of(generator)
+    noise = generator.integers(1000, 1200, 20_000).astype(np.uint32)
+    found, starts = track([noise, *[step] * 200])
+    assert hits(found, starts[1:], len(noise) + 200 * len(step)) > 0.95
+
+
+@pytest.mark.parametrize(("lost", "least"), [(0.01, 0.95), (0.05, 0.85)])
+def test_lost_records(lost: float, least: float) -> None:
+    generator = np.random.default_rng(3)
+    step = step_of(generator)
+    parts = [step[generator.random(len(step)) >= lost] for _ in range(200)]
+    found, starts = track(parts)
+    assert hits(found, starts, sum(map(len, parts))) > least
+
+
+def test_threads_that_race() -> None:
+    generator = np.random.default_rng(4)
+    step = step_of(generator)
+    parts = []
+    for _ in range(200):
+        part = step.copy()
+        for at in np.flatnonzero(generator.random(len(part) - 1) < 0.02).tolist():
+            part[at], part[at + 1] = part[at + 1], part[at]
+        parts.append(part)
+    found, starts = track(parts)
+    assert hits(found, starts, sum(map(len, parts))) > 0.95
+
+
+def test_one_token_a_step() -> None:
+    """A CUDA graph and the copy of its result."""
+    step = np.array([5, 9, 5 + (1 << 24)], np.uint32)
+    found, starts = track([step] * 3000)
+    assert hits(found, starts, 9000) > 0.99
+
+
+def test_another_loop_is_found_when_the_first_is_over() -> None:
+    generator = np.random.default_rng(5)
+    first, second = step_of(generator), step_of(generator, layers=6)
+    parts = [first] * 100 + [second] * 200
+    found, starts = track(parts)
+    assert hits(found, starts[110:], sum(map(len, parts))) > 0.95
+
+
+def test_nothing_is_found_in_noise() -> None:
+    noise = np.random.default_rng(6).integers(0, 500, 100_000).astype(np.uint32)
+    found, _ = track([noise])
+    assert found == []
+
+
+def scoped(lengths: list[int], operations: list[int] | None = None) -> list[tuple[Scope, int]]:
+    scopes = StepScopes()
+    steps, at = [], 0
+    for number, length in enumerate(lengths):
+        count = operations[number] if operations else 100
+        steps.append(Step(at, at + length, count, np.zeros(1)))
+        at += length
+    known = scopes.add(steps) + scopes.end()
+    known.sort(key=lambda one: one.step.start_ns)
+    return [(one.scope, one.loop) for one in known]
+
+
+MS = 1_000_000
+
+
+def test_warm_up_ends_where_steps_become_even() -> None:
+    found = scoped([900 * MS, 300 * MS, 150 * MS] + [50 * MS] * 20)
+    assert [scope for scope, _ in found] == [Scope.WARMUP] * 3 + [Scope.STEADY] * 20
+
+
+def test_evaluation_and_pauses_are_apart() -> None:
+    lengths = [50 * MS] * 40
+    lengths[20] = 3_000 * MS
+    operations = [100] * 40
+    operations[30] = 20
+    found = [scope for scope, _ in scoped(lengths, operations)]
+    assert found[20] is Scope.PAUSE
+    assert found[30] is Scope.EVALUATION
+    assert found.count(Scope.STEADY) == 38
+
+
+def test_a_slow_step_is_steady() -> None:
+    lengths = [50 * MS] * 40
+    lengths[20] = 120 * MS
+    assert {scope for scope, _ in scoped(lengths)} == {Scope.STEADY}
+
+
+def test_steps_of_another_kind_are_another_loop() -> None:
+    found = scoped([1 * MS] * 30 + [180 * MS] * 30)
+    assert found[0] == (Scope.STEADY, 0)
+    assert found[-1] == (Scope.STEADY, 1)
+    assert sum(loop == 1 for _, loop in found) == 30

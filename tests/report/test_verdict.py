@@ -1,0 +1,161 @@
+"""The verdict: which leaf leads, when nothing does, and what belongs to the scope."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    Distribution,
+    LeafTime,
+    LoopDelta,
+    ProcessAttached,
+    RunStarted,
+    Scope,
+)
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.sketch import steps
+from gputui.report.explain import insights
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.explain.time_tree import time_tree
+from gputui.report.tables.time import leaf_rows
+from gputui.state import Run, Session
+
+STEPS = 100
+STEP_NS = 10_000_000
+WALL_NS = STEPS * STEP_NS
+
+
+def a_run(*events: AnyEvent) -> tuple[Session, Run]:
+    session = Session()
+    session.apply(
+        [
+            RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5),
+            ProcessAttached(
+                time_ns=0, run=1, process=1, pid=5, parent_pid=1, command="p", cuda_status="tracing"
+            ),
+            *events,
+        ]
+    )
+    return session, session.runs[1]
+
+
+def delta(
+    shares: dict[Leaf, float],
+    scope: Scope = Scope.STEADY,
+    loop: int = 0,
+    count: int = STEPS,
+) -> CaptureDelta:
+    """Steps of STEP_NS, their time divided as `shares` say."""
+    wall_ns = count * STEP_NS
+    lengths = Distribution(
+        count, wall_ns, 0.0, STEP_NS, STEP_NS, steps([(STEP_NS, count)]) if count else ()
+    )
+    return CaptureDelta(
+        time_ns=1,
+        process=1,
+        leaf_times=tuple(
+            LeafTime(1, 0, scope, loop, leaf, round(share * wall_ns))
+            for leaf, share in shares.items()
+        ),
+        loops=(LoopDelta(1, 0, scope, loop, count, 300 * count, 1, 1 + wall_ns, lengths),),
+    )
+
+
+def verdict_on(shares: dict[Leaf, float]) -> Verdict:
+    _, run = a_run(delta(shares))
+    found = verdict(run)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("leaf", CAUSES)
+def test_each_cause_leads_where_it_is_large(leaf: Leaf) -> None:
+    rest = Leaf.MATMUL if LEAVES[leaf].is_idle else Leaf.ATTENTION
+    found = verdict_on({leaf: 0.6, rest: 0.4})
+    assert [one.cause for one in found.findings] == [LEAVES[leaf].key]
+    assert "60 %" in found.headline
+    assert "each step: 6.00 ms of 10.0 ms" in found.headline
+
+
+@pytest.mark.parametrize(("first", "second"), [(Leaf.LAUNCH, Leaf.SYNC), (Leaf.HOST, Leaf.LAUNCH)])
+def test_of_two_causes_the_larger_leads(first: Leaf, second: Leaf) -> None:
+    found = verdict_on({first: 0.4, second: 0.3, Leaf.MATMUL: 0.3})
+    assert [one.cause for one in found.findings] == [LEAVES[first].key, LEAVES[second].key]
+
+
+def test_a_small_leaf_says_nothing() -> None:
+    found = verdict_on({Leaf.LAUNCH: 0.09, Leaf.SYNC: 0.09, Leaf.HOST: 0.07, Leaf.MATMUL: 0.75})
+    assert found.word == "HEALTHY"
+    assert found.findings == ()
+    assert "works 75 % of each step, 75 % on matmul" in found.headline
+
+
+def test_a_leaf_under_a_small_parent_says_nothing() -> None:
+    assert verdict_on({Leaf.SYNC: 0.15, Leaf.MATMUL: 0.85}).findings == ()
+
+
+def test_what_a_cure_gains_is_bounded_by_what_is_recoverable() -> None:
+    [found] = verdict_on({Leaf.LAUNCH: 0.75, Leaf.MATMUL: 0.25}).findings
+    assert found.gain == pytest.approx(4.0)
+    [found] = verdict_on({Leaf.MATMUL_SIMT: 1.0}).findings
+    assert found.gain == pytest.approx(1 / (1 - 0.86))
+
+
+def test_copies_alone_are_no_fault_where_there_is_nothing_to_hide_behind() -> None:
+    assert verdict_on({Leaf.COPY_PINNED: 0.98, Leaf.DEPENDENCY: 0.02}).findings == ()
+    assert verdict_on({Leaf.COPY_PINNED: 0.4, Leaf.MATMUL: 0.6}).findings
+
+
+def test_warm_up_and_other_loops_are_not_in_the_scope() -> None:
+    _, run = a_run(
+        delta({Leaf.HOST: 1.0}, Scope.SETUP, count=0),
+        delta({Leaf.COMPILE: 1.0}, Scope.WARMUP, count=50),
+        delta({Leaf.SYNC: 1.0}, Scope.STEADY, loop=0, count=40),
+        delta({Leaf.LAUNCH: 0.5, Leaf.MATMUL: 0.5}, Scope.STEADY, loop=1),
+    )
+    tree = time_tree(run)
+    assert tree is not None
+    assert tree.wall_ns == WALL_NS
+    assert set(tree.leaves) == {Leaf.LAUNCH, Leaf.MATMUL}
+    assert tree.beside_ns[Scope.WARMUP] == 50 * STEP_NS
+    assert tree.steps == STEPS
+
+
+def test_a_server_without_requests_is_no_fault() -> None:
+    _, run = a_run(
+        delta({Leaf.MATMUL: 0.7, Leaf.SYNC: 0.3}, count=20),
+        delta({Leaf.WAIT: 1.0}, Scope.PAUSE, count=80),
+    )
+    found = verdict(run)
+    assert found is not None
+    assert (found.word, found.findings) == ("WAITS FOR WORK", ())
+
+
+def test_without_steps_the_scope_is_all_time_since_the_first_kernel() -> None:
+    _, run = a_run(delta({Leaf.LAUNCH: 1.0}, Scope.UNSTEPPED, count=2))
+    found = verdict(run)
+    assert found is not None
+    assert "of the time since its first kernel" in found.headline
+
+
+def test_nothing_captured_is_no_verdict() -> None:
+    session, run = a_run()
+    assert verdict(run) is None
+    assert insights(session, run) == []
+    assert leaf_rows(run) == []
+
+
+@given(
+    parts=st.dictionaries(st.sampled_from(list(Leaf)), st.integers(1, 10**12), min_size=1),
+)
+def test_shares_sum_to_a_hundred(parts: dict[Leaf, int]) -> None:
+    total = sum(parts.values())
+    _, run = a_run(delta({leaf: ns / total for leaf, ns in parts.items()}))
+    rows = leaf_rows(run)
+    if rows:
+        assert sum(row.share_percent for row in rows) == pytest.approx(100.0, abs=0.1)
