@@ -20,8 +20,8 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
 from gputui.report.explain import insights
 from gputui.report.explain.causes import CAUSES
-from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.explain.time_tree import time_tree
+from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
 
