@@ -17,7 +17,7 @@ from gputui.render.nsys import write_nsys
 from gputui.report.explain import insights
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.registry import run_tables
-from gputui.report.tables.timing import timing_document
+from gputui.report.tables.timing import timing_of
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.store.journal.rotation import Preamble
 from gputui.store.trace import TraceReader, TraceWriter, trace_path
@@ -58,9 +58,9 @@ def test_streams_are_called_by_their_names_in_the_tables(traced: Traced) -> None
     assert sorted(map(str, (row[at] for row in table.cells))) == [
         "15", "compute (14)", "copies (13)",
     ]  # fmt: skip
-    streams = timing_document(traced.run)["streams"]
-    assert isinstance(streams, list)
-    assert {entry["stream"]: entry["name"] for entry in streams} == {
+    streams = timing_of(traced.run).streams
+    assert streams is not None
+    assert {entry.stream: entry.name for entry in streams} == {
         13: "copies", 14: "compute", 15: None,
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gputui.cli.dispatch import run as gputui
@@ -95,11 +96,11 @@ def test_payloads_are_in_the_tables(attributes: Path, capsys: pytest.CaptureFixt
     assert told == [("default", "a", "loading", "5 bytes"), ("library", "a", "6", "1.25")]
     loaded = load(str(attributes))
     document = summary_document(loaded.session, loaded.run)
-    assert [mark["payload"] for mark in document["marks"]] == [
+    assert [msgspec.to_builtins(mark["payload"]) for mark in document["marks"]] == [
         {"type": "bytes", "value": 5},
         {"type": "float", "value": 1.25},
     ]
-    assert [phase["payload"] for phase in document["phases"]] == [
+    assert [msgspec.to_builtins(phase["payload"]) for phase in document["phases"]] == [
         {"type": "uint64", "value": 1 << 63},
         {"type": "int64", "value": -5},
     ]

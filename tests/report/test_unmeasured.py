@@ -18,7 +18,7 @@ from tests.conftest import DATA
 
 EMPTY = (
     "launch_latency", "launch_intervals", "gpu_streams", "gpu_idle_ranges", "kernel_shapes",
-    "cuda_kern_exec_sum", "cuda_kern_exec_sum:base",
+    "cuda_kern_exec_sum", "cuda_kern_exec_sum:base", "time",
 )  # fmt: skip
 
 
@@ -64,12 +64,14 @@ def test_the_document_of_an_old_recording_has_nulls_with_reasons(h200: Session) 
     assert document["timing"]["streams"] is None
     assert document["timing"]["unavailable"] == {"streams": REASON, "threads": REASON}
     assert document["launch_shapes"] is None
-    assert document["unavailable"] == {"launch_shapes": REASON}
+    assert document["time"] is None
+    assert document["unavailable"] == {"launch_shapes": REASON, "time": REASON}
 
 
 @pytest.mark.parametrize("name", run_tables())
 def test_nothing_is_missing_from_a_recording_of_today(name: str) -> None:
-    loaded = load(str(DATA / "h200-annotated.gputui.gz"))
+    recording = "faults/launch.gputui.gz" if name == "time" else "h200-annotated.gputui.gz"
+    loaded = load(str(DATA / recording))
     assert run_tables()[name].table(loaded.session, loaded.run).unavailable == {}
 
 

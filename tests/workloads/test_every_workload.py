@@ -16,6 +16,7 @@ from workloads.report import Report
 SMALL: dict[str, dict[str, Any]] = {
     "attention": {"passes": 2},
     "bandwidth": {"largest": 4, "passes": 2},
+    "faults": {"fault": "logits", "seconds": 0.2},
     "gemm": {"largest": "128", "products": 2},
     "inference": {"tokens": 4},
     "train": {"ctx": 8, "steps": 2},

@@ -52,7 +52,8 @@ class Block(nn.Module):
         else:
             mixed = nnf.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(nnf.gelu(self.up(self.norm2(x))))
+        out: Tensor = x + self.down(nnf.gelu(self.up(self.norm2(x))))
+        return out
 
 
 class Model(nn.Module):
@@ -110,7 +111,7 @@ def _train_step(device: torch.device, **how: Any) -> Step:
     _, adamw, loss_of, tokens = _training(device, **how)
 
     def step() -> None:
-        loss_of(tokens).backward()
+        torch.autograd.backward(loss_of(tokens))
         adamw.step()
         adamw.zero_grad(set_to_none=True)
 
@@ -130,7 +131,7 @@ def _decoder(device: torch.device) -> tuple[nn.Module, Tensor]:
 
 @torch.no_grad()
 def _graphed(network: nn.Module, x: Tensor) -> Step:
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -201,7 +202,7 @@ def input_(cure: bool, device: torch.device) -> Step:
     def step() -> None:
         x = next(batches).to(device, non_blocking=cure)
         with torch.autocast(device.type, torch.bfloat16):
-            network(x).square().mean().backward()
+            torch.autograd.backward(network(x).square().mean())
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -274,7 +275,7 @@ def pageable(cure: bool, device: torch.device) -> Step:
 
 
 def _prefetching(batches: list[Tensor], network: nn.Module, device: torch.device) -> Step:
-    copies = torch.cuda.Stream()
+    copies = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(copies):
         following = batches[0].to(device, non_blocking=True)
     number = 0
@@ -408,8 +409,8 @@ def optimizer(cure: bool, device: torch.device) -> Step:
 
 def recompiling(cure: bool, device: torch.device) -> Step:
     """Every step compiles again, since its shape is new."""
-    torch._dynamo.config.recompile_limit = 100_000  # type: ignore[attr-defined]
-    torch._dynamo.config.accumulated_recompile_limit = 100_000  # type: ignore[attr-defined]
+    torch._dynamo.config.recompile_limit = 100_000
+    torch._dynamo.config.accumulated_recompile_limit = 100_000
     work = torch.compile(_chain, dynamic=False)
     number = 0
     least = _size(device, 1 << 20, 1 << 8)
@@ -431,7 +432,7 @@ def leak(cure: bool, device: torch.device) -> Step:
     kept: list[Tensor] = []
 
     def step() -> None:
-        loss_of(tokens).backward()
+        torch.autograd.backward(loss_of(tokens))
         if not cure:
             kept.append(torch.zeros(_size(device, 16 << 20, 16), device=device))
         adamw.step()
@@ -559,7 +560,7 @@ def healthy_server(cure: bool, device: torch.device) -> Step:  # noqa: ARG001 - 
 
 VARIANTS: dict[str, Variant] = {
     "launch": Variant("launch-bound", "idle.launch", launch),
-    "input": Variant("input-bound, decoded in the main process", "idle.host", input_),
+    "input": Variant("input-bound, decoded in the main process", "idle.input", input_),
     "workers": Variant("input-bound, too few workers", "idle.input", workers),
     "sync": Variant("a sync in every layer", "idle.sync", sync),
     "pageable": Variant("copies from pageable memory", "busy.copy_pageable", pageable),
@@ -571,11 +572,11 @@ VARIANTS: dict[str, Variant] = {
     "allocator": Variant("allocator thrash", "idle.alloc", allocator),
     "optimizer": Variant("a slow optimizer", "idle.launch", optimizer),
     "recompiling": Variant("recompiling", "idle.compile", recompiling),
-    "leak": Variant("a leak", "memory.leak", leak),
+    "leak": Variant("a leak", "memory_grows", leak),
     "starved": Variant("a starved thread", "idle.scheduler", starved),
-    "shared_gpu": Variant("a shared GPU", "busy.shared", shared_gpu),
-    "logits": Variant("logits to the CPU", "idle.host", logits),
-    "no_cache": Variant("no KV cache", "trend.no_cache", no_cache),
+    "shared_gpu": Variant("a shared GPU", "shared_gpu", shared_gpu),
+    "logits": Variant("logits to the CPU", "busy.copy_pageable", logits),
+    "no_cache": Variant("no KV cache", "idle.host", no_cache),
     "healthy_training": Variant("healthy: training", "", healthy_training),
     "healthy_decode": Variant("healthy: decoding by graphs", "", healthy_decode),
     "healthy_copy": Variant("healthy: copies", "", healthy_copy),

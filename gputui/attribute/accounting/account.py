@@ -388,7 +388,7 @@ class Accounting:
         sequence = np.concatenate(self._sequence) if self._sequence else np.empty(0, _LAUNCH)
         sequence = sequence[np.argsort(sequence["called"], kind="stable")]
         if steps_named:
-            # The newest launches stay: steps are told of when they are complete.
+            # The newest launches stay: steps come when they are complete.
             horizon = (int(sequence["called"][-1]) - HELD_NS) if len(sequence) else 0
             self._sequence = [sequence[sequence["called"] >= horizon]] if len(sequence) else []
         else:

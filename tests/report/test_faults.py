@@ -1,0 +1,66 @@
+"""Programs with one known fault each, recorded on an H100: the cause comes first, the cured and the
+healthy ones are silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.playback.loading import load
+from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.tables.time import leaf_rows
+from tests.conftest import DATA
+
+FOLDER = DATA / "faults"
+
+FIRST = {
+    "launch": "idle.launch",
+    "input": "idle.input",
+    "workers": "idle.input",
+    "pageable": "busy.copy_pageable",
+    "overlap": "busy.copy_pinned",
+    "tensor_cores": "busy.matmul_simt",
+    "odd_shapes": "busy.matmul_unaligned",
+    "unfused": "busy.elementwise_chain",
+    "attention": "busy.attention_unfused",
+    "recompiling": "idle.compile",
+    "logits": "busy.copy_pageable",
+}
+
+SILENT = {
+    "healthy_training": "HEALTHY",
+    "healthy_decode": "HEALTHY",
+    "healthy_copy": "HEALTHY",
+    "healthy_server": "WAITS FOR WORK",
+    "tensor_cores-cure": "HEALTHY",
+    "odd_shapes-cure": "HEALTHY",
+    "attention-cure": "HEALTHY",
+    "pageable-cure": "HEALTHY",
+    "overlap-cure": "HEALTHY",
+}
+
+
+def verdict_on(name: str) -> Verdict:
+    loaded = load(str(FOLDER / f"{name}.gputui.gz"))
+    assert loaded.run is not None
+    found = verdict(loaded.run)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_cause_comes_first(name: str) -> None:
+    assert verdict_on(name).findings[0].cause == FIRST[name]
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
+    found = verdict_on(name)
+    assert (found.word, found.findings) == (SILENT[name], ())
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_shares_sum_to_a_hundred(path) -> None:  # type: ignore[no-untyped-def]
+    loaded = load(str(path))
+    assert loaded.run is not None
+    total = sum(row.share_percent for row in leaf_rows(loaded.run))
+    assert total == pytest.approx(100.0, abs=0.1)
