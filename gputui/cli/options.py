@@ -228,6 +228,7 @@ MAIN = Command(
                parse=interval, default="1", set_in=_ANYWHERE),
         Option("only", "show only these GPUs", "INDEX", parse=count, several=True),
         Option("no_kernels", "leave CUDA alone: ranges without kernels"),
+        Option("no_lines", "do not sample at which lines Python programs are"),
         Option("graph_trace", "CUDA graphs by kernel, or each launch as a whole (cheaper)",
                "node|graph", choices=_one_of("node", "graph"), default="node"),
         Option("trace_steps",

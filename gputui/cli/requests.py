@@ -47,6 +47,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
         kernels=not options.no_kernels,
         graph_trace=options.graph_trace,
         annotate=options.annotate,
+        lines=not options.no_lines,
         trace_sampling=_trace_sampling(steps, step_range) if steps else None,
     )
 

@@ -84,7 +84,7 @@ def test_what_is_no_size(text: str) -> None:
 
 def trace_sampling(text: str) -> TraceSampling | None:
     options = argparse.Namespace(
-        no_kernels=False, graph_trace="node", annotate=None, trace_steps=text
+        no_kernels=False, graph_trace="node", annotate=None, no_lines=False, trace_steps=text
     )
     return capture_options(options, None).trace_sampling
 
@@ -144,7 +144,7 @@ def test_what_is_no_share(text: str, why: str) -> None:
 
 def test_a_share_of_no_kernels_is_refused() -> None:
     options = argparse.Namespace(
-        no_kernels=True, graph_trace="node", annotate=None, trace_steps="1/10:step"
+        no_kernels=True, graph_trace="node", annotate=None, no_lines=False, trace_steps="1/10:step"
     )
     with pytest.raises(UsageError, match=r"--trace-steps .*--no-kernels"):
         capture_options(options, None)

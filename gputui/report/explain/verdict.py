@@ -6,8 +6,10 @@ large itself, and that nothing stands out is a result.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from gputui.model.events import Scope
 from gputui.model.leaves import LEAVES, Leaf
@@ -23,6 +25,9 @@ TraceLens 15)."""
 
 PARENT = 0.20
 """Least share of the parent, busy or idle."""
+
+LEAST_SAMPLES = 10
+"""Readings of the program's line that make an estimate."""
 
 MANY_WAITS = 2
 ONE_WAIT = 0.25
@@ -74,13 +79,13 @@ def verdict(run: Run) -> Verdict | None:
     waits = _waits_for_work(tree)
     if waits is not None:
         return waits
-    found = _findings(tree, _waits_a_step(run, tree))
+    found = _findings(run, tree, _waits_a_step(run, tree))
     if not found:
         return Verdict(*_healthy(tree), tree=tree)
     return Verdict(found[0].word, found[0].sentence, tuple(found), tree)
 
 
-def _findings(tree: TimeTree, waits: float) -> list[Finding]:
+def _findings(run: Run, tree: TimeTree, waits: float) -> list[Finding]:
     idle = tree.share(tree.idle_ns)
     known = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
     sizes: list[tuple[float, Leaf, Cause]] = []
@@ -98,7 +103,7 @@ def _findings(tree: TimeTree, waits: float) -> list[Finding]:
             continue
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
-    return [_finding(tree, leaf, cause, gain) for gain, leaf, cause in sizes[:MOST]]
+    return [_finding(run, tree, leaf, cause, gain) for gain, leaf, cause in sizes[:MOST]]
 
 
 def _waits_a_step(run: Run, tree: TimeTree) -> float:
@@ -116,7 +121,7 @@ def _kernels(tree: TimeTree) -> float:
     return tree.share(busy - sum(tree.leaves.get(leaf, 0) for leaf in copies))
 
 
-def _finding(tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: float) -> Finding:
+def _finding(run: Run, tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: float) -> Finding:
     ns = tree.leaves[leaf]
     a_step = tree.a_step(ns)
     time = ""
@@ -138,14 +143,36 @@ def _finding(tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: float) -> Fi
         gain=gain,
         recoverable=recoverable,
         source=cause.source,
-        evidence=_evidence(tree),
+        evidence=_evidence(run, tree, leaf),
     )
 
 
-def _evidence(tree: TimeTree) -> tuple[str, ...]:
-    if not tree.steps:
-        return ()
-    return (f"{tree.operations / tree.steps:,.0f} operations a step",)
+def _evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
+    if leaf in _AT_A_LINE and (line := _line(run)):
+        return (line,)
+    if leaf is Leaf.LAUNCH and tree.steps:
+        return (f"{tree.operations / tree.steps:,.0f} operations a step",)
+    return ()
+
+
+_AT_A_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE)
+
+
+def _line(run: Run) -> str | None:
+    """At which line the program was most often while the GPU idled; None where too little was
+    seen."""
+    counts = Counter[tuple[int, int]]()
+    for key, seen in run.line_samples.items():
+        counts[key.process, key.line] += seen.samples
+    whole = sum(counts.values())
+    if whole < LEAST_SAMPLES:
+        return None
+    (place, most) = counts.most_common(1)[0]
+    line = run.lines.get(place)
+    if line is None:
+        return None
+    where = f"{PurePath(line.path).name}:{line.number} {line.function}"
+    return f"In {100 * most / whole:.0f} % of {whole} samples the program was at {where}"
 
 
 def _healthy(tree: TimeTree) -> tuple[str, str]:
