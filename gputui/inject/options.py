@@ -37,5 +37,5 @@ class CaptureOptions:
     graph_trace: GraphTrace = "node"
     annotate: Annotate | None = None
     lines: bool = True
-    """Where Python programs are, 20 times a second: what the CPU did while the GPU waited."""
+    """Where Python programs are, 10 times a second: what the CPU did while the GPU waited."""
     trace_sampling: TraceSampling | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from gputui.playback.loading import load
+from gputui.report.explain import insights
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.tables.time import leaf_rows
 from tests.conftest import DATA
@@ -23,6 +24,10 @@ FIRST = {
     "unfused": "busy.elementwise_chain",
     "attention": "busy.attention_unfused",
     "recompiling": "idle.compile",
+    "optimizer": "idle.launch",
+    "sync": "idle.sync",
+    "allocator": "idle.alloc",
+    "starved": "idle.scheduler",
     "logits": "busy.copy_pageable",
 }
 
@@ -56,6 +61,15 @@ def test_the_cause_comes_first(name: str) -> None:
 def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
     found = verdict_on(name)
     assert (found.word, found.findings) == (SILENT[name], ())
+
+
+def test_memory_that_grows_is_found_beside_the_tree() -> None:
+    """16 million floats are kept in every step."""
+    loaded = load(str(FOLDER / "leak.gputui.gz"))
+    assert loaded.run is not None
+    [found] = insights(loaded.session, loaded.run)
+    assert found.rule == "memory_grows"
+    assert "never falls: full in" in found.verdict
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Says 20 times a second which line of the program each Python thread is at.
+"""Says 10 times a second which line of the program each Python thread is at.
 
 Loaded by the start-up hook into the program that is looked at: a thread that sleeps, takes the
 frames that the interpreter shows (`sys._current_frames`, tens of microseconds with the GIL), and
@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Any
 
-PERIOD_S = 0.05
+PERIOD_S = 0.1
 MOST_BYTES = 64 << 20
 MOST_LINES = 20_000
 MOST_THREADS = 16

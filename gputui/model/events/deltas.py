@@ -302,7 +302,7 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
-    thread that launches was away from CUDA: 20 readings a second."""
+    thread that launches was away from CUDA: 10 readings a second."""
 
     process: Annotated[Integer, Key]
     device: Annotated[Integer, Key]

@@ -28,6 +28,7 @@ def lost_records(_session: Session, run: Run) -> Iterator[Insight]:
         )
 
 
+LEAST_READINGS = 4
 GROWS_BYTES = 1 << 30
 """Least growth over a run's steady time that is a finding."""
 
@@ -43,14 +44,14 @@ def memory_grows(session: Session, run: Run) -> Iterator[Insight]:
             for moment_ns, sample in gpu.history
             if tree.first_ns <= moment_ns <= tree.last_ns and sample.memory_used_bytes is not None
         ]
-        if len(points) < 5 or index not in run.devices:
+        if len(points) < LEAST_READINGS or index not in run.devices:
             continue
         first, last = points[0][1], points[-1][1]
         highest = falls = 0
         for _, used in points:
             highest = max(highest, used)
             falls = max(falls, highest - used)
-        still = last - points[len(points) // 2][1] >= (last - first) / 4
+        still = last - points[(len(points) - 1) // 2][1] >= (last - first) / 4
         if last - first < GROWS_BYTES or falls > (last - first) / 10 or not still:
             continue
         a_second = (last - first) / ((points[-1][0] - points[0][0]) / 1e9)

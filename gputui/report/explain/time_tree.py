@@ -38,6 +38,7 @@ class TimeTree:
     first_ns: int = 0
     last_ns: int = 0
     beside_ns: dict[Scope, int] = field(default_factory=dict)
+    pauses: int = 0
     waiting_ns: int = 0
     """Idle time in the pauses of the loop, while the program slept: it had nothing to do."""
 
@@ -79,7 +80,7 @@ def time_tree(run: Run) -> TimeTree | None:
     beside: dict[Scope, int] = defaultdict(int)
     lengths: list[Accumulator] = []
     newest: tuple[int, ...] = ()
-    steps = operations = slow_steps = slow_ns = waiting_ns = 0
+    steps = operations = slow_steps = slow_ns = waiting_ns = pauses = 0
     first_ns = last_ns = 0
     for (process, device), parts in by_device.items():
         main, scopes = _scope(run, process, device, parts)
@@ -92,11 +93,13 @@ def time_tree(run: Run) -> TimeTree | None:
                 if loop == main and scope is Scope.PAUSE:
                     waiting_ns += of.get(Leaf.WAIT, 0) + of.get(Leaf.INPUT, 0)
         for of_loop, sums in run.loops.items():
-            if (of_loop.process, of_loop.device) != (process, device) or Scope(
-                of_loop.scope
-            ) not in scopes:
+            if (of_loop.process, of_loop.device) != (process, device):
                 continue
             if main is not None and of_loop.loop != main:
+                continue
+            if of_loop.scope == Scope.PAUSE:
+                pauses += sums.steps
+            if Scope(of_loop.scope) not in scopes:
                 continue
             operations += sums.operations
             began_ns, ended_ns = sums.first_ns or 0, sums.last_ns or 0
@@ -126,6 +129,7 @@ def time_tree(run: Run) -> TimeTree | None:
         first_ns=first_ns,
         last_ns=last_ns,
         beside_ns=dict(beside),
+        pauses=pauses,
         waiting_ns=waiting_ns,
     )
 

@@ -16,7 +16,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.insight import Insight, RunRule
-from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.time_tree import LEAST_STEPS, TimeTree, time_tree
 from gputui.state import Run, Session
 
 SPEAKS = 0.10
@@ -190,7 +190,7 @@ def _healthy(tree: TimeTree) -> tuple[str, str]:
 def _waits_for_work(tree: TimeTree) -> Verdict | None:
     paused_ns = tree.beside_ns.get(Scope.PAUSE, 0)
     whole = tree.wall_ns + paused_ns
-    if not whole or paused_ns / whole < WAITS_FOR_WORK:
+    if tree.pauses < LEAST_STEPS or paused_ns / whole < WAITS_FOR_WORK:
         return None
     asleep = tree.waiting_ns >= paused_ns / 2
     share = f"{100 * paused_ns / whole:.0f} %"
