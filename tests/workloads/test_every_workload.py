@@ -79,7 +79,8 @@ def test_its_tables_are_declared_and_have_rows_of_declared_columns(
 @each
 def test_it_declares_what_a_menu_needs(workload: Workload) -> None:
     assert workload.presets
-    assert workload.phases
+    # `faults` brings no ranges: what is wrong has to be found from outside.
+    assert workload.phases or workload.name == "faults"
     assert workload.summary[0].islower() or workload.summary.split()[0] in ("GPT-2", "CUDA")
     assert workload.description.endswith(".")
     assert len(workload.summary) <= 72
