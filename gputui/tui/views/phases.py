@@ -13,6 +13,7 @@ from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.run import metric_rows, problems, progress_row, title_row
 from gputui.tui.widgets.standout import StandOut
+from gputui.tui.widgets.statistics import time_rows
 from gputui.tui.widgets.table import Move, declared, table_rows
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import (
@@ -185,7 +186,9 @@ class PhasesView(View):
         if not self.listed:
             self.first_item_line = 0
             text = "no phase matches the filter (Esc clears it)" if everything else _waiting(run)
-            return [*rows, *wrap(text, width, "dim", "  ")]
+            said = [*rows, *wrap(text, width, "dim", "  ")]
+            steps = [] if everything else time_rows(self.model.session, run, width)
+            return [*said, (), *steps] if steps else said
         self.first_item_line = top + 2
         columns = tree_columns(
             self.collapsed,

@@ -32,6 +32,7 @@ from gputui.tui.widgets.statistics import (
     kernel_columns,
     operation_columns,
     size_columns,
+    time_rows,
 )
 from gputui.tui.widgets.table import Move, column, declared, table_rows
 from gputui.tui.widgets.view import SCROLL_LINES, Model, View, no_run
@@ -129,6 +130,8 @@ def summary_rows(
         for insight in found:
             rows += _item("• ", insight.verdict, width, "text")
             rows += _item("  try: ", insight.advice, width, "dim")
+    if steps := time_rows(session, run, width):
+        rows += [(), *steps]
     if run.metrics:
         rows += [(), heading("Figures the workload reports", width)]
         rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
