@@ -24,6 +24,7 @@ Part = LeafTime | LineSamples | LoopDelta
 MAX_DEVICES = 64
 HELD_SEGMENTS = 1 << 17
 HELD_NS = 10_000_000_000
+HELD_LAUNCHES = 1 << 17
 """How much of the time axis waits for steps to be found in it, and for how long."""
 
 NEWEST_STEPS = 64
@@ -390,7 +391,8 @@ class Accounting:
         if steps_named:
             # The newest launches stay: steps come when they are complete.
             horizon = (int(sequence["called"][-1]) - HELD_NS) if len(sequence) else 0
-            self._sequence = [sequence[sequence["called"] >= horizon]] if len(sequence) else []
+            kept = sequence[sequence["called"] >= horizon] if len(sequence) else sequence
+            self._sequence = [kept[-HELD_LAUNCHES:]]
         else:
             ready = len(sequence)
             if until_ns is not None:

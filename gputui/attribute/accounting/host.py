@@ -26,7 +26,7 @@ WAITED_NS = 20_000
 """An asynchronous copy that took longer waited for the GPU: with pageable memory it blocks (CUDA
 driver API, "API synchronization behavior")."""
 
-KEPT_NS = 10_000_000_000
+KEPT_NS = 1_000_000_000
 """Calls that ended this long before what is accounted for are forgotten."""
 
 MAX_THREADS = 1024
