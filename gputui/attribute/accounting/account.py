@@ -37,8 +37,6 @@ _GRAPH = 1 << 24
 _PAGEABLE = 1
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 
-_LAUNCH_KINDS = (Doing.LAUNCHING, Doing.WAITING)
-
 
 class Parts(NamedTuple):
     """What a collection came to."""
@@ -252,8 +250,6 @@ class Accounting:
         self._kinds = np.zeros(1, np.int8)
         self._copies = np.zeros(1, np.bool_)
         self._graph_calls = np.zeros(1, np.bool_)
-        self._is_annotated = False
-        self._calls_to_starts: list[npt.NDArray[np.int64]] = []
 
     @property
     def launching(self) -> list[int]:
@@ -375,7 +371,6 @@ class Accounting:
         """
         if not len(started_ns) or not self._sequence:
             return
-        self._is_annotated = True
         known = np.concatenate(self._sequence)
         known = known[np.argsort(known["called"], kind="stable")]
         at = np.searchsorted(known["called"], np.sort(started_ns))

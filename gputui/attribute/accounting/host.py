@@ -73,7 +73,7 @@ def is_copy(name: str) -> bool:
 class _Thread:
     """The outermost calls of one thread, in order, and the running sums over them."""
 
-    __slots__ = ("_dirty", "_sums", "ends", "kinds", "pending", "starts")
+    __slots__ = ("_sums", "ends", "kinds", "pending", "starts")
 
     def __init__(self) -> None:
         self.starts = np.empty(0, np.int64)
@@ -81,7 +81,6 @@ class _Thread:
         self.kinds = np.empty(0, np.int8)
         self.pending: list[tuple[Int64s, Int64s, npt.NDArray[np.int8]]] = []
         self._sums = np.zeros((1, KINDS), np.int64)
-        self._dirty = False
 
     def add(self, starts: Int64s, ends: Int64s, kinds: npt.NDArray[np.int8]) -> None:
         self.pending.append((starts, ends, kinds))
@@ -120,7 +119,7 @@ class _Thread:
         if first > 1024 and first * 2 > len(self.ends):
             self.starts, self.ends = self.starts[first:].copy(), self.ends[first:].copy()
             self.kinds = self.kinds[first:].copy()
-            self._sum()
+            self._sums = self._sums[first:] - self._sums[first]
 
     def before(self, moments: Int64s) -> npt.NDArray[np.int64]:
         """Time of each kind before each moment, counted from the first call that is kept."""

@@ -33,7 +33,6 @@ class TimeTree:
     step_ns: Accumulator
     slow_steps: int
     slow_ns: int
-    typical_ns: float
     newest: tuple[int, ...] = ()
     first_ns: int = 0
     last_ns: int = 0
@@ -124,7 +123,6 @@ def time_tree(run: Run) -> TimeTree | None:
         step_ns=step_ns,
         slow_steps=slow_steps,
         slow_ns=slow_ns,
-        typical_ns=step_ns.median or 0.0,
         newest=newest,
         first_ns=first_ns,
         last_ns=last_ns,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from gputui.model.events import Scope
@@ -68,7 +68,6 @@ class Verdict:
     headline: str
     findings: tuple[Finding, ...] = ()
     tree: TimeTree | None = None
-    remarks: tuple[str, ...] = field(default_factory=tuple)
 
 
 def verdict(run: Run) -> Verdict | None:
