@@ -161,22 +161,17 @@ class Operations:
         # it.
         timed = starts > 0
         origins = self._streams.origins(devices, records["b"], calls["thread"])
-        launches = first & is_kernel & timed
-        self._streams.add(origins[launches], starts[launches], pick(calls, launches))
-        self._accounting.add_operations(
-            pick(records, timed),
-            pick(calls, timed),
-            kernels[timed],
-            devices[timed],
-            starts[timed],
-            ends[timed],
-            first[timed],
-            self.shapes.threads(pick(records, timed)),
-        )
         if not timed.all():
+            records, calls, is_kernel = pick(records, timed), pick(calls, timed), is_kernel[timed]
             starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
-            inherited, calls, kernels = inherited[timed], pick(calls, timed), kernels[timed]
+            inherited, kernels = inherited[timed], kernels[timed]
             origins, first = origins[timed], first[timed]
+        launches = first & is_kernel
+        self._streams.add(origins[launches], starts[launches], pick(calls, launches))
+        threads = self.shapes.threads(records)
+        self._accounting.add_operations(
+            records, calls, kernels, devices, starts, ends, first, threads
+        )
         instances = calls["instance"].copy()
         self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited, origins))
         direct = ~inherited & (instances >= 0)

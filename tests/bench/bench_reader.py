@@ -1,14 +1,15 @@
 """How many records a second the capture reader takes in, and in how much memory.
 
-`python tests/bench/bench_reader.py [records]` feeds a launch-bound decode, token after token:
-53 nested ranges, 200 calls, 175 kernels and 3 copies a token, activity arriving in flushes of
-100 ms as CUPTI delivers it, and collects once a second of the program's time.
+`python tests/bench/bench_reader.py [records] [--no-ranges]` feeds a launch-bound decode, token
+after token: 53 nested ranges (or none, so that steps have to be found), 200 calls, 175 kernels and
+3 copies a token, activity arriving in flushes of 100 ms as CUPTI delivers it, and collects once a
+second of the program's time.
 """
 
 from __future__ import annotations
 
+import argparse
 import resource
-import sys
 import time
 
 import numpy as np
@@ -82,9 +83,10 @@ def token() -> tuple[np.ndarray, np.ndarray]:
     return ranges, np.concatenate((calls, operations))
 
 
-def flush_of(number: int, noise: np.random.Generator) -> np.ndarray:
+def flush_of(number: int, noise: np.random.Generator, with_ranges: bool) -> np.ndarray:
     """All records between two flushes, in ring order."""
     ranges, activity = token()
+    ranges = ranges if with_ranges else ranges[:0]
     first = number * TOKENS_A_FLUSH
 
     def shifted(one: np.ndarray) -> np.ndarray:
@@ -103,7 +105,7 @@ def flush_of(number: int, noise: np.random.Generator) -> np.ndarray:
     return np.concatenate((shifted(ranges), work, flush))
 
 
-def main(total: int) -> None:
+def main(total: int, with_ranges: bool) -> None:
     """Feed `total` records; print records a second and the memory they took."""
     noise = np.random.default_rng(1)
     process = TracedProcess(1, 100, Numbering())
@@ -121,7 +123,7 @@ def main(total: int) -> None:
     feeding_s = collecting_s = folding_s = 0.0
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     while done < total:
-        batch = flush_of(number, noise)
+        batch = flush_of(number, noise, with_ranges)
         number += 1
         now_ns = 1_700_000_000_000_000_000 + number * TOKENS_A_FLUSH * TOKEN_NS
         began = time.thread_time()
@@ -145,4 +147,8 @@ def main(total: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("records", type=int, nargs="?", default=10_000_000)
+    parser.add_argument("--no-ranges", action="store_true")
+    chosen = parser.parse_args()
+    main(chosen.records, not chosen.no_ranges)

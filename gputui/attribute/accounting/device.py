@@ -7,14 +7,14 @@ is laid at the door of the thread that launched the operation which ends it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.host import AWAY_LEAVES, Doing, HostThreads
+from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.patterns import refine
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.accounting.tracks import Tracks
+from gputui.attribute.arrays import Int64s, distinct
 from gputui.model.leaves import Leaf
 
 RESTART_NS = 1_000_000
@@ -24,64 +24,18 @@ the CPU has to wake, run on and launch again."""
 LATENCY_NS = 20_000
 """From a launch to its kernel's start on an idle GPU: more is a wait for something else."""
 
-OPERATION = np.dtype(
-    [("start", "i8"), ("end", "i8"), ("call_start", "i8"), ("call_end", "i8"),
-     ("thread", "u4"), ("stream", "u4"), ("width", "i8"), ("leaf", "u1")]
-)  # fmt: skip
-"""An operation and the call that launched it; `call_start` is 0 where that is not known, `width`
-the threads that a kernel was launched with."""
-
 _GROUP = np.zeros(len(Leaf), np.int8)
 _GROUP[Leaf.COMMUNICATION] = 1
 _GROUP[[Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE]] = 2
 
-_LEAF_OF_DOING = np.zeros(len(Doing), np.int64)
-_LEAF_OF_DOING[Doing.LAUNCHING] = Leaf.LAUNCH
-_LEAF_OF_DOING[Doing.BETWEEN] = Leaf.LAUNCH
-_LEAF_OF_DOING[Doing.WAITING] = Leaf.SYNC
-_LEAF_OF_DOING[Doing.ALLOCATING] = Leaf.ALLOCATION
-_LEAF_OF_DOING[Doing.OTHER_CALL] = Leaf.CUDA
-_LEAF_OF_DOING[Doing.AWAY] = Leaf.HOST
+_GROUPS = 3
 
-
-class Segments(NamedTuple):
-    """Parts of the time axis: from `starts` to `ends` a device spent `amounts` under `leaves`.
-
-    Several segments may share an interval (a gap has several causes); the amounts of all segments
-    in an interval add up to its length.
-    """
-
-    starts: Int64s
-    ends: Int64s
-    leaves: npt.NDArray[np.int64]
-    amounts: Int64s
-
-    @classmethod
-    def join(cls, parts: list[Segments]) -> Segments:
-        """All of them, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            nothing = np.empty(0, np.int64)
-            return cls(nothing, nothing, nothing, nothing)
-        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-    def sums(self, boundaries: Int64s) -> npt.NDArray[np.float64]:
-        """Time by leaf before, between and after the boundaries: one row more than there are of
-        them. What lies across a boundary is divided in proportion."""
-        rows, leaves = len(boundaries) + 1, len(Leaf)
-        first = np.searchsorted(boundaries, self.starts, side="right")
-        last = np.searchsorted(boundaries, self.ends, side="left")
-        within = last <= first
-        keys = first[within] * leaves + self.leaves[within]
-        out = np.zeros((rows, leaves))
-        out += np.bincount(keys, self.amounts[within], rows * leaves).reshape(rows, leaves)
-        for at in np.flatnonzero(~within).tolist():
-            inside = boundaries[first[at] : last[at]]
-            cuts = np.concatenate(([self.starts[at]], inside, [self.ends[at]]))
-            parts = np.diff(cuts) * (self.amounts[at] / (self.ends[at] - self.starts[at]))
-            out[first[at] : last[at] + 1, self.leaves[at]] += parts
-        return out
+_LEAF_OF_DOING = {
+    Doing.LAUNCHING: Leaf.LAUNCH,
+    Doing.WAITING: Leaf.SYNC,
+    Doing.ALLOCATING: Leaf.ALLOCATION,
+    Doing.OTHER_CALL: Leaf.CUDA,
+}
 
 
 def _exclusive(starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s]:
@@ -107,163 +61,222 @@ def _covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
 
 
 class DeviceTime:
-    """Operations of one process on one device in, segments out."""
+    """Operations of one process on one device in, its time by leaf out."""
 
     def __init__(self, threads: HostThreads, main_thread: int) -> None:
         self._threads = threads
         self._main_thread = main_thread
-        self._waiting: list[npt.NDArray[np.void]] = []
+        self._waiting: list[Columns] = []
+        self._starts: list[Int64s] = []
+        self.tracks = Tracks()
+        """What is accounted for and not taken yet."""
         self.line_hits: list[tuple[int, int]] = []
         """When the device idled and a thread was away from CUDA: at which line it was."""
         self.accounted_ns = 0
         """Up to where the time axis has been accounted for; 0 before the first operation."""
 
-    def add(self, operations: npt.NDArray[np.void]) -> None:
+    def add(self, operations: Columns) -> None:
         """Operations, in any order."""
-        if len(operations):
+        if len(operations.starts):
             self._waiting.append(operations)
 
-    def account(self, until_ns: int | None) -> Segments:
-        """The segments up to `until_ns` (None: to the end), or to the last operation before."""
+    def take_starts(self, boundaries: Int64s) -> list[int]:
+        """How many operations that are accounted for began before each boundary, since the one
+        before; what began later stays."""
+        starts = np.concatenate(self._starts) if self._starts else np.empty(0, np.int64)
+        begun = np.searchsorted(starts, boundaries)
+        self._starts = [starts[begun[-1] :]]
+        counts: list[int] = np.diff(begun, prepend=0).tolist()
+        return counts
+
+    def account(self, until_ns: int | None) -> None:
+        """Divide the time axis up to `until_ns` (None: to the end), or to the last operation
+        before."""
         if not self._waiting:
-            return Segments.join([])
-        found = np.concatenate(self._waiting)
-        found = found[np.argsort(found["start"], kind="stable")]
-        starts, ends = found["start"], found["end"]
+            return
+        found = Columns.join(self._waiting)
+        self._waiting = []
+        if (found.starts[1:] < found.starts[:-1]).any():
+            found = found.pick(np.argsort(found.starts, kind="stable"))
         if until_ns is not None:
-            ready = starts < until_ns
-            over = ends > until_ns
-            later = found[~ready | over]
+            ready = int(np.searchsorted(found.starts, until_ns))
+            later = np.flatnonzero(found.ends > until_ns)
+            if ready < len(found.starts):
+                later = np.union1d(later, np.arange(ready, len(found.starts)))
             if len(later):
                 # What is still running goes on in the next round from here.
-                later = later.copy()
-                np.maximum(later["start"], until_ns, out=later["start"])
-            self._waiting = [later] if len(later) else []
-            found = found[ready]
-            starts, ends = found["start"], np.minimum(found["end"], until_ns)
-        else:
-            self._waiting = []
+                rest = found.pick(later)
+                self._waiting.append(
+                    rest._replace(
+                        starts=np.maximum(rest.starts, until_ns),
+                        goes_on=rest.goes_on | (rest.starts < until_ns),
+                    )
+                )
+                found = Columns._make(column[:ready] for column in found)
+                found = found._replace(ends=np.minimum(found.ends, until_ns))
         # What comes too late, in time that is already accounted for, is not counted twice.
-        if self.accounted_ns:
-            fresh = ends > self.accounted_ns
-            found, ends = found[fresh], ends[fresh]
-            starts = np.maximum(found["start"], self.accounted_ns)
-        if not len(found):
-            return Segments.join([])
-        leaves = refine(found["leaf"], starts, ends, found["stream"], found["width"])
-        segments = [*self._busy(starts, ends, leaves), *self._gaps(found, starts, ends)]
-        self.accounted_ns = max(self.accounted_ns, int(ends.max()))
-        return Segments.join(segments)
+        if len(found.starts) and found.starts[0] < self.accounted_ns:
+            found = found.pick(np.flatnonzero(found.ends > self.accounted_ns))
+            found = found._replace(starts=np.maximum(found.starts, self.accounted_ns))
+        if not len(found.starts):
+            return
+        began = found.starts if not found.goes_on.any() else found.starts[~found.goes_on]
+        self._starts.append(began)
+        leaves = refine(found.leaves, found.starts, found.ends, found.streams, found.widths)
+        self._add_busy(found.starts, found.ends, leaves)
+        self._add_gaps(found)
+        self.accounted_ns = max(self.accounted_ns, int(found.ends.max()))
 
-    def _busy(self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8]) -> list[Segments]:
+    def _add_busy(self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8]) -> None:
         groups = _GROUP[leaves]
-        out: list[Segments] = []
-        above_starts, above_ends = np.empty(0, np.int64), np.empty(0, np.int64)
-        for group in range(3):
+        above: tuple[Int64s, Int64s] | None = None
+        for group in range(_GROUPS):
             at = np.flatnonzero(groups == group)
             if not len(at):
                 continue
-            rows, begins, finishes = _exclusive(starts[at], ends[at])
+            rows, begins, finishes = _exclusive(starts.take(at), ends.take(at))
             exposed = finishes - begins
-            if len(above_starts):
-                exposed = exposed - (
-                    _covered_before(finishes, above_starts, above_ends)
-                    - _covered_before(begins, above_starts, above_ends)
-                )
-            shown = exposed > 0
-            out.append(
-                Segments(
-                    begins[shown],
-                    finishes[shown],
-                    leaves[at][rows][shown].astype(np.int64),
-                    exposed[shown],
-                )
-            )
-            both_starts = np.concatenate((above_starts, begins))
-            both_ends = np.concatenate((above_ends, finishes))
-            order = np.argsort(both_starts, kind="stable")
-            _, above_starts, above_ends = _exclusive(both_starts[order], both_ends[order])
-        return out
+            of = leaves.take(at).take(rows)
+            if above is not None:
+                exposed -= _covered_before(finishes, *above) - _covered_before(begins, *above)
+            for leaf in np.flatnonzero(np.bincount(of)).tolist():
+                shown = np.flatnonzero((of == leaf) & (exposed > 0))
+                self.tracks.add(leaf, begins.take(shown), finishes.take(shown), exposed.take(shown))
+            if group == _GROUPS - 1:
+                break
+            if above is None:
+                above = begins, finishes
+            else:
+                both = np.concatenate((above[0], begins))
+                order = np.argsort(both, kind="stable")
+                _, *exclusive = _exclusive(both[order], np.concatenate((above[1], finishes))[order])
+                above = exclusive[0], exclusive[1]
 
-    def _gaps(self, found: npt.NDArray[np.void], starts: Int64s, ends: Int64s) -> list[Segments]:
-        reach = np.maximum.accumulate(ends)
-        before = np.empty_like(reach)
-        before[1:] = reach[:-1]
-        before[0] = self.accounted_ns or starts[0]
+    def _add_gaps(self, found: Columns) -> None:
+        before = np.empty_like(found.starts)
+        before[0] = self.accounted_ns or found.starts[0]
+        np.maximum.accumulate(found.ends[:-1], out=before[1:])
         np.maximum(before, self.accounted_ns, out=before)
-        rows = np.flatnonzero(starts > before)
-        if not len(rows):
-            return []
-        a, b = before[rows], starts[rows]
-        calls, returns = found["call_start"][rows], found["call_end"][rows]
-        threads = found["thread"][rows]
-        amounts = np.zeros((len(rows), len(Leaf)), np.int64)
-        unseen = calls == 0
-        amounts[unseen, Leaf.UNKNOWN] = (b - a)[unseen]
-        in_time = ~unseen & (calls <= a)
-        amounts[in_time, Leaf.DEPENDENCY] = (b - a)[in_time]
-        late = np.flatnonzero(~unseen & ~in_time)
-        if len(late):
-            self._late(amounts, late, a, np.minimum(calls, b), np.minimum(returns, b), b, threads)
-        which, leaves = np.nonzero(amounts)
-        return [Segments(a[which], b[which], leaves, amounts[which, leaves])]
-
-    def _late(
-        self,
-        amounts: npt.NDArray[np.int64],
-        rows: npt.NDArray[np.intp],
-        a: Int64s,
-        calls: Int64s,
-        returns: Int64s,
-        b: Int64s,
-        threads: npt.NDArray[np.uint32],
-    ) -> None:
-        """Gaps whose last operation was launched only after they began."""
-        for thread in np.unique(threads[rows]).tolist():
-            of = rows[threads[rows] == thread]
-            during, waited = self._threads.during(thread, a[of], calls[of])
-            if thread != self._main_thread:
-                self._follow(during, a[of], calls[of])
-            restarted = waited & (b[of] - a[of] < RESTART_NS)
-            amounts[of[restarted], Leaf.SYNC] = (b - a)[of[restarted]]
-            rest, parts = of[~restarted], during[~restarted]
-            away = parts[:, Doing.AWAY].copy()
-            parts[:, Doing.AWAY] = 0
-            for doing, leaf in enumerate(_LEAF_OF_DOING.tolist()):
-                amounts[rest, leaf] += parts[:, doing]
-            # A worker thread waits for the main thread: what that one is at decides.
-            asked = self._main_thread if thread != self._main_thread else thread
-            was_away = away > 0
-            hits = self._threads.lines_in(asked, a[rest][was_away], calls[rest][was_away])
-            spoken = [leaf for _, _, leaf in hits if leaf is not None]
-            for leaf in set(spoken):
-                part = np.floor(away * (spoken.count(leaf) / len(hits))).astype(np.int64)
-                amounts[rest, leaf] += part
-                away = away - part
-            shares = self._threads.away(asked, a[rest], calls[rest])
-            for column, away_leaf in enumerate(AWAY_LEAVES):
-                amounts[rest, away_leaf] += np.floor(away * shares[:, column]).astype(np.int64)
-            self.line_hits += [(moment, line) for moment, line, _ in hits]
-            returned = np.maximum(returns[rest], calls[rest])
-            amounts[rest, Leaf.LAUNCH] += returned - calls[rest]
-            latency = np.minimum(b[rest] - returned, LATENCY_NS)
-            amounts[rest, Leaf.LAUNCH] += latency
-            amounts[rest, Leaf.DEPENDENCY] += b[rest] - returned - latency
-            # Calls that were not recorded leave no hole: whatever is missing is the program's.
-            missing = (b - a)[rest] - amounts[rest].sum(axis=1)
-            amounts[rest, Leaf.HOST] += np.maximum(0, missing)
-
-    def _follow(self, during: npt.NDArray[np.int64], a: Int64s, calls: Int64s) -> None:
-        """A worker thread that was away (autograd's, between two backward passes) waited for the
-        main thread: what that one did meanwhile decides, one step and no further."""
-        away = during[:, Doing.AWAY]
-        rows = np.flatnonzero(away)
+        rows = np.flatnonzero(found.starts > before)
         if not len(rows):
             return
-        theirs, _ = self._threads.during(self._main_thread, a[rows], calls[rows])
-        whole = np.maximum(1, theirs.sum(axis=1))
-        share = away[rows, np.newaxis] / whole[:, np.newaxis]
-        moved = np.floor(theirs * share).astype(np.int64)
-        moved[:, Doing.AWAY] += away[rows] - moved.sum(axis=1)
-        during[rows, Doing.AWAY] = 0
-        during[rows] += moved
+        a, b = before.take(rows), found.starts.take(rows)
+        called = found.called_ns.take(rows)
+        causes = _Causes(len(rows))
+        unseen = called == 0
+        in_time = ~unseen & (called <= a)
+        if unseen.any():
+            causes.add(Leaf.UNKNOWN, np.flatnonzero(unseen), (b - a)[unseen])
+        if in_time.any():
+            causes.add(Leaf.DEPENDENCY, np.flatnonzero(in_time), (b - a)[in_time])
+        late = np.flatnonzero(~unseen & ~in_time)
+        threads = found.threads.take(rows.take(late))
+        for thread in distinct(threads.astype(np.int64)).tolist():
+            of = late.take(np.flatnonzero(threads == thread))
+            end = b.take(of)
+            returned = np.minimum(found.returned_ns.take(rows.take(of)), end)
+            called_in = np.minimum(called.take(of), end)
+            self._blame(causes, of, thread, a.take(of), called_in, returned, end)
+        for leaf, amounts in causes.by_leaf.items():
+            shown = np.flatnonzero(amounts)
+            self.tracks.add(leaf, a.take(shown), b.take(shown), amounts.take(shown))
+
+    def _blame(
+        self,
+        causes: _Causes,
+        rows: npt.NDArray[np.intp],
+        thread: int,
+        a: Int64s,
+        called: Int64s,
+        returned: Int64s,
+        b: Int64s,
+    ) -> None:
+        """Gaps from `a` to `b` that end with an operation which `thread` launched after they had
+        begun: in a call from `called` to `returned`."""
+        during, waited = self._threads.during(thread, a, called)
+        if thread != self._main_thread and Doing.AWAY in during:
+            during = self._follow(during, a, called)
+        restarted = waited & (b - a < RESTART_NS)
+        if restarted.any():
+            causes.add(Leaf.SYNC, rows[restarted], (b - a)[restarted])
+            rest = ~restarted
+            during = {doing: amounts[rest] for doing, amounts in during.items()}
+            rows, a, b, called, returned = (
+                rows[rest],
+                a[rest],
+                b[rest],
+                called[rest],
+                returned[rest],
+            )
+        away = during.pop(Doing.AWAY, None)
+        # Calls that were not recorded leave no hole: whatever is missing is the program's.
+        missing = called - a
+        for doing, amounts in during.items():
+            causes.add(_LEAF_OF_DOING[Doing(doing)], rows, amounts)
+            missing = missing - amounts
+        if away is not None:
+            missing = missing - self._blame_absence(causes, rows, thread, a, called, away)
+        causes.add(Leaf.HOST, rows, np.maximum(0, missing))
+        returned = np.maximum(returned, called)
+        latency = np.minimum(b - returned, LATENCY_NS)
+        causes.add(Leaf.LAUNCH, rows, returned - called + latency)
+        causes.add(Leaf.DEPENDENCY, rows, b - returned - latency)
+
+    def _blame_absence(
+        self,
+        causes: _Causes,
+        rows: npt.NDArray[np.intp],
+        thread: int,
+        a: Int64s,
+        called: Int64s,
+        away: Int64s,
+    ) -> Int64s:
+        """What a thread was at for the time that it was away from CUDA: how much is known."""
+        # A worker thread waits for the main thread: what that one is at decides.
+        asked = self._main_thread if thread != self._main_thread else thread
+        known = np.zeros(len(rows), np.int64)
+        at = np.flatnonzero(away)
+        rows, a, called, left = rows.take(at), a.take(at), called.take(at), away.take(at)
+        hits = self._threads.lines_in(asked, a, called)
+        self.line_hits += [(moment, line) for moment, line, _ in hits]
+        spoken = [leaf for _, _, leaf in hits if leaf is not None]
+        for leaf in set(spoken):
+            part = np.floor(left * (spoken.count(leaf) / len(hits))).astype(np.int64)
+            causes.add(leaf, rows, part)
+            left = left - part
+            known[at] += part
+        shares = self._threads.away(asked, a, called)
+        for column, leaf in enumerate(AWAY_LEAVES):
+            part = np.floor(left * shares[:, column]).astype(np.int64)
+            causes.add(leaf, rows, part)
+            known[at] += part
+        return known
+
+    def _follow(self, during: dict[int, Int64s], a: Int64s, called: Int64s) -> dict[int, Int64s]:
+        """A worker thread that was away (autograd's, between two backward passes) waited for the
+        main thread: what that one did meanwhile decides, one step and no further."""
+        away = during[Doing.AWAY]
+        theirs, _ = self._threads.during(self._main_thread, a, called)
+        whole = np.maximum(1, np.sum(list(theirs.values()), axis=0))
+        moved = {
+            kind: np.floor(ns * (away / whole)).astype(np.int64) for kind, ns in theirs.items()
+        }
+        left = away - np.sum(list(moved.values()), axis=0)
+        found = {**during, Doing.AWAY: left}
+        for kind, ns in moved.items():
+            found[kind] = found[kind] + ns if kind in found else ns
+        return found
+
+
+class _Causes:
+    """For gaps: how much of each is whose."""
+
+    def __init__(self, gaps: int) -> None:
+        self._gaps = gaps
+        self.by_leaf: dict[int, Int64s] = {}
+
+    def add(self, leaf: int, rows: npt.NDArray[np.intp], amounts: Int64s) -> None:
+        """`amounts` of `leaf` in the gaps at `rows`, each named once."""
+        if leaf not in self.by_leaf:
+            self.by_leaf[leaf] = np.zeros(self._gaps, np.int64)
+        self.by_leaf[leaf][rows] += amounts

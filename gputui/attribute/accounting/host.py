@@ -1,8 +1,8 @@
 """What threads of the program did at any moment, as far as their CUDA calls show it.
 
-A thread's time is cut into its outermost CUDA calls and the stretches between them. Each piece has
-a kind; the time of each kind before any moment is a running sum, so that what a thread did in any
-interval is a difference of two look-ups, for all intervals at once.
+A thread's time is cut into its outermost CUDA calls and the stretches between them. A thread that
+launches makes thousands of calls a second with short stretches between: that is the rule, and only
+the other pieces are looked up.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.arrays import Bools, Int64s, distinct
 from gputui.model.leaves import Leaf
 
 SHORT_NS = 200_000
@@ -36,17 +37,18 @@ class Doing(IntEnum):
     """What a thread is at."""
 
     LAUNCHING = 0
+    """In a call that launches, or between two calls, shortly."""
     WAITING = 1
     """In a call that waits for the GPU."""
     ALLOCATING = 2
     OTHER_CALL = 3
-    BETWEEN = 4
-    """Between two calls, shortly."""
-    AWAY = 5
+    AWAY = 4
     """Outside CUDA for longer than SHORT_NS."""
 
 
-KINDS = len(Doing)
+Kinds = npt.NDArray[np.int8]
+
+_NEVER = np.iinfo(np.int64).max
 
 _WAITS = re.compile(r"Synchronize|^cudaMemcpy(?!.*Async)|^cuMemcpy(?!.*Async)|StreamQuery")
 _ALLOCATES = re.compile(
@@ -71,88 +73,100 @@ def is_copy(name: str) -> bool:
 
 
 class _Thread:
-    """The outermost calls of one thread, in order, and the running sums over them."""
+    """The outermost calls of one thread, in order."""
 
-    __slots__ = ("_sums", "ends", "kinds", "pending", "starts")
+    __slots__ = ("_pending", "ends", "kinds", "starts")
 
     def __init__(self) -> None:
         self.starts = np.empty(0, np.int64)
         self.ends = np.empty(0, np.int64)
         self.kinds = np.empty(0, np.int8)
-        self.pending: list[tuple[Int64s, Int64s, npt.NDArray[np.int8]]] = []
-        self._sums = np.zeros((1, KINDS), np.int64)
+        self._pending: list[tuple[Int64s, Int64s, Kinds]] = []
 
-    def add(self, starts: Int64s, ends: Int64s, kinds: npt.NDArray[np.int8]) -> None:
-        self.pending.append((starts, ends, kinds))
+    def add(self, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
+        """Calls, in any order."""
+        self._pending.append((starts, ends, kinds))
 
     def settle(self) -> None:
-        """Take in what is pending: sort, keep the outermost, sum up."""
-        if not self.pending:
+        """Take in what is pending: sort, keep the outermost."""
+        if not self._pending:
             return
-        starts = np.concatenate((self.starts, *(part[0] for part in self.pending)))
-        ends = np.concatenate((self.ends, *(part[1] for part in self.pending)))
-        kinds = np.concatenate((self.kinds, *(part[2] for part in self.pending)))
-        self.pending.clear()
-        order = np.argsort(starts, kind="stable")
-        starts, ends, kinds = starts[order], ends[order], kinds[order]
-        before = np.empty_like(ends)
-        before[0] = -1
-        np.maximum.accumulate(ends[:-1], out=before[1:])
-        outermost = starts >= before
-        self.starts, self.ends, self.kinds = starts[outermost], ends[outermost], kinds[outermost]
-        self._sum()
-
-    def _sum(self) -> None:
-        starts, ends = self.starts, self.ends
-        count = len(starts)
-        steps = np.zeros((count, KINDS), np.int64)
-        if count:
-            rows = np.arange(count)
-            steps[rows, self.kinds] = ends - starts
-            gaps = starts[1:] - ends[:-1]
-            away = np.where(gaps > SHORT_NS, Doing.AWAY, Doing.BETWEEN)
-            steps[rows[:-1], away] += gaps
-        self._sums = np.concatenate((np.zeros((1, KINDS), np.int64), np.cumsum(steps, axis=0)))
+        parts = [(self.starts, self.ends, self.kinds), *self._pending]
+        self._pending = []
+        starts, ends, kinds = map(np.concatenate, zip(*parts, strict=True))
+        if (starts[1:] < starts[:-1]).any():
+            order = np.argsort(starts, kind="stable")
+            starts, ends, kinds = starts[order], ends[order], kinds[order]
+        if (starts[1:] < ends[:-1]).any():
+            inside = starts[1:] < np.maximum.accumulate(ends[:-1])
+            outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
+            starts, ends, kinds = starts[outermost], ends[outermost], kinds[outermost]
+        self.starts, self.ends, self.kinds = starts, ends, kinds
 
     def forget(self, before_ns: int) -> None:
+        """Drop calls that ended before."""
         first = int(np.searchsorted(self.ends, before_ns))
         if first > 1024 and first * 2 > len(self.ends):
             self.starts, self.ends = self.starts[first:].copy(), self.ends[first:].copy()
             self.kinds = self.kinds[first:].copy()
-            self._sums = self._sums[first:] - self._sums[first]
 
-    def before(self, moments: Int64s) -> npt.NDArray[np.int64]:
-        """Time of each kind before each moment, counted from the first call that is kept."""
-        if not len(self.starts):
-            out = np.zeros((len(moments), KINDS), np.int64)
-            out[:, Doing.AWAY] = moments
-            return out
-        at = np.searchsorted(self.starts, moments, side="right") - 1
-        inside = np.maximum(at, 0)
-        sums = self._sums[inside].copy()
-        rows = np.arange(len(moments))
-        starts, ends = self.starts[inside], self.ends[inside]
-        sums[rows, self.kinds[inside]] += np.clip(moments - starts, 0, ends - starts)
-        follows = np.append(self.starts[1:], np.iinfo(np.int64).max)[inside]
-        away = np.where(follows - ends > SHORT_NS, Doing.AWAY, Doing.BETWEEN)
-        sums[rows, away] += np.maximum(0, np.minimum(moments, follows) - ends)
-        # Before the first call that is known the thread was away, as far as anybody knows.
-        early = at < 0
-        if early.any():
-            sums[early] = 0
-            sums[early, Doing.AWAY] = moments[early] - self.starts[0]
-        return sums
-
-    def waiting_at(self, moments: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether a call that waits for the GPU was under way at each moment."""
-        if not len(self.starts):
-            return np.zeros(len(moments), np.bool_)
-        at = np.searchsorted(self.starts, moments, side="right") - 1
-        inside = np.maximum(at, 0)
-        found: npt.NDArray[np.bool_] = (
-            (at >= 0) & (self.ends[inside] > moments) & (self.kinds[inside] == Doing.WAITING)
+    def during(self, starts: Int64s, ends: Int64s) -> tuple[dict[int, Int64s], Bools]:
+        """Time of each kind in each interval, and whether a wait was under way at its start. The
+        intervals are disjoint and in order."""
+        pieces = self._pieces(int(starts[0]), int(ends[-1]))
+        found: dict[int, Int64s] = {Doing.LAUNCHING: ends - starts}
+        first = np.searchsorted(ends, pieces.starts, side="right")
+        count = np.maximum(0, np.searchsorted(starts, pieces.ends) - first)
+        piece = np.repeat(np.arange(len(count)), count)
+        rows = np.arange(len(piece)) + np.repeat(first - np.cumsum(count) + count, count)
+        amounts = np.minimum(pieces.ends[piece], ends[rows]) - np.maximum(
+            pieces.starts[piece], starts[rows]
         )
-        return found
+        kinds = pieces.kinds[piece]
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+            of = kinds == kind
+            found[kind] = np.bincount(rows[of], amounts[of], len(starts)).astype(np.int64)
+            found[Doing.LAUNCHING] -= found[kind]
+        waits = pieces.kinds == Doing.WAITING
+        began, finished = pieces.starts[waits], pieces.ends[waits]
+        if not len(began):
+            return found, np.zeros(len(starts), np.bool_)
+        last = np.searchsorted(began, starts, side="right") - 1
+        waiting: Bools = (last >= 0) & (finished[last] > starts)
+        return found, waiting
+
+    def _pieces(self, since_ns: int, until_ns: int) -> _Pieces:
+        """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
+        if not len(self.starts):
+            return _Pieces(np.array([-_NEVER]), np.array([_NEVER]), np.array([Doing.AWAY], np.int8))
+        low = max(0, int(np.searchsorted(self.ends, since_ns, side="right")) - 1)
+        high = int(np.searchsorted(self.starts, until_ns)) + 1
+        starts, ends = self.starts[low:high], self.ends[low:high]
+        calls = np.flatnonzero(self.kinds[low:high] != Doing.LAUNCHING)
+        away = np.flatnonzero(starts[1:] - ends[:-1] > SHORT_NS)
+        # Before the first call that is known, and after the last, the thread was away, as far as
+        # anybody knows.
+        begins = [starts[calls], ends[away]]
+        finishes = [ends[calls], starts[away + 1]]
+        if low == 0:
+            begins.append(np.array([-_NEVER]))
+            finishes.append(starts[:1])
+        if high > len(self.starts):
+            begins.append(ends[-1:])
+            finishes.append(np.array([_NEVER]))
+        of = np.concatenate(begins)
+        kinds = np.full(len(of), Doing.AWAY, np.int8)
+        kinds[: len(calls)] = self.kinds[low:high][calls]
+        order = np.argsort(of, kind="stable")
+        return _Pieces(of[order], np.concatenate(finishes)[order], kinds[order])
+
+
+class _Pieces(NamedTuple):
+    """Disjoint parts of a thread's time, in order."""
+
+    starts: Int64s
+    ends: Int64s
+    kinds: Kinds
 
 
 AWAY_LEAVES = (Leaf.HOST, Leaf.SCHEDULER, Leaf.INPUT, Leaf.WAIT)
@@ -254,30 +268,28 @@ class HostThreads:
         """What a thread was at in each interval in which it was away: shares by AWAY_LEAVES."""
         return self._states.get(thread, _States()).shares(starts, ends)
 
-    def add(
-        self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: npt.NDArray[np.int8]
-    ) -> None:
+    def add(self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
         """CUDA calls, in any order."""
-        for thread in np.unique(threads).tolist():
+        present = distinct(threads).tolist()
+        for thread in present:
             if thread not in self._threads:
                 if len(self._threads) >= MAX_THREADS:
                     continue
                 self._threads[thread] = _Thread()
-            of = threads == thread
-            self._threads[thread].add(starts[of], ends[of], kinds[of])
+            if len(present) == 1:
+                self._threads[thread].add(starts, ends, kinds)
+            else:
+                of = threads == thread
+                self._threads[thread].add(starts[of], ends[of], kinds[of])
 
-    def during(
-        self, thread: int, starts: Int64s, ends: Int64s
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Time of each kind in each interval (n × KINDS), and whether a wait was under way at its
+    def during(self, thread: int, starts: Int64s, ends: Int64s) -> tuple[dict[int, Int64s], Bools]:
+        """Time of each kind that occurs in each interval, and whether a wait was under way at its
         start."""
         found = self._threads.get(thread)
         if found is None:
-            out = np.zeros((len(starts), KINDS), np.int64)
-            out[:, Doing.AWAY] = ends - starts
-            return out, np.zeros(len(starts), np.bool_)
+            return {Doing.AWAY: ends - starts}, np.zeros(len(starts), np.bool_)
         found.settle()
-        return found.before(ends) - found.before(starts), found.waiting_at(starts)
+        return found.during(starts, ends)
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""

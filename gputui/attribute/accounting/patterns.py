@@ -33,18 +33,25 @@ def refine(
     `threads` is how many GPU threads a kernel was launched with: alike, for elementwise kernels,
     where they go over as many elements of one size.
     """
-    order = np.lexsort((starts, streams))
-    of = leaves[order].copy()
-    took = (ends - starts)[order]
-    stream, width = streams[order], threads[order]
-    _mark_attention(of, stream)
-    _mark_chains(of, took, stream, width)
-    out = leaves.copy()
+    took = ends - starts
+    if (streams == streams[0]).all():
+        of = leaves.copy()
+        _mark_attention(of, streams)
+        _mark_chains(of, took, streams, threads)
+        return of
+    order = np.argsort(streams, kind="stable")
+    of = leaves[order]
+    _mark_attention(of, streams[order])
+    _mark_chains(of, took[order], streams[order], threads[order])
+    out = np.empty_like(leaves)
     out[order] = of
     return out
 
 
 def _mark_attention(of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32]) -> None:
+    softmax = np.flatnonzero(of == Leaf.SOFTMAX)
+    if not len(softmax):
+        return
     products = np.isin(of, _PRODUCTS)
     inside = np.isin(of, _INSIDE)
     # The number of the last product, and of the last kernel that breaks a run, before each.
@@ -54,7 +61,6 @@ def _mark_attention(of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32]) -
     following = np.where(products, rows, len(of))
     next_product = np.minimum.accumulate(following[::-1])[::-1]
     next_break = np.minimum.accumulate(np.where(~products & ~inside, rows, len(of))[::-1])[::-1]
-    softmax = np.flatnonzero(of == Leaf.SOFTMAX)
     for at in softmax.tolist():
         first, last = int(last_product[at]), int(next_product[at])
         if (

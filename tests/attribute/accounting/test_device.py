@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.attribute.accounting.device import (
     LATENCY_NS,
-    OPERATION,
     RESTART_NS,
     DeviceTime,
-    Segments,
 )
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
+from gputui.attribute.accounting.operations import Columns
 from gputui.model.leaves import LEAVES, Leaf
 
 MAIN = 7
@@ -32,19 +29,27 @@ def device(calls: list[tuple[int, int, Doing]] = ()) -> DeviceTime:  # type: ign
     return DeviceTime(threads, MAIN)
 
 
-def operations(*rows: tuple[int, int, int, int, Leaf]) -> np.ndarray:  # type: ignore[type-arg]
+def operations(*rows: tuple[int, int, int, int, Leaf]) -> Columns:
     """(start, end, call start, call end, leaf)."""
-    out = np.zeros(len(rows), OPERATION)
-    for at, (start, end, called, returned, leaf) in enumerate(rows):
-        out[at] = (start, end, called, returned, MAIN, 7, 0, leaf)
-    return out
+    starts, ends, called, returned, leaves = np.array(rows, np.int64).T
+    return Columns(
+        starts,
+        ends,
+        called,
+        returned,
+        np.full(len(rows), MAIN, np.uint32),
+        np.full(len(rows), 7, np.uint32),
+        np.zeros(len(rows), np.int64),
+        leaves.astype(np.uint8),
+        np.zeros(len(rows), np.bool_),
+    )
 
 
-def by_leaf(segments: Segments) -> dict[Leaf, int]:
-    found: Counter[Leaf] = Counter()
-    for leaf, amount in zip(segments.leaves.tolist(), segments.amounts.tolist(), strict=True):
-        found[Leaf(leaf)] += amount
-    return {leaf: ns for leaf, ns in found.items() if ns}
+def by_leaf(of: DeviceTime) -> dict[Leaf, int]:
+    """All time that is accounted for once nothing more comes."""
+    of.account(None)
+    sums = of.tracks.take_all().tolist()
+    return {Leaf(leaf): ns for leaf, ns in enumerate(sums) if ns}
 
 
 @st.composite
@@ -66,9 +71,9 @@ def test_leaves_sum_to_the_time_from_the_first_operation_to_the_last(
     """In one go, or in portions cut anywhere."""
     of = device([(called, returned, Doing.LAUNCHING) for _, _, called, returned, _ in rows])
     of.add(operations(*rows))
-    parts = [of.account(START + cut) for cut in sorted(cuts)]
-    parts.append(of.account(None))
-    found = by_leaf(Segments.join([part for part in parts if len(part.starts)]))
+    for cut in sorted(cuts):
+        of.account(START + cut)
+    found = by_leaf(of)
     span = max(row[1] for row in rows) - min(row[0] for row in rows)
     assert sum(found.values()) == span
 
@@ -78,7 +83,7 @@ def test_busy_leaves_are_those_of_a_model(rows: list[tuple[int, int, int, int, L
     """Compute first, then communication, then copies: what is exposed, nanosecond by nanosecond."""
     of = device()
     of.add(operations(*rows))
-    found = by_leaf(of.account(None))
+    found = by_leaf(of)
     groups = (
         (Leaf.MATMUL, Leaf.ELEMENTWISE),
         (Leaf.COMMUNICATION,),
@@ -105,7 +110,7 @@ def test_a_gap_between_two_launches_is_launch_bound() -> None:
             (late + 6_000, late + 16_000, late, late + 4_000, Leaf.MATMUL),
         )
     )
-    assert by_leaf(of.account(None)) == {Leaf.MATMUL: 20_000, Leaf.LAUNCH: 26_000}
+    assert by_leaf(of) == {Leaf.MATMUL: 20_000, Leaf.LAUNCH: 26_000}
 
 
 def test_a_long_stretch_outside_cuda_is_the_hosts_own_code() -> None:
@@ -117,7 +122,7 @@ def test_a_long_stretch_outside_cuda_is_the_hosts_own_code() -> None:
             (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
         )
     )
-    found = by_leaf(of.account(None))
+    found = by_leaf(of)
     assert found[Leaf.HOST] == 50 * SHORT_NS
     assert found[Leaf.LAUNCH] == 10
 
@@ -133,7 +138,7 @@ def test_starting_over_after_a_wait_is_its_price() -> None:
             (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
         )
     )
-    assert by_leaf(of.account(None))[Leaf.SYNC] == late + 10 - START - 10_000
+    assert by_leaf(of)[Leaf.SYNC] == late + 10 - START - 10_000
 
 
 def test_a_wait_long_ago_is_not_to_blame() -> None:
@@ -146,7 +151,7 @@ def test_a_wait_long_ago_is_not_to_blame() -> None:
             (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
         )
     )
-    found = by_leaf(of.account(None))
+    found = by_leaf(of)
     assert found[Leaf.SYNC] == 2_000
     assert found[Leaf.HOST] == 2 * RESTART_NS
 
@@ -161,7 +166,7 @@ def test_a_full_queue_is_no_idle_time() -> None:
         calls.append((called, called + 850_000, Doing.LAUNCHING))
     of = device(calls)
     of.add(operations(*rows))
-    assert by_leaf(of.account(None)) == {Leaf.MATMUL: 20_000_000}
+    assert by_leaf(of) == {Leaf.MATMUL: 20_000_000}
 
 
 def test_launched_in_time_is_a_dependency_and_not_seen_is_unknown() -> None:
@@ -173,7 +178,7 @@ def test_launched_in_time_is_a_dependency_and_not_seen_is_unknown() -> None:
             (START + 80_000, START + 90_000, 0, 0, Leaf.MATMUL),
         )
     )
-    found = by_leaf(of.account(None))
+    found = by_leaf(of)
     assert found[Leaf.DEPENDENCY] == 3 * LATENCY_NS
     assert found[Leaf.UNKNOWN] == 10_000
 
@@ -191,10 +196,35 @@ def test_what_the_system_says_of_a_thread_divides_its_absence() -> None:
             (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
         )
     )
-    found = by_leaf(of.account(None))
+    found = by_leaf(of)
     assert abs(found[Leaf.HOST] - 250_000_000) < 1_000_000
     assert abs(found[Leaf.SCHEDULER] - 250_000_000) < 1_000_000
     assert abs(found[Leaf.INPUT] - 500_000_000) < 1_000_000
+
+
+@given(rows=timelines(), cuts=st.lists(st.integers(0, 400), min_size=1, max_size=6))
+def test_steps_share_out_what_lies_across_their_boundaries(
+    rows: list[tuple[int, int, int, int, Leaf]], cuts: list[int]
+) -> None:
+    """Each step holds its own length, wherever operations and gaps are cut, taken at once or one
+    by one; and every operation is counted in one step."""
+    first = min(row[0] for row in rows)
+    end = max(row[1] for row in rows)
+    boundaries = np.array(sorted(first + cut for cut in cuts))
+    lengths = np.diff(np.minimum(boundaries, end), prepend=first)
+    counted = []
+    for at_once in (True, False):
+        of = device([(called, returned, Doing.LAUNCHING) for _, _, called, returned, _ in rows])
+        of.add(operations(*rows))
+        of.account(None)
+        parts = [boundaries] if at_once else [np.array([ns]) for ns in boundaries.tolist()]
+        steps = np.concatenate([of.tracks.take(part) for part in parts])
+        counts = [count for part in parts for count in of.take_starts(part)]
+        assert (np.abs(steps.sum(axis=1) - lengths) <= len(Leaf)).all()
+        assert steps.sum() + of.tracks.take_all().sum() == end - first
+        counted.append(counts)
+    began = [sum(row[0] < ns for row in rows) for ns in boundaries.tolist()]
+    assert counted == [np.diff(began, prepend=0).tolist()] * 2
 
 
 def test_every_leaf_has_a_name() -> None:

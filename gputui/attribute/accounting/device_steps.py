@@ -1,0 +1,176 @@
+"""One device's steps: time by leaf is divided among them, and summed up by what they are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.accounting.device import DeviceTime
+from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.operations import Columns
+from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
+from gputui.attribute.arrays import grouped
+from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope
+
+Part = LeafTime | LineSamples | LoopDelta
+
+HELD_INTERVALS = 1 << 18
+HELD_NS = 10_000_000_000
+"""How much of the time axis waits for steps to be found in it, and for how long."""
+
+NEWEST_STEPS = 64
+"""Lengths of the newest steps that a delta carries one by one."""
+
+
+class DeviceSteps:
+    """One device: its time axis, the part of it that waits for steps, its steps."""
+
+    def __init__(self, process: int, device: int, threads: HostThreads, main_thread: int) -> None:
+        self._process = process
+        self._device = device
+        self.time = DeviceTime(threads, main_thread)
+        self._boundaries: list[int] = []
+        self._open_ns: int | None = None
+        self._scopes = StepScopes()
+        self._restarts_ns: int | None = None
+
+    def add(self, operations: Columns) -> None:
+        """Operations, in any order."""
+        self.time.add(operations)
+
+    def mark(self, boundaries: list[int], renewed: bool) -> None:
+        """Moments at which steps begin; `renewed` ones stand for those known from there on."""
+        if not boundaries:
+            return
+        if renewed:
+            self._boundaries = [ns for ns in self._boundaries if ns < boundaries[0]]
+            self._restarts_ns = boundaries[0]
+        least = self._open_ns if self._open_ns is not None else -1
+        self._boundaries = sorted({*self._boundaries, *(ns for ns in boundaries if ns > least)})
+
+    def collect(self, until_ns: int | None, may_wait: bool) -> list[Part]:
+        """What is known up to `until_ns`; steps may wait for a better idea of what a step is."""
+        self.time.account(until_ns)
+        ended = until_ns is None
+        deltas: list[Part] = []
+        if ended or not may_wait or self._holds_too_much():
+            deltas += self._take_steps()
+        if ended or self._holds_too_much():
+            deltas += self._give_up()
+        if ended:
+            deltas += self._sum_up(self._scopes.end())
+        return deltas
+
+    def _holds_too_much(self) -> bool:
+        first_ns = self.time.tracks.first_ns
+        if first_ns is None:
+            return False
+        return len(self.time.tracks) > HELD_INTERVALS or self.time.accounted_ns - first_ns > HELD_NS
+
+    def _take_steps(self) -> list[Part]:
+        passed = [ns for ns in self._boundaries if ns <= self.time.accounted_ns]
+        if not passed or not len(self.time.tracks):
+            return []
+        self._boundaries = self._boundaries[len(passed) :]
+        moments = np.array(passed, np.int64)
+        rows = self.time.tracks.take(moments)
+        counts = self.time.take_starts(moments)
+        deltas: list[Part] = []
+        steps: list[Step] = []
+        for row, count, end_ns in zip(rows, counts, passed, strict=True):
+            if self._open_ns is None:
+                # Up to the first boundary: loading, set-up, whatever came before the loop.
+                if row.any():
+                    deltas += self._without_steps(Scope.SETUP, row, count)
+            else:
+                steps.append(Step(self._open_ns, end_ns, count, row))
+            self._open_ns = end_ns
+        known: list[Classified] = []
+        if self._restarts_ns is not None:
+            # What repeated before is another loop than what does from here on.
+            before = [step for step in steps if step.start_ns < self._restarts_ns]
+            known += self._scopes.add(before)
+            if len(before) < len(steps):
+                known += self._scopes.restart()
+                self._restarts_ns = None
+            steps = steps[len(before) :]
+        return deltas + self._sum_up(known + self._scopes.add(steps))
+
+    def _give_up(self) -> list[Part]:
+        """What is held has no steps."""
+        if not len(self.time.tracks):
+            return []
+        count = self.time.take_starts(np.array([self.time.accounted_ns], np.int64))[0]
+        scope = Scope.UNSTEPPED if self._open_ns is None else Scope.TAIL
+        self._open_ns = None
+        return self._without_steps(scope, self.time.tracks.take_all(), count)
+
+    def _sum_up(self, known: list[Classified]) -> list[Part]:
+        deltas: list[Part] = []
+        groups: dict[tuple[int, Scope], list[Classified]] = {}
+        for entry in known:
+            groups.setdefault((entry.loop, entry.scope), []).append(entry)
+        for (loop, scope), steps in groups.items():
+            leaves = np.sum([entry.step.leaves for entry in steps], axis=0)
+            deltas += self._leaves(scope, loop, leaves)
+            if scope is Scope.STEADY:
+                deltas += self._lines_of([entry.step for entry in steps], loop)
+            lengths = np.array([entry.step.length_ns for entry in steps], np.int64)
+            [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths)
+            slow = [entry.step.length_ns for entry in steps if entry.slow]
+            newest = lengths[-NEWEST_STEPS:].tolist() if scope is Scope.STEADY else []
+            deltas.append(
+                LoopDelta(
+                    self._process,
+                    self._device,
+                    scope,
+                    loop,
+                    len(steps),
+                    sum(entry.step.operations for entry in steps),
+                    steps[0].step.start_ns,
+                    steps[-1].step.end_ns,
+                    times,
+                    len(slow),
+                    sum(slow),
+                    tuple(newest),
+                )
+            )
+        return deltas
+
+    def _lines_of(self, steps: list[Step], loop: int) -> list[Part]:
+        """At which lines the program was while the device idled in these steps."""
+        hits = sorted(self.time.line_hits)
+        if not hits:
+            return []
+        counts = Counter(
+            line
+            for step in steps
+            for _, line in hits[
+                bisect_left(hits, (step.start_ns,)) : bisect_left(hits, (step.end_ns,))
+            ]
+        )
+        self.time.line_hits = hits[bisect_left(hits, (steps[-1].end_ns,)) :]
+        return [
+            LineSamples(self._process, self._device, loop, line, count)
+            for line, count in sorted(counts.items())
+        ]
+
+    def _without_steps(
+        self, scope: Scope, leaves: npt.NDArray[np.int64], operations: int
+    ) -> list[Part]:
+        end_ns = self.time.accounted_ns
+        start_ns = max(0, end_ns - int(leaves.sum()))
+        loop = self._scopes.loop
+        return [
+            *self._leaves(scope, loop, leaves),
+            LoopDelta(self._process, self._device, scope, loop, 0, operations, start_ns, end_ns),
+        ]
+
+    def _leaves(self, scope: Scope, loop: int, sums: npt.NDArray[np.int64]) -> list[Part]:
+        return [
+            LeafTime(self._process, self._device, scope, loop, leaf, int(sums[leaf]))
+            for leaf in np.flatnonzero(sums).tolist()
+        ]

@@ -1,0 +1,125 @@
+"""The launches of one process in the order of their calls, which is where steps are found."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.accounting.operations import FIRST_KERNEL, Kernels, is_kernel
+from gputui.attribute.arrays import Bools, Int64s, Slots, pick
+from gputui.ring.layout import RecordKind
+
+HELD_NS = 10_000_000_000
+HELD_LAUNCHES = 1 << 17
+"""How long, and how many, launches wait for ranges that name themselves steps."""
+
+_MEMSET = 32
+_GRAPH = 1 << 24
+
+
+class Sequence(NamedTuple):
+    """Launches: when each was called, when its first operation began on the device, its token,
+    its family's and what it says of where it stands in a step."""
+
+    called_ns: Int64s
+    starts: Int64s
+    tokens: npt.NDArray[np.uint32]
+    families: npt.NDArray[np.uint32]
+    cues: npt.NDArray[np.uint8]
+
+    def cut(self, first: int, last: int | None = None) -> Sequence:
+        """Those from `first` to before `last`."""
+        return Sequence._make(column[first:last] for column in self)
+
+
+_NOTHING = Sequence(
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+    np.empty(0, np.uint32),
+    np.empty(0, np.uint32),
+    np.empty(0, np.uint8),
+)
+
+
+class Launches:
+    """Launches in, in any order; sorted by their calls out."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
+        self._sorted = _NOTHING
+        self._new: list[Sequence] = []
+
+    def add(
+        self,
+        records: Slots,
+        calls: Slots,
+        kernels: Int64s,
+        starts: Int64s,
+        first: Bools,
+        is_graph: Bools,
+    ) -> None:
+        """The operations that are the `first` of their call; `is_graph` by the call's name."""
+        known = first & (calls["sequence"] >= 0)
+        if not known.all():
+            records, calls = pick(records, known), pick(calls, known)
+            kernels, starts = kernels[known], starts[known]
+        if not len(records):
+            return
+        of = is_kernel(records)
+        numbers = np.where(of, kernels, 0)
+        if of.all():
+            tokens = (FIRST_KERNEL + numbers).astype(np.uint32)
+            families = self._kernels.families[numbers]
+        else:
+            copies = np.where(
+                records["kind"] == RecordKind.MEMCPY, records["sub"], np.uint32(_MEMSET)
+            )
+            tokens = np.where(of, FIRST_KERNEL + numbers, copies).astype(np.uint32)
+            families = np.where(of, self._kernels.families[numbers], copies).astype(np.uint32)
+        cues = np.where(of, self._kernels.cues[numbers], np.uint8(0))
+        graph = is_graph[calls["name"]]
+        if graph.any():
+            replayed = (_GRAPH + (records["e"].astype(np.int64) & 0xFF_FFFF)).astype(np.uint32)
+            tokens = np.where(graph, replayed, tokens)
+            families = np.where(graph, replayed, families)
+            cues = np.where(graph, np.uint8(0), cues)
+        self._new.append(Sequence(calls["start"].copy(), starts, tokens, families, cues))
+
+    def starts_after(self, moments_ns: Int64s) -> list[int]:
+        """When the first operation began that was launched at or after each moment."""
+        known = self._all()
+        at = np.searchsorted(known.called_ns, np.sort(moments_ns))
+        found: list[int] = np.unique(known.starts[at[at < len(known.called_ns)]]).tolist()
+        return found
+
+    def keep_newest(self) -> None:
+        """Steps come as ranges: the launches that they may begin with stay."""
+        known = self._all()
+        if len(known.called_ns):
+            horizon_ns = int(known.called_ns[-1]) - HELD_NS
+            first = int(np.searchsorted(known.called_ns, horizon_ns))
+            self._sorted = known.cut(max(first, len(known.called_ns) - HELD_LAUNCHES))
+
+    def take(self, until_ns: int | None) -> Sequence:
+        """Those that were called before."""
+        known = self._all()
+        ready = len(known.called_ns)
+        if until_ns is not None:
+            ready = int(np.searchsorted(known.called_ns, until_ns))
+        self._sorted = known.cut(ready)
+        return known.cut(0, ready)
+
+    def _all(self) -> Sequence:
+        if self._new:
+            joined = Sequence._make(
+                np.concatenate(column) for column in zip(self._sorted, *self._new, strict=True)
+            )
+            self._new.clear()
+            called = joined.called_ns
+            if (called[1:] < called[:-1]).any():
+                order = np.argsort(called, kind="stable")
+                joined = Sequence._make(column.take(order) for column in joined)
+            self._sorted = joined
+        return self._sorted

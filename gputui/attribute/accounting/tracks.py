@@ -1,0 +1,81 @@
+"""Time by leaf along one device's time axis, until it is known where steps begin."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.arrays import Int64s
+from gputui.model.leaves import Leaf
+
+LEAVES = len(Leaf)
+
+_Track = tuple[Int64s, Int64s, Int64s]
+
+
+class Tracks:
+    """For each leaf a track: disjoint intervals in order, and how much of each is the leaf's.
+
+    Tracks may lie over each other, since a gap has several causes; what all of them hold in an
+    interval adds up to its length.
+    """
+
+    def __init__(self) -> None:
+        self._tracks: dict[int, list[_Track]] = {}
+        self._intervals = 0
+
+    def __len__(self) -> int:
+        """How many intervals are held."""
+        return self._intervals
+
+    @property
+    def first_ns(self) -> int | None:
+        """Where the first of them begins."""
+        firsts = [int(parts[0][0][0]) for parts in self._tracks.values() if parts]
+        return min(firsts, default=None)
+
+    def add(self, leaf: int, starts: Int64s, ends: Int64s, amounts: Int64s) -> None:
+        """More of a leaf, after what it has."""
+        if len(starts):
+            self._tracks.setdefault(leaf, []).append((starts, ends, amounts))
+            self._intervals += len(starts)
+
+    def take(self, boundaries: Int64s) -> npt.NDArray[np.int64]:
+        """Time by leaf up to each boundary from the one before; what comes later stays.
+
+        Intervals that lie across a boundary are divided in proportion.
+        """
+        rows = np.zeros((len(boundaries), LEAVES), np.int64)
+        for leaf, parts in self._tracks.items():
+            if not parts:
+                continue
+            starts, ends, amounts = (
+                parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+            )
+            up_to = np.concatenate(([0], np.cumsum(amounts)))
+            begun = np.searchsorted(starts, boundaries)
+            last = np.maximum(begun - 1, 0)
+            beyond = np.where(begun > 0, ends[last] - boundaries, 0)
+            divided = beyond > 0
+            rest = np.zeros(len(boundaries), np.int64)
+            at = last[divided]
+            rest[divided] = np.rint(amounts[at] * (beyond[divided] / (ends[at] - starts[at])))
+            rows[:, leaf] = np.diff(up_to[begun] - rest, prepend=0)
+            # What goes on beyond the last boundary is kept from there on.
+            first = int(begun[-1]) - int(divided[-1])
+            self._intervals -= first
+            starts, ends, amounts = starts[first:], ends[first:], amounts[first:]
+            if divided[-1]:
+                starts, amounts = starts.copy(), amounts.copy()
+                starts[0], amounts[0] = boundaries[-1], rest[-1]
+            self._tracks[leaf] = [(starts, ends, amounts)] if len(starts) else []
+        return rows
+
+    def take_all(self) -> npt.NDArray[np.int64]:
+        """Time by leaf of all that is held."""
+        sums = np.zeros(LEAVES, np.int64)
+        for leaf, parts in self._tracks.items():
+            sums[leaf] = sum(int(amounts.sum()) for _, _, amounts in parts)
+        self._tracks.clear()
+        self._intervals = 0
+        return sums
