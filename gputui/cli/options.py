@@ -17,6 +17,7 @@ from gputui.cli.values import (
     count,
     interval,
     moment,
+    price,
     rotation,
     seconds,
     size_bytes,
@@ -193,6 +194,9 @@ _RECORDS = ("screen", "record")
 _REPLAYS = ("replay", "demo")
 _ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
 
+_PRICE = Option("energy_price", "price of a kWh, to show what energy costs", "PRICE", parse=price,
+                set_in=_ANYWHERE)  # fmt: skip
+
 MAIN = Command(
     "",
     "See inside an LLM workload on NVIDIA GPUs, live: its phases (NVTX ranges), the kernels each\n"
@@ -241,6 +245,7 @@ MAIN = Command(
                set_in=_ANYWHERE),
         Option("theme", "colours of the screen", "NAME", default="gputui-dark",
                set_in=_ANYWHERE, completes="theme"),
+        _PRICE,
         Option("config", "read settings from this file", "FILE",
                set_in=("environment",), completes="file"),
         Option("no_color", "draw without colours", set_in=_ANYWHERE, variables=("NO_COLOR",)),
@@ -278,6 +283,7 @@ COMMANDS = (
             Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",
                    "NAME", many=True),
             _RUN,
+            _PRICE,
         ),
     ),
     Command(
@@ -290,6 +296,7 @@ COMMANDS = (
             Option("output", "a file, or FOLDER/ for one file per table; stdout without it", "OUT",
                    "-o", completes="file"),
             _RUN,
+            _PRICE,
         ),
         _format_notes,
     ),

@@ -75,6 +75,10 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
         if argument.choices:
             choice(getattr(options, argument.name), argument.name, argument.choices)
     resolve(options, command.options, os.environ)
+    if price := getattr(options, "energy_price", None):
+        from gputui.model.price import configure
+
+        configure(price)
     return options
 
 

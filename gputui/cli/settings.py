@@ -37,7 +37,9 @@ def resolve(
             found = _from_environment(option, environment)
         if found is None and "file" in option.set_in:
             if from_file is None:
-                from_file = _from_file(environment, options.config)
+                # A command without --config reads the file that the environment names.
+                chosen = getattr(options, "config", environment.get("GPUTUI_CONFIG"))
+                from_file = _from_file(environment, chosen)
             found = from_file.get(option.name)
         if found is None:
             setattr(options, option.name, _default(option))

@@ -73,6 +73,16 @@ def moment(typed: str, where: str) -> float:
     return seconds(typed, where, may_be_none=True)
 
 
+def price(typed: str, where: str) -> Any:
+    """The price of a kilowatt-hour and its currency."""
+    from gputui.model.price import Price
+
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([^\W\d]{1,8}|[€$£¥])?", typed)
+    if not match:
+        raise UsageError(f'{where} {typed}: give a price like 0.30 or "0.30 EUR"')
+    return Price(float(match[1]), match[2] or "")
+
+
 def interval(typed: str, where: str) -> float:
     """Seconds between samples, as a number or a time."""
     try:

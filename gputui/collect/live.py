@@ -149,6 +149,7 @@ class Live:
             after=previous,
             trace=self._options.trace,
             recording=lambda: self.recording.path,
+            at_edges=self._sampler.read_energy,
         )
         self._run.start()
         return self._run

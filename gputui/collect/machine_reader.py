@@ -27,6 +27,9 @@ from gputui.model.events import (
 PROCESSES_EVERY_NS = 1_900_000_000
 """Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
 
+ENERGY_S = 0.1
+"""How long to wait for the energy counters; the slowest call measured took 0.034 s."""
+
 FIRST_STATUS_S = 0.5
 """How long the first tick waits for slow readings, so that `--once` has them."""
 
@@ -116,6 +119,10 @@ class Machine:
         )
         events.extend(statuses)
         return events
+
+    def energies(self) -> list[AnyEvent]:
+        """The energy counters as they are now; waits a tenth of a second at most."""
+        return [*self._nvml.energies(ENERGY_S)]
 
     def close(self) -> None:
         """Release the driver. Takes at most about a second."""

@@ -63,6 +63,7 @@ class Sampler:
         self._interval_ns = _nanoseconds(interval_s)
         self._changed = threading.Condition()
         self._interval_changed = False
+        self._energy_wanted = False
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -89,6 +90,12 @@ class Sampler:
             self._interval_changed = True
             self._changed.notify_all()
 
+    def read_energy(self) -> None:
+        """Emit the energy counters as soon as possible, between samples. Returns at once."""
+        with self._changed:
+            self._energy_wanted = True
+            self._changed.notify_all()
+
     def _run(self, emit: Emit) -> None:
         from gputui.collect.machine_reader import Machine, bare_header
 
@@ -105,7 +112,10 @@ class Sampler:
             schedule = Schedule(first_ns, self._interval_ns)
             due_ns = first_ns
             while waited := self._wait(due_ns, schedule):
-                schedule = waited
+                schedule, is_due = waited
+                if not is_due:
+                    emit(machine.energies())
+                    continue
                 emit(machine.tick(self._written()))
                 due_ns = schedule.after(time.monotonic_ns())
         except Exception as error:
@@ -114,17 +124,22 @@ class Sampler:
         finally:
             machine.close()
 
-    def _wait(self, due_ns: int, schedule: Schedule) -> Schedule | None:
-        """Wait for the tick. Returns the schedule in force, or None to stop."""
+    def _wait(self, due_ns: int, schedule: Schedule) -> tuple[Schedule, bool] | None:
+        """Wait for the tick. Returns the schedule in force, and whether the tick is due (else the
+        energy is wanted); None to stop.
+        """
         with self._changed:
             while not self._stopping:
                 now_ns = time.monotonic_ns()
+                if self._energy_wanted:
+                    self._energy_wanted = False
+                    return schedule, False
                 if self._interval_changed:
                     self._interval_changed = False
                     schedule = Schedule(now_ns, self._interval_ns)
                     due_ns = min(due_ns, schedule.after(now_ns))
                 if now_ns >= due_ns:
-                    return schedule
+                    return schedule, True
                 self._changed.wait((due_ns - now_ns) / 1e9)
         return None
 

@@ -87,10 +87,11 @@ class Run:
         after: Run | None = None,
         trace: TraceWriter | None = None,
         recording: Callable[[], Path | None] = lambda: None,
+        at_edges: Callable[[], None] = lambda: None,
     ) -> None:
         """`emit` is called from the run's threads; RunEnded is its last event, also kept as
         `ended`. `recording` gives the session's file: a memory snapshot left by the child is moved
-        beside it.
+        beside it. `at_edges` is called when the child starts and when it has ended.
 
         The child starts once the run `after` has ended.
         """
@@ -104,6 +105,7 @@ class Run:
         self._after = after
         self._trace = trace
         self._recording = recording
+        self._at_edges = at_edges
         self._child: Child | None = None
         self._reader: CaptureReader | None = None
         self._stop_wanted = False
@@ -204,11 +206,13 @@ class Run:
 
             def on_start(pid: int) -> None:
                 self._start(pid, unavailable)
+                self._at_edges()
                 reader.start(self._emit, self._interval_s)
 
             try:
                 ending = child.run(on_start, self._output)
                 self._child_ended_ns = time.time_ns()
+                self._at_edges()
                 return ending
             finally:
                 reader.stop()

@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 
 from gputui.model.naming import short_name
 from gputui.model.sketch import Accumulator
+from gputui.report.energy import (
+    RunEnergy,
+    energy_joules,
+    joules_per_busy_ns,
+    mean_in_use,
+    run_energy,
+)
 from gputui.report.machine_summary import started_ns
 from gputui.report.phases import PhaseRow, phase_rows
-from gputui.report.tables.gpu_readings import energy_joules
 from gputui.state import BatchMeans, Readings, Reports, Run, Session
 
 
@@ -79,16 +85,37 @@ def _metric(value: float, reports: Reports | None) -> Value:
 def _devices(subject: Subject) -> Entries:
     readings = subject.readings
     found: Entries = {}
+    devices = subject.run.devices if subject.run else {}
     for (index, name), spread in sorted(readings.gpu_spreads.items()):
         _figure(found, f"gpu{index}", name, _mean(spread))
-    for index in sorted({index for index, _ in readings.gpu_spreads}):
-        energy = energy_joules(readings, index)
-        _figure(found, f"gpu{index}", "energy_joules", Value(energy[0]) if energy else None)
-    for index, device in sorted(subject.run.devices.items()) if subject.run else ():
+        in_use = mean_in_use(readings, index, name, devices.get(index))
+        _figure(found, f"gpu{index}", f"in_use_{name}", _value(in_use))
+    if subject.run is None:
+        span = readings.first_ns, readings.last_ns
+        for index in sorted({index for index, _ in readings.gpu_spreads}):
+            energy = energy_joules(readings, index, span)
+            _figure(found, f"gpu{index}", "energy_joules", _value(energy[0] if energy else None))
+    for one in run_energy(subject.run) if subject.run else ():
+        for name, amount in _ENERGIES.items():
+            _figure(found, f"gpu{one.gpu}", name, _value(amount(one)))
+    for index, device in sorted(devices.items()):
         _figure(found, f"gpu{index}", "gpu_busy_ns", Value(float(device.busy_ns)))
     for name, spread in sorted(readings.host_spreads.items()):
         _figure(found, "host", name, _mean(spread))
     return found
+
+
+_ENERGIES: dict[str, Callable[[RunEnergy], float | None]] = {
+    "energy_joules": lambda one: one.joules,
+    "used_joules": lambda one: one.used_joules,
+    "idle_joules": lambda one: one.idle_joules,
+    "step_joules": lambda one: one.step_joules,
+    "token_joules": lambda one: one.token_joules,
+}
+
+
+def _value(amount: float | None) -> Value | None:
+    return None if amount is None else Value(amount)
 
 
 def _figure(entries: Entries, name: str, figure: str, value: Value | None) -> None:
@@ -117,10 +144,11 @@ def _phases(subject: Subject) -> Entries:
         rank = f"rank {row.rank}: " if row.rank is not None else ""
         groups.setdefault(f"{rank}{domain}{row.path}", []).append(row)
     on_gpu = bool(subject.run.devices)
-    return {name: _phase(name, rows, on_gpu) for name, rows in groups.items()}
+    joules = joules_per_busy_ns(subject.run)
+    return {name: _phase(name, rows, on_gpu, joules) for name, rows in groups.items()}
 
 
-def _phase(name: str, rows: list[PhaseRow], on_gpu: bool) -> Entry:
+def _phase(name: str, rows: list[PhaseRow], on_gpu: bool, joules: float | None) -> Entry:
     cpu = Accumulator.of(row.cpu for row in rows)
     projected = Accumulator.of(row.projected for row in rows)
     instances = cpu.count
@@ -130,6 +158,8 @@ def _phase(name: str, rows: list[PhaseRow], on_gpu: bool) -> Entry:
     totals: dict[str, int] = {"instances": instances, "cpu_total_ns": cpu.total}
     if on_gpu:
         busy_ns = sum(row.gpu_busy_ns for row in rows)
+        if joules is not None and busy_ns:
+            entry.figures["energy_joules"] = Value(busy_ns * joules)
         if instances:
             entry.figures["gpu_busy_avg_ns"] = Value(busy_ns / instances)
         totals |= {

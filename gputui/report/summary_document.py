@@ -10,6 +10,7 @@ import msgspec
 from gputui.model.events import SCHEMA_VERSION, ResultTable
 from gputui.model.units import moment
 from gputui.report.cost import Cost, cost_of
+from gputui.report.energy import span_of
 from gputui.report.explain import InsightDocument, insight_documents, insights, machine_insights
 from gputui.report.machine_summary import NO_RUN, Machine, machine_of
 from gputui.report.registry import run_tables
@@ -150,7 +151,7 @@ def _run_summary(session: Session, run: Run) -> Document:
         tables=[_workload_table(table) for table in (run.result.tables if run.result else ())],
         memory=_memory(run.readings)
         | {name: value for name, value in run.metrics.items() if is_memory_metric(name)},
-        devices=device_readings(session, run.readings, run.devices),
+        devices=device_readings(session, run.readings, run.devices, span_of(run)),
         timing=timing_of(run),
         insights=insight_documents(insights(session, run)),
         dropped_events=sum(process.dropped for process in run.processes.values()),
@@ -171,7 +172,7 @@ def _machine_summary(session: Session) -> Document:
         metrics=None,
         tables=None,
         memory=_memory(readings),
-        devices=device_readings(session, readings, {}),
+        devices=device_readings(session, readings, None, (readings.first_ns, readings.last_ns)),
         timing=None,
         insights=insight_documents(machine_insights(session, readings)),
         dropped_events=None,

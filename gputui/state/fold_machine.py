@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gputui.model.events import (
+    GpuEnergy,
     GpuSample,
     GpuStatus,
     GpuUnavailable,
@@ -16,6 +17,7 @@ from gputui.model.events import (
 )
 from gputui.model.metrics import metrics_of, spread_fields
 from gputui.state.gpu import Gpu
+from gputui.state.integral import Integral
 from gputui.state.readings import Readings, grown, spread
 
 if TYPE_CHECKING:
@@ -81,6 +83,10 @@ def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time
     for name, value in zip(_GPU_SPREADS, _gpu_spread_figures(figures), strict=True):
         if value is not None:
             spread(readings.gpu_spreads, (index, name), value)
+            known = readings.gpu_integrals.get((index, name))
+            if known is None:
+                known = readings.gpu_integrals[index, name] = Integral()
+            known.add_rate(time_ns, value)
     reasons_before = (before.throttle_reasons if before else None) or ()
     for reason in figures.throttle_reasons or ():
         key = index, reason
@@ -96,7 +102,8 @@ def gpu_status(session: Session, event: GpuStatus) -> None:
         session.unknown_references += 1
         return
     readings = session.current_readings
-    grown(readings.energy_joules, event.gpu, event.energy_joules, event.time_ns)
+    if event.energy_joules is not None:
+        _count_energy(session, event.gpu, event.time_ns, event.energy_joules)
     for reason, seconds in (event.throttle_seconds or {}).items():
         grown(readings.throttle_seconds, (event.gpu, reason), seconds, event.time_ns)
     for field, metric in _TROUBLES:
@@ -107,6 +114,34 @@ def gpu_status(session: Session, event: GpuStatus) -> None:
                 what = f"{what} {event.last_xid}"
             readings.suffered(event.gpu, what, event.time_ns, now - before)
     gpu.status = event
+
+
+def gpu_energy(session: Session, event: GpuEnergy) -> None:
+    """The energy counter of one GPU."""
+    if event.gpu not in session.gpus:
+        session.unknown_references += 1
+        return
+    _count_energy(session, event.gpu, event.time_ns, event.joules)
+
+
+def _count_energy(session: Session, gpu: int, time_ns: int, joules: float) -> None:
+    """Add a reading where it belongs, and to a run that it is the first one after: what the GPU
+    took until the run's end lies between the last reading before that and this one.
+    """
+    run = session.run
+    if run is not None and run.ended is not None and gpu in run.readings.energy_joules:
+        of_run = run.readings.energy_joules[gpu]
+        if of_run.moments_ns[-1] < run.ended_ns:
+            of_run.add_total(time_ns, joules)
+    readings = session.current_readings
+    counter = readings.energy_joules.get(gpu)
+    if counter is None:
+        counter = readings.energy_joules[gpu] = Integral()
+        # The last reading before the run is as near to its start as the first one in it.
+        if before := session.gpus[gpu].energy:
+            counter.add_total(*before)
+    counter.add_total(time_ns, joules)
+    session.gpus[gpu].energy = time_ns, joules
 
 
 def gpu_unavailable(session: Session, event: GpuUnavailable) -> None:

@@ -36,6 +36,8 @@ class Gpu(msgspec.Struct):
     """What is read seldom; its own `time_ns` gives its age."""
     sample_ns: int = 0
     """When the card last answered: if it hangs, this stays while time goes on."""
+    energy: tuple[int, float] | None = None
+    """When the energy counter was last read, and the joules it showed."""
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
     history: deque[tuple[int, GpuSample]] = msgspec.field(
         default_factory=lambda: deque(maxlen=HISTORY_SAMPLES)

@@ -8,6 +8,7 @@ import msgspec
 
 from gputui.model.events import ProcessSample
 from gputui.state.batch_means import BatchMeans
+from gputui.state.integral import Integral
 
 PROCESSES = 1000
 """Processes kept, the first seen: a recording of weeks may see any number."""
@@ -66,7 +67,10 @@ class Readings(msgspec.Struct):
     throttle_samples: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
     throttle_seconds: dict[tuple[int, str], Growth] = msgspec.field(default_factory=dict)
     """(GPU, reason) → the driver's counter."""
-    energy_joules: dict[int, Growth] = msgspec.field(default_factory=dict)
+    energy_joules: dict[int, Integral] = msgspec.field(default_factory=dict)
+    """GPU → the driver's counter."""
+    gpu_integrals: dict[tuple[int, str], Integral] = msgspec.field(default_factory=dict)
+    """The fields of `gpu_spreads` over time, for what a part of it came to."""
     troubles: dict[tuple[int, str], Trouble] = msgspec.field(default_factory=dict)
     """(GPU, what) → how often."""
     occupants: dict[tuple[int, int | None, int], Occupant] = msgspec.field(default_factory=dict)

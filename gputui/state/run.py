@@ -302,9 +302,13 @@ class Run(msgspec.Struct):
         return self.ended is None
 
     @property
+    def ended_ns(self) -> int:
+        """When the child ended; the newest event while it runs."""
+        if self.ended:
+            return self.ended.child_ended_ns or self.ended.time_ns
+        return self.updated_ns
+
+    @property
     def duration_ns(self) -> int:
         """From the start to the end, or to the newest event while it runs."""
-        end = self.updated_ns
-        if self.ended:
-            end = self.ended.child_ended_ns or self.ended.time_ns
-        return max(0, end - self.started.time_ns)
+        return max(0, self.ended_ns - self.started.time_ns)

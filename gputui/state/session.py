@@ -108,6 +108,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.Header: fold_machine.header,
     events.MachineSample: fold_machine.sample,
     events.GpuStatus: fold_machine.gpu_status,
+    events.GpuEnergy: fold_machine.gpu_energy,
     events.GpuUnavailable: fold_machine.gpu_unavailable,
     events.HostUnavailable: fold_machine.host_unavailable,
     events.RunStarted: fold_runs.started,

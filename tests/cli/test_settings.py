@@ -20,7 +20,8 @@ NAMES = tuple(option.name for option in settings())
 DECLARED = (*settings(), MAIN.option("config"))
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 DEFAULTS = {
-    "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False
+    "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False,
+    "energy_price": None,
 }  # fmt: skip
 
 
@@ -54,8 +55,10 @@ def refusal(typed: dict[str, Any], environment: dict[str, str], path: Path | Non
         assert "\n" not in text
         return text
     assert MINIMUM_INTERVAL_S <= found["interval"] <= MAXIMUM_INTERVAL_S
+    price = found.pop("energy_price")
+    assert price is None or price.per_kwh >= 0
     assert {name: type(value) for name, value in found.items()} == {
-        name: type(value) for name, value in DEFAULTS.items()
+        name: type(value) for name, value in DEFAULTS.items() if name != "energy_price"
     }
     return None
 
@@ -131,7 +134,8 @@ def test_flags_then_environment_then_file(folder: Path) -> None:
     path = written(folder, text.encode())
     environment = {"GPUTUI_THEME": "environment", "GPUTUI_READONLY": "no", "GPUTUI_INTERVAL": ""}
     assert load({"theme": "flag", "interval": None, "ascii": True}, environment, path) == {
-        "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True
+        "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True,
+        "energy_price": None,
     }  # fmt: skip
 
 
@@ -143,6 +147,7 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
     option = MAIN.option(name)
     in_file, in_environment, typed = {
         "interval": ("2", "3", "4"), "theme": ('"nord"', "dracula", "gruvbox"),
+        "energy_price": ("0.3", "4 EUR", "5€"),
     }.get(name, ("true", "false", True))  # fmt: skip
     assert load({}, {}, written(folder, b""))[name] == DEFAULTS[name]
     path = written(folder, f"{name} = {in_file}".encode())
@@ -154,7 +159,8 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
     by_flag = resolved({name: typed}, environment, path)
     assert by_flag.set_by[name].split()[0] == option.flag
     values = [getattr(found, name) for found in (by_file, by_environment, by_flag)]
-    assert values in ([2, 3, 4], ["nord", "dracula", "gruvbox"], [True, False, True])
+    assert values in ([2, 3, 4], ["nord", "dracula", "gruvbox"], [True, False, True],
+                      [(0.3, ""), (4, "EUR"), (5, "€")])  # fmt: skip
 
 
 def test_the_file_is_named_in_the_environment_too(folder: Path) -> None:

@@ -35,6 +35,9 @@ def main() -> None:
             case "interval":
                 assert sampler is not None
                 sampler.set_interval(command["interval_s"])
+            case "energy":
+                assert sampler is not None
+                sampler.read_energy()
             case "stop":
                 assert sampler is not None
                 sampler.stop()

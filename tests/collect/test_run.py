@@ -30,7 +30,16 @@ class Collected:
     def __init__(self, request: RunRequest) -> None:
         self.events: list[AnyEvent] = []
         self.changed = threading.Condition()
-        self.run = Run(1, request, self._emit, interval_s=0.1, numbering=Numbering())
+        self.edges: list[int] = []
+        """How many events there were when the child started and when it had ended."""
+        self.run = Run(
+            1,
+            request,
+            self._emit,
+            interval_s=0.1,
+            numbering=Numbering(),
+            at_edges=lambda: self.edges.append(len(self.events)),
+        )
 
     def _emit(self, events: Sequence[AnyEvent]) -> None:
         with self.changed:
@@ -58,6 +67,10 @@ def collect(request: RunRequest) -> RunState:
     collected.run.start()
     state = collected.finish()
     assert isinstance(collected.events[-1], RunEnded)
+    if state.started.pid is not None:
+        first, last = collected.edges
+        assert isinstance(collected.events[first - 1], RunStarted)
+        assert last < len(collected.events)
     return state
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.model.events import GpuSample, GpuStatus
+from gputui.model.events import GpuEnergy, GpuSample, GpuStatus
 from tests.collect.fake_machine import LOST, NO_PERMISSION, NOT_SUPPORTED, FakeMachine, Probe
 
 
@@ -126,6 +126,30 @@ def test_an_xid_is_told_soon(machine: FakeMachine, own_probe: Callable[[], Probe
     status = probe.until(seen, lambda reading: reading.status().xid_count == 2).status()
     assert (status.xid_count, status.last_xid) == (2, 79)
     assert status.last_xid_time_ns is not None
+
+
+def test_the_energy_counter_is_read_at_each_sample_and_on_request(
+    machine: FakeMachine, own_probe: Callable[[], Probe]
+) -> None:
+    probe = own_probe()
+    probe.send(do="start", interval_s=0.1)
+    seen = probe.events()
+
+    def counted() -> list[float]:
+        return [event.joules for event in seen if isinstance(event, GpuEnergy)]
+
+    probe.until(seen, lambda _: len(counted()) >= 3)
+    moments = [event.time_ns for event in seen if isinstance(event, GpuEnergy)]
+    assert moments == sorted(moments)
+    assert sum(isinstance(event, GpuStatus) for event in seen) == 1
+    # From now on the next sample is hours away; only a request can bring a reading.
+    probe.send(do="interval", interval_s=36_000)
+    machine.gpus[0]["nvmlDeviceGetTotalEnergyConsumption"] = 2_000_000_000
+    machine.write()
+    while 2e6 not in counted():
+        probe.send(do="energy")
+        seen.extend(probe.events())
+    assert set(counted()) == {1234567.89, 2e6}
 
 
 def test_a_lost_gpu_has_no_status(machine: FakeMachine, probe: Probe) -> None:

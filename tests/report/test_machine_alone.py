@@ -73,12 +73,12 @@ def test_each_gpu_has_means_peaks_and_energy() -> None:
     zero, one = rows(machine(lambda second: 200.0 if second % 2 else 100.0), "machine_gpus")
     assert zero["Power Mean (W)"] == pytest.approx(100 * (31 + 2 * 30) / 61, abs=1e-3)
     assert (zero["Power Peak (W)"], zero["Memory Peak (bytes)"]) == (200.0, 60 << 30)
-    # No counter of the driver's: mean power × a minute.
-    assert zero["Energy (J)"] == pytest.approx(60 * 100 * (31 + 2 * 30) / 61, abs=0.1)
+    # No counter of the driver's: each sample is the mean of the second before it.
+    assert zero["Energy (J)"] == 30 * 200 + 30 * 100
     assert (one["Util Mean (%)"], one["Power Mean (W)"], one["Energy (J)"]) == (10, None, None)
 
 
-def test_energy_is_the_drivers_count_where_it_spans_most_of_the_time() -> None:
+def test_energy_is_the_drivers_count_and_power_where_that_was_not_read() -> None:
     def energy(last: int, joules: float) -> object:
         counted = [
             GpuStatus(time_ns=at(0), gpu=0, energy_joules=5e6),
@@ -87,9 +87,9 @@ def test_energy_is_the_drivers_count_where_it_spans_most_of_the_time() -> None:
         return rows([*machine(), *counted], "machine_gpus")[0]["Energy (J)"]
 
     assert energy(60, 9000.0) == 9000
-    assert energy(40, 6000.0) == 9000  # carried on to the end
-    assert energy(10, 1.0) == 6000  # too short: mean power × time
-    assert energy(60, -1e6) == 6000  # the driver was loaded anew
+    assert energy(40, 6000.0) == 8000  # 20 s of 100 W after its last reading
+    assert energy(10, 1.0) == 5001
+    assert energy(60, -1e6) == 6000  # the driver was loaded anew: only power is left
 
 
 def test_what_befell_the_gpus_is_counted_by_kind() -> None:
@@ -178,7 +178,7 @@ def test_every_format_tells_of_it(
         assert document["machine"]["duration_ns"] == 60e9
         assert document["machine"]["host"]["cpu_percent"]["mean"] == 50
         assert document["devices"][0]["energy_joules"] == 6000
-        assert document["devices"][0]["energy_source"] == "mean power × time"
+        assert document["devices"][0]["energy_source"] == "power samples, integrated"
     if format_name == "html":
         assert text.count("<polyline") >= 2
 

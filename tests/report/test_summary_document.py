@@ -98,7 +98,10 @@ def test_a_verdict_and_what_is_missing(whole: dict[str, Any]) -> None:
     assert whole["launch_shapes"] is None
     assert whole["time"] is None
     reason = "not measured when this was recorded"
-    assert whole["unavailable"] == {"launch_shapes": reason, "time": reason}
+    no_energy = "no phase ran anything on a GPU"
+    assert whole["unavailable"] == {
+        "launch_shapes": reason, "time": reason, "phase_energy": no_energy,
+    }  # fmt: skip
     assert whole["tables"] == []
     assert whole["schema"] == 1
 
@@ -137,7 +140,8 @@ def test_marks_threads_shapes_and_tables() -> None:
             "registers_per_thread": 7, "static_shared_bytes": 8, "dynamic_shared_bytes": 9,
         }
     ]  # fmt: skip
-    assert found["unavailable"] == {}
+    no_energy = "no GPU's power or energy was read while the run went on"
+    assert found["unavailable"] == {"energy": no_energy, "phase_energy": no_energy}
     assert list(found["run"]["processes"][0]["threads"].items()) == [("8", "main"), ("9", "loader")]
     (mark,) = found["marks"]
     assert (mark["domain"], mark["name"]) == ("d", "here")

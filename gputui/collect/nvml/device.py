@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,13 @@ from gputui.collect.nvml.mig import Instances
 from gputui.collect.nvml.occupants import OccupantReader
 from gputui.collect.nvml.rates import CounterRate
 from gputui.collect.nvml.reading import SAMPLE_FIELDS, DeviceReading, Fields, calls_named
-from gputui.collect.nvml.status import SlowReading, Xids, read_pcie, read_status
+from gputui.collect.nvml.status import (
+    SlowReading,
+    Xids,
+    read_energy,
+    read_pcie,
+    read_status,
+)
 from gputui.collect.nvml.throttle import throttle_reasons
 from gputui.model.events import GpuFacts, GpuSample, MigSample
 
@@ -85,19 +92,35 @@ class Device:
             return DeviceReading.without(self.index, error.reason, self._facts_reasons)
 
     def read_slowly(self, status: bool) -> SlowReading:
-        """The calls that take milliseconds: PCIe rates if needed, and the status."""
+        """The calls that take milliseconds: the energy counter, PCIe rates if needed, and, if
+        requested, the status.
+        """
         if self._handle is None or self._facts is None or self._xids is None:
             return self.slow
         pcie, pcie_reasons = self.slow.pcie, self.slow.pcie_reasons
+        reasons = self.slow.reasons
+        told = None
         try:
+            energy = read_energy(self._library, self._handle, self.index)
             if self.needs_pcie:
                 pcie, pcie_reasons = read_pcie(self._library, self._handle)
-            if not status:
-                return SlowReading(None, self.slow.reasons, pcie, pcie_reasons)
-            told, reasons = read_status(self._library, self._handle, self._facts, self._xids)
-            return SlowReading(told, reasons, pcie, pcie_reasons)
+            if status:
+                told, reasons = read_status(self._library, self._handle, self._facts, self._xids)
+            return SlowReading(told, energy, reasons, pcie, pcie_reasons)
         except DriverError as error:
-            return SlowReading(None, {"status": error.reason}, {}, {})
+            if status:
+                reasons = {"status": error.reason}
+            return SlowReading(None, None, reasons, {}, {})
+
+    def read_energy(self) -> SlowReading:
+        """The last results of the slow calls, with the energy counter as it is now."""
+        if self._handle is None:
+            return self.slow
+        try:
+            energy = read_energy(self._library, self._handle, self.index)
+        except DriverError:
+            energy = None  # the next tick says what is wrong
+        return replace(self.slow, status=None, energy=energy)
 
     def close(self) -> None:
         if self._gpm is not None:

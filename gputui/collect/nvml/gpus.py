@@ -21,7 +21,7 @@ from gputui.collect.nvml.selection import Chosen, choose_devices
 from gputui.collect.nvml.status import SlowReading
 from gputui.collect.nvml.topology import read_topology
 from gputui.collect.worker import Worker
-from gputui.model.events import GpuFacts, GpuStatus
+from gputui.model.events import GpuEnergy, GpuFacts, GpuStatus
 
 OPEN_TIMEOUT_S = 5.0
 """How long the driver may take to start, and again to list the facts of its GPUs."""
@@ -177,24 +177,35 @@ class Nvml:
                 readings.append(DeviceReading.without(gpu.index, reason))
         return readings
 
-    def statuses(self, wait_s: float = 0.0) -> list[GpuStatus]:
-        """Status readings since the last call: each GPU's every few seconds and after an Xid.
-        Starts the next; waits at most `wait_s` for those under way.
+    def statuses(self, wait_s: float = 0.0) -> list[GpuStatus | GpuEnergy]:
+        """Slow readings since the last call: each GPU's energy, and its status every few seconds
+        and after an Xid. Starts the next; waits at most `wait_s` for those under way.
         """
-        until = time.monotonic() + wait_s
-        told = []
+        told = self._slow_answers(time.monotonic())
         for gpu in self._gpus:
             self._ask_slowly(gpu)
+        return told + self._slow_answers(time.monotonic() + wait_s)
+
+    def energies(self, wait_s: float) -> list[GpuStatus | GpuEnergy]:
+        """The energy of each GPU now, where its counter answers within `wait_s`."""
+        until = time.monotonic() + wait_s
+        told = self._slow_answers(until)
+        for gpu in self._gpus:
+            if gpu.device.handle is not None and not gpu.slow.is_busy:
+                gpu.slow.ask(gpu.device.read_energy)
+        return told + self._slow_answers(until)
+
+    def _slow_answers(self, until: float) -> list[GpuStatus | GpuEnergy]:
+        """What the slow calls under way give until then."""
+        told: list[GpuStatus | GpuEnergy] = []
         for gpu in self._gpus:
             if not gpu.slow.is_busy:
                 continue
             try:
-                reading = gpu.slow.answer(until)
+                reading = gpu.device.slow = gpu.slow.answer(until)
             except TimeoutError:
                 continue
-            gpu.device.slow = reading
-            if reading.status is not None:
-                told.append(reading.status)
+            told += [one for one in (reading.status, reading.energy) if one is not None]
         return told
 
     @staticmethod
@@ -202,11 +213,15 @@ class Nvml:
         if gpu.device.handle is None or gpu.slow.is_busy:
             return
         now, xids = time.monotonic(), gpu.device.xid_count
-        due = gpu.asked_s is None or now - gpu.asked_s >= STATUS_EVERY_S or xids != gpu.told_xids
+        due = (
+            gpu.asked_s is None
+            or now - gpu.asked_s >= STATUS_EVERY_S
+            or xids != gpu.told_xids
+            or "status" in gpu.device.slow.reasons  # it was lost, and may be back
+        )
         if due:
             gpu.asked_s, gpu.told_xids = now, xids
-        if due or gpu.device.needs_pcie:
-            gpu.slow.ask(functools.partial(gpu.device.read_slowly, due))
+        gpu.slow.ask(functools.partial(gpu.device.read_slowly, due))
 
     def close(self) -> None:
         """Free the driver's objects. Waits at most a second, even if the driver hangs."""

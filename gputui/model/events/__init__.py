@@ -60,6 +60,7 @@ from gputui.model.events.deltas import (
     ThreadLaunches,
 )
 from gputui.model.events.gpu import (
+    GpuEnergy,
     GpuFacts,
     GpuSample,
     GpuStatus,
@@ -92,6 +93,7 @@ AnyEvent = (
     Header
     | MachineSample
     | GpuStatus
+    | GpuEnergy
     | GpuUnavailable
     | HostUnavailable
     | RunStarted
@@ -118,7 +120,7 @@ AnyEvent = (
 __all__ = [
     "JOURNAL_SCHEMA", "OTHER_STREAMS", "PHASE_STARTS", "SCHEMA_VERSION", "Amount", "AnyEvent",
     "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum", "DeviceDelta", "Distribution",
-    "Event",
+    "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
     "HostUnavailable", "IdleRange", "Index", "Integer", "KernelDefined", "KernelDelta",
     "LaunchDelta", "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineSamples",

@@ -420,6 +420,16 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
     last_xid_time_ns: Moment | None = None
 
 
+class GpuEnergy(Event, frozen=True, kw_only=True, tag="gpu_energy"):
+    """The driver's energy counter of one GPU: read at each tick, and where a run starts and ends.
+
+    It starts when the driver is loaded; None of these come from a GPU that has no counter.
+    """
+
+    gpu: Index
+    joules: float
+
+
 class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
     """Why fields of one GPU are None: field name → reason. Replaces earlier reasons.
 

@@ -1,8 +1,5 @@
-"""The GPUs over a time, from their readings.
-
-Energy is the driver's counter (nvmlDeviceGetTotalEnergyConsumption) if its readings span at least
-half of the time, extrapolated to all of it at the same rate; otherwise mean power × time. Throttle
-times are the driver's own, between its first and its newest reading.
+"""The GPUs over a time, from their readings. Throttle times are the driver's own, between its first
+and its newest reading.
 """
 
 from __future__ import annotations
@@ -16,40 +13,33 @@ import msgspec
 from gputui.model import units
 from gputui.model.events import GpuSample, HostSample
 from gputui.model.metrics import Metric, metrics_of
-from gputui.report.schema import Column, TableSpec, count, text
-from gputui.state import BatchMeans, Device, Readings, Session
-
-
-def energy_joules(readings: Readings, gpu: int) -> tuple[float, str] | None:
-    """The energy of a GPU, and its source; None if unknown."""
-    counter, power = readings.energy_joules.get(gpu), readings.gpu_spreads.get((gpu, "power_watts"))
-    length_ns = readings.duration_ns
-    if counter is not None and counter.amount is not None:
-        read_ns = counter.last_ns - counter.first_ns
-        if 2 * read_ns >= length_ns:
-            return counter.amount * max(length_ns, read_ns) / read_ns, "the driver's counter"
-    if power is None or power.average is None or not length_ns:
-        return None
-    return power.average * length_ns / 1e9, "mean power × time"
+from gputui.report.energy import Span, energy_joules, mean_in_use
+from gputui.report.schema import Column, TableSpec, count, if_any, text
+from gputui.state import BatchMeans, Device, Readings, Run, Session
 
 
 class Reading(NamedTuple):
-    """The samples of one figure; `gpu` is None for the host's."""
+    """The samples of one figure; `gpu` is None for the host's, `in_use` the mean while the run used
+    the GPU.
+    """
 
     gpu: int | None
     gpu_name: str | None
     name: str
     metric: Metric
     spread: BatchMeans
+    in_use: float | None = None
 
 
-def _gpu_readings(session: Session, readings: Readings) -> list[Reading]:
+def _gpu_readings(session: Session, run: Run | None) -> list[Reading]:
     metrics = metrics_of(GpuSample)
+    readings, devices = (run.readings, run.devices) if run else (session.readings, {})
     return [
-        Reading(index, gpu.facts.name if gpu else None, name, metrics[name], spread)
+        Reading(index, gpu.facts.name if gpu else None, name, metrics[name], spread,
+                mean_in_use(readings, index, name, devices.get(index)))
         for (index, name), spread in sorted(readings.gpu_spreads.items())
         for gpu in (session.gpus.get(index),)
-    ]
+    ]  # fmt: skip
 
 
 def _host_readings(session: Session, _run: object) -> list[Reading]:
@@ -73,7 +63,11 @@ def _figure(title: str, get: Callable[[BatchMeans], float | None],
 _FIGURES: tuple[Column[Reading], ...] = (
     text("Figure", "figure", lambda row: row.name, "Its name, which ends in its unit",
          words=lambda row: row.metric.title),
-    _figure("Mean", lambda spread: spread.average, "Mean of the samples"),
+    Column("In Use", units.quantity, "mean_in_use", lambda row: row.in_use,
+           meaning="Mean from the run's first operation on the GPU to the end of its last, in the "
+           "unit that the figure's name ends in", kind=float | None, seen=if_any,
+           words=lambda row: row.metric.unit.mean(row.in_use)),
+    _figure("Mean", lambda spread: spread.average, "Mean of all samples"),
     _figure("Min", lambda spread: spread.minimum, "The least"),
     _figure("Max", lambda spread: spread.maximum, "The most"),
     count("Samples", "samples", lambda row: row.spread.count, "How many"),
@@ -88,7 +82,7 @@ DEVICES: TableSpec[Reading] = TableSpec(
         text("Name", "name", lambda row: row.gpu_name, "The GPU's name", kind=str | None),
         *_FIGURES,
     ),
-    rows=lambda session, run: _gpu_readings(session, run.readings),
+    rows=_gpu_readings,
     order=800,
     in_summary=True,
 )  # fmt: skip
@@ -108,19 +102,21 @@ MACHINE_TABLES = (
     replace(
         DEVICES,
         title="Figures of the GPUs",
-        rows=lambda session, _run: _gpu_readings(session, session.readings),
         order=60,
     ),
 )
 
 
 class FigureSpread(msgspec.Struct, frozen=True):
-    """The samples of one figure, in the unit that its name ends in."""
+    """The samples of one figure, in the unit that its name ends in; `mean_in_use` is from the run's
+    first operation on the GPU to the end of its last, where there is a run.
+    """
 
     mean: float | None
     min: float
     max: float
     samples: int
+    mean_in_use: float | None | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeviceReadings(msgspec.Struct, frozen=True):
@@ -142,12 +138,12 @@ class DeviceReadings(msgspec.Struct, frozen=True):
 
 
 def device_readings(
-    session: Session, readings: Readings, captured: Mapping[int, Device]
+    session: Session, readings: Readings, captured: Mapping[int, Device] | None, span: Span
 ) -> list[DeviceReadings]:
     rows = []
     for index, gpu in sorted(session.gpus.items()):
-        device = captured.get(index)
-        joules, source = energy_joules(readings, index) or (None, None)
+        device = captured.get(index) if captured else None
+        joules, source = energy_joules(readings, index, span) or (None, None)
         rows.append(
             DeviceReadings(
                 index=index,
@@ -158,7 +154,12 @@ def device_readings(
                 energy_joules=joules,
                 energy_source=source,
                 figures={
-                    name: figure_spread(spread)
+                    name: figure_spread(
+                        spread,
+                        msgspec.UNSET
+                        if captured is None
+                        else mean_in_use(readings, index, name, device),
+                    )
                     for (where, name), spread in sorted(readings.gpu_spreads.items())
                     if where == index
                 },
@@ -177,6 +178,8 @@ def device_readings(
     return rows
 
 
-def figure_spread(spread: BatchMeans) -> FigureSpread:
+def figure_spread(
+    spread: BatchMeans, in_use: float | None | msgspec.UnsetType = msgspec.UNSET
+) -> FigureSpread:
     """Mean, least and most of samples."""
-    return FigureSpread(spread.average, spread.minimum, spread.maximum, spread.count)
+    return FigureSpread(spread.average, spread.minimum, spread.maximum, spread.count, in_use)

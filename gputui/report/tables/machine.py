@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.metrics import CELSIUS, WATTS
+from gputui.report.energy import energy_joules
 from gputui.report.machine_summary import occupants, started_ns
 from gputui.report.schema import Column, TableSpec, count, percent, size, text, time
-from gputui.report.tables.gpu_readings import energy_joules
 from gputui.state import BatchMeans, Occupant, Session
 
 
@@ -32,7 +32,8 @@ class _Gpu(NamedTuple):
 def _gpus(session: Session, _run: object) -> list[_Gpu]:
     rows = []
     for index, gpu in sorted(session.gpus.items()):
-        energy = energy_joules(session.readings, index)
+        readings = session.readings
+        energy = energy_joules(readings, index, (readings.first_ns, readings.last_ns))
         spreads = {
             name: spread
             for (where, name), spread in session.readings.gpu_spreads.items()
@@ -71,7 +72,7 @@ GPUS: TableSpec[_Gpu] = TableSpec(
         Column("Power Peak", WATTS.mean, "peak_power_watts", lambda row: row.most("power_watts"),
                "W", "The most power", float | None, priority=1),
         Column("Energy", _energy, "energy_joules", lambda row: row.energy_joules, "J",
-               "By the driver's counter, or mean power × time", float | None),
+               "By the driver's counter, or its samples of power integrated", float | None),
         Column("Hottest", CELSIUS.mean, "peak_temperature_celsius",
                lambda row: row.most("temperature_celsius"), "°C", "The highest temperature",
                float | None, priority=1),

@@ -1,0 +1,174 @@
+"""The energy of GPUs: by the driver's counter, else from power; of a run, its steps and phases.
+
+The counter (nvmlDeviceGetTotalEnergyConsumption) is read at each sample and where a run starts and
+ends. Where it is missing, and for the time before its first and after its last reading, the samples
+of power are integrated: each is the driver's mean over the time before it.
+
+Nothing measures the energy of a gap between two kernels. What a GPU spends there is taken as its
+least sampled power × the idle time, what is left is that of its busy time, and a phase has the part
+of that which its share of the busy time comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.state import Device, Readings, Run
+
+COUNTER = "the driver's counter"
+POWER = "power samples, integrated"
+_POWER = "power_watts"
+
+_NEGLIGIBLE = 0.01
+"""Part of a time that a counter is carried on over at the rate it had."""
+
+_TOKENS_PER_S = ("tokens_per_s", "output_tokens_per_s")
+
+Span = tuple[int, int]
+
+
+def energy_joules(readings: Readings, gpu: int, span: Span) -> tuple[float, str] | None:
+    """The energy of a GPU over a time, and its source; None if unknown."""
+    counter, power = readings.energy_joules.get(gpu), readings.gpu_integrals.get((gpu, _POWER))
+    first_ns, last_ns = span
+    if last_ns <= first_ns:
+        return None
+    covered = counter.covered(first_ns, last_ns) if counter is not None else None
+    if counter is None or covered is None:
+        joules = power.between(first_ns, last_ns) if power is not None else None
+        return None if joules is None else (joules, POWER)
+    counted = counter.between(*covered)
+    missing_ns = last_ns - first_ns - (covered[1] - covered[0])
+    if missing_ns <= _NEGLIGIBLE * (last_ns - first_ns):
+        joules = counter.between(first_ns, last_ns)
+        return None if joules is None else (joules, COUNTER)
+    before = power.between(first_ns, covered[0]) if power is not None else None
+    after = power.between(covered[1], last_ns) if power is not None else None
+    if counted is None or before is None or after is None:
+        return None
+    return before + counted + after, f"{COUNTER}; power for {missing_ns / 1e9:.1f} s beside it"
+
+
+def span_of(run: Run) -> Span:
+    """From the start of a run's child to its end."""
+    return run.started.time_ns, run.ended_ns
+
+
+def used_span(device: Device | None) -> Span | None:
+    """From the first operation on a GPU to the end of the last; None if there is none."""
+    if device is None or device.first_start_ns is None or device.last_end_ns is None:
+        return None
+    return device.first_start_ns, device.last_end_ns
+
+
+def mean_in_use(readings: Readings, gpu: int, field: str, device: Device | None) -> float | None:
+    """The mean of a figure while the run used the GPU; None if it did not, or no time passed."""
+    span, known = used_span(device), readings.gpu_integrals.get((gpu, field))
+    if span is None or known is None or span[1] <= span[0]:
+        return None
+    total = known.between(*span)
+    return None if total is None else total * 1e9 / (span[1] - span[0])
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnergy:
+    """The energy of one GPU over a run, in joules and watts.
+
+    `used` is from the first operation to the last; `idle` is all that was spent while nothing of
+    the run ran on it. `step` and `token` are of the steady steps.
+    """
+
+    gpu: int
+    source: str
+    joules: float
+    watts: float | None
+    used_joules: float | None = None
+    used_watts: float | None = None
+    busy_joules: float | None = None
+    idle_joules: float | None = None
+    step_joules: float | None = None
+    token_joules: float | None = None
+
+
+def run_energy(run: Run) -> list[RunEnergy]:
+    """Of each GPU whose power or energy was read while the run went on."""
+    readings, devices = run.readings, run.devices
+    tree = time_tree(run)
+    gpus = {*readings.energy_joules, *(gpu for gpu, field in readings.gpu_integrals
+                                       if field == _POWER)}  # fmt: skip
+    found = []
+    for gpu in sorted(gpus):
+        known = energy_joules(readings, gpu, span_of(run))
+        if known is not None:
+            found.append(_of_gpu(run, gpu, known, devices.get(gpu), tree))
+    return found
+
+
+def _of_gpu(
+    run: Run, gpu: int, known: tuple[float, str], device: Device | None, tree: TimeTree | None
+) -> RunEnergy:
+    joules, source = known
+    watts = joules * 1e9 / run.duration_ns if run.duration_ns else None
+    span = used_span(device)
+    while_used = energy_joules(run.readings, gpu, span) if span else None
+    if device is None or span is None or while_used is None:
+        return RunEnergy(gpu, source, joules, watts)
+    used = while_used[0]
+    length_ns = span[1] - span[0]
+    used_watts = used * 1e9 / length_ns if length_ns else None
+    busy = _busy_joules(run.readings, gpu, used, length_ns - device.busy_ns)
+    step = _step_joules(run, gpu, tree)
+    return RunEnergy(
+        gpu,
+        source,
+        joules,
+        watts,
+        used,
+        used_watts,
+        busy,
+        joules - busy if busy is not None else None,
+        step,
+        _token_joules(run, step, used_watts),
+    )
+
+
+def _busy_joules(readings: Readings, gpu: int, used: float, idle_ns: int) -> float | None:
+    least = readings.gpu_spreads.get((gpu, _POWER))
+    if least is None or not least.count:
+        return None
+    return max(0.0, used - least.minimum * max(0, idle_ns) / 1e9)
+
+
+def _step_joules(run: Run, gpu: int, tree: TimeTree | None) -> float | None:
+    if tree is None or not tree.has_steps:
+        return None
+    known = energy_joules(run.readings, gpu, (tree.first_ns, tree.last_ns))
+    steps = tree.steps / tree.devices  # of the program: each of its devices takes part in each
+    return known[0] / steps if known else None
+
+
+def _token_joules(run: Run, step: float | None, used_watts: float | None) -> float | None:
+    """By the tokens of a step; else by the tokens of a second, of all GPUs together."""
+    tokens = _figure(run.metrics, "tokens_per_step")
+    if step is not None and tokens:
+        return step / tokens
+    per_s = next(filter(None, (_figure(run.metrics, name) for name in _TOKENS_PER_S)), None)
+    return used_watts / per_s if used_watts is not None and per_s else None
+
+
+def _figure(metrics: Mapping[str, object], name: str) -> float | None:
+    value = metrics.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return float(value) if is_number else None  # type: ignore[arg-type]
+
+
+def joules_per_busy_ns(run: Run) -> float | None:
+    """What a nanosecond of busy time costs on the run's GPUs, in the mean; None if unknown."""
+    busy_ns = {gpu: device.busy_ns for gpu, device in run.devices.items()}
+    known = {one.gpu: one.busy_joules for one in run_energy(run) if one.busy_joules is not None}
+    whole_ns = sum(busy_ns.values())
+    if not whole_ns or busy_ns.keys() - known.keys():
+        return None
+    return sum(known[gpu] for gpu in busy_ns) / whole_ns

@@ -1,0 +1,122 @@
+"""The energy of a run: by GPU, and by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gputui.model import units
+from gputui.model.price import cost, cost_text
+from gputui.report.energy import RunEnergy, joules_per_busy_ns, run_energy
+from gputui.report.phases import phase_rows
+from gputui.report.schema import ROWS, Column, TableSpec, count, if_any, text, time
+from gputui.state import Run, Session
+
+
+def _joules(joules: float | None) -> str:
+    """To three digits however small: a token takes millijoules."""
+    if joules is not None and 0 < abs(joules) < 0.0995:
+        return f"{units.quantity(1e3 * joules)} mJ"
+    return units.quantity(joules, "J")
+
+
+def _watts(watts: float | None) -> str:
+    return units.quantity(watts, "W")
+
+
+def _why_none(_run: Run, rows: Sequence[object]) -> Mapping[str, str]:
+    if rows:
+        return {}
+    return {ROWS: "no GPU's power or energy was read while the run went on"}
+
+
+GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
+    key="energy",
+    title="Energy",
+    meaning="The energy of each GPU over the run, the idle part by itself.",
+    columns=(
+        text("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int),
+        Column("Energy", _joules, "energy_joules", lambda row: row.joules, "J",
+               "From the start of the run to its end", float),
+        Column("Mean", _watts, "mean_watts", lambda row: row.watts, "W",
+               "Over the same time", float | None, priority=3),
+        Column("In Use", _joules, "used_joules", lambda row: row.used_joules, "J",
+               "From its first operation to the end of its last", float | None, priority=2),
+        Column("Mean in Use", _watts, "used_mean_watts", lambda row: row.used_watts, "W",
+               "Over the same time", float | None),
+        Column("Idle", _joules, "idle_joules", lambda row: row.idle_joules, "J",
+               "While none of the run's operations ran: before the first, after the last, and "
+               "between them at the least power sampled", float | None),
+        Column("A Step", _joules, "step_joules", lambda row: row.step_joules, "J",
+               "Mean of the steady steps", float | None),
+        Column("A Token", _joules, "token_joules", lambda row: row.token_joules, "J",
+               "By the workload's `tokens_per_step`, else by its `tokens_per_s`", float | None),
+        Column("Cost", cost_text, "cost", lambda row: cost(row.joules), "",
+               "At the price of `energy_price`", float | None, seen=if_any),
+        text("Source", "source", lambda row: row.source,
+             "The driver's counter, or its samples of power where that is missing", priority=4),
+    ),
+    rows=lambda _session, run: run_energy(run),
+    order=780,
+    in_summary=True,
+    document="energy",
+    unavailable=_why_none,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEnergy:
+    """One phase: its part of the energy of the GPUs' busy time."""
+
+    path: str
+    rank: int | None
+    instances: int
+    busy_ns: int
+    joules: float
+
+
+def _phases(_session: Session, run: Run) -> list[PhaseEnergy]:
+    per_ns = joules_per_busy_ns(run)
+    if per_ns is None:
+        return []
+    return [
+        PhaseEnergy(row.path, row.rank, row.instances, row.gpu_busy_ns, row.gpu_busy_ns * per_ns)
+        for row in phase_rows(run)
+        if row.gpu_busy_ns
+    ]
+
+
+def _no_phases(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
+    if rows:
+        return {}
+    return _why_none(run, run_energy(run)) or {ROWS: "no phase ran anything on a GPU"}
+
+
+PHASE_ENERGY: TableSpec[PhaseEnergy] = TableSpec(
+    key="phase_energy",
+    title="Energy by Phase",
+    meaning="The energy of the GPUs' busy time, by the share that phases have of it.",
+    columns=(
+        text("Phase", "path", lambda row: row.path, "Names from the outermost range on"),
+        Column("Rank", None, "rank", lambda row: row.rank, "", "The process's rank", int | None,
+               seen=if_any),
+        count("Instances", "instances", lambda row: row.instances, "How many have ended"),
+        time("GPU Busy", "gpu_busy_ns", lambda row: row.busy_ns,
+             "Time in which a GPU ran something launched inside it"),
+        Column("Energy", _joules, "energy_joules", lambda row: row.joules, "J",
+               "Busy time × the mean power of busy time: an estimate, which takes no account of "
+               "phases that draw more than others", float),
+        Column("An Instance", _joules, "instance_joules",
+               lambda row: row.joules / row.instances if row.instances else None, "J",
+               "The same, in the mean of its instances", float | None),
+        Column("Cost", cost_text, "cost", lambda row: cost(row.joules), "",
+               "At the price of `energy_price`", float | None, seen=if_any),
+    ),
+    rows=_phases,
+    order=785,
+    document="phase_energy",
+    note=lambda _run, rows: "estimated from busy time" if rows else "",
+    unavailable=_no_phases,
+)  # fmt: skip
+
+TABLES = (GPU_ENERGY, PHASE_ENERGY)

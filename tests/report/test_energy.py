@@ -1,0 +1,216 @@
+"""Energy: the counter and power over a run, its GPU time, its steps, tokens and phases."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    DeviceDelta,
+    GpuEnergy,
+    GpuSample,
+    HostSample,
+    LeafTime,
+    LoopDelta,
+    MachineSample,
+    RangeDelta,
+    RunEnded,
+    RunMetrics,
+    Scope,
+)
+from gputui.model.leaves import Leaf
+from gputui.model.price import Price, configure
+from gputui.report.compare import Subject, compare
+from gputui.report.energy import COUNTER, POWER, joules_per_busy_ns, mean_in_use, run_energy
+from gputui.report.summary_document import summary_document
+from gputui.state import Run, Session
+from gputui.state.integral import POINTS, Integral
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
+
+IDLE_W, BUSY_W = 80.0, 400.0
+
+
+def power(second: float) -> float:
+    """A run from 1 to 9 s: its GPU works from 5 to 8 s."""
+    return BUSY_W if 5 <= second < 8 else IDLE_W
+
+
+def joules(second: float) -> float:
+    """The counter at a moment, from when the driver was loaded."""
+    return 1e6 + IDLE_W * second + (BUSY_W - IDLE_W) * (min(max(second, 5), 8) - 5)
+
+
+def events(counter: bool = True, every: float = 0.5, extra: float = 10.0) -> Iterator[AnyEvent]:
+    """Samples, the counter beside them and where the run starts and ends, and what it did."""
+    yield header(gpu())
+    steps = [number * every for number in range(int(extra / every) + 1)]
+    found: list[AnyEvent] = [run_started(), attached(), run_ended()]
+    for second in steps:
+        figures = GpuSample(index=0, power_watts=power(second - every / 2), sm_active_percent=(
+            90.0 if 5 < second <= 8 else 0.0
+        ))  # fmt: skip
+        found.append(MachineSample(time_ns=at(second), host=HostSample(), gpus=(figures,)))
+    moments = [*steps, 1.01, 8.99] if counter else []
+    found += [GpuEnergy(time_ns=at(s) + 1, gpu=0, joules=joules(s)) for s in moments]
+    found.append(defined(1, "step"))
+    found.append(defined(2, "load"))
+    found.append(
+        CaptureDelta(
+            time_ns=at(8.5),
+            process=1,
+            ranges=(
+                RangeDelta(range=1, cpu=times(*[10**9] * 3), gpu_busy_ns=15 * 10**8),
+                RangeDelta(range=2, cpu=times(10**9), gpu_busy_ns=5 * 10**8),
+            ),
+            devices=(
+                DeviceDelta(
+                    process=1, device=0, busy_ns=2 * 10**9, operations=30, first_start_ns=at(5),
+                    last_end_ns=at(8),
+                ),
+            ),
+            leaf_times=(LeafTime(1, 0, Scope.STEADY, 1, Leaf.MATMUL, 3 * 10**9),),
+            loops=(LoopDelta(1, 0, Scope.STEADY, 1, 6, 30, at(5), at(8)),),
+        )
+    )  # fmt: skip
+    yield from sorted(found, key=lambda event: event.time_ns)
+
+
+def folded(found: Iterator[AnyEvent]) -> tuple[Session, Run]:
+    session = Session()
+    session.apply(found)
+    assert session.unknown_references == 0
+    assert session.run is not None
+    return session, session.run
+
+
+def test_the_counter_gives_the_energy_of_a_run_to_its_edges() -> None:
+    (row,) = run_energy(folded(events())[1])
+    assert row.source == COUNTER
+    # 8 s at rest and 3 s at work, as added up by hand.
+    assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W, rel=1e-6)
+    assert row.watts == pytest.approx(row.joules / 8)
+    assert row.used_joules == pytest.approx(3 * BUSY_W, rel=1e-6)
+    assert row.used_watts == pytest.approx(BUSY_W, rel=1e-6)
+    # It worked in 2 of its 3 s, and rested in the third and in the five around them.
+    assert row.idle_joules == pytest.approx(6 * IDLE_W, rel=1e-6)
+    assert row.busy_joules == pytest.approx(3 * BUSY_W - IDLE_W, rel=1e-6)
+    assert row.step_joules == pytest.approx(3 * BUSY_W / 6, rel=1e-6)
+
+
+def test_power_is_integrated_where_there_is_no_counter() -> None:
+    (row,) = run_energy(folded(events(counter=False))[1])
+    assert row.source == POWER
+    assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W)
+
+
+def test_a_counter_read_every_five_seconds_is_not_carried_on() -> None:
+    # What a recording has that was made before the counter was read at each sample: it rests when
+    # the counter is read first, and works after that.
+    old = [one for one in events(counter=False) if not isinstance(one, GpuEnergy)]
+    sparse: list[AnyEvent] = [
+        GpuEnergy(time_ns=at(second), gpu=0, joules=joules(second)) for second in (0.2, 5.0)
+    ]
+    found = sorted([*old[1:], *sparse], key=lambda event: event.time_ns)
+    (row,) = run_energy(folded(iter([old[0], *found]))[1])
+    assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W, rel=0.01)
+    assert row.source == f"{COUNTER}; power for 4.0 s beside it"
+
+
+def test_the_reading_after_the_end_counts_to_the_end() -> None:
+    found = [one for one in events() if not isinstance(one, GpuEnergy) or one.time_ns < at(8.6)
+             or one.time_ns > at(9.4)]  # fmt: skip
+    (row,) = run_energy(folded(iter(found))[1])
+    assert row.source == COUNTER
+    assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "joules_a_token"),
+    [
+        ({"tokens_per_step": 50}, 3 * BUSY_W / 6 / 50),
+        ({"tokens_per_s": 100.0}, BUSY_W / 100),
+        ({}, None),
+        ({"tokens_per_step": 0, "tokens_per_s": True}, None),
+    ],
+)
+def test_a_token(metrics: dict[str, float], joules_a_token: float | None) -> None:
+    found = [*events()]
+    at_end = next(n for n, one in enumerate(found) if isinstance(one, RunEnded))
+    found.insert(at_end, RunMetrics(time_ns=at(8.9), run=1, metrics=dict(metrics)))
+    (row,) = run_energy(folded(iter(found))[1])
+    assert row.token_joules == (joules_a_token and pytest.approx(joules_a_token, rel=1e-6))
+
+
+def test_phases_tables_json_compare_and_cost() -> None:
+    session, run = folded(events())
+    busy = 3 * BUSY_W - IDLE_W
+    assert joules_per_busy_ns(run) == pytest.approx(busy / 2e9, rel=1e-6)
+    configure(Price(0.36, "EUR"))
+    try:
+        document = summary_document(session, run)
+    finally:
+        configure(None)
+    (row,) = document["energy"]
+    assert row["cost"] == pytest.approx(row["energy_joules"] * 1e-7, rel=1e-6)
+    phases = {one["path"]: one for one in document["phase_energy"]}
+    assert phases["step"]["energy_joules"] == pytest.approx(0.75 * busy, rel=1e-6)
+    assert phases["step"]["instance_joules"] == pytest.approx(0.25 * busy, rel=1e-6)
+    assert phases["load"]["energy_joules"] == pytest.approx(0.25 * busy, rel=1e-6)
+    figures = document["devices"][0]["figures"]
+    assert figures["sm_active_percent"]["mean_in_use"] == pytest.approx(90)
+    assert figures["sm_active_percent"]["mean"] < 40
+    assert summary_document(session, run)["energy"][0]["cost"] is None
+    comparison = compare([Subject("a", session, run), Subject("b", session, run)])
+    named = {(item.kind, item.name, figure) for item in comparison.items for figure in item.figures}
+    assert {
+        ("device", "gpu0", "energy_joules"),
+        ("device", "gpu0", "idle_joules"),
+        ("device", "gpu0", "in_use_sm_active_percent"),
+        ("phase", "step", "energy_joules"),
+    } <= named
+
+
+def test_without_readings_there_is_no_energy() -> None:
+    only = [one for one in events() if not isinstance(one, GpuEnergy | MachineSample)]
+    run = folded(iter(only))[1]
+    assert run_energy(run) == []
+    assert joules_per_busy_ns(run) is None
+    assert mean_in_use(run.readings, 0, "power_watts", run.devices[0]) is None
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=2, max_size=20 * POINTS), st.randoms())
+def test_an_integral_of_many_readings_is_their_sum(
+    values: list[float], chance: random.Random
+) -> None:
+    rate, counter, exact = Integral(), Integral(), [0.0]
+    for second, value in enumerate(values):
+        rate.add_rate(at(second), value)
+        exact.append(exact[-1] + (value if second else 0.0))
+        counter.add_total(at(second), exact[-1])
+    del exact[0]
+    assert len(rate.moments_ns) <= 2 * POINTS
+    assert rate.moments_ns[-1] == at(len(values) - 1)
+    for known in (rate, counter):
+        assert known.between(at(0), at(len(values) - 1)) == pytest.approx(exact[-1])
+    first = chance.randrange(len(values))
+    last = chance.randrange(first, len(values))
+    bound = 2 * rate.every * 1e3 if rate.every > 1 else 1e-6
+    assert rate.between(at(first), at(last)) == pytest.approx(exact[last] - exact[first], abs=bound)
+    distances = {b - a for a, b in zip(rate.moments_ns, rate.moments_ns[1:-1], strict=False)}
+    assert len(distances) <= 1
+
+
+@pytest.mark.parametrize("add", [Integral.add_rate, Integral.add_total])
+def test_an_integral_takes_no_reading_of_the_past(
+    add: Callable[[Integral, int, float], None],
+) -> None:
+    known = Integral()
+    for second, value in ((1, 5.0), (2, 6.0), (1.5, 100.0), (2, 100.0)):
+        add(known, at(second), value)
+    assert known.moments_ns == (at(1), at(2))
