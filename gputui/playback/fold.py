@@ -9,12 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gputui.model.events import AnyEvent, CaptureSum, MachineSample
+from gputui.model.events import AnyEvent, CaptureSum
 from gputui.playback.checkpoint import Checkpoint
-from gputui.playback.histories import Histories
 from gputui.playback.line_index import LineIndex
 from gputui.playback.lines import Kind
-from gputui.playback.shared_figures import SharedFigures
 from gputui.state import Readings, Session
 from gputui.state.gpu import HISTORY_SAMPLES
 
@@ -37,8 +35,6 @@ class Fold:
         self.is_rough = False
         """Whether samples were skipped: long charts and averages lack them."""
         self._whole = whole
-        self._histories = Histories()
-        self._figures = SharedFigures()
         self._left: dict[int, list[int]] = {}
         self._bytes = 0
         self._folded: set[int] = set()
@@ -74,11 +70,11 @@ class Fold:
                 run.readings = Readings()
 
     def keep(self) -> Kept:
-        """A saved copy of the present state."""
+        """A saved copy of the present state. Raises OverflowError, as Checkpoint does."""
         left = {process: tuple(numbers) for process, numbers in self._left.items()}
         return Kept(
             self.number,
-            Checkpoint(self.session, self._histories),
+            Checkpoint(self.session),
             left,
             self._bytes,
             frozenset(self._folded),
@@ -88,8 +84,6 @@ class Fold:
         for number, line in outline.lines(numbers):
             event = outline.event(number, line)
             if event is not None:
-                if type(event) is MachineSample:
-                    self._figures.share(event)
                 self.session.apply((event,))
                 yield number, event
 

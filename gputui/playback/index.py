@@ -7,12 +7,11 @@ saves states that need no sums. Until then, a requested state is made from the n
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 
 import msgspec
@@ -27,6 +26,9 @@ from gputui.state import Session
 
 SNAPSHOTS = 384
 """States kept; beyond this every second one is dropped and the spacing doubles."""
+
+STATES_BYTES = 256 << 20
+"""The same for their size: a recording's names and paths are in each, however many there are."""
 
 FIRST_SPACING = 32
 """Initial number of lines between states."""
@@ -89,15 +91,11 @@ class Index:
             self._fold_ahead(Fold(Session(), whole=True), lambda *_: None)
 
     def close(self) -> None:
-        """Stop reading and folding, and release the states: they are frozen (see _keep), so no
-        collector would free them.
-        """
+        """Stop reading and folding, and release the states."""
         self.outline.close()
         with self._lock:
             self._closing = True
             self._told = lambda: None
-            for kept in self._kept:
-                kept.state.drop()
             self._kept, self._numbers = [], []
         self._calm.set()
 
@@ -126,8 +124,8 @@ class Index:
         """
         with self._lock:
             place = bisect_right(self._numbers, number)
-            # Under the lock: a released state is emptied.
-            fold = self._kept[place - 1].fold() if place else Fold(Session())
+            kept = self._kept[place - 1] if place else None
+        fold = kept.fold() if kept else Fold(Session())
         fold.leap(self.outline, number)
         return fold.session, not fold.is_rough
 
@@ -153,32 +151,28 @@ class Index:
             note(first, last, decoded)
             self.folded = max(self.folded, last)
             if last == boundary:
-                self._keep(fold.keep())
+                with suppress(OverflowError):  # then an earlier state has to do
+                    self._keep(fold.keep())
                 self._told()
 
     def _keep(self, kept: Kept) -> None:
         with self._lock:
             if self._closing:
-                kept.state.drop()
                 return
             place = bisect_left(self._numbers, kept.number)
             if self._numbers[place : place + 1] == [kept.number]:
-                self._kept[place].state.drop()
                 self._kept[place] = kept
             else:
                 self._numbers.append(kept.number)
                 self._kept.append(kept)
-            if len(self._kept) > SNAPSHOTS:
+            while len(self._kept) > SNAPSHOTS or self._size_bytes() > STATES_BYTES:
                 self._thin_out()
-        # States are kept permanently, and are millions of objects: a full collection would scan
-        # them for a third of a second in the middle of a jump.
-        gc.freeze()
+
+    def _size_bytes(self) -> int:
+        return sum(kept.state.size_bytes for kept in self._kept)
 
     def _thin_out(self) -> None:
         self._spacing *= 2
-        for kept in self._kept:
-            if kept.number % self._spacing:
-                kept.state.drop()
         self._kept = [kept for kept in self._kept if kept.number % self._spacing == 0]
         self._numbers = [kept.number for kept in self._kept]
 

@@ -7,7 +7,7 @@ from html import escape
 
 from gputui.model import units
 from gputui.model.metrics import Metric
-from gputui.state.history import LongHistory
+from gputui.state.long_history import LongHistory
 
 WIDTH, HEIGHT = 400, 150
 _LEFT, _BOTTOM, _TOP, _RIGHT = 58, 22, 8, 14

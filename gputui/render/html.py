@@ -15,7 +15,7 @@ from gputui.report.machine_summary import started_ns
 from gputui.report.phases import phase_rows
 from gputui.report.schema import AnyTable
 from gputui.state import Run, Session
-from gputui.state.history import LongHistory
+from gputui.state.long_history import LongHistory
 
 Sampled = tuple[str, Mapping[str, Metric], Iterable[tuple[int, object]], LongHistory]
 """The owner of the figures, which ones, every sample kept, and older ones by stretch."""

@@ -70,7 +70,7 @@ def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session, PhaseTo
     last_ns = 0
     for event in events:
         if isinstance(event, CaptureDelta):
-            run = session.runs_of_processes.get(event.process)
+            run = session.holder_of(event.process)
             if run is not None:
                 phases.add(run, event)
             event = _without_work(event)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
 
-from gputui.state import Run
+from gputui.model.events import Mark
+from gputui.state import MARKS, Run
+from gputui.state.history import History
 
 DEFAULT = "default"
 """What the domain without a name is called."""
@@ -40,6 +40,10 @@ def of_domains(run: Run, domains: list[str]) -> Run:
             for key, marks in run.mark_counts.items()
             if (key[1] or DEFAULT).lower() in wanted
         },
-        marks=deque(mark for mark in run.marks if (mark.domain or DEFAULT).lower() in wanted),
+        marks=History(
+            Mark,
+            MARKS,
+            (mark for mark in run.marks if (mark.domain or DEFAULT).lower() in wanted),
+        ),
         roots=[number for number, node in kept.items() if node.definition.parent not in kept],
     )

@@ -48,7 +48,7 @@ def range_defined(session: Session, event: RangeDefined) -> None:
     if run is None:
         return
     parent = run.ranges.get(event.parent)
-    if event.range in session.runs_of_ranges or (event.parent and parent is None):
+    if event.range in session.known_ranges or (event.parent and parent is None):
         session.unknown_references += 1
         return
     node = Range(event, path=event.name)
@@ -64,7 +64,7 @@ def range_defined(session: Session, event: RangeDefined) -> None:
     else:
         run.roots.append(event.range)
     run.ranges[event.range] = node
-    session.runs_of_ranges[event.range] = run
+    session.known_ranges.add(event.range)
 
 
 def thread_named(session: Session, event: ThreadNamed) -> None:

@@ -81,7 +81,7 @@ def process_attached(session: Session, event: ProcessAttached) -> None:
             run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
         else:
             known.attached = event
-        session.runs_of_processes[event.process] = run
+        session.run_numbers[event.process] = event.run
 
 
 def process_detached(session: Session, event: ProcessDetached) -> None:

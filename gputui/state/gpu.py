@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,8 @@ import msgspec
 
 from gputui.model.events import GpuFacts, GpuSample, GpuStatus, MigSample
 from gputui.model.metrics import Metric, charted, metrics_of
-from gputui.state.history import LongHistory
+from gputui.state.history import History
+from gputui.state.long_history import LongHistory
 
 HISTORY_SAMPLES = 4096
 """Samples kept for charts: 68 minutes at one a second."""
@@ -39,11 +39,11 @@ class Gpu(msgspec.Struct):
     energy: tuple[int, float] | None = None
     """When the energy counter was last read, and the joules it showed."""
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
-    history: deque[tuple[int, GpuSample]] = msgspec.field(
-        default_factory=lambda: deque(maxlen=HISTORY_SAMPLES)
+    history: History[tuple[int, GpuSample]] = msgspec.field(
+        default_factory=lambda: History(tuple[int, GpuSample], HISTORY_SAMPLES)
     )
     long_history: LongHistory = msgspec.field(
-        default_factory=lambda: LongHistory(tuple(charted(GpuSample)))
+        default_factory=lambda: LongHistory.of(tuple(charted(GpuSample)))
     )
 
     def figure(self, field: str) -> Any:

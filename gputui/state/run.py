@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Annotated, Literal
 
 import msgspec
@@ -28,6 +27,7 @@ from gputui.model.events import (
 from gputui.model.merge import merger_of
 from gputui.model.sketch import Accumulator
 from gputui.state.batch_means import Reports
+from gputui.state.history import History
 from gputui.state.keys import (
     ApiKey,
     KernelKey,
@@ -192,7 +192,7 @@ class Run(msgspec.Struct):
     reported: dict[str, Reports] = msgspec.field(default_factory=dict)
     """The numeric values reported of each metric while it ran."""
     result: RunResult | None = None
-    log: deque[LogLine] = msgspec.field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    log: History[LogLine] = msgspec.field(default_factory=lambda: History(LogLine, LOG_LINES))
     log_lines: int = 0
     processes: dict[int, Process] = msgspec.field(default_factory=dict)
     refused: CaptureRefused | None = None
@@ -231,7 +231,7 @@ class Run(msgspec.Struct):
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while it ran."""
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
-    marks: deque[Mark] = msgspec.field(default_factory=lambda: deque(maxlen=MARKS))
+    marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
     """The newest; `mark_counts` counts all."""
     mark_counts: Annotated[dict[MarkKey, Marks], Of("marks")] = msgspec.field(default_factory=dict)
     mark_definitions: dict[int, MarkDefined] = msgspec.field(default_factory=dict)

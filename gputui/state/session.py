@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import msgspec
 
 from gputui.model import events
 from gputui.model.events import (
@@ -19,44 +20,51 @@ from gputui.model.events import (
 from gputui.model.metrics import charted
 from gputui.state import fold_capture, fold_machine, fold_runs
 from gputui.state.gpu import HISTORY_SAMPLES, Gpu
-from gputui.state.history import LongHistory
+from gputui.state.history import History
+from gputui.state.long_history import LongHistory
 from gputui.state.readings import Readings
 from gputui.state.run import Run
 
 
-class Session:
+class Session(msgspec.Struct, eq=False):
     """The state that views read. Events about an unknown run or range are counted in
     `unknown_references` and otherwise ignored: a truncated or hostile file cannot break the fold.
+
+    It is data that can be encoded (gputui.playback.checkpoint): nothing in it is referred to twice.
     """
 
-    def __init__(self) -> None:
-        self.header: Header | None = None
-        self.time_ns = 0
-        """The latest moment of any event."""
-        self.sampled_ns = 0
-        """When the newest sample was taken, by the clock as it was then."""
-        self.latest_sample_ns = 0
-        self.gpus: dict[int, Gpu] = {}
-        self.host: HostSample | None = None
-        self.host_history: deque[tuple[int, HostSample]] = deque(maxlen=HISTORY_SAMPLES)
-        self.host_long_history = LongHistory(tuple(charted(HostSample)))
-        self.host_unavailable: dict[str, str] = {}
-        self.processes: tuple[ProcessSample, ...] = ()
-        self.launchers: tuple[LauncherSample, ...] = ()
-        self.own_cpu_percent: float | None = None
-        self.recorded_bytes: int | None = None
-        self.traced_bytes: int | None = None
-        self.runs: dict[int, Run] = {}
-        self.readings = Readings()
-        """Of the machine while there was no run; a run has its own."""
-        self.kernel_names: dict[int, KernelDefined] = {}
-        self.launch_shapes: dict[int, LaunchShape] = {}
-        self.samples = 0
-        self.unknown_references = 0
-        # Indexes used by the folds.
-        self.runs_of_processes: dict[int, Run] = {}
-        self.runs_of_ranges: dict[int, Run] = {}
-        self.gpus_of_numbers: dict[tuple[str, int], int] = {}
+    header: Header | None = None
+    time_ns: int = 0
+    """The latest moment of any event."""
+    sampled_ns: int = 0
+    """When the newest sample was taken, by the clock as it was then."""
+    latest_sample_ns: int = 0
+    gpus: dict[int, Gpu] = msgspec.field(default_factory=dict)
+    host: HostSample | None = None
+    host_history: History[tuple[int, HostSample]] = msgspec.field(
+        default_factory=lambda: History(tuple[int, HostSample], HISTORY_SAMPLES)
+    )
+    host_long_history: LongHistory = msgspec.field(
+        default_factory=lambda: LongHistory.of(tuple(charted(HostSample)))
+    )
+    host_unavailable: dict[str, str] = msgspec.field(default_factory=dict)
+    processes: tuple[ProcessSample, ...] = ()
+    launchers: tuple[LauncherSample, ...] = ()
+    own_cpu_percent: float | None = None
+    recorded_bytes: int | None = None
+    traced_bytes: int | None = None
+    runs: dict[int, Run] = msgspec.field(default_factory=dict)
+    readings: Readings = msgspec.field(default_factory=Readings)
+    """Of the machine while there was no run; a run has its own."""
+    kernel_names: dict[int, KernelDefined] = msgspec.field(default_factory=dict)
+    launch_shapes: dict[int, LaunchShape] = msgspec.field(default_factory=dict)
+    samples: int = 0
+    unknown_references: int = 0
+    # Indexes used by the folds.
+    run_numbers: dict[int, int] = msgspec.field(default_factory=dict)
+    """The run of each process."""
+    known_ranges: set[int] = msgspec.field(default_factory=set)
+    gpus_of_numbers: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
 
     @property
     def run(self) -> Run | None:
@@ -94,7 +102,13 @@ class Session:
 
     def run_of_process(self, process: int, time_ns: int) -> Run | None:
         """The same for the run that a traced process belongs to."""
-        return self._alive(self.runs_of_processes.get(process), time_ns)
+        return self._alive(self.holder_of(process), time_ns)
+
+    def holder_of(self, process: int) -> Run | None:
+        """The run that a traced process belongs to, None if it is unknown."""
+        run = self.runs.get(self.run_numbers.get(process, 0))
+        # Another run may have begun with the same number, in a recording that was tampered with.
+        return run if run is not None and process in run.processes else None
 
     def _alive(self, run: Run | None, time_ns: int) -> Run | None:
         if run is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Annotated
 
 import msgspec
 
 from gputui.model.sketch import Accumulator
+from gputui.state.history import History
 from gputui.state.keys import DeviceKey, IdleKey, StreamKey, ThreadKey
 from gputui.state.tables import Of
 
@@ -96,8 +96,8 @@ class GpuTiming(msgspec.Struct):
     threads: Annotated[dict[ThreadKey, ThreadTimes], Of("launching_threads")] = msgspec.field(
         default_factory=dict
     )
-    queue: deque[tuple[int, int, int]] = msgspec.field(
-        default_factory=lambda: deque(maxlen=QUEUE_MOMENTS)
+    queue: History[tuple[int, int, int]] = msgspec.field(
+        default_factory=lambda: History(tuple[int, int, int], QUEUE_MOMENTS)
     )
     """(process, launches, time they were queued) of each delta that had launches."""
 

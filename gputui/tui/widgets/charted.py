@@ -28,9 +28,9 @@ class ChartedView(View):
     def step(self, columns: int) -> None:
         session = self.model.session
         newest = next((gpu.history for gpu in session.gpus.values() if gpu.history), None)
-        history = newest or session.host_history
-        if history:
-            self.look.step(columns, history[-1][0])
+        last = (newest or session.host_history).newest
+        if last:
+            self.look.step(columns, last[0])
         self.draw()
 
     def follow(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputui.state.history import LongHistory, Stretches
+from gputui.state.history import History
+from gputui.state.long_history import LongHistory, Stretches
 
 WINDOWS_S = (30, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600)
 """How far back charts can reach."""
@@ -19,7 +19,7 @@ USUAL = 2
 class Series:
     """One field of samples over time. `recent` has (time, sample) pairs, oldest first."""
 
-    recent: deque[tuple[int, Any]]
+    recent: History[tuple[int, Any]]
     long: LongHistory
     field: str
 
@@ -76,12 +76,12 @@ class Series:
     @property
     def first_ns(self) -> int:
         """When the oldest sample still kept individually was taken."""
-        return self.recent[0][0] if self.recent else 0
+        return self.recent.oldest[0] if self.recent.oldest else 0
 
     @property
     def last_ns(self) -> int:
         """When the newest sample was taken."""
-        return self.recent[-1][0] if self.recent else 0
+        return self.recent.newest[0] if self.recent.newest else 0
 
 
 @dataclass(slots=True)

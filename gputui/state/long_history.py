@@ -1,0 +1,165 @@
+"""A day of readings in bounded memory: least, mean and most of each stretch of time."""
+
+from __future__ import annotations
+
+import functools
+import math
+from array import array
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+
+import msgspec
+
+from gputui.state.history import History
+
+_SECOND_NS = 1_000_000_000
+_FIGURES = 4
+_FINE_NS = 15 * _SECOND_NS
+_MOST_WAITING = 256
+
+Figures = tuple[float, float, float, int]
+"""Least, sum, most and number of values."""
+
+
+Stretch = tuple[int, int, bytes]
+"""Where it starts, the middle of its samples, and the Figures of each field as 32-bit floats."""
+
+
+class Stretches(msgspec.Struct):
+    """Some numeric fields of samples over stretches of `stretch_ns`, the newest of which are kept.
+
+    A stretch is complete once a sample of a later one arrives. Fields without a value in a stretch
+    have none there.
+    """
+
+    fields: tuple[str, ...]
+    stretch_ns: int
+    complete: History[Stretch]
+    _start_ns: int = -1
+    _first_ns: int = 0
+    _last_ns: int = 0
+    _open: dict[str, list[float]] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def newest(cls, fields: tuple[str, ...], stretch_ns: int, most: int) -> Stretches:
+        """None so far, and never more than `most`."""
+        return cls(fields, stretch_ns, History(Stretch, most))
+
+    def add(self, time_ns: int, values: dict[str, float]) -> None:
+        """Add a sample; one that is out of order counts for the current time."""
+        self.move_to(time_ns)
+        self.merge(time_ns, {name: (value, value, value, 1) for name, value in values.items()})
+
+    def move_to(self, time_ns: int) -> None:
+        """Advance to a sample's time, which completes an earlier stretch."""
+        start_ns = time_ns - time_ns % self.stretch_ns
+        if start_ns > self._start_ns:
+            self._close()
+            self._start_ns = start_ns
+            self._first_ns = time_ns
+
+    def merge(self, last_ns: int, figures: dict[str, Figures]) -> None:
+        """Add the combined samples of the current stretch, the last at `last_ns`."""
+        self._last_ns = last_ns
+        known = self._open
+        for name, (low, total, high, count) in figures.items():
+            if name not in known:
+                known[name] = [low, total, high, count]
+                continue
+            sums = known[name]
+            sums[0] = min(sums[0], low)
+            sums[1] += total
+            sums[2] = max(sums[2], high)
+            sums[3] += count
+
+    @property
+    def end_ns(self) -> int:
+        """Where the newest stretch ends, 0 if there is none."""
+        newest = self.complete.newest
+        return newest[0] + self.stretch_ns if newest else 0
+
+    def means(self, field: str) -> Iterator[tuple[int, float | None]]:
+        """(middle of a stretch's samples, mean), newest first."""
+        place = _FIGURES * self.fields.index(field) + 1
+        for _, middle_ns, figures in reversed(self.complete):
+            value = memoryview(figures).cast("f")[place]
+            yield middle_ns, None if math.isnan(value) else value
+
+    def figures(
+        self, field: str, start_ns: int, end_ns: int
+    ) -> Iterator[tuple[int, float, float, float, float]]:
+        """(start, least, mean, most, samples) of stretches between two moments, newest first."""
+        place = _FIGURES * self.fields.index(field)
+        for begun_ns, _, packed in reversed(self.complete):
+            if begun_ns < start_ns:
+                return
+            figures = memoryview(packed).cast("f")[place : place + _FIGURES]
+            if begun_ns + self.stretch_ns <= end_ns and not math.isnan(figures[0]):
+                low, mean, high, count = figures
+                yield begun_ns, low, mean, high, count
+
+    def _close(self) -> None:
+        if self._open:
+            figures = array("f", [math.nan]) * (_FIGURES * len(self.fields))
+            for name, (low, total, high, count) in self._open.items():
+                place = _FIGURES * self.fields.index(name)
+                figures[place : place + _FIGURES] = array("f", (low, total / count, high, count))
+            middle_ns = (self._first_ns + self._last_ns) // 2
+            self.complete.append((self._start_ns, middle_ns, figures.tobytes()))
+            self._open = {}
+
+
+class LongHistory(msgspec.Struct):
+    """The last 24 hours of some fields, the last four of them finer: 0.3 MB for eight fields."""
+
+    levels: tuple[Stretches, ...]
+    """The finer first."""
+    _waiting: list[tuple[float | None, ...]] = msgspec.field(default_factory=list)
+    _last_ns: int = 0
+    _end_ns: int = 0
+
+    @classmethod
+    def of(cls, fields: tuple[str, ...]) -> LongHistory:
+        """An empty one of these fields of samples."""
+        return cls(
+            (
+                Stretches.newest(fields, _FINE_NS, 4 * 240),
+                Stretches.newest(fields, 20 * _FINE_NS, 24 * 12 + 12),
+            )
+        )
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of samples."""
+        return self.levels[0].fields
+
+    def add(self, time_ns: int, sample: object) -> None:
+        """Add a sample."""
+        # This runs for every GPU in every sample: values wait until their stretch is complete.
+        waiting = self._waiting
+        if time_ns >= self._end_ns or len(waiting) >= _MOST_WAITING:
+            self._merge()
+            if time_ns >= self._end_ns:
+                self._end_ns = time_ns - time_ns % _FINE_NS + _FINE_NS
+                for level in self.levels:
+                    level.move_to(time_ns)
+        waiting.append(_reader(self.fields)(sample))
+        self._last_ns = time_ns
+
+    def _merge(self) -> None:
+        figures: dict[str, Figures] = {}
+        for name, column in zip(self.fields, zip(*self._waiting, strict=True), strict=False):
+            values = [value for value in column if value is not None]
+            if values:
+                figures[name] = min(values), sum(values), max(values), len(values)
+        if self._waiting:
+            for level in self.levels:
+                level.merge(self._last_ns, figures)
+        self._waiting.clear()
+
+
+@functools.cache
+def _reader(fields: tuple[str, ...]) -> Callable[[object], tuple[float | None, ...]]:
+    if len(fields) > 1:
+        return attrgetter(*fields)
+    return lambda sample: tuple(getattr(sample, name) for name in fields)
