@@ -331,7 +331,7 @@ class Comparison:
     @property
     def figures(self) -> Frame:
         """A row for each figure of each run after the first: its value in the baseline and there,
-        the difference, and whether that is more than the spread within the runs."""
+        the difference, and whether that is more than noise."""
         return _framed((_FIGURES, self.rows()), self._frames)
 
     def rows(self) -> list[Row]:
@@ -346,8 +346,8 @@ class Comparison:
                     cells = (
                         item.kind, item.name, item.was, figure.name, subjects[index].label,
                         base.amount if base else None, value.amount if value else None,
-                        *((found.absolute, found.percent, found.spread, found.exceeds_spread,
-                           found.standard_errors) if found else (None,) * 5),
+                        *((found.absolute, found.percent, found.noise, found.beyond_noise)
+                          if found else (None,) * 4),
                     )  # fmt: skip
                     rows.append(dict(zip(_FIGURES, cells, strict=True)))
         return rows
@@ -372,8 +372,8 @@ class Comparison:
 
 _FIGURES: dict[str, type] = {
     "kind": str, "name": str, "was": str, "figure": str, "run": str, "baseline": float,
-    "value": float, "difference": float, "difference_percent": float, "spread": float,
-    "exceeds_spread": bool, "standard_errors": float,
+    "value": float, "difference": float, "difference_percent": float, "noise": float,
+    "beyond_noise": bool,
 }  # fmt: skip
 
 

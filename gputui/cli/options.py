@@ -180,12 +180,16 @@ def _format_notes() -> str:
 
 
 _CONDITIONS = """\
-conditions: WHAT.FIGURE, or a metric's name; > or <; a limit
+conditions: WHAT.FIGURE, a cause, or a metric's name; > or <; a limit
+  'idle.launch>40%'              the GPU waits for launches over 40 % of the time
+  'idle.launch>+5%'              that share grew by more than 5 points
+  'step.mean_ns>+3%'             a step takes over 3 % longer than in the first run
   'decode.gpu_busy_ns>+5%'       grew by more than 5 % over the first run
   'tokens_per_s<-3%'             shrank by more than 3 %
   'decode.cpu_avg_ns>+200000'    grew by more than 200 µs: + or - without %
   'gpu0.temperature_celsius>80'  is over 80, whatever it was: no sign
-WHAT is a phase's path (warmup/step), or its last part if only one phase ends in it,
+Causes are the keys in `gputui summary FILE --table time`, idle and busy. WHAT is step,
+a cause, a phase's path (warmup/step), or its last part if only one phase ends in it,
 a kernel's name or short name, or gpu0, gpu1, ...; `--format json` lists every
 figure. What the baseline has and a run has not fails its condition. Exit status:
 0 no condition holds, 1 one does, 2 one cannot be understood."""
@@ -302,7 +306,7 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "Compare runs, and show which differences exceed the spread between steps.",
+        "Compare runs: which is faster, because of what, and what is more than noise.",
         (
             Argument("baseline", "FILE", FILE_HELP, completes="recording"),
             Argument("others", "FILE", "compared with the first", "one or more",

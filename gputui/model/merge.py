@@ -17,7 +17,9 @@ import msgspec
 
 from gputui.model.events.base import Rule
 from gputui.model.sketch import Accumulator
+from gputui.model.step_blocks import StepBlocks
 
+_NESTED = (Rule.PARTS, Rule.BLOCKS)
 _Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
@@ -101,7 +103,7 @@ class Merger:
         self._rules = {
             name: rule
             for name, rule in rules(kind).items()
-            if name in row.__struct_fields__ and (own_rows or rule is not Rule.PARTS)
+            if name in row.__struct_fields__ and (own_rows or rule not in _NESTED)
         }
         self._parts = {
             name: get_args(types[name][0])[0]
@@ -123,7 +125,9 @@ class Merger:
         """The fields of a part that says what a row came to."""
         values = {name: getattr(row, name) for name in self._rules}
         for name, rule in self._rules.items():
-            if rule is Rule.PARTS or rule is Rule.SKETCH:
+            if rule is Rule.BLOCKS:
+                values[name] = values[name].freeze()
+            elif rule is Rule.PARTS or rule is Rule.SKETCH:
                 sums = values[name]
                 is_none = name in self._optional and not sums.count
                 values[name] = None if is_none else sums.freeze()
@@ -137,6 +141,9 @@ class Merger:
                 value = Accumulator.of(() if value is None else (value,))
             elif rule is Rule.PARTS:
                 value = PartSums(self._parts[name], value)
+            elif rule is Rule.BLOCKS:
+                value = StepBlocks()
+                value.add(part)
             values[name] = value
         return self._row(**values)
 
@@ -147,6 +154,7 @@ class Merger:
             return tuple(name for name, rule in self._rules.items() if rule in wanted)
 
         sketches, sums, parts = named(Rule.SKETCH), named(Rule.SUM), named(Rule.PARTS)
+        blocks = named(Rule.BLOCKS)
         others = [(name, self._rules[name]) for name in named(Rule.MIN, Rule.MAX, Rule.NEWEST)]
 
         def add(row: Any, part: Any) -> None:
@@ -168,6 +176,8 @@ class Merger:
                     setattr(row, name, value)
             for name in parts:
                 getattr(row, name).add(getattr(part, name))
+            for name in blocks:
+                getattr(row, name).add(part)
 
         return add
 

@@ -8,33 +8,44 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.units import moment
 from gputui.render.facts import title_of
-from gputui.report.compare import SPREAD_RULE, Comparison, Difference, Figure, Item
+from gputui.report.change import Change, changes
+from gputui.report.comparable import EFFECTS
+from gputui.report.compare import NOISE_RULE, Comparison, Difference, Figure, Item
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text, time
 from gputui.report.workload_metrics import metric_text
 
 SHOWN = {
+    "step": ("mean_ns", "median_ns", "p99_ns", "operations", "slow_percent"),
+    "cause": ("step_ns", "share_percent"),
     "metric": ("value",),
     "device": (),
     "phase": ("cpu_avg_ns", "gpu_busy_avg_ns", "gpu_projected_avg_ns", "kernels"),
     "kernel": ("total_ns", "avg_ns", "instances"),
 }
-"""Figures in the tables, all if empty; the document has every one."""
+"""Figures in the tables, all if empty; the document has every one. Of a cause the first known."""
 
 TITLES = {
+    "step": "Steps",
+    "cause": "By cause",
     "metric": "Metrics",
     "device": "Devices (averages)",
     "phase": "Phases",
     "kernel": "Kernels",
 }
 
+LEAST_SHARE = 0.1
+"""Causes with less of the time than this percentage in every run are not in the table."""
+
 KERNEL_ROWS = 40
-"""Kernels in a table for people, the longest of the baseline first."""
+"""Kernels in a table for people, those that changed most first."""
 
 
 def comparison_tables(comparison: Comparison) -> list[AnyTable]:
-    """Runs, then metrics, devices, phases and kernels with differences, then what is not in all."""
+    """Runs, then steps, causes, metrics, devices, phases and kernels with differences, then what is
+    not in all."""
     tables = [_runs(comparison)]
     tables += [_table(comparison, kind) for kind in TITLES]
     tables.append(_unmatched(comparison))
@@ -62,12 +73,18 @@ def _runs(comparison: Comparison) -> AnyTable:
     return Table("runs", "Compared", columns, rows, "; ".join(comparison.remarks))
 
 
-_SPREAD_OF = {
-    "metric": "between reports",
-    "device": "between stretches of the run",
-    "phase": "between steps",
-    "kernel": "between launches",
-}
+def answer(comparison: Comparison) -> str:
+    """The verdict on each run, for the head of a comparison; empty where there is none."""
+    return "\n".join(line for found in changes(comparison) for line in _verdict(found))
+
+
+def _verdict(found: Change) -> list[str]:
+    lines = [f"{found.word}  {found.sentence}"]
+    if found.because:
+        lines.append(f"  because {found.because}.")
+    if found.changed:
+        lines.append(f"  changed {found.changed}.")
+    return lines
 
 
 def _table(comparison: Comparison, kind: str) -> AnyTable:
@@ -77,9 +94,9 @@ def _table(comparison: Comparison, kind: str) -> AnyTable:
     columns: tuple[AnyColumn, ...] = (
         *map(text, ("Name", "Figure", "Run", "Value") if several else
              ("Name", "Figure", "Baseline", "Run 2")),
-        change, text("Spread"), text("Exceeds"),
+        change, text("Noise"), text("Beyond noise"),
     )  # fmt: skip
-    items = comparison.of_kind(kind)
+    items = _items_of(comparison, kind)
     left_out = max(0, len(items) - KERNEL_ROWS) if kind == "kernel" else 0
     lines = _stacked if several else _beside
     rows = [
@@ -87,10 +104,25 @@ def _table(comparison: Comparison, kind: str) -> AnyTable:
         for item, name, figure in _shown(items[: len(items) - left_out])
         for row in lines(name, figure, _unit(item.name if kind == "metric" else figure.name))
     ]
-    note = f"Exceeds: more than the spread {_SPREAD_OF[kind]}"
+    note = "largest effect first" if kind in EFFECTS else ""
     if left_out:
         note += f"; {left_out} more kernels in the json format"
     return Table(f"compare_{kind}s", TITLES[kind], columns, tuple(rows), note)
+
+
+def _items_of(comparison: Comparison, kind: str) -> list[Item]:
+    """The items of a table: the sums of the causes stand with the steps, small causes nowhere."""
+    causes = comparison.of_kind("cause")
+    if kind == "step":
+        sums = [item for item in causes if item.name not in LEAF_OF_KEY]
+        return [*comparison.of_kind("step"), *sums]
+    if kind != "cause":
+        return comparison.of_kind(kind)
+    return [
+        item
+        for item in causes
+        if item.name in LEAF_OF_KEY and max(_amounts(item.figures["share_percent"])) >= LEAST_SHARE
+    ]
 
 
 def _shown(items: list[Item]) -> Iterator[tuple[Item, str, Figure]]:
@@ -98,9 +130,15 @@ def _shown(items: list[Item]) -> Iterator[tuple[Item, str, Figure]]:
         if not item.present[0] or sum(item.present) < 2:
             continue
         name = f"{item.was} → {item.name}" if item.was else item.name
-        for figure in SHOWN[item.kind] or item.figures:
-            if figure in item.figures:
-                yield item, name, item.figures[figure]
+        if item.name in LEAF_OF_KEY:
+            name = f"{item.name.partition('.')[0]} {LEAVES[LEAF_OF_KEY[item.name]].label}"
+        known = [figure for figure in SHOWN[item.kind] or item.figures if figure in item.figures]
+        for figure in known[:1] if item.kind == "cause" else known:
+            yield item, name, item.figures[figure]
+
+
+def _amounts(figure: Figure) -> list[float]:
+    return [value.amount for value in figure.values if value is not None]
 
 
 def _beside(name: str, figure: Figure, show: Callable[[float], str]) -> Iterator[tuple[Cell, ...]]:
@@ -128,8 +166,8 @@ def _change(
         return None, units.MISSING, units.MISSING
     return (
         units.MISSING if found.percent is None else round(found.percent, 3),
-        units.MISSING if found.spread is None else show(found.spread),
-        {None: units.MISSING, True: "yes", False: "no"}[found.exceeds_spread],
+        units.MISSING if found.noise is None else f"±{show(found.noise)}",
+        {None: units.MISSING, True: "yes", False: "no"}[found.beyond_noise],
     )
 
 
@@ -138,7 +176,7 @@ def flat_table(comparison: Comparison) -> AnyTable:
     labels = [subject.label for subject in comparison.subjects]
     headers = ["kind", "name", "was", "figure", *labels]
     for label in labels[1:]:
-        headers += [f"{label} {what}" for what in ("percent", "spread", "exceeds_spread")]
+        headers += [f"{label} {what}" for what in ("percent", "noise", "beyond_noise")]
     rows: list[tuple[Cell, ...]] = []
     for item in comparison.items:
         for figure in item.figures.values():
@@ -146,7 +184,7 @@ def flat_table(comparison: Comparison) -> AnyTable:
             row += [value.amount if value else None for value in figure.values]
             for index in range(1, len(labels)):
                 found = figure.difference(index)
-                row += [found.percent, found.spread, found.exceeds_spread] if found else [None] * 3
+                row += [found.percent, found.noise, found.beyond_noise] if found else [None] * 3
             rows.append(tuple(row))
     return Table("compare", "Comparison", tuple(map(text, headers)), tuple(rows))
 
@@ -187,17 +225,17 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
 
 class ComparedFigure(msgspec.Struct, frozen=True):
-    """A figure in each run, with the spread and the count it is taken from; `differences` are of
-    each run but the first from the first."""
+    """A figure in each run, with the standard error of the mean where it is known; `differences`
+    are of each run but the first from the first."""
 
     values: list[float | None]
-    deviations: list[float | None]
-    counts: list[int | None]
+    errors: list[float | None]
     differences: list[Difference | None]
 
 
 class ComparedItem(msgspec.Struct, frozen=True):
-    """A metric, device, phase or kernel; `was` is its name in the first run, if it is another."""
+    """A step, cause, metric, device, phase or kernel; `was` is its name in the first run, if it
+    is another."""
 
     kind: str
     name: str
@@ -222,10 +260,12 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class ComparisonDocument(msgspec.Struct, frozen=True):
-    """Every figure of every item, missing as null."""
+    """Every figure of every item, missing as null. `verdicts` are on the runs after the first, of
+    those that used a GPU."""
 
     schema: int
-    spread_rule: str
+    verdicts: list[Change]
+    noise_rule: str
     remarks: list[str]
     runs: list[ComparedRun]
     items: list[ComparedItem]
@@ -237,7 +277,8 @@ def comparison_document(comparison: Comparison) -> ComparisonDocument:
     """The comparison for programs."""
     return ComparisonDocument(
         SCHEMA_VERSION,
-        SPREAD_RULE,
+        changes(comparison),
+        NOISE_RULE,
         comparison.remarks,
         [
             ComparedRun(
@@ -275,8 +316,7 @@ def _item(comparison: Comparison, item: Item) -> ComparedItem:
         {
             name: ComparedFigure(
                 [value.amount if value else None for value in figure.values],
-                [value.deviation if value else None for value in figure.values],
-                [value.count or None if value else None for value in figure.values],
+                [value.error if value else None for value in figure.values],
                 [figure.difference(index) for index in others],
             )
             for name, figure in item.figures.items()

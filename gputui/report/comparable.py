@@ -1,11 +1,14 @@
-"""The comparable parts of one run: its metrics, devices, phases and kernels, with their spreads."""
+"""The comparable parts of one run: step, causes, metrics, devices, phases and kernels, each with
+the error of its mean."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from gputui.model.leaves import LEAVES
 from gputui.model.naming import short_name
 from gputui.model.sketch import Accumulator
 from gputui.report.energy import (
@@ -15,12 +18,14 @@ from gputui.report.energy import (
     mean_in_use,
     run_energy,
 )
+from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.machine_summary import started_ns
+from gputui.report.means import Mean, inflation
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.state import BatchMeans, Readings, Reports, Run, Session
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Subject:
     """One run to compare, or the machine if no run was recorded, and its title."""
 
@@ -33,6 +38,28 @@ class Subject:
         """Of the machine: during the run, or over the recording without one."""
         return self.session.readings if self.run is None else self.run.readings
 
+    @cached_property
+    def tree(self) -> TimeTree | None:
+        """Where its time went, None where no operation was captured."""
+        return None if self.run is None else time_tree(self.run)
+
+    @cached_property
+    def steps(self) -> float:
+        """Steps of one device, with those of its warm-up: what totals are a step of."""
+        if self.run is None or self.tree is None or not self.tree.has_steps:
+            return 0.0
+        return sum(sums.steps for sums in self.run.loops.values()) / self.tree.devices
+
+    @cached_property
+    def widening(self) -> float:
+        """How much less certain a mean is than its instances say, because they are alike."""
+        return 1.0 if self.tree is None else inflation(self.tree.step_mean, self.tree.step_ns)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return self.run is not None and bool(self.run.devices)
+
     @property
     def started_ns(self) -> int:
         return started_ns(self.session) if self.run is None else self.run.started.time_ns
@@ -42,24 +69,13 @@ class Subject:
         return self.readings.duration_ns if self.run is None else self.run.duration_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A figure in one run. `deviation` and `count` are of the instances, stretches or reports that
-    its spread is computed from.
-    """
-
-    amount: float
-    deviation: float | None = None
-    count: int = 0
-
-
 @dataclass(slots=True)
 class Entry:
     """An item in one run."""
 
     name: str
     short: str
-    figures: dict[str, Value] = field(default_factory=dict)
+    figures: dict[str, Mean] = field(default_factory=dict)
 
 
 Entries = dict[str, Entry]
@@ -76,10 +92,17 @@ def _metrics(subject: Subject) -> Entries:
     }
 
 
-def _metric(value: float, reports: Reports | None) -> Value:
+def _metric(value: float, reports: Reports | None) -> Mean:
     if reports is None or reports.only_rises:
-        return Value(value)
-    return Value(value, reports.spread.stretch_deviation, reports.spread.stretches)
+        return Mean(value)
+    return _of_stretches(value, reports.spread)
+
+
+def _of_stretches(amount: float, spread: BatchMeans) -> Mean:
+    deviation, count = spread.stretch_deviation, spread.stretches
+    if deviation is None:
+        return Mean(amount)
+    return Mean(amount, deviation / math.sqrt(count), count - 1.0)
 
 
 def _devices(subject: Subject) -> Entries:
@@ -99,7 +122,7 @@ def _devices(subject: Subject) -> Entries:
         for name, amount in _ENERGIES.items():
             _figure(found, f"gpu{one.gpu}", name, _value(amount(one)))
     for index, device in sorted(devices.items()):
-        _figure(found, f"gpu{index}", "gpu_busy_ns", Value(float(device.busy_ns)))
+        _figure(found, f"gpu{index}", "gpu_busy_ns", Mean(float(device.busy_ns)))
     for name, spread in sorted(readings.host_spreads.items()):
         _figure(found, "host", name, _mean(spread))
     return found
@@ -114,25 +137,70 @@ _ENERGIES: dict[str, Callable[[RunEnergy], float | None]] = {
 }
 
 
-def _value(amount: float | None) -> Value | None:
-    return None if amount is None else Value(amount)
+def _value(amount: float | None) -> Mean | None:
+    return None if amount is None else Mean(amount)
 
 
-def _figure(entries: Entries, name: str, figure: str, value: Value | None) -> None:
+def _figure(entries: Entries, name: str, figure: str, value: Mean | None) -> None:
     if value is not None:
         entries.setdefault(name, Entry(name, name)).figures[figure] = value
 
 
-def _mean(spread: BatchMeans) -> Value | None:
+def _mean(spread: BatchMeans) -> Mean | None:
     if spread.average is None:
         return None
-    return Value(spread.average, spread.stretch_deviation, spread.stretches)
+    return _of_stretches(spread.average, spread)
 
 
-def _average(times: Accumulator) -> Value | None:
+def _average(times: Accumulator, wider: float) -> Mean | None:
+    """Of instances, `wider` times less certain than if they were independent."""
     if times.average is None:
         return None
-    return Value(times.average, times.deviation, times.count)
+    if times.count < 2 or times.deviation is None:
+        return Mean(times.average)
+    error = wider * times.deviation / math.sqrt(times.count)
+    return Mean(times.average, error, max(1.0, times.count / (wider * wider) - 1.0))
+
+
+def _steps(subject: Subject) -> Entries:
+    tree = subject.tree
+    if tree is None or not tree.has_steps:
+        return {}
+    median, p99 = tree.step_ns.median, tree.step_ns.percentile(99)
+    figures = {
+        "mean_ns": tree.step_mean,
+        "median_ns": None if median is None else Mean(median),
+        "p99_ns": None if p99 is None else Mean(p99),
+        "operations": Mean(tree.operations / tree.steps),
+        "slow_percent": Mean(100.0 * tree.slow_steps / tree.steps),
+        "steps": Mean(float(tree.steps)),
+    }
+    known = {name: value for name, value in figures.items() if value is not None}
+    return {"step": Entry("step", "step", known)}
+
+
+def _causes(subject: Subject) -> Entries:
+    """The leaves; those that took no time are 0, so that every run has the same."""
+    tree = subject.tree
+    if tree is None:
+        return {}
+    sums = {"idle": float(tree.idle_ns), "busy": float(tree.wall_ns - tree.idle_ns)}
+    found = {name: _cause(name, tree, ns, None) for name, ns in sums.items()}
+    for leaf, meaning in LEAVES.items():
+        ns = tree.leaves.get(leaf, 0)
+        found[meaning.key] = _cause(meaning.key, tree, ns, tree.leaf_mean(leaf))
+    return found
+
+
+def _cause(name: str, tree: TimeTree, ns: float, mean: Mean | None) -> Entry:
+    a_step = tree.a_step(ns)
+    share = Mean(100.0 * tree.share(ns))
+    if mean is not None and mean.error is not None and tree.step_mean_ns:
+        share = Mean(share.amount, 100.0 * mean.error / tree.step_mean_ns, mean.freedom)
+    figures = {"share_percent": share}
+    if a_step is not None:
+        figures["step_ns"] = mean or Mean(a_step)
+    return Entry(name, name, figures)
 
 
 def _phases(subject: Subject) -> Entries:
@@ -143,25 +211,28 @@ def _phases(subject: Subject) -> Entries:
         domain = f"{row.domain}:" if row.domain else ""
         rank = f"rank {row.rank}: " if row.rank is not None else ""
         groups.setdefault(f"{rank}{domain}{row.path}", []).append(row)
-    on_gpu = bool(subject.run.devices)
     joules = joules_per_busy_ns(subject.run)
-    return {name: _phase(name, rows, on_gpu, joules) for name, rows in groups.items()}
+    return {name: _phase(subject, name, rows, joules) for name, rows in groups.items()}
 
 
-def _phase(name: str, rows: list[PhaseRow], on_gpu: bool, joules: float | None) -> Entry:
+def _phase(subject: Subject, name: str, rows: list[PhaseRow], joules: float | None) -> Entry:
     cpu = Accumulator.of(row.cpu for row in rows)
+    wider, steps = subject.widening, subject.steps
     projected = Accumulator.of(row.projected for row in rows)
     instances = cpu.count
-    averages = {"cpu_avg_ns": _average(cpu), "gpu_projected_avg_ns": _average(projected)}
+    averages = {
+        "cpu_avg_ns": _average(cpu, wider),
+        "gpu_projected_avg_ns": _average(projected, wider),
+    }
     entry = Entry(name, rows[0].name)
     entry.figures = {key: value for key, value in averages.items() if value is not None}
     totals: dict[str, int] = {"instances": instances, "cpu_total_ns": cpu.total}
-    if on_gpu:
+    if subject.on_gpu:
         busy_ns = sum(row.gpu_busy_ns for row in rows)
         if joules is not None and busy_ns:
-            entry.figures["energy_joules"] = Value(busy_ns * joules)
+            entry.figures["energy_joules"] = Mean(busy_ns * joules)
         if instances:
-            entry.figures["gpu_busy_avg_ns"] = Value(busy_ns / instances)
+            entry.figures["gpu_busy_avg_ns"] = Mean(busy_ns / instances)
         totals |= {
             "gpu_busy_ns": busy_ns,
             "gpu_total_ns": sum(row.gpu_total_ns for row in rows),
@@ -170,7 +241,9 @@ def _phase(name: str, rows: list[PhaseRow], on_gpu: bool, joules: float | None) 
             "launches": sum(row.launches for row in rows),
             "memcpy_bytes": sum(row.memcpy_bytes for row in rows),
         }
-    entry.figures |= {key: Value(float(total)) for key, total in totals.items()}
+    entry.figures |= {key: Mean(float(total)) for key, total in totals.items()}
+    if steps:
+        entry.figures["cpu_step_ns"] = Mean(cpu.total / steps)
     return entry
 
 
@@ -185,23 +258,31 @@ def _kernels(subject: Subject) -> Entries:
         sums.setdefault(name, Accumulator()).add(kernels.time.freeze())
     found: Entries = {}
     for name, times in sorted(sums.items(), key=lambda item: -item[1].total):
-        average = _average(times)
+        average = _average(times, subject.widening)
         if average is not None:
-            found[name] = Entry(
-                name,
-                short_name(name),
-                {
-                    "avg_ns": average,
-                    "total_ns": Value(float(times.total)),
-                    "instances": Value(float(times.count)),
-                },
-            )
+            figures = {
+                "avg_ns": average,
+                "total_ns": Mean(float(times.total)),
+                "instances": Mean(float(times.count)),
+            }
+            if subject.steps:
+                figures["step_ns"] = Mean(times.total / subject.steps)
+            found[name] = Entry(name, short_name(name), figures)
     return found
 
 
 ENTRIES_OF: dict[str, Callable[[Subject], Entries]] = {
+    "step": _steps,
+    "cause": _causes,
     "metric": _metrics,
     "device": _devices,
     "phase": _phases,
     "kernel": _kernels,
 }
+
+EFFECTS = {
+    "cause": ("step_ns", "share_percent"),
+    "phase": ("cpu_step_ns", "cpu_total_ns"),
+    "kernel": ("step_ns", "total_ns"),
+}
+"""By which figures the items of a kind are sorted: the first that is known."""

@@ -5,56 +5,56 @@ and devices by name and index. What only one run has is listed; if one name disa
 like it appeared (the same kernel with other template arguments, the same range elsewhere), the
 two are matched as renamed, and so are the ranges around them.
 
-The spread is a sample standard deviation (n − 1) within one run, the larger of the two runs':
-- of a phase's or a kernel's: of the durations of its instances;
-- of a device's average: of its averages over the run's stretches, 16 to 31 of equal length (batch
-  means: Schmeiser 1982, Operations Research 30(3)), because readings a second apart are alike;
-- of a metric: of its values reported during the run, none if they only rose.
-A difference that is greater exceeds it. `standard_errors` is the same difference in units of its
-standard error, √(s₁²/n₁ + s₂²/n₂) (Welch 1947): over 2 or 3 it is more than chance, if instances
-or stretches are independent.
+Causes are the leaves of the time tree, as time a step. Items come sorted by effect: what changed
+most first.
+
+The noise is half the 95 % interval of the difference of two means (Welch 1947). The error of a mean
+is taken from blocks, because what follows one another is alike:
+- of a step and a cause: from blocks of steps (model.step_blocks);
+- of a phase or a kernel: from its instances, widened as blocks of steps are wider than steps;
+- of a device's average: from its averages over the run's stretches, 16 to 31 of equal length;
+- of a metric: from stretches of its reports during the run, none if they only rose.
 
 For a recording without a run, only the devices are compared.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gputui.report.comparable import ENTRIES_OF, Entries, Entry, Subject, Value
+from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry, Subject
+from gputui.report.means import Mean, noise
 
 __all__ = [
-    "SPREAD_RULE",
+    "NOISE_RULE",
     "Comparison",
     "Difference",
     "Figure",
     "Item",
     "Subject",
-    "Value",
     "compare",
 ]
 
-SPREAD_RULE = (
-    "A difference exceeds the spread when it is greater than the larger of both runs' sample "
-    "standard deviations: of a phase's or kernel's instances, of a device's averages over 16 to 31 "
-    "equal stretches of the run, of a metric's reports while the run went on."
+NOISE_RULE = (
+    "Noise is half the 95 % interval of the difference of two means. The error of a mean comes "
+    "from blocks of steps, from 16 to 31 stretches of a device's readings, or from stretches of a "
+    "metric's reports; a difference beyond it is more than chance."
 )
 
-KINDS = ("metric", "device", "phase", "kernel")
+KINDS = ("step", "cause", "metric", "device", "phase", "kernel")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A run against the baseline. `exceeds_spread` is None if no spread is known."""
+    """A run against the baseline. `noise` and `beyond_noise` are None where the error of one of the
+    means is not known."""
 
     absolute: float
     percent: float | None
-    spread: float | None = None
-    exceeds_spread: bool | None = None
-    standard_errors: float | None = None
+    noise: float | None = None
+    beyond_noise: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Figure:
     """One figure in every run, None if a run does not have it."""
 
     name: str
-    values: tuple[Value | None, ...]
+    values: tuple[Mean | None, ...]
 
     def difference(self, index: int) -> Difference | None:
         """Run `index` against the first; None if one of them lacks the figure."""
@@ -71,27 +71,23 @@ class Figure:
             return None
         absolute = other.amount - base.amount
         percent = 100.0 * absolute / base.amount if base.amount else None
-        if base.deviation is None or other.deviation is None:
-            return Difference(absolute, percent)
-        if base.count < 2 or other.count < 2:
-            return Difference(absolute, percent)
-        spread = max(base.deviation, other.deviation)
-        error = math.sqrt(base.deviation**2 / base.count + other.deviation**2 / other.count)
-        return Difference(
-            absolute,
-            percent,
-            spread,
-            abs(absolute) > spread,
-            absolute / error if error else None,
-        )
+        chance = noise(base, other)
+        beyond = None if chance is None else abs(absolute) > chance
+        return Difference(absolute, percent, chance, beyond)
+
+    @property
+    def effect(self) -> float:
+        """The largest difference of any run; what a run lacks counts as 0."""
+        amounts = [value.amount if value else 0.0 for value in self.values]
+        return max(abs(amount - amounts[0]) for amount in amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A metric, device, phase or kernel with its figures. `present` says which runs have it.
+    """A step, cause, metric, device, phase or kernel with its figures.
 
-    `short` is the last part of a path, or a kernel's name without its arguments; `was` is the name
-    in the baseline if it was renamed.
+    `present` says which runs have it, `short` is the last part of a path, or a
+    kernel's name without its arguments; `was` is the name in the baseline if it was renamed.
     """
 
     kind: str
@@ -121,7 +117,8 @@ class Comparison:
         return [
             item
             for item in self.items
-            if not all(
+            if item.kind not in ("step", "cause")
+            and not all(
                 there or (subject.run is None and item.kind != "device")
                 for there, subject in zip(item.present, self.subjects, strict=True)
             )
@@ -132,13 +129,22 @@ class Comparison:
         """What cannot be compared, and why, one line each."""
         alone = [subject.label for subject in self.subjects if subject.run is None]
         if not alone:
-            return []
+            return self._without_steps
         which = (
             "none of them holds a run"
             if len(alone) == len(self.subjects)
             else (f"no run was recorded in {', '.join(alone)}")
         )
         return [f"{which}: devices are compared, phases, kernels and metrics cannot be"]
+
+    @property
+    def _without_steps(self) -> list[str]:
+        trees = [(subject.label, subject.tree) for subject in self.subjects]
+        without = [label for label, tree in trees if tree is not None and not tree.has_steps]
+        if not without or any(tree is None for _, tree in trees):
+            return []
+        which = "any of them" if len(without) == len(trees) else ", ".join(without)
+        return [f"no steps were found in {which}: causes are compared by their shares"]
 
     @property
     def renamed(self) -> list[Item]:
@@ -154,8 +160,16 @@ def compare(subjects: Sequence[Subject]) -> Comparison:
     for kind, entries_of in ENTRIES_OF.items():
         entries = [entries_of(subject) for subject in subjects]
         renames = _renames(entries) if kind in ("phase", "kernel") else {}
-        items += _items(kind, entries, renames)
+        found = list(_items(kind, entries, renames))
+        if kind in EFFECTS:
+            found.sort(key=lambda item: -_effect(item, EFFECTS[kind]))
+        items += found
     return Comparison(tuple(subjects), tuple(items))
+
+
+def _effect(item: Item, names: Sequence[str]) -> float:
+    known = [item.figures[name] for name in names if name in item.figures]
+    return known[0].effect if known else 0.0
 
 
 def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterable[Item]:

@@ -4,6 +4,9 @@
     decode.cpu_avg_ns>+200000   grew by more than that many ns
     tokens_per_s<-3%            a metric shrank by more than 3 %
     gpu0.temperature_celsius>80 is over 80, whatever the baseline was
+    idle.launch>40%             the GPU waits for launches over 40 % of the time
+    idle.launch>+5%             that share grew by more than 5 points
+    step.mean_ns>+3%            a step takes over 3 % longer
 
 A phase goes by its path or its last part, a kernel by its name or its short name.
 """
@@ -52,8 +55,6 @@ class Condition:
                 "or 'tokens_per_s<-3%'"
             )
         relative, percent = bool(match["sign"]), bool(match["percent"])
-        if percent and not relative:
-            raise GateError(f"{text!r}: say +{match['number']}% or -{match['number']}%")
         limit = float(f"{match['sign']}{match['number']}")
         return cls(text.strip(), match["what"], match["operator"] == ">", limit, relative, percent)
 
@@ -63,6 +64,9 @@ class Condition:
         Raises GateError if no run has what it names.
         """
         item, figure = self._find(comparison)
+        if self.percent and not self.relative and not figure.name.endswith("_percent"):
+            number = f"{self.limit:g}"
+            raise GateError(f"{self.text!r}: say +{number}% or -{number}%")
         lines = []
         for index, subject in enumerate(comparison.subjects[1:], 1):
             reason = self._judge(item, figure, index)
@@ -75,11 +79,14 @@ class Condition:
         if value is None:
             return f"{item.name} has no {figure.name} here"
         if not self.relative:
-            return f"it is {_number(value.amount)}" if self._meets(value.amount) else None
+            unit = " %" if self.percent else ""
+            return f"it is {_number(value.amount)}{unit}" if self._meets(value.amount) else None
         difference = figure.difference(index)
         if difference is None or base is None:
             return f"{item.name} has no {figure.name} in the baseline"
-        change = difference.percent if self.percent else difference.absolute
+        # A share changes by points of the wall time.
+        in_percent = self.percent and item.kind != "cause"
+        change = difference.percent if in_percent else difference.absolute
         if change is None:
             # Growth from zero has no percentage: it exceeds any share.
             change = difference.absolute * float("inf") if difference.absolute else 0.0
@@ -93,14 +100,21 @@ class Condition:
         return amount > self.limit if self.above else amount < self.limit
 
     def _find(self, comparison: Comparison) -> tuple[Item, Figure]:
-        for item in comparison.of_kind("metric"):
-            if item.name == self.what:
-                return item, item.figures["value"]
+        for kind, figure in (("metric", "value"), ("cause", "share_percent")):
+            for item in comparison.of_kind(kind):
+                if item.name == self.what:
+                    return item, item.figures[figure]
         name, dot, figure = self.what.rpartition(".")
         if not dot:
             raise GateError(f"{self.text!r}: no run reports a metric {self.what!r}")
         items = [item for item in comparison.items if name in (item.name, item.was)]
         items = items or [item for item in comparison.items if item.short == name]
+        # "step" is the loop's, and what many programs call a range.
+        items = [item for item in items if figure in item.figures] or items
+        if name in ("idle", "busy") and not any(figure in item.figures for item in items):
+            known = ", ".join(item.name for item in comparison.of_kind("cause"))
+            why = f"known: {known}" if known else "no run captured what a GPU did"
+            raise GateError(f"{self.text!r}: there is no cause {self.what!r}; {why}")
         if not items:
             raise GateError(f"{self.text!r}: no run has a phase, kernel or device {name!r}")
         if len(items) > 1:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gputui.model.events import (
     PHASE_STARTS,
     CaptureDelta,
@@ -22,6 +24,7 @@ from gputui.model.events import (
     ThreadNamed,
 )
 from gputui.model.merge import merger_of
+from gputui.model.step_blocks import StepBlocks, blocks_of
 from gputui.model.visible_devices import read_visible_devices
 from gputui.state.run import Process, Range, Run
 from gputui.state.tables import Places, fold_of
@@ -136,6 +139,10 @@ def delta(session: Session, event: CaptureDelta) -> None:
     places = Places(event.process, _Gpus(session, run, event.process), run.ranges)
     for tables in (run, run.timing, process):
         session.unknown_references += fold_of(type(tables))(tables, event, places)
+    for block in blocks_of(event):
+        gpu = places.gpus[block.device]
+        blocks = run.step_blocks.setdefault(event.process, StepBlocks())
+        blocks.append(block if gpu == block.device else replace(block, device=gpu))
     _queued(run, event)
     if isinstance(event, CaptureSum):
         for start in event.phase_starts:

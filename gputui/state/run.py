@@ -26,6 +26,7 @@ from gputui.model.events import (
 )
 from gputui.model.merge import merger_of
 from gputui.model.sketch import Accumulator
+from gputui.model.step_blocks import StepBlocks
 from gputui.state.batch_means import Reports
 from gputui.state.history import History
 from gputui.state.keys import (
@@ -223,6 +224,8 @@ class Run(msgspec.Struct):
         default_factory=dict
     )
     loops: Annotated[dict[LoopKey, LoopSums], Of("loops")] = msgspec.field(default_factory=dict)
+    step_blocks: dict[int, StepBlocks] = msgspec.field(default_factory=dict)
+    """By process: its steady steps in order. Devices are the machine's."""
     line_samples: Annotated[dict[LineKey, LineCount], Of("line_samples")] = msgspec.field(
         default_factory=dict
     )

@@ -99,29 +99,21 @@ def test_phases_match_by_path_kernels_by_name_metrics_by_name() -> None:
     assert not comparison.renamed
 
 
-def test_a_difference_is_held_against_the_spread_between_steps() -> None:
+def test_a_difference_is_held_against_the_noise_of_the_means() -> None:
     def decode(comparison: Comparison) -> tuple[bool | None, float | None]:
         item = next(item for item in comparison.items if item.name == "step/decode")
         found = item.figures["cpu_avg_ns"].difference(1)
         assert found is not None
-        return found.exceeds_spread, found.spread
+        return found.beyond_noise, found.noise
 
-    # Both runs deviate by 10 (n − 1) around their averages.
-    assert decode(compared(events(), events(decode=(105, 115, 125)))) == (False, 10.0)
-    assert decode(compared(events(), events(decode=(111, 121, 131)))) == (True, 10.0)
+    # Three instances deviate by 10 (n − 1): Welch's error is 8.2, Student's t of 4 is 2.776.
+    noise = pytest.approx(2.776 * (100 / 3 + 100 / 3) ** 0.5)
+    assert decode(compared(events(), events(decode=(105, 115, 125)))) == (False, noise)
+    assert decode(compared(events(), events(decode=(133, 143, 153)))) == (True, noise)
     assert decode(compared(events(), events(decode=(300,)))) == (None, None)
-    # Two steps are enough for a spread; a difference that equals it does not exceed it.
-    two = decode(compared(events(decode=(90, 110)), events(decode=(105, 115))))
-    assert two == (False, pytest.approx(14.142, rel=1e-3))
-    assert decode(compared(events(), events(decode=(110, 120, 130)))) == (False, 10.0)
-
-
-def test_standard_errors_are_welchs() -> None:
-    comparison = compared(events(), events(decode=(130, 140, 150)))
-    item = next(item for item in comparison.items if item.name == "step/decode")
-    found = item.figures["cpu_avg_ns"].difference(1)
-    assert found is not None
-    assert found.standard_errors == pytest.approx(30 / (10**2 / 3 + 10**2 / 3) ** 0.5)
+    # More instances make a mean surer.
+    many = (100, 110, 120) * 100
+    assert decode(compared(events(decode=many), events(decode=tuple(3 + x for x in many))))[0]
 
 
 def test_what_was_renamed_is_matched_and_listed() -> None:
@@ -221,10 +213,10 @@ def test_the_document_names_every_figure_and_is_valid_json() -> None:
     busy = item["figures"]["gpu_busy_ns"]
     assert busy["values"] == [300, 600]
     assert busy["differences"] == [
-        {"absolute": 300, "percent": 100, "spread": None, "exceeds_spread": None,
-         "standard_errors": None}
-    ]  # fmt: skip
-    assert "standard deviation" in document["spread_rule"]
+        {"absolute": 300, "percent": 100, "noise": None, "beyond_noise": None}
+    ]
+    assert "95 % interval" in document["noise_rule"]
+    assert document["verdicts"] == []
 
 
 # --- the gate ----------------------------------------------------------------------------------
@@ -443,7 +435,7 @@ def test_the_help_tells_conditions_that_are_some(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         gputui(["compare", "--help"])
     told = re.findall(r"^  '(.+?)'", capsys.readouterr().out, re.MULTILINE)
-    assert len(told) == 4
+    assert len(told) == 7
     assert [Condition.parse(text).text for text in told] == told
 
 

@@ -225,7 +225,7 @@ def power(comparison: Comparison) -> tuple[float | None, bool | None]:
     item = next(item for item in comparison.items if item.name == "gpu0")
     found = item.figures["power_watts"].difference(1)
     assert found is not None
-    return found.spread, found.exceeds_spread
+    return found.noise, found.beyond_noise
 
 
 def test_averages_of_devices_are_held_against_stretches_not_samples() -> None:
@@ -235,11 +235,13 @@ def test_averages_of_devices_are_held_against_stretches_not_samples() -> None:
     assert power(compared(steady, more)) == (0.0, True)
     # A slow drift makes the stretches differ.
     drifting = machine(lambda second: 100.0 + second, seconds=512)
-    spread, exceeds = power(compared(drifting, machine(lambda second: 110.0 + second, 512)))
+    noise, beyond = power(compared(drifting, machine(lambda second: 110.0 + second, 512)))
     means = [100 + 32 * k + 15.5 for k in range(16)]
     middle = sum(means) / 16
-    assert spread == pytest.approx(math.sqrt(sum((m - middle) ** 2 for m in means) / 15))
-    assert exceeds is False
+    variance = sum((m - middle) ** 2 for m in means) / 15
+    # Student's t of 30 degrees of freedom.
+    assert noise == pytest.approx(2.042 * math.sqrt(2 * variance / 16))
+    assert beyond is False
     assert power(compared(machine(seconds=1), machine(seconds=1))) == (None, None)
 
 
@@ -278,17 +280,17 @@ def test_metrics_are_held_against_what_was_reported_while_it_ran() -> None:
     speed, tokens = found["tokens_per_s"], found["tokens"]
     assert speed is not None
     assert tokens is not None
-    assert (speed.absolute, speed.exceeds_spread) == (3, True)
-    # What only rises is a count: its values are no spread.
-    assert tokens.spread is None
+    assert (speed.absolute, speed.beyond_noise) == (3, True)
+    # What only rises is a count: its values are no mean.
+    assert tokens.noise is None
 
 
-def test_three_recordings_keep_spread_and_verdict_on_80_columns() -> None:
+def test_three_recordings_keep_noise_and_verdict_on_80_columns() -> None:
     text = formats.comparison(compared(machine(), machine(lambda _: 150.0), machine()), "table", 80)
     lines = [line for line in text.splitlines() if line.startswith("gpu0  power_watts")]
     assert [line.split()[2:] for line in lines] == [
         ["baseline", "100", "W"],
-        ["run", "2", "150", "W", "+50.0", "%", "0", "W", "yes"],
-        ["run", "3", "100", "W", "+0.00", "%", "0", "W", "no"],
+        ["run", "2", "150", "W", "+50.0", "%", "±0", "W", "yes"],
+        ["run", "3", "100", "W", "+0.00", "%", "±0", "W", "no"],
     ]
     assert max(map(len, text.splitlines())) <= 80

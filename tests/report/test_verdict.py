@@ -15,6 +15,7 @@ from gputui.model.events import (
     ProcessAttached,
     RunStarted,
     Scope,
+    StepBlock,
 )
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
@@ -49,11 +50,14 @@ def delta(
     scope: Scope = Scope.STEADY,
     loop: int = 0,
     count: int = STEPS,
+    length: float = 1.0,
+    blocks: tuple[StepBlock, ...] = (),
 ) -> CaptureDelta:
-    """Steps of STEP_NS, their time divided as `shares` say."""
-    wall_ns = count * STEP_NS
+    """Steps of `length` × STEP_NS, their time divided as `shares` say."""
+    step_ns = round(length * STEP_NS)
+    wall_ns = count * step_ns
     lengths = Distribution(
-        count, wall_ns, 0.0, STEP_NS, STEP_NS, steps([(STEP_NS, count)]) if count else ()
+        count, wall_ns, 0.0, step_ns, step_ns, steps([(step_ns, count)]) if count else ()
     )
     return CaptureDelta(
         time_ns=1,
@@ -63,6 +67,7 @@ def delta(
             for leaf, share in shares.items()
         ),
         loops=(LoopDelta(1, 0, scope, loop, count, 300 * count, 1, 1 + wall_ns, lengths),),
+        step_blocks=blocks,
     )
 
 

@@ -23,6 +23,8 @@ from gputui.model.events import (
     IdleRange,
     KernelDelta,
     LaunchDelta,
+    LeafTime,
+    LoopDelta,
     MachineSample,
     MarkDelta,
     MemoryOperationDelta,
@@ -31,6 +33,7 @@ from gputui.model.events import (
     ProcessDetached,
     RangeDelta,
     RangeKernels,
+    Scope,
     ShapeLaunches,
     StreamDelta,
     ThreadLaunches,
@@ -61,7 +64,7 @@ payloads = st.none() | st.builds(
 def deltas(draw: st.DrawFn) -> CaptureDelta:
     process = draw(st.integers(1, 3))
     node = number(process, draw(st.integers(1, RANGES)))
-    some = draw(st.sets(st.integers(0, 12)))
+    some = draw(st.sets(st.integers(0, 13)))
     moment = draw(st.integers(at(10), at(1000)))
     open_ranges = draw(st.dictionaries(st.integers(1, RANGES), st.integers(at(3), at(9))))
     return CaptureDelta(
@@ -106,6 +109,12 @@ def deltas(draw: st.DrawFn) -> CaptureDelta:
             MarkDelta("", draw(st.sampled_from("ab")), 2, moment - draw(st.integers(0, 9)), moment,
                       draw(payloads)),
         ) if 12 in some else (),
+        leaf_times=(
+            LeafTime(process, 0, Scope.STEADY, 1, draw(st.integers(0, 2)), draw(st.integers(1, 9))),
+        ) if 13 in some else (),
+        loops=(
+            LoopDelta(process, 0, Scope.STEADY, 1, 2, 6, moment, moment, draw(values)),
+        ) if 13 in some else (),
         open_ranges=tuple(
             OpenRange(number(process, place), since) for place, since in sorted(open_ranges.items())
         ),

@@ -56,6 +56,7 @@ from gputui.model.events.deltas import (
     RangeKernels,
     Scope,
     ShapeLaunches,
+    StepBlock,
     StreamDelta,
     ThreadLaunches,
 )
@@ -129,6 +130,6 @@ __all__ = [
     "Payload", "ProcessAttached", "ProcessDetached", "ProcessSample", "RangeDefined",
     "RangeDelta", "RangeKernels", "Record", "ResourceNamed", "ResultColumn", "ResultTable",
     "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
-    "ShapeLaunches", "Step", "StepSpan", "StepTimeline", "StreamDelta", "ThreadLaunches",
-    "ThreadNamed",
+    "ShapeLaunches", "Step", "StepBlock", "StepSpan", "StepTimeline", "StreamDelta",
+    "ThreadLaunches", "ThreadNamed",
 ]  # fmt: skip

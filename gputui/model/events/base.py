@@ -47,10 +47,12 @@ class Rule(Enum):
     NEWEST = "the newest that is not null"
     SKETCH = "distributions of all values together"
     PARTS = "parts that are about the same thing, merged"
+    BLOCKS = "blocks of steps, in order; beyond a bound the smallest neighbours become one"
 
 
 Key, Sum, Min, Max = Rule.KEY, Rule.SUM, Rule.MIN, Rule.MAX
 Newest, Sketch, Parts = Rule.NEWEST, Rule.SKETCH, Rule.PARTS
+Blocks = Rule.BLOCKS
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

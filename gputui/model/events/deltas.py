@@ -11,6 +11,7 @@ from msgspec import Meta
 from gputui.model.events.base import (
     PHASE_STARTS,
     Amount,
+    Blocks,
     Event,
     Integer,
     Key,
@@ -300,6 +301,19 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     newest: Annotated[tuple[Amount, ...], Newest] = ()
 
 
+class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Consecutive steady steps of a loop on one device: how many, their time, and its leaves as
+    (leaf, ns). What a mean is uncertain by, and whether steps grow, is seen from one block to the
+    next (model.step_blocks).
+    """
+
+    device: Integer
+    loop: Integer
+    steps: Amount
+    ns: Amount
+    leaves: tuple[tuple[Integer, Amount], ...] = ()
+
+
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
     thread that launches was away from CUDA: 10 readings a second."""
@@ -341,6 +355,9 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     leaf_times: Annotated[tuple[LeafTime, ...], Parts] = ()
     loops: Annotated[tuple[LoopDelta, ...], Parts] = ()
     line_samples: Annotated[tuple[LineSamples, ...], Parts] = ()
+    step_blocks: Annotated[tuple[StepBlock, ...], Blocks] = ()
+    """The steady steps in order, at most 64 blocks of each loop; empty where those of a loop are
+    one block, as `leaf_times` and `loops` have it."""
     losses: Annotated[tuple[Loss, ...], Parts] = ()
     """The parts of `dropped`; missing in older recordings."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()

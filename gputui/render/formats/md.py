@@ -34,10 +34,11 @@ def _table(table: AnyTable, _width: int | None) -> str:
 
 
 def _comparison(compared: Comparison, _width: int | None) -> str:
-    from gputui.render.comparison import comparison_tables
-    from gputui.render.text_tables import to_markdown
+    from gputui.render.comparison import answer, comparison_tables
+    from gputui.render.text_tables import markdown_text, to_markdown
 
-    return "\n".join(map(to_markdown, comparison_tables(compared)))
+    lines = [f"{markdown_text(line)}\n" for line in answer(compared).splitlines()]
+    return "\n".join([*lines, *map(to_markdown, comparison_tables(compared))])
 
 
 FORMAT = Format(

@@ -46,9 +46,11 @@ def _table(table: AnyTable, width: int | None) -> str:
 
 
 def _comparison(compared: Comparison, width: int | None) -> str:
-    from gputui.render.comparison import comparison_tables
+    from gputui.render.comparison import answer, comparison_tables
 
-    return "\n".join(_table(table, width) for table in comparison_tables(compared))
+    tables = [_table(table, width) for table in comparison_tables(compared)]
+    verdicts = answer(compared)
+    return "\n".join([f"{verdicts}\n", *tables] if verdicts else tables)
 
 
 FORMAT = Format(

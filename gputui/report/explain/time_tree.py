@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from gputui.model.events import Scope
+from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import Accumulator
+from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 
 LEAST_STEPS = 5
@@ -40,6 +41,44 @@ class TimeTree:
     pauses: int = 0
     waiting_ns: int = 0
     """Idle time in the pauses of the loop, while the program slept: it had nothing to do."""
+    blocks: tuple[tuple[StepBlock, ...], ...] = ()
+    """The steps of the main loop in order, of each device."""
+
+    @property
+    def step_mean(self) -> Mean:
+        """The length of a step, and how sure that is."""
+        parts = [[(block.steps, float(block.ns)) for block in blocks] for blocks in self.blocks]
+        found = self._mean(self.step_mean_ns, parts)
+        if found.error is None and len(self.newest) >= 2 * FEWEST_BLOCKS:
+            # One delta of many steps, as of an imported report: its newest ones, eight at a time.
+            size = max(1, len(self.newest) // 8)
+            rows = [self.newest[at : at + size] for at in range(0, len(self.newest), size)]
+            found = self._mean(self.step_mean_ns, [[(len(row), float(sum(row))) for row in rows]])
+        return found
+
+    def leaf_mean(self, leaf: Leaf) -> Mean | None:
+        """Time under a leaf as ns a step of one device; None without steps."""
+        a_step = self.a_step(self.leaves.get(leaf, 0))
+        if a_step is None:
+            return None
+        return self._mean(
+            a_step,
+            [
+                [(block.steps, float(dict(block.leaves).get(leaf, 0))) for block in blocks]
+                for blocks in self.blocks
+            ],
+        )
+
+    @staticmethod
+    def _mean(amount: float, devices: list[list[tuple[int, float]]]) -> Mean:
+        """With the error of the least certain device: ranks go in step, so that more of them say
+        no more."""
+        known = [mean for blocks in devices if blocks and (mean := mean_of_blocks(blocks)).error]
+        if not known:
+            still = [mean_of_blocks(blocks) for blocks in devices if len(blocks) >= FEWEST_BLOCKS]
+            return Mean(amount, 0.0, still[0].freedom) if still else Mean(amount)
+        worst = max(known, key=lambda mean: mean.error or 0.0)
+        return Mean(amount, worst.error, worst.freedom)
 
     @property
     def has_steps(self) -> bool:
@@ -79,10 +118,13 @@ def time_tree(run: Run) -> TimeTree | None:
     beside: dict[Scope, int] = defaultdict(int)
     lengths: list[Accumulator] = []
     newest: tuple[int, ...] = ()
+    blocks: list[tuple[StepBlock, ...]] = []
     steps = operations = slow_steps = slow_ns = waiting_ns = pauses = 0
     first_ns = last_ns = 0
     for (process, device), parts in by_device.items():
         main, scopes = _scope(run, process, device, parts)
+        if main is not None and process in run.step_blocks:
+            blocks.append(tuple(run.step_blocks[process].loops.get((device, main), ())))
         for (loop, scope), of in parts.items():
             if (main is None or loop == main) and scope in scopes:
                 for leaf, ns in of.items():
@@ -129,6 +171,7 @@ def time_tree(run: Run) -> TimeTree | None:
         beside_ns=dict(beside),
         pauses=pauses,
         waiting_ns=waiting_ns,
+        blocks=tuple(blocks),
     )
 
 

@@ -1,4 +1,4 @@
-"""Compare: recordings side by side, and whether they differ more than their own steps do."""
+"""Compare: recordings side by side, and what differs beyond noise, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from gputui.base.sanitize import sanitize
 from gputui.model.units import MISSING
-from gputui.report.compare import SPREAD_RULE, Comparison
+from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.tui.widgets.canvas import Row, Span, wrap
 from gputui.tui.widgets.recordings import recording_name
@@ -20,17 +20,21 @@ if TYPE_CHECKING:
     from gputui.tui.dialogs.export import ExportRequest
 
 Cells = tuple[Cell, ...]
+Read = tuple[Comparison, list[AnyTable], tuple[str, ...], list[str]]
+"""What is compared, its tables, remarks, the verdict."""
 
 _ORDERS = ("as recorded", "change")
 _TITLES = {
     "runs": "Runs",
+    "compare_steps": "Steps",
+    "compare_causes": "Causes",
     "compare_metrics": "Metrics",
     "compare_devices": "GPUs",
     "compare_phases": "Phases",
     "compare_kernels": "Kernels",
     "compare_unmatched": "Not in all",
 }
-_FIRST = "compare_phases"
+_FIRST = ("compare_causes", "compare_phases")
 
 
 class CompareView(View):
@@ -47,6 +51,7 @@ class CompareView(View):
         self._tab = 0
         self._paths: tuple[Path, ...] = ()
         self._notes: tuple[str, ...] = ()
+        self._verdict: list[str] = []
         self._failure = ""
         self._by_change = False
         self._least_first = False
@@ -56,12 +61,12 @@ class CompareView(View):
         """Read recordings in a thread and show how they differ from the first."""
         asked = self._paths = tuple(paths)
         self._comparison, self._tables, self._notes, self._failure = None, [], (), ""
-        self.needle = ""
+        self.needle, self._verdict = "", []
         self.draw()
 
-        def read() -> tuple[Comparison, list[AnyTable], tuple[str, ...]]:
+        def read() -> Read:
             from gputui.playback.loading import load
-            from gputui.render.comparison import comparison_tables
+            from gputui.render.comparison import answer, comparison_tables
             from gputui.report.compare import Subject, compare
 
             loaded = [load(str(path)) for path in asked]
@@ -71,13 +76,14 @@ class CompareView(View):
             ]
             notes = tuple(note for one in loaded for note in one.remarks)
             comparison = compare(subjects)
-            return comparison, comparison_tables(comparison), notes
+            verdict = answer(comparison).splitlines()
+            return comparison, comparison_tables(comparison), notes, verdict
 
-        def done(result: tuple[Comparison, list[AnyTable], tuple[str, ...]]) -> None:
+        def done(result: Read) -> None:
             if asked == self._paths:
-                self._comparison, self._tables, self._notes = result
+                self._comparison, self._tables, self._notes, self._verdict = result
                 names = [table.name for table in self._tables]
-                self._tab = names.index(_FIRST) if _FIRST in names else 0
+                self._tab = next((names.index(name) for name in _FIRST if name in names), 0)
                 self._gputui.main.draw()
 
         def failed(reason: str) -> None:
@@ -104,9 +110,11 @@ class CompareView(View):
             return [*rows, (), (("  reading the recordings…", "dim"),)]
         for note in self._notes:
             rows += wrap(f"! {note}", width, "warn")[:2]
+        for line in self._verdict:
+            rows += wrap(line, width, "text" if line.startswith(" ") else "title")
         table = self._tables[self._tab]
         rows.append(self._tabs(width))
-        foot = wrap(SPREAD_RULE, width, "dim") if "xceeds" in table.note and height >= 20 else []
+        foot = wrap(NOISE_RULE, width, "dim") if table.name != "runs" and height >= 20 else []
         self._listed = self._ordered(table)
         if not self._listed:
             return [*rows, (), (("  nothing matches the filter (Esc clears it)", "dim"),)]
@@ -229,11 +237,11 @@ def _column(table: AnyTable, number: int) -> Column[Cells]:
     is_name = number == 0 or header in ("Session", "What", "Name")
 
     def role(row: Cells) -> str:
-        """What exceeds the spread stands out; whether that is good nobody knows here."""
+        """What is beyond noise stands out; whether that is good nobody knows here."""
         if _text(shown, row[number]) == MISSING:
             return "dim"
-        exceeds = number + 2 < len(row) and row[number + 2] == "yes"
-        return "value" if header.startswith("Change") and exceeds else "text"
+        beyond = number + 2 < len(row) and row[number + 2] == "yes"
+        return "value" if header.startswith("Change") and beyond else "text"
 
     return column(
         header.removesuffix(" (%)"),
@@ -247,10 +255,10 @@ def _column(table: AnyTable, number: int) -> Column[Cells]:
 
 
 _PRIORITIES = {
-    "Spread": 4,
+    "Noise": 4,
     "Run": 1,
     "Change": 0,
-    "Exceeds": 2,
+    "Beyond": 2,
     "Host": 3,
     "GPUs": 4,
     "Started": 2,

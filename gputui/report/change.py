@@ -1,0 +1,182 @@
+"""The verdict on a comparison: how much faster, because of which causes, and what was changed."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from gputui.model import units
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES
+from gputui.report.compare import Comparison, Difference, Figure, Item, Subject
+
+TIMES = 1.5
+"""From this factor on a change reads "1.5×", below it as a percentage."""
+
+PART = 0.1
+"""Least part of the change that makes a cause worth naming."""
+
+MOST = 3
+OTHER_STEP = 50.0
+"""Change of the operations a step in percent from which a step may be another part of the program,
+if it was found in the launches."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One run against the first. `noise_percent` is of the first one's step time."""
+
+    run: str
+    word: str
+    sentence: str
+    because: str
+    changed: str
+    step_percent: float | None
+    noise_percent: float | None
+
+
+def changes(comparison: Comparison) -> list[Change]:
+    """The verdict on each run after the first; none of those without GPU work."""
+    return [
+        found
+        for index in range(1, len(comparison.subjects))
+        if (found := _change(comparison, index)) is not None
+    ]
+
+
+def _change(comparison: Comparison, index: int) -> Change | None:
+    base, other = comparison.subjects[0], comparison.subjects[index]
+    if base.tree is None or other.tree is None:
+        return None
+    changed = _changed(base, other)
+    lengths = [item.figures["mean_ns"] for item in comparison.of_kind("step")]
+    difference = lengths[0].difference(index) if lengths else None
+    if difference is None or difference.percent is None:
+        idle = next(item for item in comparison.of_kind("cause") if item.name == "idle")
+        before, after = (_amount(idle.figures["share_percent"], at) for at in (0, index))
+        sentence = (
+            f"No steps to compare: the GPU idles {units.percent(after)} of the time "
+            f"in run {index + 1}, {units.percent(before)} in the baseline."
+        )
+        because = _because(comparison, index, "share_percent", None)
+        return Change(other.label, "NO STEPS", sentence, because, changed, None, None)
+    before, after = (_amount(lengths[0], at) for at in (0, index))
+    noise = None if difference.noise is None else 100.0 * difference.noise / before
+    shown = signed_percent(difference.percent)
+    sure = "noise unknown" if noise is None else f"noise ±{units.percent(noise)}"
+    sentence = (
+        f"A step takes {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
+        f"baseline: {_signed(difference.absolute)} ({shown}, {sure})."
+    )
+    word = _word(before, after, difference)
+    because = "" if word == "SAME" else _because(comparison, index, "step_ns", difference)
+    return Change(
+        other.label, word, sentence, because, changed, round(difference.percent, 3), noise
+    )
+
+
+def _word(before: float, after: float, difference: Difference) -> str:
+    if difference.beyond_noise is False or not before or not after:
+        return "SAME"
+    ratio = before / after if after < before else after / before
+    direction = "FASTER" if after < before else "SLOWER"
+    if ratio >= TIMES:
+        return f"{ratio:.1f}× {direction}"
+    share = f"{abs(difference.percent or 0.0):.2g} %"
+    return f"{share} {direction}" if ratio > 1.0 else "SAME"
+
+
+def _because(comparison: Comparison, index: int, figure: str, difference: Difference | None) -> str:
+    """The causes that moved, the largest first: those of the change, then those against it."""
+    moved: list[tuple[float, str]] = []
+    whole = abs(difference.absolute) if difference else 100.0
+    for item in comparison.of_kind("cause"):
+        leaf = LEAF_OF_KEY.get(item.name)
+        found = _of(item, figure, index) if leaf is not None else None
+        if leaf is None or found is None or found.beyond_noise is False:
+            continue
+        if abs(found.absolute) >= PART * whole:
+            moved.append((found.absolute, LEAVES[leaf].label))
+    moved.sort(key=lambda one: -abs(one[0]))
+    show = _signed if figure == "step_ns" else _points
+    if difference is not None:
+        falls = difference.absolute < 0
+        parts = [one for one in moved if (one[0] < 0) is falls]
+        against = [one for one in moved if (one[0] < 0) is not falls]
+    else:
+        parts, against = moved, []
+    words = ", ".join(f"{label} {show(ns)}" for ns, label in parts[:MOST])
+    if against:
+        more = ", ".join(f"{label} {show(ns)}" for ns, label in against[:MOST])
+        words = f"{words}; against it {more}" if words else f"against it {more}"
+    operations = _operations(comparison, index) if difference is not None else ""
+    return "; ".join(filter(None, (words, operations)))
+
+
+def _operations(comparison: Comparison, index: int) -> str:
+    for item in comparison.of_kind("step"):
+        found = _of(item, "operations", index)
+        if found is not None and found.percent is not None and abs(found.percent) >= 1.0:
+            before, after = (_amount(item.figures["operations"], at) for at in (0, index))
+            words = f"operations a step {before:,.0f} → {after:,.0f}"
+            doubt = ": it may be another step" if abs(found.percent) >= OTHER_STEP else ""
+            return f"{words}{doubt}"
+    return ""
+
+
+def _of(item: Item, figure: str, index: int) -> Difference | None:
+    return item.figures[figure].difference(index) if figure in item.figures else None
+
+
+def _amount(figure: Figure, index: int) -> float:
+    value = figure.values[index]
+    return value.amount if value is not None else math.nan
+
+
+def _changed(base: Subject, other: Subject) -> str:
+    """What was changed between two runs, and what of the rest is the same."""
+    if base.run is None or other.run is None:
+        return ""
+    before, after = base.run.parameters, other.run.parameters
+    parts = [
+        f"{name}: {before.get(name, 'unset')} → {after.get(name, 'unset')}"
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    ]
+    same = []
+    facts = zip(_facts(base), _facts(other), strict=True)
+    for (name, first), (_, second) in facts:
+        if first == second:
+            same.append(name)
+        else:
+            parts.append(f"{name}: {first} → {second}")
+    words = ", ".join(parts) or "nothing that is recorded"
+    return f"{words}. Same: {', '.join(same)}" if same else words
+
+
+def _facts(subject: Subject) -> list[tuple[str, str]]:
+    run, header = subject.run, subject.session.header
+    assert run is not None
+    gpus = [gpu.facts.name for gpu in subject.session.gpus.values()]
+    command = run.started.name
+    if run.started.kind == "command":
+        command = " ".join(run.started.arguments)
+    return [
+        ("command", command),
+        ("host", header.host.hostname if header else "unknown"),
+        ("GPU", ", ".join(gpus) or "none"),
+        ("driver", (header.driver_version if header else None) or "unknown"),
+    ]
+
+
+def signed_percent(value: float) -> str:
+    """ "+3.20 %", "−75.3 %"."""
+    digits = f"{abs(value):.2f}" if abs(value) < 10 else f"{abs(value):,.1f}"
+    return f"{'−' if value < 0 else '+'}{digits} %"
+
+
+def _signed(ns: float) -> str:
+    return f"{'−' if ns < 0 else '+'}{units.duration(abs(ns))}"
+
+
+def _points(share: float) -> str:
+    return f"{'−' if share < 0 else '+'}{abs(share):.1f} points"

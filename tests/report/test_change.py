@@ -1,0 +1,150 @@
+"""Two runs by their causes: the verdict, its noise, conditions on leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.model.events import Scope, StepBlock
+from gputui.model.leaves import LEAF_OF_KEY, Leaf
+from gputui.render import formats
+from gputui.report.change import Change, changes
+from gputui.report.compare import Comparison, Subject, compare
+from gputui.report.gate import Condition, GateError
+from gputui.report.means import Mean, mean_of_blocks, noise
+from tests.report.test_verdict import STEP_NS, a_run, delta
+
+Shares = dict[Leaf, float]
+SLOW: Shares = {Leaf.LAUNCH: 0.6, Leaf.SYNC: 0.1, Leaf.MATMUL: 0.3}
+FAST: Shares = {Leaf.LAUNCH: 0.1, Leaf.SYNC: 0.2, Leaf.MATMUL: 0.7}
+
+
+def subject(label: str, shares: Shares, lengths: tuple[float, ...] = ()) -> Subject:
+    """Ten steps of each of `lengths` × STEP_NS, a delta each; 100 steps of STEP_NS without."""
+    parts = [delta(shares, count=10, length=length) for length in lengths] or [delta(shares)]
+    return Subject(label, *a_run(*parts))
+
+
+def compared(before: Subject, after: Subject) -> Comparison:
+    return compare([before, after])
+
+
+def verdict_on(before: Subject, after: Subject) -> Change:
+    [found] = changes(compared(before, after))
+    return found
+
+
+EVEN = (0.99, 1.01, 1.0, 0.99, 1.01, 1.0, 0.99, 1.01)
+
+
+def test_the_verdict_says_how_much_and_because_of_what() -> None:
+    after = tuple(length / 4 for length in EVEN)
+    found = verdict_on(subject("a", SLOW, EVEN), subject("b", FAST, after))
+    assert found.word == "4.0× FASTER"
+    assert "A step takes 2.50 ms in run 2, 10.0 ms in the baseline: −7.50 ms (−75.0 %" in (
+        found.sentence
+    )
+    assert found.because.startswith("launch-bound −5.75 ms, matmul −1.25 ms")
+    assert "sync" not in found.because
+
+
+def test_what_moved_against_the_change_is_said() -> None:
+    before = subject("a", {Leaf.LAUNCH: 0.9, Leaf.MATMUL: 0.1}, EVEN)
+    after = tuple(0.7 * length for length in EVEN)
+    found = verdict_on(before, subject("b", {Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4}, after))
+    assert found.word == "30 % FASTER"
+    assert found.because == "launch-bound −4.80 ms; against it matmul +1.80 ms"
+
+
+def test_a_difference_within_noise_is_the_same() -> None:
+    uneven = (0.8, 1.2, 0.9, 1.1, 1.3, 0.7, 1.0, 1.0)
+    longer = tuple(1.02 * length for length in uneven)
+    found = verdict_on(subject("a", SLOW, uneven), subject("b", SLOW, longer))
+    assert (found.word, found.because) == ("SAME", "")
+    assert found.noise_percent is not None
+    assert found.noise_percent > 2
+
+
+def test_without_steps_shares_are_compared() -> None:
+    def unstepped(label: str, shares: Shares) -> Subject:
+        return Subject(label, *a_run(delta(shares, Scope.UNSTEPPED, count=2)))
+
+    found = verdict_on(unstepped("a", SLOW), unstepped("b", FAST))
+    assert found.word == "NO STEPS"
+    assert "idles 30 % of the time in run 2, 70 % in the baseline" in found.sentence
+    assert found.because.startswith("launch-bound −50.0 points, matmul +40.0 points")
+
+
+def test_causes_come_by_effect_and_small_ones_not_at_all() -> None:
+    shares = {**SLOW, Leaf.HOST: 0.0005}
+    comparison = compared(subject("a", shares, EVEN), subject("b", FAST, EVEN))
+    text = formats.comparison(comparison, "table", 120)
+    table = text[text.index("By cause") :].split("\n\n")[0].splitlines()[3:]
+    assert [line.split("  ")[0] for line in table] == [
+        "idle launch-bound",
+        "busy matmul",
+        "idle sync",
+    ]
+    assert text.startswith("SAME")
+    assert all(" yes" in line for line in table)
+
+
+@pytest.mark.parametrize(
+    ("condition", "trips"),
+    [
+        ("idle.launch>40%", False),
+        ("idle.launch>9%", True),
+        ("idle.sync>15%", True),
+        ("idle.sync>+9%", True),
+        ("idle.sync>+11%", False),
+        ("idle.launch<-40%", True),
+        ("idle>25%", True),
+        ("busy<71%", True),
+        ("busy.matmul_simt>0%", False),
+        ("idle.sync.step_ns>+50%", True),
+        ("step.mean_ns>+3%", False),
+        ("step.mean_ns>9000000", True),
+    ],
+)
+def test_conditions_on_causes(condition: str, trips: bool) -> None:
+    comparison = compared(subject("a", SLOW, EVEN), subject("b", FAST, EVEN))
+    assert bool(Condition.parse(condition).tripped(comparison)) is trips
+
+
+def test_a_condition_says_what_it_saw() -> None:
+    comparison = compared(subject("a", SLOW, EVEN), subject("b", FAST, EVEN))
+    assert Condition.parse("idle.sync>15%").tripped(comparison) == ["b: idle.sync>15%: it is 20 %"]
+    assert Condition.parse("idle.sync>+9%").tripped(comparison) == [
+        "b: idle.sync>+9%: 10 → 20 (+10 %)"
+    ]
+
+
+def test_an_unknown_cause_is_answered_with_the_known_ones() -> None:
+    comparison = compared(subject("a", SLOW, EVEN), subject("b", FAST, EVEN))
+    with pytest.raises(GateError, match=r"there is no cause 'idle\.lunch'") as caught:
+        Condition.parse("idle.lunch>40%").tripped(comparison)
+    assert all(key in str(caught.value) for key in LEAF_OF_KEY)
+    nothing = compared(Subject("a", *a_run()), Subject("b", *a_run()))
+    with pytest.raises(GateError, match="no run captured what a GPU did"):
+        Condition.parse("idle.launch>40%").tripped(nothing)
+
+
+def test_the_mean_of_blocks_weighs_them_by_their_steps() -> None:
+    found = mean_of_blocks([(1, 10.0), (1, 10.0), (2, 20.0), (6, 60.0)])
+    assert (found.amount, found.error, found.freedom) == (10.0, 0.0, 3.0)
+    assert mean_of_blocks([(1, 10.0), (3, 60.0)]) == Mean(17.5)
+    assert noise(found, Mean(10.0)) is None
+    assert noise(Mean(1.0, 1e300, 3), Mean(1.0, 1e300, 3)) is None
+    assert noise(Mean(1.0, 1e-200, 3), Mean(1.0, 0.0, 3)) is not None
+
+
+def test_blocks_that_a_delta_brings_count_one_by_one() -> None:
+    blocks = tuple(
+        StepBlock(0, 0, 10, round(length * 10 * STEP_NS), ((Leaf.MATMUL, 10 * STEP_NS),))
+        for length in EVEN
+    )
+    _, run = a_run(delta({Leaf.MATMUL: 1.0}, blocks=blocks))
+    tree = Subject("a", *a_run(delta({Leaf.MATMUL: 1.0}, blocks=blocks))).tree
+    assert tree is not None
+    assert run.step_blocks[1].loops[0, 0] == list(blocks)
+    assert tree.step_mean.error is not None
+    assert tree.step_mean.freedom == len(EVEN) - 1
