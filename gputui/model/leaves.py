@@ -45,6 +45,7 @@ class Leaf(IntEnum):
     UNKNOWN = 24
     ELEMENTWISE_CHAIN = 25
     ATTENTION_UNFUSED = 26
+    SHARED = 27
 
 
 class LeafMeaning(msgspec.Struct, frozen=True):
@@ -85,6 +86,9 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         "busy.attention_unfused",
         "attention by hand",
         "softmax, masks and casts between two matrix products, scores in memory",
+    ),
+    Leaf.SHARED: LeafMeaning(
+        "busy.shared", "another process", "kernels stretched while another process held the GPU"
     ),
     Leaf.OPTIMIZER: LeafMeaning("busy.optimizer", "optimizer", "fused optimizer kernels"),
     Leaf.OTHER: LeafMeaning("busy.other", "other kernels", "every other kernel"),
@@ -127,6 +131,14 @@ LEAVES: dict[Leaf, LeafMeaning] = {
 }
 
 LEAF_OF_KEY = {meaning.key: leaf for leaf, meaning in LEAVES.items()}
+
+_COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
+
+
+def is_kernel(leaf: Leaf) -> bool:
+    """Whether kernels of the program ran."""
+    return not LEAVES[leaf].is_idle and leaf not in _COPIES and leaf is not Leaf.SHARED
+
 
 _OF_CATEGORY = {
     "communication": Leaf.COMMUNICATION,

@@ -31,6 +31,7 @@ from gputui.state.batch_means import Reports
 from gputui.state.history import History
 from gputui.state.keys import (
     ApiKey,
+    DeviceKey,
     KernelKey,
     LaunchKey,
     LeafKey,
@@ -43,7 +44,7 @@ from gputui.state.keys import (
 )
 from gputui.state.readings import Readings
 from gputui.state.tables import Of
-from gputui.state.timing import GpuTiming, LeafNs, LineCount, LoopSums
+from gputui.state.timing import GpuTiming, LeafNs, LineCount, LoopSums, Stretched
 
 LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
@@ -227,6 +228,9 @@ class Run(msgspec.Struct):
     step_blocks: dict[int, StepBlocks] = msgspec.field(default_factory=dict)
     """By process: its steady steps in order. Devices are the machine's."""
     line_samples: Annotated[dict[LineKey, LineCount], Of("line_samples")] = msgspec.field(
+        default_factory=dict
+    )
+    stretches: Annotated[dict[DeviceKey, Stretched], Of("stretches")] = msgspec.field(
         default_factory=dict
     )
     lines: dict[tuple[int, int], LineDefined] = msgspec.field(default_factory=dict)

@@ -49,6 +49,13 @@ class LeafNs(msgspec.Struct):
     ns: int = 0
 
 
+class Stretched(msgspec.Struct):
+    """Time of kernels that were compared with their like, and what of it is stretched."""
+
+    compared_ns: int = 0
+    stretched_ns: int = 0
+
+
 class LoopSums(msgspec.Struct):
     """Turns of a loop, as LoopDelta has them."""
 

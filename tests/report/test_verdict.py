@@ -13,16 +13,18 @@ from gputui.model.events import (
     LeafTime,
     LoopDelta,
     ProcessAttached,
+    ProcessSample,
     RunStarted,
     Scope,
     StepBlock,
+    Stretch,
 )
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
 from gputui.report.explain import insights
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.explain.verdict import Finding, Verdict, verdict
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
 
@@ -146,6 +148,35 @@ def test_without_steps_the_scope_is_all_time_since_the_first_kernel() -> None:
     found = verdict(run)
     assert found is not None
     assert "of the time since its first kernel" in found.headline
+
+
+@pytest.mark.parametrize(
+    ("pids", "found"),
+    [
+        ({5: 40.0, 77: 55.0}, True),
+        ({5: 95.0, 77: 2.0}, False),  # a desktop, a monitor
+        ({77: 95.0}, False),  # a container: the driver's number of the run's own process
+        ({5: 95.0}, False),
+    ],
+)
+def test_a_shared_gpu_takes_kernels_stretched_and_another_process(
+    pids: dict[int, float], found: bool
+) -> None:
+    stretched = CaptureDelta(time_ns=1, process=1, stretches=(Stretch(1, 0, 1000, 520),))
+    _, run = a_run(delta({Leaf.MATMUL: 0.8, Leaf.LAUNCH: 0.2}), stretched)
+    for pid, use in pids.items():
+        run.readings.occupied(ProcessSample(pid=pid, gpu=0, sm_percent=use), 1)
+    tree = time_tree(run)
+    assert tree is not None
+    assert tree.leaves.get(Leaf.SHARED, 0) == (round(0.52 * 0.8 * WALL_NS) if found else 0)
+    assert sum(tree.leaves.values()) == WALL_NS
+    assert ("SHARED GPU" in [one.word for one in tree_findings(run)]) is found
+
+
+def tree_findings(run: Run) -> tuple[Finding, ...]:
+    of = verdict(run)
+    assert of is not None
+    return of.findings
 
 
 def test_nothing_captured_is_no_verdict() -> None:

@@ -12,7 +12,7 @@ from gputui.attribute.accounting.launches import Launches
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.tracker import WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
-from gputui.model.events import LeafTime, LineSamples, LoopDelta
+from gputui.model.events import LeafTime, LineSamples, LoopDelta, Stretch
 from gputui.model.leaves import Leaf
 
 MAX_DEVICES = 64
@@ -24,6 +24,7 @@ class Parts(NamedTuple):
     leaf_times: list[LeafTime]
     loops: list[LoopDelta]
     lines: list[LineSamples]
+    stretches: list[Stretch]
 
 
 class Accounting:
@@ -139,4 +140,5 @@ class Accounting:
             [part for part in parts if isinstance(part, LeafTime)],
             [part for part in parts if isinstance(part, LoopDelta)],
             [part for part in parts if isinstance(part, LineSamples)],
+            [part for device in self._devices.values() if (part := device.take_stretch())],
         )

@@ -13,7 +13,7 @@ from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
 from gputui.attribute.arrays import grouped
-from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope
+from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope, Stretch
 
 Part = LeafTime | LineSamples | LoopDelta
 
@@ -63,6 +63,15 @@ class DeviceSteps:
         if ended:
             deltas += self._sum_up(self._scopes.end())
         return deltas
+
+    def take_stretch(self) -> Stretch | None:
+        """How far kernels were stretched since the last call; None if none were compared."""
+        time = self.time
+        if not time.compared_ns:
+            return None
+        found = Stretch(self._process, self._device, time.compared_ns, time.stretched_ns)
+        time.compared_ns = time.stretched_ns = 0
+        return found
 
     def _holds_too_much(self) -> bool:
         first_ns = self.time.tracks.first_ns

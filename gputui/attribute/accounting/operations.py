@@ -21,7 +21,8 @@ _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 
 class Columns(NamedTuple):
     """Operations, a column a fact. `called_ns` is 0 where the launch is not known; `widths` are
-    the threads that a kernel was launched with, 0 where it is no link of a chain; `goes_on` marks
+    the threads that a kernel was launched with, 0 where it is no link of a chain; `alike` is
+    one number for launches of one kernel in one shape, -1 for copies; `goes_on` marks
     the rest of an operation whose beginning is accounted for."""
 
     starts: Int64s
@@ -31,6 +32,7 @@ class Columns(NamedTuple):
     threads: npt.NDArray[np.uint32]
     streams: npt.NDArray[np.uint32]
     widths: Int64s
+    alike: Int64s
     leaves: npt.NDArray[np.uint8]
     goes_on: Bools
 
@@ -104,6 +106,7 @@ def columns(
         calls["thread"].astype(np.uint32),
         records["b"].astype(np.uint32),
         widths,
+        np.where(of_kernels, kernels << 32 | records["d"], -1),
         leaves,
         np.zeros(len(records), np.bool_),
     )

@@ -58,6 +58,7 @@ from gputui.model.events.deltas import (
     ShapeLaunches,
     StepBlock,
     StreamDelta,
+    Stretch,
     ThreadLaunches,
 )
 from gputui.model.events.gpu import (
@@ -131,5 +132,5 @@ __all__ = [
     "RangeDelta", "RangeKernels", "Record", "ResourceNamed", "ResultColumn", "ResultTable",
     "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
     "ShapeLaunches", "Step", "StepBlock", "StepSpan", "StepTimeline", "StreamDelta",
-    "ThreadLaunches", "ThreadNamed",
+    "Stretch", "ThreadLaunches", "ThreadNamed",
 ]  # fmt: skip

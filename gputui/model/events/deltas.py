@@ -314,6 +314,20 @@ class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leaves: tuple[tuple[Integer, Amount], ...] = ()
 
 
+class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How much longer kernels took than the same kernel over as many threads can take.
+
+    Of kernels that took `compared_ns` together `stretched_ns` is beyond the tenth percentile, where
+    the mean is at least 1.3 times that: what a process that shares the GPU does to them, and what
+    kernels of uneven work do.
+    """
+
+    process: Annotated[Integer, Key]
+    device: Annotated[Integer, Key]
+    compared_ns: Annotated[Amount, Sum]
+    stretched_ns: Annotated[Amount, Sum]
+
+
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
     thread that launches was away from CUDA: 10 readings a second."""
@@ -358,6 +372,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     step_blocks: Annotated[tuple[StepBlock, ...], Blocks] = ()
     """The steady steps in order, at most 64 blocks of each loop; empty where those of a loop are
     one block, as `leaf_times` and `loops` have it."""
+    stretches: Annotated[tuple[Stretch, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
     """The parts of `dropped`; missing in older recordings."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()

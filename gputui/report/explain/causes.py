@@ -74,6 +74,13 @@ CAUSES: dict[Leaf, Cause] = {
         "The GPU waits for another rank {share} of {scope}{time}.",
         "look at the rank that arrives last",
     ),
+    Leaf.SHARED: Cause(
+        "SHARED GPU",
+        "Another process runs on this GPU: kernels lose {share} of {scope} to it{time}.",
+        "give this program a GPU of its own: the list of processes shows the other one",
+        1.0,
+        "the driver's use by process, and kernels at least 1.3 times as long as their shortest",
+    ),
     Leaf.DEPENDENCY: Cause(
         "DEPENDENCIES",
         "Work was launched in time and waited for something else {share} of {scope}{time}.",

@@ -6,10 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from gputui.model.events import Scope, StepBlock
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.sketch import Accumulator
 from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
+from gputui.state.keys import DeviceKey
 
 LEAST_STEPS = 5
 """Steps without which a share would be of chance."""
@@ -125,10 +126,13 @@ def time_tree(run: Run) -> TimeTree | None:
         main, scopes = _scope(run, process, device, parts)
         if main is not None and process in run.step_blocks:
             blocks.append(tuple(run.step_blocks[process].loops.get((device, main), ())))
+        taken = _taken_by_others(run, process, device)
         for (loop, scope), of in parts.items():
             if (main is None or loop == main) and scope in scopes:
                 for leaf, ns in of.items():
-                    leaves[leaf] += ns
+                    shared = round(ns * taken) if is_kernel(leaf) else 0
+                    leaves[leaf] += ns - shared
+                    leaves[Leaf.SHARED] += shared
             else:
                 beside[scope] += sum(of.values())
                 if loop == main and scope is Scope.PAUSE:
@@ -158,7 +162,7 @@ def time_tree(run: Run) -> TimeTree | None:
     step_ns = Accumulator.of(lengths)
     return TimeTree(
         wall_ns=wall_ns,
-        leaves=dict(leaves),
+        leaves={leaf: ns for leaf, ns in leaves.items() if ns},
         devices=len(by_device),
         steps=steps,
         operations=operations,
@@ -173,6 +177,29 @@ def time_tree(run: Run) -> TimeTree | None:
         waiting_ns=waiting_ns,
         blocks=tuple(blocks),
     )
+
+
+USED_BY_ANOTHER = 10.0
+"""Percent of the time from which another process is on a GPU."""
+
+
+def _taken_by_others(run: Run, process: int, device: int) -> float:
+    """Which share of its kernels' time a process lost to others on the device, 0 to 1.
+
+    It takes both: the driver counts another process there, and kernels are stretched. Where the
+    driver does not name the run's own process, others cannot be told from it (containers).
+    """
+    found = run.stretches.get(DeviceKey(process, device))
+    if found is None or not found.compared_ns:
+        return 0.0
+    own = {one.attached.pid for one in run.processes.values()}
+    there = [occupant for (_, _, gpu), occupant in run.readings.occupants.items() if gpu == device]
+    others = [occupant for occupant in there if occupant.newest.pid not in own]
+    if len(others) == len(there):
+        return 0.0
+    if not any((occupant.use.average or 0.0) >= USED_BY_ANOTHER for occupant in others):
+        return 0.0
+    return found.stretched_ns / found.compared_ns
 
 
 def _scope(

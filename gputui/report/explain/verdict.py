@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from gputui.model.events import Scope
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.insight import Insight, RunRule
@@ -115,9 +115,7 @@ def _waits_a_step(run: Run, tree: TimeTree) -> float:
 
 def _kernels(tree: TimeTree) -> float:
     """Share of the time in which kernels ran."""
-    copies = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
-    busy = sum(ns for leaf, ns in tree.leaves.items() if not LEAVES[leaf].is_idle)
-    return tree.share(busy - sum(tree.leaves.get(leaf, 0) for leaf in copies))
+    return tree.share(sum(ns for leaf, ns in tree.leaves.items() if is_kernel(leaf)))
 
 
 def _finding(run: Run, tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: float) -> Finding:

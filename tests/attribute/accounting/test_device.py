@@ -10,6 +10,7 @@ from gputui.attribute.accounting.device import (
     LATENCY_NS,
     RESTART_NS,
     DeviceTime,
+    stretch,
 )
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
@@ -40,6 +41,7 @@ def operations(*rows: tuple[int, int, int, int, Leaf]) -> Columns:
         np.full(len(rows), MAIN, np.uint32),
         np.full(len(rows), 7, np.uint32),
         np.zeros(len(rows), np.int64),
+        np.full(len(rows), -1),
         leaves.astype(np.uint8),
         np.zeros(len(rows), np.bool_),
     )
@@ -200,6 +202,21 @@ def test_what_the_system_says_of_a_thread_divides_its_absence() -> None:
     assert abs(found[Leaf.HOST] - 250_000_000) < 1_000_000
     assert abs(found[Leaf.SCHEDULER] - 250_000_000) < 1_000_000
     assert abs(found[Leaf.INPUT] - 500_000_000) < 1_000_000
+
+
+def test_kernels_are_stretched_against_their_own_like() -> None:
+    """Half of one kernel's launches wait out a time slice of 2 ms; another kernel varies by 8 %,
+    and of a third there are too few."""
+    random = np.random.default_rng(3)
+    sliced = 400_000 + (np.arange(200) % 2) * 2_000_000
+    even = random.integers(1_000_000, 1_080_000, 200)
+    few = np.array([1_000, 9_000_000, 1_000])
+    alike = np.repeat([1, 2, 3], [200, 200, 3])
+    took = np.concatenate((sliced, even, few))
+    shuffled = random.permutation(len(took))
+    compared, stretched = stretch(alike[shuffled], took[shuffled])
+    assert compared == sliced.sum() + even.sum()
+    assert stretched == 100 * 2_000_000
 
 
 @given(rows=timelines(), cuts=st.lists(st.integers(0, 400), min_size=1, max_size=6))
