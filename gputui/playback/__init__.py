@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputui.playback.moments import Moment
-from gputui.playback.player import MAXIMUM_SPEED, MINIMUM_SPEED, Playback
+from gputui.playback.player import Playback
+from gputui.playback.requests import MAXIMUM_SPEED, MINIMUM_SPEED
 
 __all__ = ["MAXIMUM_SPEED", "MINIMUM_SPEED", "Moment", "Playback"]

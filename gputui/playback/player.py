@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 from gputui.model.events import AnyEvent
@@ -14,11 +13,10 @@ from gputui.playback.index import Index
 from gputui.playback.lines import Kind
 from gputui.playback.moments import Moment
 from gputui.playback.opening import Recording, open_recording, remarks
+from gputui.playback.requests import Requests, Target
+from gputui.playback.targets import Place, Targets
 from gputui.state import Session
 from gputui.store.journal import open_journal
-
-MINIMUM_SPEED = 0.25
-MAXIMUM_SPEED = 64.0
 
 _BATCH_NS = 20_000_000
 _WAIT_S = 0.5
@@ -53,19 +51,14 @@ class Playback:
         self._stop = stop
         self._index = Index(recording, live=follows, told=self._see_folded)
         self._outline = self._index.outline
-        self._lock = threading.Condition()
+        self._targets = Targets(self._index, is_live=follows)
+        self._asked = Requests(speed, follows=follows)
+        self._lock = self._asked.lock
         self._hub = Hub(notify)
-        self._speed = min(MAXIMUM_SPEED, max(MINIMUM_SPEED, speed))
-        self._paused = False
-        self._closing = False
         self._ended = False
-        self._is_live = follows
-        self._follows = follows
         self._number = 0
         self._position_ns: int | None = None
         self._start_ns = int(start_s * 1e9)
-        self._target: Callable[[], int | None] | None = None
-        self._steps = 0
         self._session: Session | None = None
         self._is_rough = False
         self._helpers = [
@@ -108,9 +101,7 @@ class Playback:
 
     def close(self) -> bool:
         """Stop. Always True: a replay leaves nothing behind."""
-        with self._lock:
-            self._closing = True
-            self._lock.notify_all()
+        self._asked.close()
         if self._stop is not None:
             self._stop.set()
         self._index.close()
@@ -120,26 +111,20 @@ class Playback:
 
     @property
     def is_paused(self) -> bool:
-        return self._paused
+        return self._asked.paused
 
     @is_paused.setter
     def is_paused(self, paused: bool) -> None:
-        with self._lock:
-            self._paused = paused
-            if paused:
-                self._follows = False
-            self._lock.notify_all()
+        self._asked.pause(paused)
 
     @property
     def speed(self) -> float:
         """Recorded seconds per second, between 0.25 and 64."""
-        return self._speed
+        return self._asked.speed
 
     @speed.setter
     def speed(self, speed: float) -> None:
-        with self._lock:
-            self._speed = min(MAXIMUM_SPEED, max(MINIMUM_SPEED, speed))
-            self._lock.notify_all()
+        self._asked.set_speed(speed)
 
     @property
     def has_ended(self) -> bool:
@@ -180,8 +165,7 @@ class Playback:
         """Whether every moment to jump to is known; if the recording is still being written, every
         one so far.
         """
-        index = self._index
-        return index.is_complete or (self._is_live and index.folded >= len(self._outline) > 0)
+        return self._targets.are_known
 
     @property
     def is_exact(self) -> bool:
@@ -201,30 +185,27 @@ class Playback:
         """Go to a time from the beginning; beyond the end means the end, or, if the recording is
         still being written, its newest event and those that follow.
         """
-        self._go(lambda: self._number_at(seconds))
+        self._asked.go(lambda: self._targets.at(seconds))
 
     def skip(self, seconds: float) -> None:
         """Go forward or back from here, or from the target of a jump under way."""
-        self._go_on(lambda number: self._number_at(self._seconds_at(number) + seconds))
+        self._go_on(lambda number: self._targets.at(self._seconds_at(number) + seconds))
 
     def step(self, ticks: int = 1) -> None:
         """Pause, and go on by this many samples of the machine; backwards if negative."""
         if ticks > 0:
-            with self._lock:
-                self._paused, self._follows = True, False
-                self._steps += ticks
-                self._lock.notify_all()
+            self._asked.step(ticks)
             return
         self.is_paused = True
-        self._go_on(lambda number: self._back(number, -ticks))
+        self._go_on(lambda number: self._targets.samples_before(number, -ticks))
 
     def next_phase(self) -> None:
         """Go to the next change of phase, if there is one."""
-        self._go_to_moment(lambda moment: moment.kind == "phase")
+        self._go_on(lambda number: self._targets.moment_after(number, is_phase=True))
 
     def next_event(self) -> None:
         """Go to the next start, exit, out-of-memory error, throttling or loss of a process."""
-        self._go_to_moment(lambda moment: moment.kind != "phase")
+        self._go_on(lambda number: self._targets.moment_after(number, is_phase=False))
 
     def take(self) -> tuple[Session | None, list[AnyEvent]]:
         """What is new: after a jump the state to continue from, returned once and owned by the
@@ -234,88 +215,32 @@ class Playback:
             session, self._session = self._session, None
             return session, self._hub.take()
 
-    def _go(self, target: Callable[[], int | None]) -> None:
-        with self._lock:
-            self._target = target
-            self._follows = False
-            self._lock.notify_all()
-
-    def _go_on(self, following: Callable[[int], int | None]) -> None:
-        """Go to where `following` leads from the number that is shown, or about to be."""
-        with self._lock:
-            before = self._target
-            followed = self._follows
-
-            def target() -> int | None:
-                number = self._number if before is None else before()
-                follows = followed if before is None else self._follows
-                self._follows = False
-                there = None if number is None else following(number)
-                if there is not None and there == number:
-                    self._follows |= follows  # the position is unchanged
-                return there
-
-            self._target = target
-            self._follows = False
-            self._lock.notify_all()
-
-    def _number_at(self, seconds: float) -> int | None:
-        """How many events there are up to a time; None if that has not been read yet."""
-        if not self._outline.wait(0, _WAIT_S):
-            return None
-        time_ns = self._outline.first_ns + round(max(0.0, seconds) * 1e9)
-        if self._is_live and time_ns >= self._outline.last_ns:
-            self._follows = True
-            return len(self._outline)
-        known = self._outline.wait_for_time(time_ns, _WAIT_S)
-        return max(1, self._outline.number_at(time_ns)) if known else None
+    def _go_on(self, following: Callable[[int], Place | None]) -> None:
+        self._asked.go_on(lambda: self._number, following)
 
     def _seconds_at(self, number: int) -> float:
         """The position in seconds; time also passes between two events."""
-        if number == self._number or not number:
-            return self.position_s
-        return (self._outline.time_of(number - 1) - self._outline.first_ns) / 1e9
-
-    def _go_to_moment(self, wanted: Callable[[Moment], bool]) -> None:
-        def following(number: int) -> int | None:
-            # Read first: folding meanwhile may add the moment.
-            all_known = self.is_indexed
-            found = next(
-                (
-                    moment.number + 1
-                    for moment in self._index.moments
-                    if moment.number >= number and wanted(moment)
-                ),
-                None,
-            )
-            return number if found is None and all_known else found
-
-        self._go_on(following)
-
-    def _back(self, number: int, ticks: int) -> int:
-        """The event after the sample that is `ticks` before the one shown at `number`."""
-        samples = self._outline.numbers(Kind.SAMPLE, 0, number)
-        return next((sample + 1 for sample in islice(samples, ticks, None)), 1)
+        here = number == self._number or not number
+        return self.position_s if here else self._targets.seconds_of(number)
 
     # --- the thread
 
     def _main(self) -> None:
         if self._start_ns:
             self.seek(self._start_ns / 1e9)
-        while not self._closing:
-            if self._target is not None:
-                self._jump()
-            elif self._steps:
+        asked = self._asked
+        while not asked.closing:
+            if asked.target is not None:
+                self._jump(asked.target)
+            elif asked.steps:
                 self._step_once()
-            elif self._paused:
-                with self._lock:
-                    self._lock.wait_for(lambda: self._is_asked() or not self._paused)
+            elif asked.paused:
+                asked.wait(lambda: not asked.paused)
             elif not self._play():
                 self._ended = self._is_at_end()
                 if self._ended:
                     self._notify()
-                    with self._lock:
-                        self._lock.wait_for(self._is_asked)
+                    asked.wait()
                 else:
                     self._outline.wait(self._number, _WAIT_S)
 
@@ -332,34 +257,24 @@ class Playback:
         with self._lock:
             is_exact = self._is_rough and self._index.folded >= self._number
             is_beyond = self._index.is_complete and self._number > len(self._outline)
-            if (is_exact or is_beyond) and self._target is None:
-                self._target = lambda: self._number
-                self._lock.notify_all()
+            if (is_exact or is_beyond) and self._asked.target is None:
+                follows = self._asked.follows
+                self._asked.go(lambda: Place(self._number, follows))
 
     def _is_at_end(self) -> bool:
         return self._outline.is_complete and self._number >= len(self._outline)
 
-    def _is_asked(self) -> bool:
-        return self._closing or self._target is not None or self._steps > 0
-
-    def _jump(self) -> None:
-        asked = self._target
-        if asked is None:
-            return
+    def _jump(self, target: Target) -> None:
         with self._index.hurry():
-            number = asked()
-            if number is not None:
-                self._jump_to(asked, number)
+            place = target()
+            if place is not None:
+                if self._asked.take(target, place):
+                    self._jump_to(place.number)
                 return
-        with self._lock:
-            # Not read or folded that far yet; asked again when more is.
-            self._lock.wait_for(lambda: self._target is not asked or self._closing, _AGAIN_S)
+        # Not read or folded that far yet; tried again when more is.
+        self._asked.wait_for_other(target, _AGAIN_S)
 
-    def _jump_to(self, asked: Callable[[], int | None], number: int) -> None:
-        with self._lock:
-            if self._target is not asked:
-                return  # another jump was requested meanwhile
-            self._target = None
+    def _jump_to(self, number: int) -> None:
         number = min(number, len(self._outline))
         if number == self._number and not self._is_rough:
             return
@@ -380,12 +295,11 @@ class Playback:
     def _step_once(self) -> None:
         first = self._number
         last = first
-        while self._outline.wait(last, _WAIT_S) and not self._closing:
+        while self._outline.wait(last, _WAIT_S) and not self._asked.closing:
             last += 1
             if self._outline.kind_of(last - 1) == Kind.SAMPLE:
                 break
-        with self._lock:
-            self._steps = max(0, self._steps - 1)
+        self._asked.stepped()
         self._emit(first, last)
         if self._is_at_end():
             self._ended = True
@@ -395,7 +309,7 @@ class Playback:
         """Emit what is due next, when it is due; False if nothing more is there."""
         if self._number >= len(self._outline):
             return False
-        if self._follows:
+        if self._asked.follows:
             self._emit(self._number, len(self._outline))
             return True
         due_ns = self._outline.time_of(self._number)
@@ -410,7 +324,7 @@ class Playback:
             return
         events: list[AnyEvent] = list(self._index.events(first, last))
         with self._lock:
-            if self._target is not None:
+            if self._asked.target is not None:
                 return  # a jump comes first
             self._number = last
             self._position_ns = self._outline.time_of(last - 1)
@@ -421,14 +335,14 @@ class Playback:
         """Let `recorded_ns` of the recording pass; False when something else is requested."""
         left = recorded_ns / 1e9
         with self._lock:
-            while left > 0 and not self._is_asked():
-                if self._paused:
+            while left > 0 and not self._asked.is_any:
+                if self._asked.paused:
                     return False
                 before = time.monotonic()
-                speed = self._speed
+                speed = self._asked.speed
                 self._lock.wait(left / speed)
                 passed = (time.monotonic() - before) * speed
                 left -= passed
                 if self._position_ns is not None:
                     self._position_ns += int(passed * 1e9)
-            return not self._is_asked()
+            return not self._asked.is_any
