@@ -1,26 +1,36 @@
-"""Peak rates of GPUs, from the vendors' data sheets.
+"""Peak rates of GPUs: from the vendors' data sheets, the settings, or computed.
 
 Matrix rates are dense: data sheets of Ampere and later print twice as much, with 2:4 sparsity,
 which no workload here has. Consumer cards are listed with fp32 accumulation, which torch uses. A
-GPU not listed has no peak: a share of a guess would be worse than none.
+card is known by its exact name: a variant has other peaks, however alike the names.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-UNKNOWN_GPU = "this GPU's peak is not in the table of dense peaks"
+from .errors import CannotRun
+from .peak_table import CARDS
+
+UNKNOWN_GPU = (
+    "this GPU's peak is neither in the table of dense peaks nor computable: set it in config.toml"
+)
 NO_GPU_PEAK = "the CPU's peak is unknown"
 
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _T = 1e12
 _G = 1e9
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Of one GPU: operations per second in each type (None if it has no such units), bytes per
-    second of its memory, and where the figures are published.
+    """Of one GPU: operations per second in each type (None if it has no such units, or the rate is
+    unknown), bytes per second of its memory, and where the figures are from.
     """
 
     name: str
@@ -29,89 +39,149 @@ class Peak:
     bf16: float | None
     fp16: float | None
     fp8: float | None
-    bytes_per_s: float
+    bytes_per_s: float | None
     source: str
 
     def flops_per_s(self, precision: str) -> float | None:
         """The dense peak of `precision`: fp32, tf32, bf16, fp16 or fp8."""
-        rates = {
-            "fp32": self.fp32,
-            "tf32": self.tf32,
-            "bf16": self.bf16,
-            "fp16": self.fp16,
-            "fp8": self.fp8,
-        }
-        return rates.get(precision)
+        return getattr(self, precision) if precision in PRECISIONS else None
 
 
-def _gpu(
-    name: str,
-    fp32: float | None,
-    tf32: float | None,
-    half: float,
-    gigabytes_per_s: float,
-    source: str,
-    *,
-    fp8: float | None = None,
-    has_bf16: bool = True,
-) -> Peak:
-    def rate(tera: float | None) -> float | None:
-        return None if tera is None else tera * _T
+@dataclass(frozen=True)
+class Chip:
+    """What CUDA says of a device; clocks in Hz, None where this torch does not give them."""
 
+    capability: tuple[int, int]
+    sm_count: int
+    clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    bus_bits: int | None = None
+
+
+def _key(device_name: str) -> str:
+    """A name without the brands that some drivers put before it."""
+    words = device_name.casefold().split()
+    return " ".join(word for word in words if word not in ("nvidia", "tesla", "geforce"))
+
+
+def _tera(rate: float | None) -> float | None:
+    return None if rate is None else rate * _T
+
+
+_LISTED = {
+    _key(alias): Peak(
+        card.names[0],
+        _tera(card.fp32),
+        _tera(card.tf32),
+        _tera(card.half) if card.has_bf16 else None,
+        _tera(card.half),
+        _tera(card.fp8),
+        card.gigabytes_per_s * _G,
+        card.source,
+    )
+    for card in CARDS
+    for alias in card.names
+}
+
+_FMA_PER_SM = {
+    # Fused multiply-adds an SM does in a clock: (fp32; fp16 by tensor cores with fp32 accumulation;
+    # the same of cards named GeForce, which do half of it).
+    (7, 0): (64, 512, 512),
+    (7, 5): (64, 512, 256),
+    (8, 0): (64, 1024, 1024),
+    (8, 6): (128, 512, 256),
+    (8, 9): (128, 512, 256),
+    (9, 0): (128, 2048, 2048),
+    (10, 0): (128, 4096, 4096),
+    (12, 0): (128, 512, 256),
+}
+"""CUDA C++ Programming Guide, arithmetic instructions; the white papers of Volta (GV100), Turing
+(TU102), Ampere (GA100, GA102), Ada (AD102), Hopper (GH100) and Blackwell (GB100, GB202)."""
+
+_WITHOUT_BF16 = (8, 0)
+_WITHOUT_FP8 = (8, 9)
+
+
+def find_peak(
+    device_name: str, chip: Chip | None = None, overrides: Mapping[str, Peak] | None = None
+) -> Peak | None:
+    """The peak of the GPU with the driver's `device_name`, None if unknown.
+
+    `overrides` win, then the data sheets, then what `chip` gives. A slice of a GPU (MIG) has no
+    peak here, and neither has a laptop variant, whose clocks depend on its power.
+    """
+    found = (overrides or {}).get(_key(device_name))
+    if found is not None:
+        return found
+    if re.search(r"\b(MIG|Laptop|vGPU)\b|Max-Q", device_name):
+        return None
+    return _LISTED.get(_key(device_name)) or computed_peak(device_name, chip)
+
+
+def computed_peak(device_name: str, chip: Chip | None) -> Peak | None:
+    """SMs × operations a clock × highest clock; the memory's clock × its bus, twice a clock.
+
+    None for chips whose rates are not published, or where no clock is known. A data sheet may give
+    less: it counts with the clock that a card keeps in matrix products.
+    """
+    if chip is None or chip.clock_hz is None or chip.capability not in _FMA_PER_SM:
+        return None
+    plain, tensor, geforce = _FMA_PER_SM[chip.capability]
+    per_s = 2.0 * chip.sm_count * chip.clock_hz
+    half = per_s * (geforce if "geforce" in device_name.casefold() else tensor)
+    has_tf32 = chip.capability >= _WITHOUT_BF16
+    moved = None
+    if chip.memory_clock_hz is not None and chip.bus_bits is not None:
+        moved = 2.0 * chip.memory_clock_hz * chip.bus_bits / 8
     return Peak(
-        name=name,
-        fp32=rate(fp32),
-        tf32=rate(tf32),
-        bf16=rate(half) if has_bf16 else None,
-        fp16=rate(half),
-        fp8=rate(fp8),
-        bytes_per_s=gigabytes_per_s * _G,
-        source=source,
+        name=device_name,
+        fp32=per_s * plain,
+        tf32=half / 2 if has_tf32 else None,
+        bf16=half if has_tf32 else None,
+        fp16=half,
+        fp8=2 * half if chip.capability >= _WITHOUT_FP8 else None,
+        bytes_per_s=moved,
+        source=f"computed: {chip.sm_count} SMs of compute capability "
+        f"{chip.capability[0]}.{chip.capability[1]} at {chip.clock_hz / 1e6:.0f} MHz",
     )
 
 
-_ADA = "NVIDIA Ada GPU architecture white paper, appendix A"
-_BLACKWELL_RTX = "NVIDIA RTX Blackwell GPU architecture white paper, appendix A"
+def configured_peaks(environment: Mapping[str, str] = os.environ) -> dict[str, Peak]:
+    """The peaks of the settings' file, by name. Raises CannotRun for what cannot be understood.
 
-# Each pattern must match as whole words; the first match wins, so a variant precedes the name it
-# contains.
-_PEAKS: tuple[tuple[str, Peak], ...] = (
-    (r"GB200", _gpu("GB200", 80, 1250, 2500, 8000, "NVIDIA GB200 data sheet", fp8=5000)),
-    (r"B200", _gpu("B200", 80, 1125, 2250, 8000, "NVIDIA HGX B200 data sheet", fp8=4500)),
-    (r"H200 NVL", _gpu("H200 NVL", 60, 417.5, 835, 4800, "NVIDIA H200 data sheet", fp8=1671)),
-    (r"H200", _gpu("H200 SXM", 67, 494.5, 989.4, 4800, "NVIDIA H200 data sheet", fp8=1979)),
-    (r"H100 NVL", _gpu("H100 NVL", 60, 417.5, 835, 3900, "NVIDIA H100 data sheet", fp8=1671)),
-    (r"H100 PCIe", _gpu("H100 PCIe", 51, 378, 756, 2000, "NVIDIA H100 data sheet", fp8=1513)),
-    (r"H100", _gpu("H100 SXM", 67, 494.5, 989.4, 3350, "NVIDIA H100 data sheet", fp8=1979)),
-    (r"A100.*80GB PCIe", _gpu("A100 80 PCIe", 19.5, 156, 312, 1935, "NVIDIA A100 data sheet")),
-    (r"A100.*80GB", _gpu("A100 80 SXM", 19.5, 156, 312, 2039, "NVIDIA A100 data sheet")),
-    (r"A100", _gpu("A100 40", 19.5, 156, 312, 1555, "NVIDIA A100 data sheet")),
-    (r"A40", _gpu("A40", 37.4, 74.8, 149.7, 696, "NVIDIA A40 data sheet")),
-    (r"L40S", _gpu("L40S", 91.6, 183, 362, 864, "NVIDIA L40S data sheet", fp8=733)),
-    (r"L4", _gpu("L4", 30.3, 60, 121, 300, "NVIDIA L4 data sheet", fp8=242)),
-    (r"RTX 3090", _gpu("RTX 3090", 35.6, 35.6, 71, 936, "NVIDIA GA102 white paper, table 2")),
-    (r"RTX 4090", _gpu("RTX 4090", 82.6, 82.6, 165.2, 1008, _ADA, fp8=330.3)),
-    (r"RTX 5090", _gpu("RTX 5090", 104.8, 104.8, 209.5, 1792, _BLACKWELL_RTX, fp8=419)),
-    (r"T4", _gpu("T4", 8.1, None, 65, 320, "NVIDIA T4 data sheet", has_bf16=False)),
-    (
-        r"V100.*PCIE",
-        _gpu("V100 PCIe", 14, None, 112, 900, "NVIDIA V100 data sheet", has_bf16=False),
-    ),
-    (r"V100", _gpu("V100 SXM2", 15.7, None, 125, 900, "NVIDIA V100 data sheet", has_bf16=False)),
-)
-
-
-def find_peak(device_name: str) -> Peak | None:
-    """The peak of the GPU with the driver's `device_name`, None if unknown.
-
-    A slice of a GPU (MIG) has no peak here, and neither has a laptop variant.
+    [peaks."NVIDIA Name"]
+    bf16 = 312        # dense TFLOP/s: fp32, tf32, bf16, fp16, fp8
+    gb_per_s = 2039   # of the memory
     """
-    if re.search(r"\b(MIG|Laptop|Max-Q)\b", device_name):
-        return None
-    for pattern, peak in _PEAKS:
-        if re.search(rf"\b{pattern}\b", device_name):
-            return peak
-    return None
+    base = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    path = Path(environment.get("GPUTUI_CONFIG") or Path(base, "gputui", "config.toml"))
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return {}
+    if b"peaks" not in text:
+        return {}
+    import tomllib
+
+    try:
+        found: dict[str, Any] = tomllib.loads(text.decode()).get("peaks", {})
+        return {_key(name): _configured(name, given, path) for name, given in found.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CannotRun(f"{path}: peaks: {error}") from None
+
+
+def _configured(name: str, given: Mapping[str, float], path: Path) -> Peak:
+    known = (*PRECISIONS, "gb_per_s")
+    for key, value in given.items():
+        if key not in known:
+            raise ValueError(f"{name}: there is no {key!r}; there are {', '.join(known)}")
+        if isinstance(value, bool) or not 0 < value < 1e9:
+            raise ValueError(f"{name}: {key} = {value!r}: give a number above 0")
+    listed = _LISTED.get(_key(name)) or Peak(name, *(None,) * 6, source="")
+    rates = {key: given[key] * _T for key in PRECISIONS if key in given}
+    if "gb_per_s" in given:
+        rates["bytes_per_s"] = given["gb_per_s"] * _G
+    return replace(listed, name=name, source=f"set in {path}", **rates)
 
 
 def share_percent(rate: float | None, peak: float | None) -> float | None:

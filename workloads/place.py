@@ -7,28 +7,31 @@ from dataclasses import dataclass
 
 import torch
 
+from .ceilings import BANDWIDTH, Ceilings, measured_ceilings
 from .declaration import Value, Workload
 from .devices import device_name, find_device, free_bytes
 from .errors import CannotRun
-from .peaks import Peak, find_peak, why_no_peak
+from .peaks import Chip, Peak, configured_peaks, find_peak, why_no_peak
 
 _GIB = 2**30
 
 
 @dataclass(frozen=True)
 class Place:
-    """A device, its name, and its peak if the table has it."""
+    """A device, its name, its peak if that is known, and what was measured of it."""
 
     device: torch.device
     name: str
     peak: Peak | None
+    ceilings: Ceilings
 
     @classmethod
     def of(cls, given: Mapping[str, Value]) -> Place:
         """The requested device. Raises CannotRun if it is not available."""
         device = find_device(str(given.get("device", "auto")))
         name = device_name(device)
-        return cls(device, name, find_peak(name))
+        peak = find_peak(name, _chip(device), configured_peaks())
+        return cls(device, name, peak, measured_ceilings(name))
 
     @property
     def on_gpu(self) -> bool:
@@ -59,3 +62,31 @@ class Place:
     def bytes_per_s(self) -> float | None:
         """The memory's peak, None if unknown."""
         return self.peak.bytes_per_s if self.peak else None
+
+    def ceiling_flops_per_s(self, precision: str) -> float | None:
+        """The best product of `precision` that `gemm` measured on this card, None if it did not."""
+        return self.ceilings.get(precision)
+
+    @property
+    def ceiling_bytes_per_s(self) -> float | None:
+        """The best copy that `bandwidth` measured on this card, None if it did not."""
+        return self.ceilings.get(BANDWIDTH)
+
+
+def _chip(device: torch.device) -> Chip | None:
+    """What CUDA says of a GPU; None of the CPU."""
+    if device.type != "cuda":
+        return None
+    known = torch.cuda.get_device_properties(device)
+
+    def hertz(name: str) -> float | None:
+        kilohertz = getattr(known, name, None)  # from torch 2.9 on
+        return 1e3 * kilohertz if kilohertz else None
+
+    return Chip(
+        (known.major, known.minor),
+        known.multi_processor_count,
+        hertz("clock_rate"),
+        hertz("memory_clock_rate"),
+        getattr(known, "memory_bus_width", None) or None,
+    )

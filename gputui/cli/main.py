@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from gputui.cli.options import MAIN, modes_text
 from gputui.cli.parsing import parse
@@ -12,6 +13,9 @@ from gputui.cli.values import UsageError
 def run(words: list[str], command: list[str] | None) -> int:
     """Do what `words` say; `command` is what came after `--`. The exit status."""
     options = parse(MAIN, words)
+    if options.config:
+        # Workloads read their part of it.
+        os.environ["GPUTUI_CONFIG"] = os.path.abspath(options.config)
     mode = _mode(options)
     _check(options, mode, command)
     if mode == "once":

@@ -12,6 +12,9 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.options import Option, settings
 from gputui.cli.values import UsageError, boolean, did_you_mean
 
+_OF_WORKLOADS = {"peaks"}
+"""Tables of the file that workloads read themselves."""
+
 
 def config_path(environment: Mapping[str, str]) -> Path:
     """The default configuration file: $XDG_CONFIG_HOME/gputui/config.toml."""
@@ -98,6 +101,8 @@ def _from_file(environment: Mapping[str, str], chosen: str | None) -> dict[str, 
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not readable as TOML: {sanitize(str(error), 200)}") from None
     known = {option.name: option for option in settings()}
+    for name in _OF_WORKLOADS & found.keys():
+        del found[name]
     for name in found:
         if name not in known:
             raise UsageError(

@@ -40,7 +40,7 @@ def test_the_result_has_every_declared_figure(answered: Finished) -> None:
     missing = {name for name, value in results.items() if value is None}
     assert missing == {
         "peak_memory_allocated_bytes", "peak_memory_reserved_bytes", "mbu_percent",
-        "prefill_mfu_percent", "output_text",
+        "prefill_mfu_percent", "output_text", "mbu_ceiling_percent", "prefill_ceiling_percent",
     }  # fmt: skip
     assert set(document["unavailable"]) == missing
 

@@ -17,58 +17,12 @@ from workloads.formulas import (
     gemm_flops,
     naive_attention_bytes,
 )
-from workloads.peaks import find_peak, share_percent
 from workloads.ranges import Range
 from workloads.report import Report
 from workloads.rows import Rows, Unsupported, best
 from workloads.timing import measure
 
 CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("name", "bf16", "bandwidth"),
-    [
-        ("NVIDIA H200", 989.4e12, 4.8e12),
-        ("NVIDIA H200 NVL", 835e12, 4.8e12),
-        ("NVIDIA H100 80GB HBM3", 989.4e12, 3.35e12),
-        ("NVIDIA H100 PCIe", 756e12, 2e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12, 2.039e12),
-        ("NVIDIA A100 80GB PCIe", 312e12, 1.935e12),
-        ("NVIDIA A100-SXM4-40GB", 312e12, 1.555e12),
-        ("NVIDIA L40S", 362e12, 0.864e12),
-        ("NVIDIA L4", 121e12, 0.3e12),
-        ("NVIDIA GeForce RTX 5090", 209.5e12, 1.792e12),
-    ],
-)
-def test_peaks_are_dense_and_the_longest_name_is_taken(
-    name: str, bf16: float, bandwidth: float
-) -> None:
-    peak = find_peak(name)
-    assert peak is not None
-    assert peak.flops_per_s("bf16") == pytest.approx(bf16)
-    assert peak.bytes_per_s == pytest.approx(bandwidth)
-    assert peak.source
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "CPU", "NVIDIA H20", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA B2000", "",
-    ],
-)  # fmt: skip
-def test_an_unknown_gpu_has_no_peak_and_no_share(name: str) -> None:
-    assert find_peak(name) is None
-    assert share_percent(1e12, None) is None
-
-
-def test_old_cards_have_no_bf16_and_no_tf32() -> None:
-    peak = find_peak("Tesla V100-SXM2-16GB")
-    assert peak is not None
-    assert peak.flops_per_s("bf16") is None
-    assert peak.flops_per_s("tf32") is None
-    assert peak.flops_per_s("fp16") == pytest.approx(125e12)
 
 
 def test_products_and_attention_do_the_operations_that_torch_counts() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from tests.workloads.workload_child import Child, Finished
 from workloads.declaration import Outcome
 from workloads.errors import CannotRun, WrongUsage
 from workloads.peaks import find_peak
+from workloads.place import Place
 from workloads.report import Report
 from workloads.train import TRAIN
 from workloads.train.run import run
@@ -140,13 +143,16 @@ def test_what_cannot_be_is_refused_at_once() -> None:
 
 
 def test_shares_of_the_peak_are_of_the_precision_computed_in() -> None:
-    peak = find_peak("NVIDIA H200")
+    place = Place(torch.device("cuda"), "H200", find_peak("NVIDIA H200"), {"bf16": 7.9152e14})
     flops = StepFlops(model=989.4e9, hardware=2 * 989.4e9)
-    figures = step_figures([10_000_000, 10_000_000], 2048, flops, peak, "bf16")
+    figures = step_figures([10_000_000, 10_000_000], 2048, flops, place, "bf16")
     assert figures["mfu_percent"] == pytest.approx(10)
     assert figures["hfu_percent"] == pytest.approx(20)
+    assert figures["ceiling_percent"] == pytest.approx(25)
     assert figures["tokens_per_s"] == pytest.approx(204_800)
-    assert step_figures([1], 1, flops, None, "bf16")["mfu_percent"] is None
+    unknown = replace(place, peak=None, ceilings={})
+    missing = step_figures([1], 1, flops, unknown, "bf16")
+    assert (missing["mfu_percent"], missing["ceiling_percent"]) == (None, None)
 
 
 def test_a_run_that_is_stopped_reports_the_steps_it_did() -> None:

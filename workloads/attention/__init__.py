@@ -161,6 +161,7 @@ ATTENTION = Workload(
                 Figure("bwd_flops_per_s", "2.5 × forward's if fused"),
                 Figure("fwd_bwd_flops_per_s", "forward and backward combined"),
                 Figure("peak_percent", "forward, of the dense peak"),
+                Figure("ceiling_percent", "forward, of the best product that gemm measured"),
                 Figure("hbm_bytes", "forward's memory traffic, an estimate"),
                 Figure("host_ms", "host time to launch a forward pass"),
                 Figure("fwd_speedup", "over naive of the same shape and precision"),

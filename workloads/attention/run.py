@@ -118,6 +118,7 @@ class _Measurement:
             "host_ms": forward_times.host_ms,
             "fwd_flops_per_s": rate,
             "peak_percent": share_percent(rate, self.place.flops_per_s(self.precision)),
+            "ceiling_percent": share_percent(rate, self.place.ceiling_flops_per_s(self.precision)),
         }
         self._note_peak()
         if not self.backward:

@@ -15,7 +15,8 @@ BANDWIDTH = Workload(
         "Streams arrays through the GPU: a copy (reads and writes each byte), a sum (reads), a "
         "fill (writes) and an addition of two arrays into a third. Sizes below the L2 cache show "
         "the cache, the largest ones the memory. The best large copy is the measured ceiling of "
-        "every memory-bound step, below the data sheet's."
+        "every memory-bound step, below the data sheet's; it is remembered, and shown by the other "
+        "workloads."
     ),
     parameters=(
         whole(

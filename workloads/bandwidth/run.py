@@ -7,6 +7,8 @@ from itertools import product
 
 import torch
 
+from ..ceilings import BANDWIDTH as CEILING
+from ..ceilings import remember_ceilings
 from ..declaration import FigureValue, Outcome, Value
 from ..errors import WrongUsage
 from ..peaks import share_percent
@@ -19,6 +21,8 @@ _ARRAYS_MOVED = {"copy": 2, "read": 1, "write": 1, "add": 3}
 """Arrays that each operation reads and writes, as STREAM counts them (McCalpin, 1995)."""
 
 _MIB = 2**20
+_LARGE = 1024 * _MIB
+"""A copy of arrays many times an L2 cache's size is of memory."""
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
@@ -45,6 +49,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         rates = [row["bytes_per_s"] for row in rows.measured if row["operation"] == operation]
         results[f"{operation}_bytes_per_s"] = rates[-1] if rates else None
         reasons[f"{operation}_bytes_per_s"] = rows.why_none(operation=operation)
+    copied = results["copy_bytes_per_s"]
+    if place.on_gpu and isinstance(copied, float) and sizes[-1] >= _LARGE:
+        remember_ceilings(place.name, {CEILING: copied})
     results["peak_bytes_per_s"] = place.bytes_per_s
     return run.outcome(results, {"bandwidth": rows.rows}, place.why_no_peak, reasons)
 

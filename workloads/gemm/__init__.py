@@ -33,7 +33,8 @@ GEMM = Workload(
     description=(
         "Multiplies two square matrices of normal random numbers again and again, in growing "
         "sizes and every precision. The best rate is the ceiling a model can reach on this card "
-        "as it is now, with its power limit and clocks: a measured line below the data sheet's."
+        "as it is now, with its power limit and clocks: a measured line below the data sheet's. It "
+        "is remembered and shown by the other workloads."
     ),
     parameters=(
         choice(

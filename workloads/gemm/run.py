@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
+from ..ceilings import remember_ceilings
 from ..declaration import FigureValue, Outcome, Value
 from ..errors import WrongUsage
 from ..formulas import gemm_bytes, gemm_flops
@@ -44,6 +45,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         label = f"{precision}_flops_per_s"
         results[label] = best(rows.measured, "flops_per_s", precision=precision)
         reasons[label] = rows.why_none(precision=precision) if precision in asked else _NOT_ASKED
+    if place.on_gpu:
+        best_rates = {name: results[f"{name}_flops_per_s"] for name in PRECISIONS}
+        remember_ceilings(place.name, {k: v for k, v in best_rates.items() if isinstance(v, float)})
     results["peak_source"] = place.peak.source if place.peak else None
     return run.outcome(results, {"gemm": rows.rows}, place.why_no_peak, reasons)
 

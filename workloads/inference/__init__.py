@@ -192,6 +192,8 @@ INFERENCE = Workload(
             "model_bytes_per_step over the median gap: the bandwidth decode achieves",
         ),
         Figure("mbu_percent", "that of the data sheet's bandwidth"),
+        Figure("mbu_ceiling_percent", "that of the best copy that bandwidth measured"),
+        Figure("tokens_per_step", "tokens that a decode step makes"),
         Figure(
             "input_tokens_per_s", "prompt tokens of all sequences over the time to the first token"
         ),
@@ -200,6 +202,7 @@ INFERENCE = Workload(
             "prefill_mfu_percent",
             "the prompt pass's operations over the time to first token, of the dense peak",
         ),
+        Figure("prefill_ceiling_percent", "the same, of the best product that gemm measured"),
         Figure("prepare_ms", "warming up, compiling and capturing"),
         PEAK_ALLOCATED,
         PEAK_RESERVED,

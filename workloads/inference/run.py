@@ -12,6 +12,7 @@ import nvtx
 import torch
 from torch import Tensor
 
+from ..ceilings import NOT_MEASURED
 from ..declaration import FigureValue, Outcome, Value
 from ..devices import (
     free_bytes,
@@ -303,11 +304,18 @@ def _derived(
         "prefill_mfu_percent": share_percent(
             flops / prefill_s, place.flops_per_s(settings.precision)
         ),
+        "prefill_ceiling_percent": share_percent(
+            flops / prefill_s, place.ceiling_flops_per_s(settings.precision)
+        ),
+        "tokens_per_step": settings.batch,
         "model_bytes_per_step": None,
         "model_bandwidth_bytes_per_s": None,
         "mbu_percent": None,
+        "mbu_ceiling_percent": None,
     }
     peaks, unavailable = peak_memory(place.device)
+    if figures["prefill_ceiling_percent"] is None:
+        unavailable["prefill_ceiling_percent"] = NOT_MEASURED
     if place.peak is None:
         shares = ("prefill_mfu_percent", "mbu_percent")
         unavailable |= dict.fromkeys(shares, place.why_no_peak)
@@ -315,7 +323,12 @@ def _derived(
         unavailable["prefill_mfu_percent"] = f"this GPU has no peak for {settings.precision}"
     if latency.itl_p50_ms is None:
         gaps = ("tpot_ms", "itl_p50_ms", "itl_p99_ms")
-        of_decode = ("model_bytes_per_step", "model_bandwidth_bytes_per_s", "mbu_percent")
+        of_decode = (
+            "model_bytes_per_step",
+            "model_bandwidth_bytes_per_s",
+            "mbu_percent",
+            "mbu_ceiling_percent",
+        )
         unavailable |= dict.fromkeys(gaps + of_decode, ONE_TOKEN)
     else:
         # Decode step i of n - 1 attends to prompt + i positions: prompt + n / 2 on average.
@@ -325,4 +338,7 @@ def _derived(
         figures["model_bytes_per_step"] = round(step_bytes)
         figures["model_bandwidth_bytes_per_s"] = rate
         figures["mbu_percent"] = share_percent(rate, place.bytes_per_s)
+        figures["mbu_ceiling_percent"] = share_percent(rate, place.ceiling_bytes_per_s)
+        if figures["mbu_ceiling_percent"] is None:
+            unavailable["mbu_ceiling_percent"] = NOT_MEASURED
     return figures | peaks, unavailable

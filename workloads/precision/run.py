@@ -90,6 +90,7 @@ def _measure_product(name: str, size: int, run: Runner, cells: Cells) -> None:
         "wall_ms": times.wall_ms,
         "flops_per_s": rate,
         "peak_percent": share_percent(rate, place.flops_per_s(name)),
+        "ceiling_percent": share_percent(rate, place.ceiling_flops_per_s(name)),
         "max_absolute_error": absolute,
         "relative_error": relative,
     }
@@ -125,7 +126,7 @@ def _measure_training(name: str, run: Runner, cells: Cells) -> None:
     walls_ns = [trainer.step()]
     walls_ns += [trainer.step() for _ in run.until_stopped(range(run["steps"] - 1))]
     flops = step_flops(shape, _BATCH, ctx, backward=True, naive=True, recomputes=False)
-    figures = step_figures(walls_ns, _BATCH * ctx, flops, place.peak, name)
+    figures = step_figures(walls_ns, _BATCH * ctx, flops, place, name)
     cells |= {key: figures[key] for key in ("avg_ms", "tokens_per_s", "mfu_percent")}
     cells |= peak_memory(place.device)[0]
     cells["final_loss"] = trainer.loss

@@ -57,6 +57,7 @@ _MFU = Figure(
     "PaLM's model operations over the time, of the dense peak of the effective precision",
 )
 _HFU = Figure("hfu_percent", "the same with the operations the GPU actually does")
+_CEILING = Figure("ceiling_percent", "those, of the best product that gemm measured on this card")
 
 HEADLINE = Table(
     "headline",
@@ -76,6 +77,7 @@ HEADLINE = Table(
         _TOKENS_PER_S,
         _MFU,
         _HFU,
+        _CEILING,
         PEAK_ALLOCATED,
         PEAK_RESERVED,
         Figure("final_loss", "loss of the last step"),
@@ -260,6 +262,7 @@ TRAIN = Workload(
         DEVICE_NAME,
         EFFECTIVE_PRECISION,
         Figure("parameter_count", "parameters of the model"),
+        Figure("tokens_per_step", "batch × ctx"),
         Figure("model_flops_per_step", "PaLM's 6 N + 12 L H Q T a token"),
         Figure("matrix_products_per_step", "matrix products the layers imply"),
         _FIRST,
@@ -270,6 +273,7 @@ TRAIN = Workload(
         _TOKENS_PER_S,
         _MFU,
         _HFU,
+        _CEILING,
         Figure("first_loss", "loss of the very first step"),
         Figure("final_loss", "loss of the last step"),
         PEAK_ALLOCATED,

@@ -10,10 +10,9 @@ from typing import Any
 import nvtx
 import torch
 
+from ..ceilings import NOT_MEASURED
 from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import (
-    device_name,
-    find_device,
     free_bytes,
     out_of_memory_explained,
     peak_memory,
@@ -21,7 +20,7 @@ from ..devices import (
     set_precision,
 )
 from ..errors import CannotRun, OutOfMemory, WrongUsage
-from ..peaks import Peak, find_peak, why_no_peak
+from ..place import Place
 from ..report import Report
 from ..stopping import StopRequest
 from . import TRAIN
@@ -124,34 +123,35 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     Raises WrongUsage for what exceeds a context, and CannotRun for a single configuration that
     cannot fit or has no such precision; in a sweep that is a row's status.
     """
-    device = find_device(str(given.get("device", "auto")))
-    values: dict[str, Any] = TRAIN.fill(given, on_cpu=device.type == "cpu")
-    settings = Settings(**values | {"device": str(device)})
+    place = Place.of(given)
+    device = place.device
+    values: dict[str, Any] = place.fill(TRAIN, given)
+    settings = Settings(**values)
     rows = settings.rows()
     for row in rows:
         row.refuse_unless_in_context()
     results = _Results()
-    name = device_name(device)
-    peak = find_peak(name)
     stopped_by = None
     with StopRequest() as stop:
         for number, row in enumerate(rows, 1):
             release_memory(device)
             with _named(row, len(rows) > 1):
                 where = f"{number}/{len(rows)} " if len(rows) > 1 else ""
-                _row(row, device, peak, results, report, stop, where, alone=len(rows) == 1)
+                _row(row, place, results, report, stop, where, alone=len(rows) == 1)
             if stop.signal is not None:
                 stopped_by = stop.signal
                 break
     if not results.figures:
         raise CannotRun(f"no configuration ran: {results.headline[-1]['status']}")
-    if peak is None:
-        shares = dict.fromkeys(("mfu_percent", "hfu_percent"), why_no_peak(name))
+    if place.peak is None:
+        shares = dict.fromkeys(("mfu_percent", "hfu_percent"), place.why_no_peak)
         results.unavailable |= shares
+    if results.figures["ceiling_percent"] is None:
+        results.unavailable["ceiling_percent"] = NOT_MEASURED
     return Outcome(
         parameters=asdict(settings),
         results={
-            "device_name": name,
+            "device_name": place.name,
             **results.figures,
             "out_of_memory_rows": results.out_of_memory_rows,
         },
@@ -172,8 +172,7 @@ def _named(settings: Settings, is_one_of_many: bool) -> AbstractContextManager[o
 
 def _row(
     settings: Settings,
-    device: torch.device,
-    peak: Peak | None,
+    place: Place,
     results: _Results,
     report: Report,
     stop: StopRequest,
@@ -191,7 +190,7 @@ def _row(
         "warmup": settings.warmup,
     }
     try:
-        precision = set_precision(settings.precision, device)
+        precision = set_precision(settings.precision, place.device)
         effective = _effective(settings, precision.effective)
         row["precision"] = effective
         element_bytes = precision.dtype.itemsize
@@ -204,13 +203,13 @@ def _row(
             checkpoint=settings.checkpoint,
             element_bytes=element_bytes,
         )
-        footprint.refuse_unless_fits(free_bytes(device), settings.device)
+        footprint.refuse_unless_fits(free_bytes(place.device), settings.device)
         report.say(
             f"train: {where}{settings.size} ({settings.shape}), batch {settings.batch}, "
-            f"ctx {settings.ctx}, {settings.mode} in {effective} on {device_name(device)}"
+            f"ctx {settings.ctx}, {settings.mode} in {effective} on {place.name}"
         )
         with out_of_memory_explained():
-            _measure(settings, device, peak, row, results, report, stop, effective)
+            _measure(settings, place, row, results, report, stop, effective)
     except (CannotRun, OutOfMemory) as refusal:
         if alone:
             raise
@@ -223,14 +222,14 @@ def _row(
 
 def _measure(
     settings: Settings,
-    device: torch.device,
-    peak: Peak | None,
+    place: Place,
     row: dict[str, FigureValue],
     results: _Results,
     report: Report,
     stop: StopRequest,
     effective: str,
 ) -> None:
+    device = place.device
     report.progress("load", 0, 1, "model")
     trainer = Trainer(
         settings.shape,
@@ -269,12 +268,12 @@ def _measure(
             if is_first:
                 first_ns, first_loss = wall_ns, trainer.loss
             walls_ns.append(wall_ns)
-            figures = step_figures([wall_ns], tokens, settings.flops, peak, settings.precision)
+            figures = step_figures([wall_ns], tokens, settings.flops, place, settings.precision)
             _tell_step(settings, done + 1, trainer.loss, figures, report)
             if stop.signal is not None:
                 break
     peaks, no_peaks = peak_memory(device)
-    figures = step_figures(walls_ns, tokens, settings.flops, peak, settings.precision)
+    figures = step_figures(walls_ns, tokens, settings.flops, place, settings.precision)
     figures |= {"first_step_ms": first_ns / 1e6, "final_loss": trainer.loss, **peaks}
     row |= figures | {"status": "ok" if stop.signal is None else "stopped"}
     results.unavailable = dict(no_peaks)
@@ -286,6 +285,7 @@ def _measure(
     results.figures = {
         "effective_precision": effective,
         "parameter_count": settings.shape.parameters,
+        "tokens_per_step": tokens,
         "model_flops_per_step": settings.flops.model,
         "matrix_products_per_step": settings.shape.products(backward=settings.mode != "fwd"),
         "first_loss": first_loss,

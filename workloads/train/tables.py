@@ -8,7 +8,8 @@ import numpy as np
 
 from ..declaration import FigureValue, Row
 from ..formulas import adamw_state_bytes
-from ..peaks import Peak, share_percent
+from ..peaks import share_percent
+from ..place import Place
 from ..ranges import Range
 from .model import INSIDE_MHA, MHA
 from .shapes import Shape, StepFlops
@@ -28,12 +29,12 @@ _LINEAR = ("QKV projections", "output proj")
 
 
 def step_figures(
-    wall_ns: Sequence[int], tokens: int, flops: StepFlops, peak: Peak | None, precision: str
+    wall_ns: Sequence[int], tokens: int, flops: StepFlops, place: Place, precision: str
 ) -> Figures:
     """Of the measured steps, at least one."""
     times_ms = np.asarray(wall_ns, dtype=np.float64) / 1e6
     mean_ms = float(times_ms.mean())
-    best = peak.flops_per_s(precision) if peak else None
+    best, ceiling = place.flops_per_s(precision), place.ceiling_flops_per_s(precision)
     return {
         "avg_ms": mean_ms,
         "std_ms": float(times_ms.std(ddof=1)) if len(wall_ns) > 1 else None,
@@ -42,6 +43,7 @@ def step_figures(
         "tokens_per_s": tokens / mean_ms * 1e3,
         "mfu_percent": share_percent(flops.model / mean_ms * 1e3, best),
         "hfu_percent": share_percent(flops.hardware / mean_ms * 1e3, best),
+        "ceiling_percent": share_percent(flops.hardware / mean_ms * 1e3, ceiling),
     }
 
 
