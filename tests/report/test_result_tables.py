@@ -40,7 +40,7 @@ def session() -> Session:
 def test_the_summary_prints_it_after_the_metrics_with_human_figures(session: Session) -> None:
     run = session.runs[1]
     names = [table.name for table in summary_tables(session, run)]
-    assert names[:4] == ["metrics", "headline", "time", "phases"]
+    assert names[:4] == ["metrics", "headline", "time", "ranks"]
     text = formats.summary(session, run, "table")
     lines = text[text.index("Training step") :].splitlines()
     assert lines[2].split() == ["size", "avg_ms", "peak_bytes"]

@@ -70,9 +70,9 @@ CAUSES: dict[Leaf, Cause] = {
         "keep shapes fixed or mark them dynamic; TORCH_LOGS=recompiles names the reason",
     ),
     Leaf.RANK: Cause(
-        "ANOTHER RANK IS LATE",
-        "The GPU waits for another rank {share} of {scope}{time}.",
-        "look at the rank that arrives last",
+        "RANKS WAIT",
+        "The GPU waits for other ranks {share} of {scope}{time}; no one rank is late.",
+        "the waits are spread: balance the work of each step, synchronize less often",
     ),
     Leaf.SHARED: Cause(
         "SHARED GPU",

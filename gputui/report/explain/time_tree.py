@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.sketch import Accumulator
+from gputui.report.explain.rank_waits import Exposed, Place, waits
 from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 from gputui.state.keys import DeviceKey
@@ -107,14 +108,66 @@ class TimeTree:
 
 def time_tree(run: Run) -> TimeTree | None:
     """The tree of a run, None where no operation was captured."""
-    by_device: dict[tuple[int, int], dict[tuple[int, Scope], dict[Leaf, int]]] = defaultdict(
+    trees = device_trees(run)
+    wall_ns = sum(tree.wall_ns for tree in trees.values())
+    if not wall_ns:
+        return None
+    leaves: dict[Leaf, int] = defaultdict(int)
+    beside: dict[Scope, int] = defaultdict(int)
+    for tree in trees.values():
+        for leaf, ns in tree.leaves.items():
+            leaves[leaf] += ns
+        for scope, ns in tree.beside_ns.items():
+            beside[scope] += ns
+    stepped = [tree for tree in trees.values() if tree.has_steps]
+    return TimeTree(
+        wall_ns=wall_ns,
+        leaves={leaf: ns for leaf, ns in leaves.items() if ns},
+        devices=len(trees),
+        steps=sum(tree.steps for tree in trees.values()),
+        operations=sum(tree.operations for tree in trees.values()),
+        step_ns=Accumulator.of(tree.step_ns for tree in stepped),
+        slow_steps=sum(tree.slow_steps for tree in trees.values()),
+        slow_ns=sum(tree.slow_ns for tree in trees.values()),
+        newest=stepped[-1].newest if stepped else (),
+        first_ns=min((tree.first_ns for tree in trees.values() if tree.first_ns), default=0),
+        last_ns=max(tree.last_ns for tree in trees.values()),
+        beside_ns=dict(beside),
+        pauses=sum(tree.pauses for tree in trees.values()),
+        waiting_ns=sum(tree.waiting_ns for tree in trees.values()),
+        blocks=tuple(blocks for tree in trees.values() for blocks in tree.blocks),
+    )
+
+
+def device_trees(run: Run) -> dict[Place, TimeTree]:
+    """The tree of each device of each process, empty ones too. What collectives waited for other
+    ranks is idle time there."""
+    by_device: dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]] = defaultdict(
         lambda: defaultdict(dict)
     )
     for key, time in run.leaf_times.items():
         of = by_device[key.process, key.device][key.loop, Scope(key.scope)]
         of[Leaf(key.leaf)] = of.get(Leaf(key.leaf), 0) + time.ns
-    if not by_device:
-        return None
+    trees = {place: _device_tree(run, *place, parts) for place, parts in by_device.items()}
+    exposed = {
+        place: Exposed(tree.steps, tree.leaves.get(Leaf.COMMUNICATION, 0))
+        for place, tree in trees.items()
+    }
+    for place, waited_ns in waits(run, exposed).items():
+        leaves = trees[place].leaves
+        leaves[Leaf.COMMUNICATION] -= waited_ns
+        leaves[Leaf.RANK] = leaves.get(Leaf.RANK, 0) + waited_ns
+    return trees
+
+
+def _device_tree(
+    run: Run,
+    process: int,
+    device: int,
+    parts: dict[tuple[int, Scope], dict[Leaf, int]],
+) -> TimeTree:
+    main, scopes = _scope(run, process, device, parts)
+    taken = _taken_by_others(run, process, device)
     leaves: dict[Leaf, int] = defaultdict(int)
     beside: dict[Scope, int] = defaultdict(int)
     lengths: list[Accumulator] = []
@@ -122,51 +175,44 @@ def time_tree(run: Run) -> TimeTree | None:
     blocks: list[tuple[StepBlock, ...]] = []
     steps = operations = slow_steps = slow_ns = waiting_ns = pauses = 0
     first_ns = last_ns = 0
-    for (process, device), parts in by_device.items():
-        main, scopes = _scope(run, process, device, parts)
-        if main is not None and process in run.step_blocks:
-            blocks.append(tuple(run.step_blocks[process].loops.get((device, main), ())))
-        taken = _taken_by_others(run, process, device)
-        for (loop, scope), of in parts.items():
-            if (main is None or loop == main) and scope in scopes:
-                for leaf, ns in of.items():
-                    shared = round(ns * taken) if is_kernel(leaf) else 0
-                    leaves[leaf] += ns - shared
-                    leaves[Leaf.SHARED] += shared
-            else:
-                beside[scope] += sum(of.values())
-                if loop == main and scope is Scope.PAUSE:
-                    waiting_ns += of.get(Leaf.WAIT, 0) + of.get(Leaf.INPUT, 0)
-        for of_loop, sums in run.loops.items():
-            if (of_loop.process, of_loop.device) != (process, device):
-                continue
-            if main is not None and of_loop.loop != main:
-                continue
-            if of_loop.scope == Scope.PAUSE:
-                pauses += sums.steps
-            if Scope(of_loop.scope) not in scopes:
-                continue
-            operations += sums.operations
-            began_ns, ended_ns = sums.first_ns or 0, sums.last_ns or 0
-            first_ns = min(first_ns or began_ns, began_ns)
-            last_ns = max(last_ns, ended_ns)
-            if main is not None:
-                steps += sums.steps
-                slow_steps += sums.slow_steps
-                slow_ns += sums.slow_ns
-                lengths.append(sums.step_ns)
-                newest = sums.newest
-    wall_ns = sum(leaves.values())
-    if not wall_ns:
-        return None
-    step_ns = Accumulator.of(lengths)
+    if main is not None and process in run.step_blocks:
+        blocks.append(tuple(run.step_blocks[process].loops.get((device, main), ())))
+    for (loop, scope), of in parts.items():
+        if (main is None or loop == main) and scope in scopes:
+            for leaf, ns in of.items():
+                shared = round(ns * taken) if is_kernel(leaf) else 0
+                leaves[leaf] += ns - shared
+                leaves[Leaf.SHARED] += shared
+        else:
+            beside[scope] += sum(of.values())
+            if loop == main and scope is Scope.PAUSE:
+                waiting_ns += of.get(Leaf.WAIT, 0) + of.get(Leaf.INPUT, 0)
+    for of_loop, sums in run.loops.items():
+        if (of_loop.process, of_loop.device) != (process, device):
+            continue
+        if main is not None and of_loop.loop != main:
+            continue
+        if of_loop.scope == Scope.PAUSE:
+            pauses += sums.steps
+        if Scope(of_loop.scope) not in scopes:
+            continue
+        operations += sums.operations
+        began_ns, ended_ns = sums.first_ns or 0, sums.last_ns or 0
+        first_ns = min(first_ns or began_ns, began_ns)
+        last_ns = max(last_ns, ended_ns)
+        if main is not None:
+            steps += sums.steps
+            slow_steps += sums.slow_steps
+            slow_ns += sums.slow_ns
+            lengths.append(sums.step_ns)
+            newest = sums.newest
     return TimeTree(
-        wall_ns=wall_ns,
+        wall_ns=sum(leaves.values()),
         leaves={leaf: ns for leaf, ns in leaves.items() if ns},
-        devices=len(by_device),
+        devices=1,
         steps=steps,
         operations=operations,
-        step_ns=step_ns,
+        step_ns=Accumulator.of(lengths),
         slow_steps=slow_steps,
         slow_ns=slow_ns,
         newest=newest,

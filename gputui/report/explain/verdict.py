@@ -6,16 +6,16 @@ large itself, and that nothing stands out is a result.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from gputui.model.events import Scope
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.insight import Insight, RunRule
+from gputui.report.explain.lines import likeliest_line
+from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
 from gputui.report.explain.time_tree import LEAST_STEPS, TimeTree, time_tree
 from gputui.state import Run, Session
 
@@ -25,9 +25,6 @@ TraceLens 15)."""
 
 PARENT = 0.20
 """Least share of the parent, busy or idle."""
-
-LEAST_SAMPLES = 10
-"""Readings of the program's line that make an estimate."""
 
 MANY_WAITS = 2
 ONE_WAIT = 0.25
@@ -88,10 +85,14 @@ def _findings(run: Run, tree: TimeTree, waits: float) -> list[Finding]:
     idle = tree.share(tree.idle_ns)
     known = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
     sizes: list[tuple[float, Leaf, Cause]] = []
-    for leaf, ns in tree.leaves.items():
+    late = lateness(run)
+    if late is not None and late.share < SPEAKS:
+        late = None
+    for leaf, whole_ns in tree.leaves.items():
         cause = CAUSES.get(leaf)
-        if cause is None or known <= 0:
+        if cause is None or known <= 0 or (leaf is Leaf.RANK and late is not None):
             continue
+        ns = whole_ns - (late.claimed_ns.get(leaf, 0) if late is not None else 0)
         parent = idle if LEAVES[leaf].is_idle else 1.0 - idle
         recoverable = tree.share(ns) * cause.recoverable
         if parent < PARENT or recoverable < SPEAKS:
@@ -102,7 +103,24 @@ def _findings(run: Run, tree: TimeTree, waits: float) -> list[Finding]:
             continue
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
-    return [_finding(run, tree, leaf, cause, gain) for gain, leaf, cause in sizes[:MOST]]
+    found = [_finding(run, tree, leaf, cause, gain) for gain, leaf, cause in sizes[:MOST]]
+    return found if late is None else [_late_finding(tree, late), *found][:MOST]
+
+
+def _late_finding(tree: TimeTree, late: Lateness) -> Finding:
+    """A late rank costs every GPU the same, its own too: it comes first."""
+    ns = tree.leaves.get(Leaf.RANK, 0)
+    return Finding(
+        cause=LEAVES[Leaf.RANK].key,
+        word=late.word,
+        share=tree.share(ns),
+        ns_per_step=tree.a_step(ns),
+        sentence=late.sentence,
+        advice=late.advice,
+        gain=1.0 / (1.0 - min(late.share, 0.999)),
+        recoverable=late.share,
+        evidence=late.evidence,
+    )
 
 
 def _waits_a_step(run: Run, tree: TimeTree) -> float:
@@ -156,20 +174,11 @@ _AT_A_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE)
 
 
 def _line(run: Run) -> str | None:
-    """At which line the program was most often while the GPU idled; None where too little was
-    seen."""
-    counts = Counter[tuple[int, int]]()
-    for key, seen in run.line_samples.items():
-        counts[key.process, key.line] += seen.samples
-    whole = sum(counts.values())
-    if whole < LEAST_SAMPLES:
-        return None
-    (place, most) = counts.most_common(1)[0]
-    line = run.lines.get(place)
+    line = likeliest_line(run)
     if line is None:
         return None
-    where = f"{PurePath(line.path).name}:{line.number} {line.function}"
-    return f"In {100 * most / whole:.0f} % of {whole} samples the program was at {where}"
+    share = 100 * line.seen / line.samples
+    return f"In {share:.0f} % of {line.samples} samples the program was at {line.where}"
 
 
 def _healthy(tree: TimeTree) -> tuple[str, str]:
@@ -200,6 +209,21 @@ def _waits_for_work(tree: TimeTree) -> Verdict | None:
     )
 
 
+def slightly_late(_session: Session, run: Run) -> Iterator[Insight]:
+    """A rank that is late, and costs less than a finding."""
+    late = lateness(run)
+    if late is not None and late.share < SPEAKS:
+        yield Insight(
+            "late_rank",
+            100 * late.share,
+            100 * LEAST_LATE,
+            "time a step that the other ranks wait for it in collectives",
+            late.word.lower(),
+            " ".join((late.sentence, *(f"{one}." for one in late.evidence))),
+            late.advice,
+        )
+
+
 def causes(_session: Session, run: Run) -> Iterator[Insight]:
     """The verdict's findings, as they stand among others."""
     found = verdict(run)
@@ -216,4 +240,4 @@ def causes(_session: Session, run: Run) -> Iterator[Insight]:
         )
 
 
-RULES = (RunRule(10, causes),)
+RULES = (RunRule(10, causes), RunRule(11, slightly_late))

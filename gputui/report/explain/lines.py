@@ -1,0 +1,36 @@
+"""At which line of the program the CPU was while the GPU idled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import PurePath
+from typing import NamedTuple
+
+from gputui.state import Run
+
+LEAST_SAMPLES = 10
+"""Readings of the program's line that make an estimate."""
+
+
+class LikeliestLine(NamedTuple):
+    """A line, and in how many of all samples the program was there."""
+
+    where: str
+    seen: int
+    samples: int
+
+
+def likeliest_line(run: Run, process: int | None = None) -> LikeliestLine | None:
+    """Where a run, or one process of it, was most often; None where too little was seen."""
+    counts = Counter[tuple[int, int]]()
+    for key, seen in run.line_samples.items():
+        if process in (None, key.process):
+            counts[key.process, key.line] += seen.samples
+    whole = sum(counts.values())
+    if whole < LEAST_SAMPLES:
+        return None
+    (place, most) = counts.most_common(1)[0]
+    line = run.lines.get(place)
+    if line is None:
+        return None
+    return LikeliestLine(f"{PurePath(line.path).name}:{line.number} {line.function}", most, whole)

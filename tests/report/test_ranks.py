@@ -1,0 +1,198 @@
+"""Who is late: named where the others wait for it, and nobody where nobody is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    Distribution,
+    LeafTime,
+    LoopDelta,
+    ProcessAttached,
+    RunStarted,
+    Scope,
+)
+from gputui.model.leaves import Leaf
+from gputui.model.sketch import steps
+from gputui.report.explain import insights
+from gputui.report.explain.ranks import Lateness, lateness, rank_times
+from gputui.report.explain.verdict import verdict
+from gputui.report.registry import table
+from gputui.state import Run, Session
+
+STEPS = 60
+STEP_NS = 116_000_000
+MATMUL_NS = 33_000_000
+TRANSFER_NS = 8_000_000
+
+
+def job(ranks: Sequence[dict[Leaf, int]], count: int = STEPS) -> tuple[Session, Run]:
+    """Ranks of one job, each with its times a step without collectives: they last until all
+    ranks have come, and TRANSFER_NS longer."""
+    come = [sum(leaves.values()) for leaves in ranks]
+    step_ns = max(come) + TRANSFER_NS
+    events: list[AnyEvent] = [
+        RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5)
+    ]
+    for rank, leaves in enumerate(ranks):
+        number = rank + 1
+        collectives = {Leaf.COMMUNICATION: step_ns - come[rank]}
+        lengths = Distribution(
+            count, count * step_ns, 0.0, step_ns, step_ns, steps([(step_ns, count)])
+        )
+        events += [
+            ProcessAttached(
+                time_ns=0,
+                run=1,
+                process=number,
+                pid=5 + number,
+                parent_pid=5,
+                rank=rank,
+                command="p",
+                cuda_status="tracing",
+            ),
+            CaptureDelta(
+                time_ns=1,
+                process=number,
+                leaf_times=tuple(
+                    LeafTime(number, rank, Scope.STEADY, 0, leaf, ns * count)
+                    for leaf, ns in (leaves | collectives).items()
+                ),
+                loops=(
+                    LoopDelta(
+                        number,
+                        rank,
+                        Scope.STEADY,
+                        0,
+                        count,
+                        count,
+                        1,
+                        1 + count * step_ns,
+                        lengths,
+                    ),
+                ),
+            ),
+        ]
+    session = Session()
+    session.apply(events)
+    return session, session.runs[1]
+
+
+def rank(jitter: random.Random | None = None, **more: int) -> dict[Leaf, int]:
+    """A rank's times a step: usual ones, and `more` of some leaves."""
+    noise = jitter.randrange(60_000) if jitter else 0
+    usual = {Leaf.MATMUL: MATMUL_NS + noise, Leaf.LAUNCH: 1_000_000}
+    return {
+        leaf: usual.get(leaf, 0) + more.get(leaf.name.lower(), 0)
+        for leaf in {*usual, *(Leaf[name.upper()] for name in more)}
+    }
+
+
+def who(run: Run) -> dict[int, str | None]:
+    found = lateness(run)
+    return {one.time.rank: one.cause for one in found.late} if found else {}
+
+
+def late(run: Run) -> Lateness:
+    found = lateness(run)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("leaf", "cause"),
+    [
+        ("wait", "host"),
+        ("host", "host"),
+        ("sync", "host"),
+        ("input", "data"),
+        ("matmul", "more work"),
+        ("attention", "more work"),
+        ("copy_pageable", "copies"),
+        ("unknown", None),
+    ],
+)
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_the_late_rank_and_its_cause_are_named(leaf: str, cause: str | None, count: int) -> None:
+    ranks = [rank() for _ in range(count)]
+    ranks[1] = rank(**{leaf: 43_000_000})
+    _, run = job(ranks)
+    assert who(run) == {1: cause}
+    assert late(run).cost_ns == pytest.approx(43_000_000)
+
+
+def test_two_late_ranks_are_both_named() -> None:
+    ranks = [rank() for _ in range(8)]
+    ranks[2], ranks[5] = rank(wait=20_000_000), rank(matmul=23_000_000)
+    session, run = job(ranks)
+    assert who(run) == {2: "host", 5: "more work"}
+    found = verdict(run)
+    assert found is not None
+    assert found.word == "RANKS 2 AND 5 ARE LATE"
+    assert insights(session, run)[0].rule == "idle.rank"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_late_is_nobody_named(seed: int) -> None:
+    jitter = random.Random(seed)
+    _, run = job([rank(jitter) for _ in range(jitter.choice((2, 4, 8)))])
+    assert lateness(run) is None
+
+
+def test_one_early_rank_makes_nobody_late() -> None:
+    _, run = job([rank(wait=40_000_000) for _ in range(3)] + [rank()])
+    assert lateness(run) is None
+    found = verdict(run)
+    assert found is not None
+    assert "no one rank is late" in " ".join(one.sentence for one in found.findings)
+
+
+@pytest.mark.parametrize(("late_ns", "named"), [(1_000_000, False), (2_000_000, True)])
+def test_little_lateness_is_not_named(late_ns: int, named: bool) -> None:
+    _, run = job([rank(), rank(wait=late_ns)])
+    assert (lateness(run) is not None) is named
+
+
+def test_lateness_below_a_finding_stands_beside_the_verdict() -> None:
+    session, run = job([rank(), rank(wait=2_500_000)])
+    found = verdict(run)
+    assert found is not None
+    assert [one.cause for one in found.findings] == ["busy.comm"]
+    assert [one.rule for one in insights(session, run)] == ["busy.comm", "late_rank"]
+
+
+def test_too_few_steps_or_one_rank_name_nobody() -> None:
+    assert lateness(job([rank(), rank(wait=40_000_000)], count=19)[1]) is None
+    assert lateness(job([rank()])[1]) is None
+
+
+def test_waiting_for_another_rank_is_idle_time_and_all_adds_up() -> None:
+    session, run = job([rank(), rank(wait=43_000_000)])
+    waiting, late = sorted(rank_times(run), key=lambda one: one.rank)
+    for one in (waiting, late):
+        assert sum(one.tree.leaves.values()) == one.tree.wall_ns
+        assert one.tree.leaves[Leaf.COMMUNICATION] == STEPS * TRANSFER_NS
+    assert waiting.tree.leaves[Leaf.RANK] == STEPS * 43_000_000
+    assert late.tree.leaves[Leaf.RANK] == 0
+    rows = table(session, run, "ranks").records()
+    assert [(row["rank"], row["late_ns"]) for row in rows] == [(1, 43_000_000), (0, 0)]
+    for row in rows:
+        assert row["busy_percent"] + row["idle_percent"] == pytest.approx(100)
+        assert row["compute_percent"] + row["transfer_percent"] == pytest.approx(
+            row["busy_percent"]
+        )
+
+
+def test_what_makes_a_rank_late_is_reported_once() -> None:
+    _, run = job([rank(), rank(wait=80_000_000)])
+    found = verdict(run)
+    assert found is not None
+    assert found.word == "RANK 1 IS LATE"
+    assert [one.cause for one in found.findings] == ["idle.rank"]
+    assert found.headline == "The other GPU waits 80.0 ms of each 122 ms step for rank 1."
+    assert "waits for its CPU (host waiting) 80.0 ms a step more" in found.findings[0].evidence[0]
