@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.grouping import distribution
+from gputui.attribute.distributions import distribution
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     Distribution,

@@ -13,12 +13,12 @@ from gputui.attribute.arrays import (
     Slots,
     UInt32s,
     durations_ns,
-    grouped,
     join,
     pick,
     times_ns,
 )
 from gputui.attribute.correlation import CALL, CallWindow
+from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import SETTLED_FLUSHES, Instances
 from gputui.attribute.range_lookup import Placement, place
 from gputui.attribute.range_stacks import RangeStacks

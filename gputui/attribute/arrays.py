@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from gputui.attribute.grouping import DELTA_VALUES, distributions
-from gputui.model.events import Distribution
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -71,14 +68,6 @@ def stack(parts: Sequence[Slots]) -> Slots:
 def whole(rows: Slots) -> Slots:
     """Structured rows viewed as opaque ones, which NumPy copies quickly."""
     return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
-
-
-def grouped(
-    keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
-) -> Iterator[tuple[int, Distribution]]:
-    """Each distinct key, in order, with the distribution of its values."""
-    different, parts = distributions(keys, values, exact_limit)
-    return zip(different.tolist(), parts, strict=True)
 
 
 class KeyTable:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.api_calls import Calls
-from gputui.attribute.arrays import Int64s, Slots, UInt32s, durations_ns, grouped
+from gputui.attribute.arrays import Int64s, Slots, UInt32s, durations_ns
+from gputui.attribute.distributions import grouped
 from gputui.model.events import Distribution, LaunchDelta
 from gputui.model.sketch import EXACT_VALUES
 

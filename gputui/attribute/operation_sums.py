@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.arrays import (
-    Bools,
-    Int64s,
-    KeyTable,
-    Slots,
-    UInt32s,
-    grouped,
-    join,
-)
+from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, join
+from gputui.attribute.distributions import grouped
 from gputui.attribute.range_tree import Nodes
 from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
 from gputui.model.events import Distribution, KernelDelta, MemoryOperationDelta

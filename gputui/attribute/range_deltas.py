@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, durations_ns, grouped
+from gputui.attribute.arrays import Int64s, durations_ns
+from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised
 from gputui.model.events import Distribution, Payload, RangeDelta
 from gputui.model.payloads import payload_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute.arrays import Bools, Int64s, grouped, join
+from gputui.attribute.arrays import Bools, Int64s, join
+from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised, Instances
 from gputui.attribute.range_kernels import KernelsOfRanges
 from gputui.attribute.range_tree import Nodes

@@ -14,7 +14,7 @@ from gputui.attribute.arrays import (
     UInt32s,
     join,
 )
-from gputui.attribute.coarse_sums import coarse_distributions
+from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.gpu_time import Launched
 from gputui.attribute.idle import idle_by_node
 from gputui.attribute.range_stacks import RangeStacks

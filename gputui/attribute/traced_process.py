@@ -8,7 +8,8 @@ import numpy as np
 
 from gputui.attribute.accounting.account import Accounting, Parts
 from gputui.attribute.api_calls import NESTED_NS, Calls
-from gputui.attribute.arrays import Slots, grouped, join, times_ns
+from gputui.attribute.arrays import Slots, join, times_ns
+from gputui.attribute.distributions import grouped
 from gputui.attribute.gpu_activity import Operations
 from gputui.attribute.gpu_time import GpuTime, Launched
 from gputui.attribute.instances import Finalised, Instances

@@ -2,8 +2,9 @@
 
 Count, total, minimum, maximum and the sum of squared differences merge exactly (Chan, Golub and
 LeVeque 1983). The median needs the values: they are sent one by one while few differ, and as
-buckets within 1 % of each value after that. Arrays become distributions in
-`gputui.attribute.grouping`; this module, which every view needs, does not use NumPy.
+buckets of a constant relative width after that (DDSketch: Masson, Rim and Lee 2019). Arrays become
+distributions in `gputui.attribute.distributions`; this module, which every view needs, does not use
+NumPy.
 """
 
 from __future__ import annotations
@@ -21,19 +22,32 @@ EXACT_VALUES = 4096
 BUCKETS = EXACT_VALUES
 """More than there are buckets: more distinct values than this are put into buckets."""
 
-EXACT_BELOW = 1000
-GAMMA = 1.018
-# A value is at most (γ − 1)/(γ + 1) = 0.9 % from its bucket's middle; rounding the middle to an
-# integer adds at most 0.05 % at the lowest bucket.
-LOG_GAMMA = math.log(GAMMA)
+
+class Buckets:
+    """Bucket i holds the values over γⁱ⁻¹ up to γⁱ; values under `exact_below` have their own.
+
+    A value is at most (γ − 1)/(γ + 1) from its bucket's middle, and half a unit more where that is
+    rounded.
+    """
+
+    def __init__(self, gamma: float, exact_below: int) -> None:
+        self.gamma = gamma
+        self.log_gamma = math.log(gamma)
+        self.exact_below = exact_below
+
+    def middle(self, value: int) -> int:
+        """What stands for a value."""
+        if value < self.exact_below:
+            return value
+        index = math.ceil(math.log(value) / self.log_gamma)
+        return round(2.0 * math.pow(self.gamma, index) / (self.gamma + 1.0))
 
 
-def bucket_middle(value: int) -> int:
-    """The representative of a value: exact below 1000, else its bucket's middle."""
-    if value < EXACT_BELOW:
-        return value
-    index = math.ceil(math.log(value) / LOG_GAMMA)
-    return round(2.0 * math.pow(GAMMA, index) / (GAMMA + 1.0))
+FINE = Buckets(1.018, 1000)
+"""Within 1 %."""
+
+COARSE = Buckets(1.1, 32)
+"""Within 5 %, for numerous things that travel every tick."""
 
 
 def steps(pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
@@ -95,7 +109,7 @@ class Accumulator(msgspec.Struct, array_like=True):
             for step in part.values:
                 if step >= 0:
                     value += step
-                    key = bucket_middle(value)
+                    key = FINE.middle(value)
                     values[key] = known(key, 0) + 1
                 else:  # this is a count, not a value
                     values[key] = known(key, 0) - step - 1
@@ -180,6 +194,6 @@ class Accumulator(msgspec.Struct, array_like=True):
     def _put_into_buckets(self) -> None:
         coarse: dict[int, int] = {}
         for value, count in self.values.items():
-            middle = bucket_middle(value)
+            middle = FINE.middle(value)
             coarse[middle] = coarse.get(middle, 0) + count
         self.values = coarse

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gputui.attribute.grouping import distribution, distributions
+from gputui.attribute.distributions import distribution, distributions
 from gputui.attribute.launches import FEW_VALUES
 from gputui.model.events import (
     AnyEvent,

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.grouping import bucket_middles, distribution, distributions
+from gputui.attribute.distributions import (
+    bucket_middles,
+    coarse_distributions,
+    distribution,
+    distributions,
+)
 from gputui.model.events import Distribution
-from gputui.model.sketch import EXACT_VALUES, Accumulator, bucket_middle, steps
+from gputui.model.sketch import COARSE, EXACT_VALUES, FINE, Accumulator, steps
 
 durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
 
@@ -117,7 +122,7 @@ def test_a_group_travels_in_buckets_once_it_has_too_many_values(
     assert (small.exact, small.values) == (True, (5, -2, 123_456_784))  # whatever the others are
     assert large.exact is exact
     kept = set(np.cumsum([step for step in large.values if step >= 0]).tolist())
-    assert kept == {bucket_middle(int(value)) if not exact else int(value) for value in many}
+    assert kept == {FINE.middle(int(value)) if not exact else int(value) for value in many}
 
 
 def test_no_values_give_no_groups() -> None:
@@ -128,9 +133,12 @@ def test_no_values_give_no_groups() -> None:
 
 @given(st.integers(0, 10**13))
 def test_a_bucket_is_the_same_for_a_value_and_for_an_array_of_it(value: int) -> None:
-    middle = bucket_middle(value)
-    assert abs(middle - value) <= 0.0095 * value
-    assert bucket_middles(np.array([value], np.int64)).tolist() == [middle]
+    for buckets, error, rounding in ((FINE, 0.0095, 0.0), (COARSE, 0.048, 0.5)):
+        middle = buckets.middle(value)
+        assert abs(middle - value) <= error * value + rounding
+        assert bucket_middles(np.array([value], np.int64), buckets).tolist() == [middle]
+    (coarse,) = coarse_distributions(np.zeros(1, np.int64), np.array([value])).values()
+    assert coarse.values == (COARSE.middle(value),)
 
 
 @given(st.lists(durations, min_size=1, max_size=4))
@@ -141,8 +149,8 @@ def test_what_was_summed_up_can_be_written_and_summed_up_again(parts: list[list[
 
 @given(st.integers(0, 10**13))
 def test_a_bucket_lies_in_itself(value: int) -> None:
-    middle = bucket_middle(value)
-    assert bucket_middle(middle) == middle
+    middle = FINE.middle(value)
+    assert FINE.middle(middle) == middle
 
 
 def test_values_are_written_as_steps_and_repetitions() -> None:

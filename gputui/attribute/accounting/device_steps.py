@@ -12,7 +12,7 @@ from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
-from gputui.attribute.arrays import grouped
+from gputui.attribute.distributions import grouped
 from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope, Stretch
 
 Part = LeafTime | LineSamples | LoopDelta

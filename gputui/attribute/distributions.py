@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.arrays import Int64s
 from gputui.model.events import Distribution
-from gputui.model.sketch import EXACT_BELOW, GAMMA, LOG_GAMMA
+from gputui.model.sketch import COARSE, FINE, Buckets, steps
 
 DELTA_VALUES = 256
 """A delta with more distinct values than this is sent in buckets."""
 
-Int64s = npt.NDArray[np.int64]
+_LARGEST = 1 << 62
 
 
-def bucket_middles(values: Int64s) -> Int64s:
-    """The representative of each value: exact below 1000, else its bucket's middle."""
-    index = np.ceil(np.log(np.maximum(values, 1)) / LOG_GAMMA)
-    middles = np.rint(2.0 * np.power(GAMMA, index) / (GAMMA + 1.0)).astype(np.int64)
-    return np.where(values < EXACT_BELOW, values, middles)
+def bucket_middles(values: Int64s, buckets: Buckets = FINE) -> Int64s:
+    """What stands for each value, as Buckets.middle has it."""
+    index = np.ceil(np.log(np.maximum(values, 1)) / buckets.log_gamma)
+    return np.where(values < buckets.exact_below, values, _middles(index, buckets))
+
+
+def _middles(index: npt.NDArray[Any], buckets: Buckets) -> Int64s:
+    middles = np.rint(2.0 * np.power(buckets.gamma, index) / (buckets.gamma + 1.0))
+    integers: Int64s = np.minimum(middles, _LARGEST).astype(np.int64)
+    return integers
+
+
+def grouped(
+    keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
+) -> Iterator[tuple[int, Distribution]]:
+    """Each distinct key, in order, with the distribution of its values."""
+    different, parts = distributions(keys, values, exact_limit)
+    return zip(different.tolist(), parts, strict=True)
 
 
 def distribution(values: Int64s) -> Distribution:
@@ -112,3 +129,58 @@ def _steps(starts: Int64s, values: Int64s) -> tuple[list[int], list[int]]:
     written[:, 1] = steps[:, 1] < -1
     before = np.r_[0, np.cumsum(written.sum(axis=1))]
     return steps[written].tolist(), [*before[first_runs].tolist(), int(before[-1])]
+
+
+_TABLE_BUCKETS = 512
+"""More buckets than 50-bit values fill."""
+
+_FIRST_BUCKET = math.ceil(math.log(COARSE.exact_below) / COARSE.log_gamma)
+"""Of the first value that has not its own."""
+
+_TABLE_MIDDLES = np.concatenate(
+    (
+        np.arange(COARSE.exact_below),
+        _middles(_FIRST_BUCKET + np.arange(_TABLE_BUCKETS - COARSE.exact_below), COARSE),
+    )
+)
+
+
+def coarse_distributions(keys: Int64s, values: Int64s) -> dict[int, Distribution]:
+    """The distribution of the non-negative `values` for each of the small numbers `keys`, in COARSE
+    buckets: they are so few that counting in a table takes half the time of sorting.
+    """
+    if not len(keys):
+        return {}
+    count = int(keys.max()) + 1
+    places = keys * _TABLE_BUCKETS + _table_bucket(values)
+    table = np.bincount(places, minlength=count * _TABLE_BUCKETS).reshape(count, _TABLE_BUCKETS)
+    counts = table.sum(axis=1)
+    exactly = values.astype(np.float64)
+    totals = np.bincount(keys, exactly, count)
+    means = totals / np.maximum(counts, 1)
+    squares = np.bincount(keys, (exactly - means[keys]) ** 2, count)
+    least = np.full(count, np.iinfo(np.int64).max)
+    most = np.zeros(count, np.int64)
+    np.minimum.at(least, keys, values)
+    np.maximum.at(most, keys, values)
+    result: dict[int, Distribution] = {}
+    for key in np.flatnonzero(counts).tolist():
+        filled = np.flatnonzero(table[key])
+        result[key] = Distribution(
+            count=int(counts[key]),
+            total=min(int(totals[key]), _LARGEST),
+            squares=float(squares[key]),
+            minimum=int(least[key]),
+            maximum=int(most[key]),
+            values=steps(
+                zip(_TABLE_MIDDLES[filled].tolist(), table[key][filled].tolist(), strict=True)
+            ),
+            exact=False,
+        )
+    return result
+
+
+def _table_bucket(values: Int64s) -> Int64s:
+    index = np.ceil(np.log(np.maximum(values, COARSE.exact_below)) / COARSE.log_gamma)
+    larger = COARSE.exact_below - _FIRST_BUCKET + index.astype(np.int64)
+    return np.where(values < COARSE.exact_below, values, np.minimum(larger, _TABLE_BUCKETS - 1))
