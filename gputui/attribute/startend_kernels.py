@@ -109,7 +109,7 @@ class HeldKernels:
                     continue
                 place = (0, self._nodes.thread[node]) if elsewhere else (node, 0)
                 into = sums[*place, kernel, device]
-                into.time.add(part.time.freeze())
+                into.time.add(part.time)
                 into.repeats += part.repeats
                 if not elsewhere:
                     launched.add(kernel)

@@ -59,10 +59,13 @@ def clean_output(line: str, limit: int = 2000) -> str:
 
 def cell_width(text: str) -> int:
     """Terminal columns occupied by `text`: wide East Asian characters take two."""
-    if text.isascii():
+    if text.isascii() or max(text) < _FIRST_OTHER_WIDTH:
         return len(text)
     return sum(_character_width(character) for character in text)
 
+
+_FIRST_OTHER_WIDTH = "\u0300"
+"""Characters before this one, Latin letters and signs such as µ, all take one column."""
 
 _MARKS = 4
 """Characters that are looked at for each column: combining ones take none of their own."""

@@ -27,7 +27,7 @@ def replay(options: argparse.Namespace) -> int:
     if options.start is not None:
         start_s = options.start
     path = str(Path(gputui.__file__).with_name("demo.gputui")) if options.demo else options.replay
-    from gputui.playback import Playback
+    from gputui.playback.player import Playback
 
     speed = options.speed if options.speed is not None else 1.0
     need_terminal(options)

@@ -13,11 +13,10 @@ from gputui.render import formats
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
-    from gputui.render.summary import one_table
-    from gputui.render.trace_tables import EVENT_TABLES
+    from gputui.render.summary import is_event_table, one_table
     from gputui.report.domains import domains_of, of_domains
 
-    if options.table in EVENT_TABLES:
+    if options.table and is_event_table(options.table):
         if options.domain:
             raise UsageError(f"--domain: {options.table} has no ranges")
         _write_events(one_recording(options.file), options)

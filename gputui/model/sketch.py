@@ -10,11 +10,14 @@ NumPy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
 
 import msgspec
 
 from gputui.model.events import Distribution
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 EXACT_VALUES = 4096
 """An accumulator with more distinct values than this switches to buckets."""
@@ -80,10 +83,10 @@ class Accumulator(msgspec.Struct, array_like=True):
         """The sum of several."""
         result = cls()
         for part in parts:
-            result.add(part.freeze() if isinstance(part, Accumulator) else part)
+            result.add(part)
         return result
 
-    def add(self, part: Distribution) -> None:
+    def add(self, part: Distribution | Accumulator) -> None:
         """Merge `part`."""
         more, count = part.count, self.count
         if more <= 0:
@@ -95,16 +98,22 @@ class Accumulator(msgspec.Struct, array_like=True):
             self.squares = part.squares
         self.count = count + more
         self.total += part.total
-        if self.minimum is None or part.minimum < self.minimum:
-            self.minimum = part.minimum
-        if self.maximum is None or part.maximum > self.maximum:
-            self.maximum = part.maximum
+        least, most = part.minimum, part.maximum
+        if self.minimum is None or (least is not None and least < self.minimum):
+            self.minimum = least
+        if self.maximum is None or (most is not None and most > self.maximum):
+            self.maximum = most
         if not part.exact:
             self._make_coarse()
         values = self.values
         known = values.get
         value = 0
-        if part.exact and not self.exact:
+        if isinstance(part, Accumulator):
+            is_coarser = part.exact and not self.exact
+            for value, often in part.values.items():
+                key = bucket_middle(value) if is_coarser else value
+                values[key] = known(key, 0) + often
+        elif part.exact and not self.exact:
             key = 0
             for step in part.values:
                 if step >= 0:
@@ -197,3 +206,25 @@ class Accumulator(msgspec.Struct, array_like=True):
             middle = FINE.middle(value)
             coarse[middle] = coarse.get(middle, 0) + count
         self.values = coarse
+
+
+class Totals(dict[_Key, Accumulator]):
+    """Accumulators added up by a key.
+
+    What is the only one of its key is not copied: it still grows with whoever holds it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._copied: set[_Key] = set()
+
+    def add(self, key: _Key, times: Accumulator) -> None:
+        """Add one that has values."""
+        known = self.get(key)
+        if known is None:
+            self[key] = times
+            return
+        if key not in self._copied:
+            self._copied.add(key)
+            known = self[key] = Accumulator.of((known,))
+        known.add(times)

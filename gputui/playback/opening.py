@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from gputui.base.standard_streams import standard_input
-from gputui.imports.nsys import NsysReport, NsysTables
-from gputui.imports.nsys.database import MAGIC
 from gputui.model.events import AnyEvent, Header
 from gputui.store.journal import JournalError, JournalReader, open_journal
 from gputui.store.regular_file import open_regular
+
+_SQLITE = b"SQLite format 3\x00"
+"""How such a file begins (sqlite.org/fileformat.html)."""
 
 
 class Recording(Protocol):
@@ -48,11 +49,16 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
     if path == "-":
         return JournalReader(standard_input(), "standard input", summed=summed)
     place = Path(path)
+    # Imported where they are needed: both take as long to load as a recording to read.
     if not place.is_file() or place.suffix == ".csv":
+        from gputui.imports.nsys.stats_csv import NsysTables
+
         tables = NsysTables.find(place)
         if tables is not None:
             return tables
     elif is_sqlite(place):
+        from gputui.imports.nsys.report import NsysReport
+
         return NsysReport(place)
     return open_journal(place, summed=summed)
 
@@ -72,6 +78,6 @@ def is_sqlite(path: Path) -> bool:
     """Whether a file is SQLite, as an nsys export is; False if it cannot be read."""
     try:
         with open_regular(path) as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(len(_SQLITE)) == _SQLITE
     except (JournalError, OSError):
         return False  # whoever opens it next reports why

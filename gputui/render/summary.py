@@ -13,6 +13,15 @@ from gputui.report.schema import AnyTable
 from gputui.state import Run, Session
 
 
+def is_event_table(name: str) -> bool:
+    """Whether a table is of single events, which need the trace."""
+    if name in run_tables():
+        return False
+    from gputui.render.trace_tables import EVENT_TABLES
+
+    return name in EVENT_TABLES
+
+
 def one_table(session: Session, run: Run | None, name: str) -> AnyTable:
     """A table by its name. Raises ExportError where there is none."""
     known = table_names(run)
@@ -48,6 +57,10 @@ def answer(run: Run | None) -> list[str]:
     return ["\n".join(lines) + "\n"]
 
 
-def found_insights(session: Session, run: Run | None) -> list[Insight]:
-    """What stands out."""
-    return machine_insights(session, session.readings) if run is None else insights(session, run)
+def found_insights(
+    session: Session, run: Run | None, *, beside_verdict: bool = False
+) -> list[Insight]:
+    """What stands out; `beside_verdict` without what `answer` says."""
+    if run is None:
+        return machine_insights(session, session.readings)
+    return insights(session, run, beside_verdict=beside_verdict)

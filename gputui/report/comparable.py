@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gputui.model.leaves import LEAVES
-from gputui.model.naming import short_name
 from gputui.model.sketch import Accumulator
 from gputui.report.energy import (
     RunEnergy,
@@ -22,6 +21,7 @@ from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.machine_summary import started_ns
 from gputui.report.means import Mean, inflation
 from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.statistics import kernel_rows
 from gputui.state import BatchMeans, Readings, Reports, Run, Session
 
 
@@ -250,24 +250,18 @@ def _phase(subject: Subject, name: str, rows: list[PhaseRow], joules: float | No
 def _kernels(subject: Subject) -> Entries:
     if subject.run is None:
         return {}
-    sums: dict[str, Accumulator] = {}
-    names = subject.session.kernel_names
-    for key, kernels in subject.run.kernels.items():
-        known = names.get(key.kernel)
-        name = known.name if known else f"(kernel {key.kernel})"
-        sums.setdefault(name, Accumulator()).add(kernels.time.freeze())
     found: Entries = {}
-    for name, times in sorted(sums.items(), key=lambda item: -item[1].total):
-        average = _average(times, subject.widening)
+    for row in kernel_rows(subject.session, subject.run):
+        average = _average(row.times, subject.widening)
         if average is not None:
             figures = {
                 "avg_ns": average,
-                "total_ns": Mean(float(times.total)),
-                "instances": Mean(float(times.count)),
+                "total_ns": Mean(float(row.total)),
+                "instances": Mean(float(row.instances)),
             }
             if subject.steps:
-                figures["step_ns"] = Mean(times.total / subject.steps)
-            found[name] = Entry(name, short_name(name), figures)
+                figures["step_ns"] = Mean(row.total / subject.steps)
+            found[row.name] = Entry(row.name, row.short_name, figures)
     return found
 
 

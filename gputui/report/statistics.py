@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
-from gputui.model.sketch import Accumulator
+from gputui.model.sketch import Accumulator, Totals
 from gputui.report.schema import Cell, Column, count, percent, time
 from gputui.state import Run, Session
 
@@ -19,26 +19,72 @@ R = TypeVar("R")
 
 NameStyle = Literal["full", "base", "mangled"]
 
-Key = tuple[str, str, str]
-"""(name, short name, category): the key rows are summed by."""
+Key = tuple[str, str]
+"""(name, label): the key rows are summed by. Kernels have no label."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One line of a statistics table. Times in ns, or bytes where the table is of sizes."""
+    """One line of a statistics table. Times in ns, or bytes where the table is of sizes.
+
+    Figures are computed when they are asked for: of a table of 10⁵ names few are shown.
+    """
 
     name: str
-    short_name: str
-    category: str
-    instances: int
-    total: int
+    label: str
+    """What kind of thing has this name; empty where only the name says it."""
+    times: Accumulator
     percent: float
-    average: float
-    median: float
-    minimum: int
-    maximum: int
-    deviation: float
-    exact: bool
+
+    @property
+    def short_name(self) -> str:
+        """The function's own name."""
+        return short_name(self.name)
+
+    @property
+    def category(self) -> str:
+        """The label, or the kind of work that the kernel's name stands for."""
+        return self.label or category(self.name)
+
+    @property
+    def instances(self) -> int:
+        """How many."""
+        return self.times.count
+
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return self.times.total
+
+    @property
+    def average(self) -> float:
+        """The mean."""
+        return self.times.average or 0.0
+
+    @property
+    def median(self) -> float:
+        """Exact, or within 1 %."""
+        return self.times.median or 0.0
+
+    @property
+    def minimum(self) -> int:
+        """The least."""
+        return self.times.minimum or 0
+
+    @property
+    def maximum(self) -> int:
+        """The most."""
+        return self.times.maximum or 0
+
+    @property
+    def deviation(self) -> float:
+        """The sample standard deviation."""
+        return self.times.deviation or 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Whether the median is."""
+        return self.times.exact
 
 
 def kernel_name(session: Session, number: int, style: NameStyle = "full") -> str:
@@ -59,38 +105,32 @@ def kernel_rows(
 ) -> list[TableRow]:
     """Kernels by name; with `ranges`, those launched in one of these range nodes."""
     wanted = None if ranges is None else set(ranges)
-    sums: dict[int, Accumulator] = {}
+    sums: Totals[Key] = Totals()
     for key, kernels in run.kernels.items():
         if wanted is None or key.range in wanted:
-            sums.setdefault(key.kernel, Accumulator()).add(kernels.time.freeze())
-    named: dict[Key, Accumulator] = {}
-    for number, times in sums.items():
-        name = kernel_name(session, number, names)
-        _merge(named, (name, short_name(name), category(name)), times)
-    return statistics_rows(named)
+            sums.add((kernel_name(session, key.kernel, names), ""), kernels.time)
+    return statistics_rows(sums)
 
 
 def api_rows(run: Run) -> list[TableRow]:
     """CUDA calls by name."""
-    sums: dict[Key, Accumulator] = {}
-    for key, times in run.api.items():
-        _merge(sums, (key.name, key.name, "CUDA_API"), times)
+    sums: Totals[Key] = Totals()
+    _add_calls(sums, run)
     return statistics_rows(sums)
 
 
 def memory_time_rows(run: Run) -> list[TableRow]:
     """Time of copies and memsets by operation."""
-    sums: dict[Key, Accumulator] = {}
-    for key, both in run.memory_operations.items():
-        _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.time)
+    sums: Totals[Key] = Totals()
+    _add_operations(sums, run)
     return statistics_rows(sums)
 
 
 def memory_size_rows(run: Run) -> list[TableRow]:
     """Bytes of copies and memsets by operation; `total`, `average` … are bytes."""
-    sums: dict[Key, Accumulator] = {}
+    sums: Totals[Key] = Totals()
     for key, both in run.memory_operations.items():
-        _merge(sums, (key.operation, key.operation, "MEMORY_OPER"), both.size)
+        sums.add((key.operation, _OPERATION), both.size)
     return statistics_rows(sums)
 
 
@@ -102,64 +142,63 @@ def gpu_rows(session: Session, run: Run, names: NameStyle = "full") -> list[Tabl
 def all_rows(session: Session, run: Run, names: NameStyle = "full") -> list[TableRow]:
     """CUDA calls, kernels and memory operations in one table."""
     sums = _gpu_sums(session, run, names)
-    for call, times in run.api.items():
-        _merge(sums, (call.name, call.name, "CUDA_API"), times)
+    _add_calls(sums, run)
     return statistics_rows(sums)
 
 
-def _gpu_sums(session: Session, run: Run, names: NameStyle) -> dict[Key, Accumulator]:
-    sums: dict[Key, Accumulator] = {}
+_OPERATION = "MEMORY_OPER"
+
+
+def _gpu_sums(session: Session, run: Run, names: NameStyle) -> Totals[Key]:
+    sums: Totals[Key] = Totals()
     for key, kernels in run.kernels.items():
-        name = kernel_name(session, key.kernel, names)
-        _merge(sums, (name, short_name(name), "CUDA_KERNEL"), kernels.time)
-    for operation, both in run.memory_operations.items():
-        _merge(sums, (operation.operation, operation.operation, "MEMORY_OPER"), both.time)
+        sums.add((kernel_name(session, key.kernel, names), "CUDA_KERNEL"), kernels.time)
+    _add_operations(sums, run)
     return sums
 
 
-def category_rows(kernels: Iterable[TableRow]) -> list[tuple[str, int, int, float]]:
-    """Kernel rows by category: (category, kernels, total ns, percent), longest first."""
+def _add_operations(sums: Totals[Key], run: Run) -> None:
+    for key, both in run.memory_operations.items():
+        sums.add((key.operation, _OPERATION), both.time)
+
+
+def _add_calls(sums: Totals[Key], run: Run) -> None:
+    for key, times in run.api.items():
+        sums.add((key.name, "CUDA_API"), times)
+
+
+def category_rows(session: Session, run: Run) -> list[tuple[str, int, int, float]]:
+    """Kernels by category: (category, kernels, total ns, percent), longest first."""
+    by_kernel: dict[int, list[int]] = {}
+    for key, kernels in run.kernels.items():
+        entry = by_kernel.setdefault(key.kernel, [0, 0])
+        entry[0] += kernels.time.count
+        entry[1] += kernels.time.total
     sums: dict[str, list[int]] = {}
-    for row in kernels:
-        entry = sums.setdefault(row.category, [0, 0])
-        entry[0] += row.instances
-        entry[1] += row.total
+    for number, (instances, total) in by_kernel.items():
+        if instances:
+            entry = sums.setdefault(category(kernel_name(session, number)), [0, 0])
+            entry[0] += instances
+            entry[1] += total
     whole = sum(total for _, total in sums.values())
     return sorted(
         (
             (name, instances, total, 100.0 * total / whole if whole else 0.0)
             for name, (instances, total) in sums.items()
         ),
-        key=lambda entry: -entry[2],
+        key=lambda entry: (-entry[2], entry[0]),
     )
 
 
-def _merge(sums: dict[Key, Accumulator], key: Key, times: Accumulator) -> None:
-    sums.setdefault(key, Accumulator()).add(times.freeze())
-
-
-def statistics_rows(sums: dict[Key, Accumulator]) -> list[TableRow]:
+def statistics_rows(sums: Totals[Key]) -> list[TableRow]:
     """A row for each key, longest total first; percent is of the total of all."""
     whole = sum(times.total for times in sums.values())
     rows = [
-        TableRow(
-            name=name,
-            short_name=short,
-            category=label,
-            instances=times.count,
-            total=times.total,
-            percent=100.0 * times.total / whole if whole else 0.0,
-            average=times.average or 0.0,
-            median=times.median or 0.0,
-            minimum=times.minimum or 0,
-            maximum=times.maximum or 0,
-            deviation=times.deviation or 0.0,
-            exact=times.exact,
-        )
-        for (name, short, label), times in sums.items()
+        TableRow(*key, times, 100.0 * times.total / whole if whole else 0.0)
+        for key, times in sums.items()
         if times.count
     ]
-    rows.sort(key=lambda row: (-row.total, row.name))
+    rows.sort(key=lambda row: (-row.times.total, row.name))
     return rows
 
 

@@ -23,6 +23,7 @@ from gputui.model.events import (
     StepTimeline,
     ThreadNamed,
 )
+from gputui.model.events.definitions import MAX_KERNELS, OTHER_KERNELS
 from gputui.model.merge import merger_of
 from gputui.model.step_blocks import StepBlocks, blocks_of
 from gputui.model.visible_devices import read_visible_devices
@@ -38,8 +39,11 @@ MAX_THREADS = 4096
 MAX_LINES = 100_000
 """Lines of Python programs that are kept."""
 
+MAX_RANGES = 100_000
+"""Nodes of a process's range tree; any further ones are left out and counted."""
+
 MAX_LEVELS = 512
-"""Ranges one inside the other; what lies deeper is left out and counted as unknown."""
+"""Ranges one inside the other; what lies deeper is left out in the same way."""
 
 MAX_PATH = 8192
 """Characters of a range's path; a range with a longer one is left out in the same way."""
@@ -51,17 +55,21 @@ def range_defined(session: Session, event: RangeDefined) -> None:
     if run is None:
         return
     parent = run.ranges.get(event.parent)
-    if event.range in session.known_ranges or (event.parent and parent is None):
+    process = run.processes[event.process]
+    # Every node carries its path: without bounds a small file of deep ranges would take
+    # memory that grows with the square of its size.
+    too_many = process.nodes >= MAX_RANGES or (
+        parent is not None
+        and (parent.depth + 1 >= MAX_LEVELS or len(parent.path) + 1 + len(event.name) > MAX_PATH)
+    )
+    if event.range in session.known_ranges or (event.parent and parent is None) or too_many:
         session.unknown_references += 1
+        process.left_out_nodes += event.range not in session.known_ranges
         return
+    process.nodes += 1
     node = Range(event, path=event.name)
     if parent is not None:
         node.depth = parent.depth + 1
-        # Every node carries its path: without bounds a small file of deep ranges would take
-        # memory that grows with the square of its size.
-        if node.depth >= MAX_LEVELS or len(parent.path) + 1 + len(event.name) > MAX_PATH:
-            session.unknown_references += 1
-            return
         node.path = f"{parent.path}/{event.name}"
         parent.children.append(event.range)
     else:
@@ -95,7 +103,12 @@ def resource_named(session: Session, event: ResourceNamed) -> None:
 
 def kernel_defined(session: Session, event: KernelDefined) -> None:
     """A kernel's name."""
-    session.kernel_names[event.kernel] = event
+    names = session.kernel_names
+    if len(names) < MAX_KERNELS or event.kernel in names:
+        names[event.kernel] = event
+    elif session.other_kernels is None:
+        session.other_kernels = event.kernel
+        names[event.kernel] = replace(event, name=OTHER_KERNELS, mangled=OTHER_KERNELS)
 
 
 def line_defined(session: Session, event: LineDefined) -> None:
@@ -136,7 +149,13 @@ def delta(session: Session, event: CaptureDelta) -> None:
     process = run.processes[event.process]
     process.updated_ns = max(process.updated_ns, event.time_ns)
     merger_of(CaptureDelta, Process).add(process, event)
-    places = Places(event.process, _Gpus(session, run, event.process), run.ranges)
+    places = Places(
+        event.process,
+        _Gpus(session, run, event.process),
+        run.ranges,
+        session.kernel_names,
+        session.other_kernels,
+    )
     for tables in (run, run.timing, process):
         session.unknown_references += fold_of(type(tables))(tables, event, places)
     for block in blocks_of(event):
@@ -199,13 +218,21 @@ def _holder(session: Session, instance: str) -> int | None:
 
 
 def _open_ranges(run: Run, event: CaptureDelta) -> None:
-    now_open = {entry.range: entry.since_ns for entry in event.open_ranges}
-    for number, node in run.ranges.items():
-        if node.definition.process == event.process:
-            since_ns = now_open.get(number)
-            if node.depth == 0 and since_ns is not None and since_ns != node.open_since_ns:
-                _began(run, since_ns, node.definition.name)
-            node.open_since_ns = since_ns
+    now_open = {
+        entry.range: entry.since_ns
+        for entry in event.open_ranges
+        if entry.range in run.ranges and run.ranges[entry.range].definition.process == event.process
+    }
+    process = run.processes[event.process]
+    for number in process.open_nodes:
+        if number not in now_open:
+            run.ranges[number].open_since_ns = None
+    process.open_nodes = [*now_open]
+    for number, since_ns in now_open.items():
+        node = run.ranges[number]
+        if node.depth == 0 and since_ns != node.open_since_ns:
+            _began(run, since_ns, node.definition.name)
+        node.open_since_ns = since_ns
 
 
 def _began(run: Run, since_ns: int, name: str) -> None:

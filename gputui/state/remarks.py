@@ -22,7 +22,7 @@ _LETTERS = 60
 class Remark:
     """`about` identifies a remark whose words change while a run goes on."""
 
-    about: Literal["not captured", "forks", "CUPTI", "--trace-steps", "--annotate"]
+    about: Literal["not captured", "forks", "CUPTI", "--trace-steps", "--annotate", "left out"]
     text: str
 
     @property
@@ -45,6 +45,8 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("--trace-steps", words))
     if words := _nothing_annotated(run):
         found.append(Remark("--annotate", words))
+    if left_out := sum(process.left_out_nodes for process in run.processes.values()):
+        found.append(Remark("left out", f"{left_out} ranges, too many, too deep or too long"))
     return found
 
 

@@ -157,6 +157,12 @@ class Process(msgspec.Struct):
     paused_ns: int = 0
     updated_ns: int = 0
     """When its newest delta was made."""
+    nodes: int = 0
+    """Its ranges in the run's tree."""
+    open_nodes: list[int] = msgspec.field(default_factory=list)
+    """Those that were open at its newest delta."""
+    left_out_nodes: int = 0
+    """Ranges over a limit, and those below them."""
     threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
     """What its threads are called, by their ids."""
     resources: dict[tuple[str, int, int | None], ResourceNamed] = msgspec.field(

@@ -57,6 +57,8 @@ class Session(msgspec.Struct, eq=False):
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while there was no run; a run has its own."""
     kernel_names: dict[int, KernelDefined] = msgspec.field(default_factory=dict)
+    other_kernels: int | None = None
+    """The number that kernels over the limit of names share."""
     launch_shapes: dict[int, LaunchShape] = msgspec.field(default_factory=dict)
     samples: int = 0
     unknown_references: int = 0

@@ -8,7 +8,7 @@ the machine's index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, get_args
@@ -34,6 +34,9 @@ class Places(NamedTuple):
     """The machine's index of each device number of the process."""
     ranges: Container[int]
     """Those that are known; 0, outside every range, need not be among them."""
+    kernels: Container[int] = ()
+    other_kernels: int | None = None
+    """Stands for every kernel that is not among `kernels`; None if each stands for itself."""
 
 
 Fold = Callable[[Any, CaptureDelta, Places], int]
@@ -67,9 +70,12 @@ def _table_fold(
     key_of = _key_maker(kind, key)
     makes_rows, start, add = merger.makes_rows, merger.start, merger.add
     in_range = "range" in key_fields(kind)
+    has_kernel = "kernel" in key_fields(kind)
 
     def fold(rows: dict[Any, Any], parts: Iterable[Any], places: Places) -> int:
         unknown = 0
+        if has_kernel and places.other_kernels is not None:
+            parts = _within_limit(parts, places.kernels, places.other_kernels)
         for part in parts:
             if in_range and part.range and part.range not in places.ranges:
                 unknown += 1
@@ -85,6 +91,11 @@ def _table_fold(
         return unknown
 
     return fold
+
+
+def _within_limit(parts: Iterable[Any], kernels: Container[int], other: int) -> Iterator[Any]:
+    for part in parts:
+        yield part if part.kernel in kernels else msgspec.structs.replace(part, kernel=other)
 
 
 def _key_maker(kind: type[msgspec.Struct], key: type[Any]) -> Callable[[Any, Places], Any]:

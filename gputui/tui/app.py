@@ -204,7 +204,7 @@ class GputuiApp(Threads):
             return
 
         def opened() -> Playback:
-            from gputui.playback import Playback as Player
+            from gputui.playback.player import Playback as Player
 
             playback: Playback = Player.open(str(path), self._notice, follow=follow)
             playback.start()

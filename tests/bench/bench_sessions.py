@@ -39,8 +39,8 @@ from gputui.model.events import (
     RangeDelta,
     RunProgress,
 )
-from gputui.playback import Playback
 from gputui.playback.index import SNAPSHOTS, Index
+from gputui.playback.player import Playback
 from gputui.render import formats
 from gputui.state import Session
 from gputui.store.journal import JournalReader, JournalWriter

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.model.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
-from gputui.playback import Playback
 from gputui.playback.index import Index
 from gputui.playback.lines import Kind
 from gputui.playback.loading import load
+from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalReader, JournalWriter
 from tests.events_for_tests import at, attached, run_ended, run_started

@@ -21,9 +21,9 @@ from gputui.model.events import (
     RunEnded,
     RunProgress,
 )
-from gputui.playback import Playback
 from gputui.playback.checkpoint import Checkpoint
 from gputui.playback.index import Index
+from gputui.playback.player import Playback
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.store.journal import JournalReader, JournalWriter

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputui.cli.dispatch import run as gputui
-from gputui.playback import Playback
+from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.store.journal import JournalError
 from gputui.store.trace import trace_path

@@ -11,7 +11,7 @@ from gputui.model.units import percent
 from gputui.playback.loading import load
 from gputui.report.phases import phase_rows
 from gputui.report.schema import rounded
-from gputui.report.statistics import category_rows, kernel_rows
+from gputui.report.statistics import category_rows
 from gputui.report.tables.phases import CATEGORIES, PHASES
 
 DEMO = Path(__file__).parents[2] / "gputui" / "demo.gputui"
@@ -20,7 +20,7 @@ DEMO = Path(__file__).parents[2] / "gputui" / "demo.gputui"
 def test_shares_are_rounded_once() -> None:
     loaded = load(str(DEMO))
     session, run = loaded.session, loaded.run
-    shares = [percent(share) for *_, share in category_rows(kernel_rows(session, run))]
+    shares = [percent(share) for *_, share in category_rows(session, run)]
     table = CATEGORIES.table(session, run)
     assert [table.columns[0].text(row) for row in table.rows] == shares
     phases = PHASES.table(session, run)

@@ -240,10 +240,9 @@ def test_memory_devices_and_what_watching_cost(document: dict[str, Any]) -> None
 
 def test_kernels_by_category_longest_first(session: Session) -> None:
     assert session.run is not None
-    rows = kernel_rows(session, session.run)
-    assert category_rows(reversed(rows)) == [("matmul", 3, 600, 75.0), ("softmax", 1, 200, 25.0)]
-    assert category_rows([*rows, *rows])[0] == ("matmul", 6, 1200, 75.0)
-    assert category_rows([]) == []
+    assert category_rows(session, session.run) == [
+        ("matmul", 3, 600, 75.0), ("softmax", 1, 200, 25.0),
+    ]  # fmt: skip
     assert [row.instances for row in kernel_rows(session, session.run, [1])] == []
     names = [row.name for row in kernel_rows(session, session.run, [2], "base")]
     assert names == ["gemm_kernel", "softmax_kernel"]
@@ -264,7 +263,7 @@ def test_operations_that_took_no_time_have_shares_of_nothing() -> None:
         "(kernel 9)", 2, 0.0, 0.0, 0, 0,
     )  # fmt: skip
     assert (row.median, row.deviation) == (0.0, 0.0)
-    assert category_rows([row]) == [("other", 2, 0, 0.0)]
+    assert category_rows(session, session.run) == [("other", 2, 0, 0.0)]
 
 
 def test_the_machine_as_a_document(session: Session) -> None:

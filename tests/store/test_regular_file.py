@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.playback import Playback
+from gputui.playback.player import Playback
 from gputui.store.errors import JournalError
 from gputui.store.journal import open_journal
 from gputui.store.regular_file import open_regular

@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 
 from gputui.model.events import Header, RunMetrics, RunProgress
-from gputui.playback import Playback
 from gputui.playback.opening import open_recording
+from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.shell.keys import REPLAY_KEYS

@@ -15,9 +15,6 @@ from gputui.attribute.arrays import Int64s
 from gputui.base.sanitize import sanitize
 from gputui.store.journal import JournalError
 
-MAGIC = b"SQLite format 3\x00"
-"""The magic bytes of every SQLite file."""
-
 ROWS_AT_ONCE = 1 << 16
 VALUE_LIMIT = 4 << 20
 """Longest text or blob read: names come nowhere near it."""

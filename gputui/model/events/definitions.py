@@ -11,6 +11,11 @@ from gputui.model.events.base import Amount, Event, Integer, Moment
 MAX_SHAPES = 100_000
 """Distinct launch shapes per session; any further ones have none."""
 
+MAX_KERNELS = 100_000
+"""Distinct kernel names per session; any further ones share the name OTHER_KERNELS."""
+
+OTHER_KERNELS = "(other kernels)"
+
 
 class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """A process of the run loaded the capture library. `process` numbers them from 1.

@@ -17,13 +17,12 @@ _MOST_ROWS = 1000
 
 
 def _summary(session: Session, run: Run | None, width: int | None) -> str:
-    from gputui.model.leaves import LEAF_OF_KEY
     from gputui.render.facts import facts_lines
     from gputui.render.summary import answer, found_insights, tables_with_rows
 
     parts = ["\n".join(facts_lines(session, run)) + "\n", *answer(run)]
     parts += [_cut(table, width) for table in tables_with_rows(session, run)]
-    found = [one for one in found_insights(session, run) if one.rule not in LEAF_OF_KEY]
+    found = found_insights(session, run, beside_verdict=True)
     if found:
         lines = [f"• {insight.verdict}\n  try: {insight.advice}" for insight in found]
         parts.append("What stands out\n───────────────\n" + "\n".join(lines) + "\n")

@@ -22,9 +22,10 @@ R = TypeVar("R", RunRule, MachineRule)
 __all__ = ["Insight", "InsightDocument", "insight_documents", "insights", "machine_insights"]
 
 
-def insights(session: Session, run: Run) -> list[Insight]:
-    """The findings, in the order to look at them."""
-    found = [found for rule in _rules(RunRule) for found in rule.find(session, run)]
+def insights(session: Session, run: Run, *, beside_verdict: bool = False) -> list[Insight]:
+    """The findings, in the order to look at them; those of the verdict may be left out."""
+    rules = [one for one in _rules(RunRule) if not (beside_verdict and one.in_verdict)]
+    found = [found for rule in rules for found in rule.find(session, run)]
     return found + machine_insights(session, run.readings)
 
 

@@ -31,6 +31,8 @@ class RunRule:
 
     order: int
     find: Callable[[Session, Run], Iterable[Insight]]
+    in_verdict: bool = False
+    """Whether the verdict has these findings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,4 +240,4 @@ def causes(_session: Session, run: Run) -> Iterator[Insight]:
         )
 
 
-RULES = (RunRule(10, causes), RunRule(11, slightly_late))
+RULES = (RunRule(10, causes, in_verdict=True), RunRule(11, slightly_late))

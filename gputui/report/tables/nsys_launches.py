@@ -36,7 +36,7 @@ def _rows(style: NameStyle, session: Session, run: Run) -> list[_Row]:
         label = kernel_name(session, key.kernel, style)
         entry = sums[pid, key.thread, key.device, key.name, label]
         for name in ("total", "call", "queue", "kernel_time"):
-            getattr(entry, name).add(getattr(times, name).freeze())
+            getattr(entry, name).add(getattr(times, name))
     rows = [_Row(*item) for item in sums.items()]
     return sorted(rows, key=lambda row: (-(row.times.total.average or 0.0), row.key))
 

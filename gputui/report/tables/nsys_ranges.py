@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputui.model.sketch import Accumulator
+from gputui.model.sketch import Accumulator, Totals
 from gputui.report.availability import REASON
 from gputui.report.schema import Column, TableSpec, count, number, text, time
 from gputui.report.statistics import (
@@ -30,16 +30,16 @@ def range_name(node: Range) -> str:
 
 def _range_rows(run: Run, style: str | None) -> list[TableRow]:
     """Ranges by name, wherever they nest; with `style` those of that style only."""
-    sums: dict[tuple[str, str, str], Accumulator] = defaultdict(Accumulator)
+    sums: Totals[tuple[str, str]] = Totals()
     for node in run.ranges.values():
         if node.cpu.count and style in {None, node.definition.style}:
-            sums[range_name(node), "", node.definition.style].add(node.cpu.freeze())
+            sums.add((range_name(node), node.definition.style), node.cpu)
     return statistics_rows(sums)
 
 
 _RANGE: Column[TableRow] = text("Range", "range", lambda row: row.name, "Domain, colon, name")
 _STYLE: Column[TableRow] = text(
-    "Style", "style", lambda row: row.category, "PushPop or StartEnd", flexible=False, priority=1
+    "Style", "style", lambda row: row.label, "PushPop or StartEnd", flexible=False, priority=1
 )
 
 
@@ -78,7 +78,7 @@ def _projections(_session: Session, run: Run) -> list[_Projection]:
         if node.projected.count:
             key = range_name(node), node.definition.style
             entry = sums.setdefault(key, _Projection(*key))
-            entry.projected.add(node.projected.freeze())
+            entry.projected.add(node.projected)
             entry.range_ns += node.projected_range_ns
             entry.operations += node.gpu_operations
             entry.levels += node.levels
@@ -153,7 +153,7 @@ def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
     for kernels in (run.kernels, run.secondary_domain_kernels):
         for key, counted in kernels.items():
             label = kernel_name(session, key.kernel, style)
-            part = counted.time.freeze()
+            part = counted.time
             different = part.count - counted.repeats
             places = list(_ranges_of(run, key))
             for where in places:

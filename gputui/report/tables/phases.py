@@ -17,7 +17,7 @@ from gputui.report.schema import (
     text,
     time,
 )
-from gputui.report.statistics import category_rows, kernel_rows
+from gputui.report.statistics import category_rows
 from gputui.report.tables.marks import PayloadValue, payload_value
 
 
@@ -117,7 +117,7 @@ CATEGORIES: TableSpec[Category] = TableSpec(
         count("Instances", "instances", lambda row: row[1], "Kernels"),
         text("Category", "category", lambda row: row[0], "The kind of work"),
     ),
-    rows=lambda session, run: category_rows(kernel_rows(session, run)),
+    rows=category_rows,
     order=300,
     in_summary=True,
 )  # fmt: skip

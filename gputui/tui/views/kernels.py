@@ -172,7 +172,7 @@ class KernelsView(View):
         categories: list[tuple[str, int, int, float]] = []
         if self.table == 0:
             rows = kernel_rows(self.model.session, run)
-            categories = category_rows(rows)
+            categories = category_rows(self.model.session, run)
         elif self.table == 1:
             rows = api_rows(run)
         else:
