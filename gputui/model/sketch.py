@@ -111,7 +111,7 @@ class Accumulator(msgspec.Struct, array_like=True):
         if isinstance(part, Accumulator):
             is_coarser = part.exact and not self.exact
             for value, often in part.values.items():
-                key = bucket_middle(value) if is_coarser else value
+                key = FINE.middle(value) if is_coarser else value
                 values[key] = known(key, 0) + often
         elif part.exact and not self.exact:
             key = 0

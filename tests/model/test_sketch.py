@@ -16,7 +16,7 @@ from gputui.attribute.distributions import (
     distributions,
 )
 from gputui.model.events import Distribution
-from gputui.model.sketch import COARSE, EXACT_VALUES, FINE, Accumulator, steps
+from gputui.model.sketch import COARSE, EXACT_VALUES, FINE, Accumulator, Totals, steps
 
 durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
 
@@ -174,3 +174,18 @@ def test_buckets_that_are_none_take_bounded_memory() -> None:
     for first in range(50):
         many.add(Distribution(8000, 1, 0.0, 1, 10**9, (first * 10**5, *[1] * 7999), False))
     assert len(many.freeze().values) <= 2 * EXACT_VALUES
+
+
+@pytest.mark.parametrize("lengths", [(3, 40), (3, EXACT_VALUES + 1), (EXACT_VALUES + 1, 3)])
+def test_an_accumulator_is_added_as_its_record_is(lengths: tuple[int, int]) -> None:
+    parts = [accumulate([[7 * value + 1 for value in range(length)]]) for length in lengths]
+    assert Accumulator.of(parts) == Accumulator.of(part.freeze() for part in parts)
+
+
+def test_the_only_one_of_its_key_is_not_copied_and_none_is_changed() -> None:
+    one, two, three = (accumulate([[value]]) for value in (1, 2, 3))
+    sums: Totals[str] = Totals()
+    for key, times in (("a", one), ("b", two), ("b", three)):
+        sums.add(key, times)
+    assert sums["a"] is one
+    assert (sums["b"].total, two.total, three.total) == (5, 2, 3)
