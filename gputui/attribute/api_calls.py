@@ -35,12 +35,12 @@ NESTED_NS = 2_000_000_000
 """How long a driver call waits for the runtime call around it, which returns later."""
 
 MAX_NAMES = 4096
-MAX_OTHERS = 500_000
+MAX_SECONDARY = 500_000
 """Ranges of other domains kept around calls for operations still to come."""
 
-OTHER = np.dtype(
-    [("sequence", "i8"), ("instance", "i8"), ("node", "i8"), ("start_end", "?"), ("alone", "?"),
-     ("repeated", "?")]
+SECONDARY = np.dtype(
+    [("sequence", "i8"), ("instance", "i8"), ("node", "i8"), ("start_end", "?"),
+     ("only_start_end", "?"), ("repeated", "?")]
 )  # fmt: skip
 """The innermost range of another domain around a call, or a Start/End range: then whether the call
 lies only in ranges of that style and this is the first, and whether an earlier one around it
@@ -64,7 +64,7 @@ class Calls:
     def __init__(
         self,
         main_thread: int,
-        lanes: RangeStacks,
+        stacks: RangeStacks,
         start_end: StartEndRanges,
         instances: Instances,
         strings: Strings,
@@ -76,7 +76,7 @@ class Calls:
         self._accounting = accounting
         self._nested_ns = nested_ns
         self._main_thread = main_thread
-        self._lanes = lanes
+        self._stacks = stacks
         self._instances = instances
         self._strings = strings
         self._table = KeyTable(MAX_NAMES)
@@ -87,7 +87,7 @@ class Calls:
         self._intervals = LaunchIntervals()
         self._sequence = 0
         self.window = CallWindow()
-        self.others = np.empty(0, OTHER)
+        self.secondary = np.empty(0, SECONDARY)
         self._done: list[tuple[Int64s, Int64s]] = []
         self._nested = np.empty(0, _NESTED)
 
@@ -127,7 +127,7 @@ class Calls:
             return np.empty(0, CALL)
         starts = times_ns(records["start"])
         threads = records["thread"].astype(np.int64)
-        placement = place(self._lanes, self._main_thread, threads, starts)
+        placement = place(self._stacks, self._main_thread, threads, starts)
         names = self._number_names(records["name"])
         keys = (
             (placement.nodes << (_NAME_BITS + 1))
@@ -154,7 +154,7 @@ class Calls:
         calls["start"] = starts
         calls["end"] = ends
         calls["outside"] = (placement.nodes == NO_NODE) | placement.inherited
-        calls["outside"][placement.others] = False
+        calls["outside"][placement.secondary] = False
         self._sequence += len(records)
         # The driver call already in the window stands in for its runtime call.
         new = ~self.window.promote(calls)
@@ -171,17 +171,17 @@ class Calls:
         """Make the ranges around these calls expect an operation of each, or stop expecting it."""
         calls = pick(calls, calls["awaits"])
         self._instances.await_operations(calls["instance"][~calls["inherited"]], change)
-        if len(self.others):
-            beside, _ = self.beside(calls["sequence"])
-            self._instances.await_operations(beside["instance"], change)
+        if len(self.secondary):
+            secondary, _ = self.secondary_of(calls["sequence"])
+            self._instances.await_operations(secondary["instance"], change)
 
-    def beside(self, sequences: Int64s) -> tuple[Slots, Int64s]:
-        """The `others` around calls, and which of `sequences` each belongs to."""
-        left = np.searchsorted(self.others["sequence"], sequences, side="left")
-        counts = np.searchsorted(self.others["sequence"], sequences, side="right") - left
+    def secondary_of(self, sequences: Int64s) -> tuple[Slots, Int64s]:
+        """The ranges of `secondary` around calls, and which of `sequences` each belongs to."""
+        left = np.searchsorted(self.secondary["sequence"], sequences, side="left")
+        counts = np.searchsorted(self.secondary["sequence"], sequences, side="right") - left
         rows = np.repeat(np.arange(len(sequences)), counts)
         offsets = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return pick(self.others, np.repeat(left, counts) + offsets), rows
+        return pick(self.secondary, np.repeat(left, counts) + offsets), rows
 
     def answer(self, calls: Slots) -> None:
         """The first operation of each of these calls has arrived: their ranges stop expecting
@@ -256,25 +256,25 @@ class Calls:
         """Keep the ranges around calls other than the one they count in; for the `new` calls."""
         threads, starts = calls["thread"].astype(np.int64), calls["start"].copy()
         rows, instances, nodes = self._start_end.around(threads, starts)
-        total = len(placement.others) + len(rows)
+        total = len(placement.secondary) + len(rows)
         if not total:
             return
-        others = np.zeros(total, OTHER)
-        domains, ranges = others[: len(placement.others)], others[len(placement.others) :]
-        domains["sequence"] = calls["sequence"][placement.others]
-        domains["instance"] = placement.other_instances
-        domains["node"] = placement.other_nodes
+        found = np.zeros(total, SECONDARY)
+        domains, ranges = np.split(found, [len(placement.secondary)])
+        domains["sequence"] = calls["sequence"][placement.secondary]
+        domains["instance"] = placement.secondary_instances
+        domains["node"] = placement.secondary_nodes
         ranges["sequence"] = calls["sequence"][rows]
         ranges["instance"] = instances
         ranges["node"] = nodes
         ranges["start_end"] = True
         _, first = np.unique(rows, return_index=True)
-        ranges["alone"][first] = calls["outside"][rows[first]]
+        ranges["only_start_end"][first] = calls["outside"][rows[first]]
         ranges["repeated"] = True
         _, first = np.unique(np.stack((rows, nodes)), axis=1, return_index=True)
         ranges["repeated"][first] = False
         calls["outside"][rows] = False
-        others = others[np.concatenate((new[placement.others], new[rows]))]
-        others = others[np.argsort(others["sequence"], kind="stable")]
-        kept = self.others[self.others["sequence"] >= self.window.oldest_sequence]
-        self.others = np.concatenate((kept, others))[-MAX_OTHERS:]
+        found = found[np.concatenate((new[placement.secondary], new[rows]))]
+        found = found[np.argsort(found["sequence"], kind="stable")]
+        kept = self.secondary[self.secondary["sequence"] >= self.window.oldest_sequence]
+        self.secondary = np.concatenate((kept, found))[-MAX_SECONDARY:]

@@ -17,7 +17,7 @@ from gputui.attribute.arrays import (
     times_ns,
 )
 from gputui.attribute.correlation import NO_CALL
-from gputui.attribute.gpu_time import Beside, Launched
+from gputui.attribute.gpu_time import Launched, SecondaryOperations
 from gputui.attribute.instances import Finalised, Instances
 from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.launches import Launches
@@ -26,7 +26,7 @@ from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
 from gputui.attribute.range_kernels import NO_KERNEL, KernelsOfRanges
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.shapes import Shapes
-from gputui.attribute.startend_kernels import HeldKernels
+from gputui.attribute.startend_kernels import StartEndKernels
 from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.trace_sink import TraceSink
@@ -68,15 +68,15 @@ class Operations:
         self._orphans = np.empty(0, SLOT)
         self._orphaned_ns = np.empty(0, np.int64)
         self._kernel_sums = KernelSums(process, nodes)
-        self._beside_sums = KernelSums(process, nodes)
+        self._secondary_sums = KernelSums(process, nodes)
         self._memory_sums = MemorySums(process, nodes)
         self._launches = Launches(process, calls)
         self.shapes = Shapes(numbering)
         self._range_kernels = KernelsOfRanges(nodes, instances)
         self._names = KernelNames(strings, numbering, self._range_kernels, accounting)
-        self._held = HeldKernels(process, nodes, instances, self._range_kernels)
+        self._start_end_kernels = StartEndKernels(process, nodes, instances, self._range_kernels)
         self._launched: list[Launched] = []
-        self._beside: list[Beside] = []
+        self._secondary: list[SecondaryOperations] = []
         self.trace: TraceSink | None = None
         self.unattributed = 0
         self.pending = 0
@@ -179,9 +179,9 @@ class Operations:
             instances[direct], starts[direct], ends[direct], first[direct]
         )
         self._range_kernels.add(instances[direct], kernels[direct])
-        self._keep_beside(calls["sequence"], starts, ends, devices, kernels, first)
+        self._keep_secondary(calls["sequence"], starts, ends, devices, kernels, first)
 
-    def _keep_beside(
+    def _keep_secondary(
         self,
         sequences: Int64s,
         starts: Int64s,
@@ -190,31 +190,31 @@ class Operations:
         kernels: Int64s,
         first: Bools,
     ) -> None:
-        if not len(self._calls.others):
+        if not len(self._calls.secondary):
             return
-        beside, rows = self._calls.beside(sequences)
-        if not len(beside):
+        secondary, rows = self._calls.secondary_of(sequences)
+        if not len(secondary):
             return
-        instances, nodes = beside["instance"].copy(), beside["node"].copy()
+        instances, nodes = secondary["instance"].copy(), secondary["node"].copy()
         self._instances.add_operations(instances, starts[rows], ends[rows], first[rows])
-        self._beside.append((nodes, starts[rows], ends[rows]))
+        self._secondary.append((nodes, starts[rows], ends[rows]))
         kernel = kernels[rows]
         is_kernel = kernel != NO_KERNEL
         durations = durations_ns(starts[rows], ends[rows])
-        held = is_kernel & beside["start_end"]
-        if held.any():
-            self._held.add(
-                instances[held],
-                kernel[held],
-                devices[rows][held],
-                durations[held],
-                beside["alone"][held],
-                beside["repeated"][held],
+        of_start_end = is_kernel & secondary["start_end"]
+        if of_start_end.any():
+            self._start_end_kernels.add(
+                instances[of_start_end],
+                kernel[of_start_end],
+                devices[rows][of_start_end],
+                durations[of_start_end],
+                secondary["only_start_end"][of_start_end],
+                secondary["repeated"][of_start_end],
             )
-        told = is_kernel & ~beside["start_end"]
-        self._range_kernels.add(instances[told], kernel[told])
+        stacked = is_kernel & ~secondary["start_end"]
+        self._range_kernels.add(instances[stacked], kernel[stacked])
         places = place_keys(nodes, devices[rows], np.zeros(len(rows), np.bool_))
-        self._beside_sums.add(places[told], kernel[told], durations[told])
+        self._secondary_sums.add(places[stacked], kernel[stacked], durations[stacked])
 
     # --- sums
 
@@ -233,10 +233,10 @@ class Operations:
         order = np.argsort(columns[0], kind="stable")
         return Launched(*(column[order] for column in columns))
 
-    def take_beside(self) -> list[Beside]:
+    def take_secondary(self) -> list[SecondaryOperations]:
         """The same for other domains: node, start and end, in no particular order."""
-        beside, self._beside = self._beside, []
-        return beside
+        secondary, self._secondary = self._secondary, []
+        return secondary
 
     def kernels(self) -> tuple[KernelDelta, ...]:
         return self._kernel_sums.collect()
@@ -245,17 +245,17 @@ class Operations:
         """Which instances launched which kernel for the first time; call before they are
         finalised.
         """
-        self._held.gather()
+        self._start_end_kernels.gather()
         return self._range_kernels.collect()
 
-    def kernels_beside(
+    def secondary_domain_kernels(
         self, finalised: Finalised
     ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
         """The same kernels in the other open domains, and in completed Start/End ranges, with how
         many of these launched each.
         """
-        held, instances = self._held.release(finalised)
-        return (*self._beside_sums.collect(), *held), instances
+        of_start_end, instances = self._start_end_kernels.release(finalised)
+        return (*self._secondary_sums.collect(), *of_start_end), instances
 
     @property
     def launched(self) -> int:

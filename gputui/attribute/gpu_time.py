@@ -11,7 +11,7 @@ from gputui.attribute.range_tree import Nodes
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.unions import Unions
 
-Beside = tuple[Int64s, Int64s, Int64s]
+SecondaryOperations = tuple[Int64s, Int64s, Int64s]
 """Node, start and end of operations in domains other than the one they count in."""
 
 
@@ -42,7 +42,7 @@ class GpuTime:
         self._ranges = Unions()
 
     def ranges(
-        self, nodes: Nodes, launched: Launched, beside: list[Beside]
+        self, nodes: Nodes, launched: Launched, secondary: list[SecondaryOperations]
     ) -> tuple[Int64s, Int64s]:
         """Busy time and sum of durations by node, including operations of its children.
 
@@ -53,10 +53,10 @@ class GpuTime:
         direct = ~launched.inherited & (launched.nodes != NO_NODE)
         at_nodes = launched.nodes[direct]
         starts, ends = launched.starts_ns[direct], launched.ends_ns[direct]
-        if beside:
-            at_nodes = np.concatenate((at_nodes, *(part[0] for part in beside)))
-            starts = np.concatenate((starts, *(part[1] for part in beside)))
-            ends = np.concatenate((ends, *(part[2] for part in beside)))
+        if secondary:
+            at_nodes = np.concatenate((at_nodes, *(part[0] for part in secondary)))
+            starts = np.concatenate((starts, *(part[1] for part in secondary)))
+            ends = np.concatenate((ends, *(part[2] for part in secondary)))
             order = np.argsort(starts, kind="stable")
             at_nodes, starts, ends = at_nodes[order], starts[order], ends[order]
         levels = nodes.level

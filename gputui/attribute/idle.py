@@ -17,7 +17,7 @@ _LIBRARY = 2
 
 
 def idle_by_node(
-    lanes: RangeStacks, main_thread: int, threads: Int64s, starts_ns: Int64s, ends_ns: Int64s
+    stacks: RangeStacks, main_thread: int, threads: Int64s, starts_ns: Int64s, ends_ns: Int64s
 ) -> dict[int, int]:
     """The idle time in each node.
 
@@ -29,29 +29,29 @@ def idle_by_node(
     firsts = run_starts(threads[order])
     for rows in np.split(order, firsts[1:]):
         thread = int(threads[rows[0]])
-        of = _own(lanes.of_thread(thread)) or _own(lanes.of_thread(main_thread))
+        of = _own(stacks.of_thread(thread)) or _own(stacks.of_thread(main_thread))
         for node, idle_ns in _shared_out(of, starts_ns[rows], ends_ns[rows]):
             shares[node] = shares.get(node, 0) + idle_ns
     return shares
 
 
-def _own(lanes: list[RangeStack]) -> list[RangeStack]:
-    return [lane for lane in lanes if lane.priority < _LIBRARY]
+def _own(stacks: list[RangeStack]) -> list[RangeStack]:
+    return [stack for stack in stacks if stack.priority < _LIBRARY]
 
 
 def _shared_out(
-    lanes: list[RangeStack], starts_ns: Int64s, ends_ns: Int64s
+    stacks: list[RangeStack], starts_ns: Int64s, ends_ns: Int64s
 ) -> list[tuple[int, int]]:
     first_ns, last_ns = int(starts_ns[0]), int(ends_ns[-1])
-    moments = [lane.timeline.moments(first_ns, last_ns) for lane in lanes]
+    moments = [stack.timeline.moments(first_ns, last_ns) for stack in stacks]
     times = np.concatenate((np.array([first_ns]), *moments))
     if len(moments) > 1:
         times = np.sort(times)
     nodes = np.zeros(len(times), np.int64)
-    for lane in lanes:  # the default domain comes first
+    for stack in stacks:  # the default domain comes first
         outside = nodes == NO_NODE
         if outside.any():
-            nodes[outside] = lane.timeline.at(times[outside])[1]
+            nodes[outside] = stack.timeline.at(times[outside])[1]
     passed = _idle_before(np.append(times, last_ns), starts_ns, ends_ns)
     idle = np.bincount(nodes, np.diff(passed)).astype(np.int64)
     found = np.flatnonzero(idle)

@@ -63,8 +63,8 @@ class Marks:
             these = order[start : start + count]
             key = self._key(records[these[0]], now_ns)
             numbers[these] = self._numbers[key]
-            told = these[types[these] != NO_PAYLOAD][-1:]
-            payload = [payload_of(int(types[at]), int(records["end"][at])) for at in told]
+            valued = these[types[these] != NO_PAYLOAD][-1:]
+            payload = [payload_of(int(types[at]), int(records["end"][at])) for at in valued]
             self._add(key, count, first_ns, last_ns, payload[0] if payload else None)
         if self._trace is not None:
             self._trace.marks(records, moments, numbers)
@@ -94,10 +94,10 @@ class Marks:
 
     def _key(self, record: np.void, now_ns: int) -> _Key:
         """The key of a mark, which is defined if new."""
-        told = self._strings.range_attributes(record)
-        key = self._strings.domain(int(record["a"])), told.name
+        attributes = self._strings.range_attributes(record)
+        key = self._strings.domain(int(record["a"])), attributes.name
         if key not in self._numbers and len(self._numbers) >= MAX_NAMES:
-            key, told = ("", OTHER_MARKS), Attributes(OTHER_MARKS)
+            key, attributes = ("", OTHER_MARKS), Attributes(OTHER_MARKS)
         if key not in self._numbers:
             self._numbers[key] = number = self._numbering.mark()
             self.defined.append(
@@ -107,9 +107,9 @@ class Marks:
                     process=self._process,
                     domain=key[0],
                     name=key[1],
-                    color=told.color,
-                    category=told.category,
-                    category_id=told.category_id,
+                    color=attributes.color,
+                    category=attributes.category,
+                    category_id=attributes.category_id,
                 )
             )
         return key

@@ -16,61 +16,61 @@ _LIBRARY = 2
 
 @dataclass(slots=True)
 class Placement:
-    """Where moments lie: one row each, and rows of `others` for further domains.
+    """Where moments lie: one row each, and rows of `secondary` for further domains.
 
     `instances` and `nodes` belong to the innermost range of the default domain, else of the
     program's other domains. If the thread had none open they are the main thread's and `inherited`
-    is set. `others` index a moment and give the innermost range in another domain of the same
+    is set. `secondary` index a moment and give the innermost range in another domain of the same
     thread, libraries included.
     """
 
     instances: Int64s
     nodes: Int64s
     inherited: Bools
-    others: Int64s
-    other_instances: Int64s
-    other_nodes: Int64s
+    secondary: Int64s
+    secondary_instances: Int64s
+    secondary_nodes: Int64s
 
 
-def place(lanes: RangeStacks, main_thread: int, threads: Int64s, times_ns: Int64s) -> Placement:
+def place(stacks: RangeStacks, main_thread: int, threads: Int64s, times_ns: Int64s) -> Placement:
     """Find the ranges around each moment of a thread."""
     count = len(threads)
     instances = np.full(count, NO_INSTANCE)
     nodes = np.full(count, NO_NODE)
-    others: list[Int64s] = []
-    other_instances: list[Int64s] = []
-    other_nodes: list[Int64s] = []
-    for thread, rows in _by_thread(lanes, threads):
-        for lane in lanes.of_thread(thread):
-            lane_instances, lane_nodes = lane.timeline.at(times_ns[rows])
+    secondary: list[Int64s] = []
+    secondary_instances: list[Int64s] = []
+    secondary_nodes: list[Int64s] = []
+    for thread, rows in _by_thread(stacks, threads):
+        for stack in stacks.of_thread(thread):
+            stack_instances, stack_nodes = stack.timeline.at(times_ns[rows])
             first = nodes[rows] == NO_NODE
-            inside = lane_nodes != NO_NODE
-            chosen = first & inside & (lane.priority < _LIBRARY)
-            instances[rows[chosen]] = lane_instances[chosen]
-            nodes[rows[chosen]] = lane_nodes[chosen]
-            beside = inside & ~chosen
-            if beside.any():
-                others.append(rows[beside])
-                other_instances.append(lane_instances[beside])
-                other_nodes.append(lane_nodes[beside])
-    inherited = _inherit(lanes.of_thread(main_thread), threads, main_thread, times_ns,
+            inside = stack_nodes != NO_NODE
+            chosen = first & inside & (stack.priority < _LIBRARY)
+            instances[rows[chosen]] = stack_instances[chosen]
+            nodes[rows[chosen]] = stack_nodes[chosen]
+            also = inside & ~chosen
+            if also.any():
+                secondary.append(rows[also])
+                secondary_instances.append(stack_instances[also])
+                secondary_nodes.append(stack_nodes[also])
+    inherited = _inherit(stacks.of_thread(main_thread), threads, main_thread, times_ns,
                          instances, nodes)  # fmt: skip
     return Placement(
         instances,
         nodes,
         inherited,
-        join(others, np.int64),
-        join(other_instances, np.int64),
-        join(other_nodes, np.int64),
+        join(secondary, np.int64),
+        join(secondary_instances, np.int64),
+        join(secondary_nodes, np.int64),
     )
 
 
-def _by_thread(lanes: RangeStacks, threads: Int64s) -> list[tuple[int, Int64s]]:
+def _by_thread(stacks: RangeStacks, threads: Int64s) -> list[tuple[int, Int64s]]:
     """The rows of each thread that has stacks."""
     first = int(threads[0])
     if (threads == first).all():
         return [(first, np.arange(len(threads)))]
-    rows = np.flatnonzero(np.isin(threads, lanes.threads()))
+    rows = np.flatnonzero(np.isin(threads, stacks.threads()))
     if not len(rows):
         return []
     rows = rows[np.argsort(threads[rows], kind="stable")]
@@ -80,7 +80,7 @@ def _by_thread(lanes: RangeStacks, threads: Int64s) -> list[tuple[int, Int64s]]:
 
 
 def _inherit(
-    lanes: list[RangeStack],
+    stacks: list[RangeStack],
     threads: Int64s,
     main_thread: int,
     times_ns: Int64s,
@@ -88,15 +88,15 @@ def _inherit(
     nodes: Int64s,
 ) -> Bools:
     inherited = np.zeros(len(threads), np.bool_)
-    for lane in lanes:
-        if lane.priority >= _LIBRARY:
+    for stack in stacks:
+        if stack.priority >= _LIBRARY:
             break
         rows = np.flatnonzero((nodes == NO_NODE) & (threads != main_thread))
         if not len(rows):
             break
-        lane_instances, lane_nodes = lane.timeline.at(times_ns[rows])
-        inside = lane_nodes != NO_NODE
-        instances[rows[inside]] = lane_instances[inside]
-        nodes[rows[inside]] = lane_nodes[inside]
+        stack_instances, stack_nodes = stack.timeline.at(times_ns[rows])
+        inside = stack_nodes != NO_NODE
+        instances[rows[inside]] = stack_instances[inside]
+        nodes[rows[inside]] = stack_nodes[inside]
         inherited[rows[inside]] = True
     return inherited

@@ -12,7 +12,7 @@ from gputui.attribute.strings import Strings
 from gputui.attribute.timeline import Timeline
 from gputui.model.naming import is_library_domain
 
-MAX_LANES = 4096
+MAX_STACKS = 4096
 """Stacks kept per process; the longest idle ones make room for new ones."""
 
 OWN_BRANCHES = 256
@@ -20,7 +20,7 @@ OWN_BRANCHES = 256
 one thread per request, share one per domain.
 """
 
-NO_LANE = MAX_LANES
+NO_STACK = MAX_STACKS
 
 WINDOW_NS = 60_000_000_000
 WINDOW_MOMENTS = 1_000_000
@@ -39,7 +39,8 @@ class RangeStack:
     priority: int
     """0 the default domain, 1 the program's own, 2 a library's."""
     depth: int = 0
-    stack: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    open_ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """Its open instances, the outermost first."""
     timeline: Timeline = field(default_factory=Timeline)
 
 
@@ -48,18 +49,18 @@ class RangeStacks:
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self._table = KeyTable(2 * MAX_LANES)
-        self._lanes: dict[int, RangeStack] = {}
+        self._table = KeyTable(2 * MAX_STACKS)
+        self._stacks: dict[int, RangeStack] = {}
         self._by_name: dict[tuple[int, str], int] = {}
         self._of_thread: dict[int, list[RangeStack]] = {}
         self._shared_branches: dict[str, int] = {}
         self._places = 0
 
     def __getitem__(self, index: int) -> RangeStack:
-        return self._lanes[index]
+        return self._stacks[index]
 
     def all(self) -> Collection[RangeStack]:
-        return self._lanes.values()
+        return self._stacks.values()
 
     def of_thread(self, thread: int) -> list[RangeStack]:
         """A thread's stacks, the default domain first and libraries last."""
@@ -70,7 +71,7 @@ class RangeStacks:
         return np.array(sorted(self._of_thread), np.int64)
 
     def indices(self, records: Slots) -> Int64s:
-        """The stack of each record, by its index; NO_LANE over the limit."""
+        """The stack of each record, by its index; NO_STACK over the limit."""
         threads = records["thread"].astype(np.int64)
         domains = records["a"].astype(np.int64)
 
@@ -81,25 +82,25 @@ class RangeStacks:
 
         # Thread ids are below 2³¹ on Linux; of a malicious one, keep the low bits.
         keys = ((threads & 0x7FFF_FFFF) << 32) | domains
-        if len(self._table) >= MAX_LANES:
+        if len(self._table) >= MAX_STACKS:
             self._make_room()
-        return self._table.lookup(keys, define, lambda: NO_LANE)
+        return self._table.lookup(keys, define, lambda: NO_STACK)
 
     def _number(self, thread: int, domain: str) -> int:
         index = self._by_name.get((thread, domain))
         if index is not None:
             return index
-        if len(self._lanes) >= MAX_LANES:
-            return NO_LANE
-        index = next(i for i in range(len(self._lanes), -1, -1) if i not in self._lanes)
+        if len(self._stacks) >= MAX_STACKS:
+            return NO_STACK
+        index = next(i for i in range(len(self._stacks), -1, -1) if i not in self._stacks)
         self._places += 1
         priority = 2 if is_library_domain(domain) else int(domain != "")
-        lane = RangeStack(self._places, self._branch(domain), thread, domain, priority)
-        self._lanes[index] = lane
+        stack = RangeStack(self._places, self._branch(domain), thread, domain, priority)
+        self._stacks[index] = stack
         self._by_name[thread, domain] = index
         siblings = self._of_thread.setdefault(thread, [])
-        siblings.append(lane)
-        siblings.sort(key=lambda lane: (lane.priority, lane.place))
+        siblings.append(stack)
+        siblings.sort(key=lambda stack: (stack.priority, stack.place))
         return index
 
     def _branch(self, domain: str) -> int:
@@ -111,27 +112,27 @@ class RangeStacks:
     def _make_room(self) -> None:
         """Drop the longest idle stacks, until half of all are free."""
         idle = [
-            (lane.timeline.last_ns, key)
+            (stack.timeline.last_ns, key)
             for key, index in self._by_name.items()
-            if (lane := self._lanes[index]).depth == 0
+            if (stack := self._stacks[index]).depth == 0
         ]
-        surplus = len(self._lanes) - MAX_LANES // 2
+        surplus = len(self._stacks) - MAX_STACKS // 2
         for _, key in sorted(idle)[: max(0, surplus)]:
-            lane = self._lanes.pop(self._by_name.pop(key))
-            self._of_thread[lane.thread].remove(lane)
-            if not self._of_thread[lane.thread]:
-                del self._of_thread[lane.thread]
-        kept = np.array(sorted(self._lanes), np.int64)
+            stack = self._stacks.pop(self._by_name.pop(key))
+            self._of_thread[stack.thread].remove(stack)
+            if not self._of_thread[stack.thread]:
+                del self._of_thread[stack.thread]
+        kept = np.array(sorted(self._stacks), np.int64)
         self._table.keep(lambda values: np.isin(values, kept))
 
     def forget(self) -> None:
         """Drop what is too old, or too much, from the timelines."""
         window_ns = WINDOW_NS
-        lanes = self._lanes.values()
-        newest = max((lane.timeline.last_ns for lane in lanes), default=0)
+        stacks = self._stacks.values()
+        newest = max((stack.timeline.last_ns for stack in stacks), default=0)
         while window_ns:
-            for lane in lanes:
-                lane.timeline.forget(newest - window_ns)
-            if sum(len(lane.timeline) for lane in lanes) <= WINDOW_MOMENTS:
+            for stack in stacks:
+                stack.timeline.forget(newest - window_ns)
+            if sum(len(stack.timeline) for stack in stacks) <= WINDOW_MOMENTS:
                 return
             window_ns //= 2

@@ -68,16 +68,16 @@ class Nodes:
         """
 
         def define(key: int, first: int) -> int:
-            told = describe(int(indices[first]))
+            attributes = describe(int(indices[first]))
             parent = key >> 32
-            known = self._by_name.get((parent, told.name))
+            known = self._by_name.get((parent, attributes.name))
             if known is not None:
                 return known
             if self._count > MAX_NODES or parent == self._too_many:
                 return self._overflow(now_ns)
             thread, domain = place(int(indices[first]))
-            node = self._add(max(parent, NO_NODE), thread, domain, told, style, now_ns)
-            self._by_name[parent, told.name] = node
+            node = self._add(max(parent, NO_NODE), thread, domain, attributes, style, now_ns)
+            self._by_name[parent, attributes.name] = node
             return node
 
         keys = (parents << 32) | names
@@ -95,7 +95,7 @@ class Nodes:
         parent: int,
         thread: int,
         domain: str,
-        told: Attributes,
+        attributes: Attributes,
         style: Style,
         now_ns: int,
     ) -> int:
@@ -111,7 +111,7 @@ class Nodes:
         self.level[node] = self.level[parent] + 1
         # Start/End ranges overlap: one named like a step does not contain other ranges.
         is_stacked = style == "PushPop"
-        self.step_rank[node] = step_rank(told.name, self._step) if is_stacked else NOT_A_STEP
+        self.step_rank[node] = step_rank(attributes.name, self._step) if is_stacked else NOT_A_STEP
         self.likeliest_step = min(self.likeliest_step, int(self.step_rank[node]))
         self.defined.append(
             RangeDefined(
@@ -121,11 +121,11 @@ class Nodes:
                 thread=thread,
                 parent=int(self.number[parent]),
                 domain=domain,
-                name=told.name,
+                name=attributes.name,
                 style=style,
-                color=told.color,
-                category=told.category,
-                category_id=told.category_id,
+                color=attributes.color,
+                category=attributes.category,
+                category_id=attributes.category_id,
             )
         )
         return node

@@ -22,7 +22,7 @@ from gputui.attribute.arrays import (
     run_starts,
 )
 from gputui.attribute.instances import NO_INSTANCE, Instances
-from gputui.attribute.range_stacks import NO_LANE, RangeStack, RangeStacks
+from gputui.attribute.range_stacks import NO_STACK, RangeStack, RangeStacks
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.startend import StartEndRanges
 from gputui.attribute.strings import Attributes, Strings
@@ -44,8 +44,8 @@ class Ranges:
         self._nodes = nodes
         self._instances = instances
         self._strings = strings
-        self.lanes = RangeStacks(strings)
-        self.start_end = StartEndRanges(nodes, instances, self.lanes, strings)
+        self.stacks = RangeStacks(strings)
+        self.start_end = StartEndRanges(nodes, instances, self.stacks, strings)
         self.ignored = 0
         """Pops without a push, dropped records, and records of stacks over the limit."""
         self.refused = 0
@@ -55,36 +55,38 @@ class Ranges:
         """Node and duration of closed instances, until taken."""
 
     def open(self) -> Int64s:
-        return join([lane.stack for lane in self.lanes.all() if len(lane.stack)], np.int64)
+        return join(
+            [stack.open_ids for stack in self.stacks.all() if len(stack.open_ids)], np.int64
+        )
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Add the RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
         while len(records):
-            lanes = self.lanes.indices(records)
-            known = lanes != NO_LANE
+            stacks = self.stacks.indices(records)
+            known = stacks != NO_STACK
             # Up to the first record without a stack; on the next try, idle ones have made room.
             end = len(records) if known.all() else int(np.argmin(known))
             if end == 0:
                 refused = int(np.count_nonzero(~known))
                 self.ignored += refused
                 self.refused += refused
-                records, lanes = pick(records, known), lanes[known]
+                records, stacks = pick(records, known), stacks[known]
                 end = len(records)
-            order = np.argsort(lanes[:end].astype(np.uint16), kind="stable")
+            order = np.argsort(stacks[:end].astype(np.uint16), kind="stable")
             if end:
-                self._replay(pick(records[:end], order), lanes[:end][order], now_ns)
+                self._replay(pick(records[:end], order), stacks[:end][order], now_ns)
             records = records[end:]
 
-    def _replay(self, records: Slots, lane_of: Int64s, now_ns: int) -> None:
-        firsts = run_starts(lane_of)
-        lanes = [self.lanes[int(index)] for index in lane_of[firsts]]
+    def _replay(self, records: Slots, stack_of: Int64s, now_ns: int) -> None:
+        firsts = run_starts(stack_of)
+        stacks = [self.stacks[int(index)] for index in stack_of[firsts]]
         sizes = np.diff(np.append(firsts, len(records)))
-        moves = Transitions.of(records, np.repeat(np.arange(len(lanes)), sizes))
-        before = np.array([lane.depth for lane in lanes])
+        moves = Transitions.of(records, np.repeat(np.arange(len(stacks)), sizes))
+        before = np.array([stack.depth for stack in stacks])
         depths = moves.depths()
         ends = np.append(firsts[1:], len(records)) - 1
-        for lane, end in zip(lanes, ends.tolist(), strict=True):
-            lane.depth = int(depths[end])
+        for stack, end in zip(stacks, ends.tolist(), strict=True):
+            stack.depth = int(depths[end])
         moves, mended = moves.mended(np.concatenate(([0], depths[:-1])), before, firsts)
         self.ignored += mended
         if not len(moves.level):
@@ -96,7 +98,7 @@ class Ranges:
         new = self._instances.open(moves.times_ns[pushes], moves.level[pushes])
         seen = ~moves.lost[pushes]
         self._instances.set_payloads(new[seen], pick(records, moves.source[pushes][seen]))
-        keys, holders = self._pushes(lanes, moves, pushes, new)
+        keys, holders = self._pushes(stacks, moves, pushes, new)
         # A push looks for its parent one level up, a pop for the push that it closes; beyond the
         # level limit both look for the instance at the limit.
         wanted = np.where(moves.is_push, moves.level - 1, moves.level)
@@ -106,7 +108,7 @@ class Ranges:
         found[wanted == 0] = NO_INSTANCE
 
         self._instances.set_parents(new, found[pushes])
-        self._set_nodes(records, lanes, moves, pushes, new, found[pushes], now_ns)
+        self._set_nodes(records, stacks, moves, pushes, new, found[pushes], now_ns)
 
         pops = np.flatnonzero(~moves.is_push & tracked)
         innermost = found.copy()
@@ -117,18 +119,18 @@ class Ranges:
         nodes[inside] = self._instances.node[self._instances.rows(innermost[inside])]
         self._close(found[pops], moves.times_ns[pops], moves.lost[pops], now_ns)
 
-        firsts = np.searchsorted(moves.group, np.arange(len(lanes) + 1))
-        for index, lane in enumerate(lanes):
+        firsts = np.searchsorted(moves.group, np.arange(len(stacks) + 1))
+        for index, stack in enumerate(stacks):
             part = slice(firsts[index], firsts[index + 1])
-            lane.timeline.append(moves.times_ns[part], innermost[part], nodes[part])
+            stack.timeline.append(moves.times_ns[part], innermost[part], nodes[part])
         begun_ns = moves.times_ns[pushes]
-        first_new = np.searchsorted(moves.group[pushes], np.arange(len(lanes) + 1))
-        for index, lane in enumerate(lanes):
-            if len(self.lanes.of_thread(lane.thread)) > 1 or self.start_end.any:
+        first_new = np.searchsorted(moves.group[pushes], np.arange(len(stacks) + 1))
+        for index, stack in enumerate(stacks):
+            if len(self.stacks.of_thread(stack.thread)) > 1 or self.start_end.any:
                 part = slice(first_new[index], first_new[index + 1])
-                self._look_around(lane, new[part], begun_ns[part])
+                self._look_around(stack, new[part], begun_ns[part])
         self._instances.inherit_roots(new, moves.level[pushes])
-        self._keep_stacks(lanes, keys, holders)
+        self._keep_stacks(stacks, keys, holders)
 
     def _close(self, ids: Int64s, times_ns: Int64s, lost: Bools, now_ns: int) -> None:
         rows = self._instances.rows(ids)
@@ -139,19 +141,19 @@ class Ranges:
         self.closed_nodes.append(nodes[whole])
         self.closed_ns.append(durations_ns(self._instances.start_ns[rows][whole], times_ns[whole]))
 
-    def _look_around(self, lane: RangeStack, ids: Int64s, times_ns: Int64s) -> None:
+    def _look_around(self, stack: RangeStack, ids: Int64s, times_ns: Int64s) -> None:
         """What the thread's other stacks had open where each new instance began."""
         inside: list[Int64s] = []
         around: list[Int64s] = []
-        for other in self.lanes.of_thread(lane.thread):
-            if other is lane:
+        for other in self.stacks.of_thread(stack.thread):
+            if other is stack:
                 continue
             # Of two that began in the same nanosecond, the older stack's is outside.
-            found, _ = other.timeline.at(times_ns - (other.place > lane.place))
+            found, _ = other.timeline.at(times_ns - (other.place > stack.place))
             alive = self._instances.alive(found)
             inside.append(ids[alive])
             around.append(found[alive])
-        rows, found, _ = self.start_end.around(np.full(len(ids), lane.thread), times_ns)
+        rows, found, _ = self.start_end.around(np.full(len(ids), stack.thread), times_ns)
         inside.append(ids[rows])
         around.append(found)
         self._instances.nesting.cross(np.concatenate(inside), np.concatenate(around))
@@ -163,15 +165,15 @@ class Ranges:
         self._instances.unended[rows] = True
         ends_ns = np.maximum(end_ns, self._instances.start_ns[rows])
         self._close(ids, ends_ns, np.zeros(len(ids), np.bool_), now_ns)
-        for lane in self.lanes.all():
-            lane.stack, lane.depth = np.empty(0, np.int64), 0
+        for stack in self.stacks.all():
+            stack.open_ids, stack.depth = np.empty(0, np.int64), 0
 
     def _pushes(
-        self, lanes: list[RangeStack], moves: Transitions, pushes: Int64s, new: Int64s
+        self, stacks: list[RangeStack], moves: Transitions, pushes: Int64s, new: Int64s
     ) -> tuple[Int64s, Int64s]:
-        heights = np.array([len(lane.stack) for lane in lanes])
-        carried = join([lane.stack for lane in lanes], np.int64)
-        carried_group = np.repeat(np.arange(len(lanes)), heights)
+        heights = np.array([len(stack.open_ids) for stack in stacks])
+        carried = join([stack.open_ids for stack in stacks], np.int64)
+        carried_group = np.repeat(np.arange(len(stacks)), heights)
         carried_level = np.arange(len(carried)) - np.repeat(np.cumsum(heights) - heights, heights)
         keys = np.concatenate(
             (
@@ -182,19 +184,19 @@ class Ranges:
         order = np.argsort(keys)
         return keys[order], np.concatenate((carried, new))[order]
 
-    def _keep_stacks(self, lanes: list[RangeStack], keys: Int64s, holders: Int64s) -> None:
-        heights = np.array([min(lane.depth, MAX_LEVEL) for lane in lanes])
-        group = np.repeat(np.arange(len(lanes)), heights)
+    def _keep_stacks(self, stacks: list[RangeStack], keys: Int64s, holders: Int64s) -> None:
+        heights = np.array([min(stack.depth, MAX_LEVEL) for stack in stacks])
+        group = np.repeat(np.arange(len(stacks)), heights)
         level = np.arange(len(group)) - np.repeat(np.cumsum(heights) - heights, heights) + 1
         end = np.full(len(group), (1 << _POSITION_BITS) - 1)
-        stacks = _latest(keys, holders, group, level, end)
-        for lane, stack in zip(lanes, np.split(stacks, np.cumsum(heights)[:-1]), strict=True):
-            lane.stack = stack.copy()
+        opened = _latest(keys, holders, group, level, end)
+        for stack, ids in zip(stacks, np.split(opened, np.cumsum(heights)[:-1]), strict=True):
+            stack.open_ids = ids.copy()
 
     def _set_nodes(
         self,
         records: Slots,
-        lanes: list[RangeStack],
+        stacks: list[RangeStack],
         moves: Transitions,
         pushes: Int64s,
         new: Int64s,
@@ -210,11 +212,11 @@ class Ranges:
         rows = instances.rows(new)
         instances.lost[rows] = lost
         parent_rows = instances.rows(parents)
-        places = np.array([-lane.branch for lane in lanes])
+        places = np.array([-stack.branch for stack in stacks])
 
         def place(index: int) -> tuple[int, str]:
-            lane = lanes[int(group[index])]
-            return lane.thread, lane.domain
+            stack = stacks[int(group[index])]
+            return stack.thread, stack.domain
 
         def describe(index: int) -> Attributes:
             if lost[index]:

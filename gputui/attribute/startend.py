@@ -46,11 +46,11 @@ class StartEndRanges:
     """All Start/End ranges of one process."""
 
     def __init__(
-        self, nodes: Nodes, instances: Instances, lanes: RangeStacks, strings: Strings
+        self, nodes: Nodes, instances: Instances, stacks: RangeStacks, strings: Strings
     ) -> None:
         self._nodes = nodes
         self._instances = instances
-        self._lanes = lanes
+        self._stacks = stacks
         self._strings = strings
         self._table = KeyTable(_MAX_PLACES)
         self._places = itertools.count(_FIRST_PLACE + 1)
@@ -91,8 +91,8 @@ class StartEndRanges:
         ids, around = [], []
         for thread in np.unique(new["thread"]).tolist():
             of = new[new["thread"] == thread]
-            for lane in self._lanes.of_thread(thread):
-                inside, _ = lane.timeline.at(of["start"].copy())
+            for stack in self._stacks.of_thread(thread):
+                inside, _ = stack.timeline.at(of["start"].copy())
                 alive = self._instances.alive(inside)
                 ids.append(of["instance"][alive])
                 around.append(inside[alive])

@@ -19,7 +19,7 @@ MAX_HELD = 200_000
 """Sums kept per process: instances times the kernels of each."""
 
 _KERNEL_BITS = 24
-_DEVICE_SHIFT, _ALONE_SHIFT, _REPEATED_SHIFT, _ROW_SHIFT = 24, 32, 33, 34
+_DEVICE_SHIFT, _ONLY_SHIFT, _REPEATED_SHIFT, _ROW_SHIFT = 24, 32, 33, 34
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class _Sum:
     repeats: int = 0
 
 
-class HeldKernels:
+class StartEndKernels:
     """What the open Start/End ranges of one process launched."""
 
     def __init__(
@@ -39,7 +39,7 @@ class HeldKernels:
         self._nodes = nodes
         self._instances = instances
         self._parts: list[tuple[Int64s, Int64s]] = []
-        self._held: dict[int, dict[tuple[int, int, bool], _Sum]] = {}
+        self._of_instances: dict[int, dict[tuple[int, int, bool], _Sum]] = {}
         self._count = 0
         self.lost = 0
         """Kernels that found no room."""
@@ -50,17 +50,17 @@ class HeldKernels:
         kernels: Int64s,
         devices: Int64s,
         durations: Int64s,
-        alone: Bools,
+        only_start_end: Bools,
         repeated: Bools,
     ) -> None:
-        """Add kernels with the instance that launched each. `alone`: inside no other kind of range,
-        and this is the first; `repeated`: inside an earlier instance of the same node.
+        """Add kernels with the instance that launched each. `only_start_end`: inside no other kind
+        of range, and this is the first; `repeated`: inside an earlier instance of the same node.
         """
         alive = self._instances.alive(ids)
         keys = (
             self._instances.rows(ids) << _ROW_SHIFT
             | repeated.astype(np.int64) << _REPEATED_SHIFT
-            | alone.astype(np.int64) << _ALONE_SHIFT
+            | only_start_end.astype(np.int64) << _ONLY_SHIFT
             | devices << _DEVICE_SHIFT
             | kernels
         )
@@ -72,21 +72,21 @@ class HeldKernels:
         keys = join([part[0] for part in parts], np.int64)
         durations = join([part[1] for part in parts], np.int64)
         for key, time in grouped(keys, durations):
-            held = self._held.setdefault(key >> _ROW_SHIFT, {})
+            of_instance = self._of_instances.setdefault(key >> _ROW_SHIFT, {})
             name = (
                 key & ((1 << _KERNEL_BITS) - 1),
                 key >> _DEVICE_SHIFT & 0xFF,
-                bool(key >> _ALONE_SHIFT & 1),
+                bool(key >> _ONLY_SHIFT & 1),
             )
-            if name not in held:
+            if name not in of_instance:
                 if self._count >= MAX_HELD:
                     self.lost += time.count
                     continue
                 self._count += 1
-                held[name] = _Sum()
-            held[name].time.add(time)
+                of_instance[name] = _Sum()
+            of_instance[name].time.add(time)
             if key >> _REPEATED_SHIFT & 1:
-                held[name].repeats += time.count
+                of_instance[name].repeats += time.count
 
     def release(
         self, finalised: Finalised
@@ -99,13 +99,13 @@ class HeldKernels:
         sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
         instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
         for at in np.flatnonzero(finalised.start_end).tolist():
-            held = self._held.pop(int(finalised.ids[at]) & Instances.ROW, {})
-            self._count -= len(held)
+            of_instance = self._of_instances.pop(int(finalised.ids[at]) & Instances.ROW, {})
+            self._count -= len(of_instance)
             node = int(finalised.nodes[at])
             elsewhere = bool(finalised.elsewhere[at])
             launched = set()
-            for (kernel, device, alone), part in held.items():
-                if elsewhere and not alone:
+            for (kernel, device, only_start_end), part in of_instance.items():
+                if elsewhere and not only_start_end:
                     continue
                 place = (0, self._nodes.thread[node]) if elsewhere else (node, 0)
                 into = sums[*place, kernel, device]

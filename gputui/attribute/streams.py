@@ -48,11 +48,11 @@ class Streams:
     covered.
     """
 
-    def __init__(self, process: int, main_thread: int, nodes: Nodes, lanes: RangeStacks) -> None:
+    def __init__(self, process: int, main_thread: int, nodes: Nodes, stacks: RangeStacks) -> None:
         self._process = process
         self._main_thread = main_thread
         self._nodes = nodes
-        self._lanes = lanes
+        self._stacks = stacks
         self._table = KeyTable(MAX_STREAMS)
         self._streams: list[tuple[int, int]] = []
         self._others: dict[int, int] = {}
@@ -159,7 +159,7 @@ class Streams:
         for device in np.unique(devices).tolist():
             at = np.flatnonzero(devices == device)
             shares = idle_by_node(
-                self._lanes,
+                self._stacks,
                 self._main_thread,
                 launched.origins[rows[at]] >> _ORIGIN_BITS,
                 ends[at] - by_device.gaps_ns[at],

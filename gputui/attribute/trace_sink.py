@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.instances import Finalised
 from gputui.ring.layout import RecordKind
 from gputui.ring.payloads import payload_types
 from gputui.store.trace.layout import TRACE, Bools, Int64s, Slots, TraceKind
@@ -31,25 +32,20 @@ class TraceSink:
         self._number_of = number_of
         self._names = np.zeros(1, np.int64)
 
-    def ranges(
-        self,
-        nodes: Int64s,
-        starts_ns: Int64s,
-        ends_ns: Int64s,
-        end_threads: Int64s,
-        unended: Bools,
-        payloads: npt.NDArray[np.uint64],
-        types: npt.NDArray[np.uint8],
-    ) -> None:
-        """Add complete instances. `end_threads` is 0 if the thread is the starting one, `types` of
-        `payloads` if there is none.
-        """
-        records = self._records(nodes, starts_ns, ends_ns)
+    def ranges(self, finalised: Finalised) -> None:
+        """Add complete instances, and where each lay on the GPU."""
+        records = self._records(finalised.nodes, finalised.starts_ns, finalised.ends_ns)
         records["kind"] = TraceKind.RANGE
-        records["thread"] = end_threads
-        records["sub"] = unended
-        records["bytes"] = payloads
-        records["source_kind"] = types
+        records["thread"] = finalised.end_threads
+        records["sub"] = finalised.unended
+        records["bytes"] = finalised.payloads
+        records["source_kind"] = finalised.payload_types
+        self._writer.append(records)
+        ran = finalised.last_ns >= finalised.first_ns
+        records = self._records(
+            finalised.nodes[ran], finalised.first_ns[ran], finalised.last_ns[ran]
+        )
+        records["kind"] = TraceKind.PROJECTION
         self._writer.append(records)
 
     def marks(self, slots: Slots, times_ns: Int64s, numbers: Int64s) -> None:
@@ -60,12 +56,6 @@ class TraceSink:
         records["thread"] = slots["thread"]
         records["source_kind"] = payload_types(slots)
         records["bytes"] = slots["end"]
-        self._writer.append(records)
-
-    def projections(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
-        """Add instances projected on the GPU."""
-        records = self._records(nodes, starts_ns, ends_ns)
-        records["kind"] = TraceKind.PROJECTION
         self._writer.append(records)
 
     def calls(self, calls: Slots, names: list[str]) -> None:

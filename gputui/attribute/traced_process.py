@@ -76,14 +76,14 @@ class TracedProcess:
         self._accounting = Accounting(number, pid, live=nested_ns > 0)
         self._calls = Calls(
             pid,
-            self._ranges.lanes,
+            self._ranges.stacks,
             self._start_end,
             self._instances,
             self._strings,
             nested_ns,
             self._accounting,
         )
-        self._streams = Streams(number, pid, self._nodes, self._ranges.lanes)
+        self._streams = Streams(number, pid, self._nodes, self._ranges.stacks)
         self._operations = Operations(
             number,
             self._nodes,
@@ -192,21 +192,21 @@ class TracedProcess:
         launched = self._operations.take_launched()
         finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
         if self._trace is not None:
-            self._trace_ranges(finalised, self._trace)
+            self._trace.ranges(finalised)
         self._steps.remember(finalised, launched)
         step = self._steps.timeline(finalised, now_ns)
         work = self._streams.collect(launched)
         places = self._ranges.refused + self._start_end.refused
         losses = self._losses.collect(dropped, unread, cupti_dropped, places)
-        kernels_beside, held_instances = self._operations.kernels_beside(finalised)
+        secondary, start_end_instances = self._operations.secondary_domain_kernels(finalised)
         time = self._time(finalised, now_ns, ended)
         delta = CaptureDelta(
             time_ns=now_ns,
             process=self.number,
             ranges=self._range_deltas(finalised, launched),
             kernels=self._operations.kernels(),
-            secondary_domain_kernels=kernels_beside,
-            range_kernels=(*range_kernels, *held_instances),
+            secondary_domain_kernels=secondary,
+            range_kernels=(*range_kernels, *start_end_instances),
             launches=self._launches(now_ns, ended),
             shapes=self._operations.shapes.collect(),
             memory_operations=self._operations.memory_operations(),
@@ -230,7 +230,7 @@ class TracedProcess:
             traced_ns=traced_ns,
             paused_ns=paused_ns,
         )
-        self._ranges.lanes.forget()
+        self._ranges.stacks.forget()
         if len(finalised.ids):
             self._start_end.forget()
         self._records = 0
@@ -274,20 +274,6 @@ class TracedProcess:
         until_ns = None if ended else self._flushed_ns or now_ns
         return self._accounting.collect(until_ns, named)
 
-    @staticmethod
-    def _trace_ranges(finalised: Finalised, trace: TraceSink) -> None:
-        trace.ranges(
-            finalised.nodes,
-            finalised.starts_ns,
-            finalised.ends_ns,
-            finalised.end_threads,
-            finalised.unended,
-            finalised.payloads,
-            finalised.payload_types,
-        )
-        ran = finalised.last_ns >= finalised.first_ns
-        trace.projections(finalised.nodes[ran], finalised.first_ns[ran], finalised.last_ns[ran])
-
     def _range_deltas(self, finalised: Finalised, launched: Launched) -> tuple[RangeDelta, ...]:
         closed_nodes = join(self._ranges.closed_nodes + self._start_end.closed_nodes, np.int64)
         closed_ns = join(self._ranges.closed_ns + self._start_end.closed_ns, np.int64)
@@ -295,7 +281,7 @@ class TracedProcess:
             part.closed_nodes.clear()
             part.closed_ns.clear()
         busy_ns, total_ns = self._gpu_time.ranges(
-            self._nodes, launched, self._operations.take_beside()
+            self._nodes, launched, self._operations.take_secondary()
         )
         return range_deltas(
             self._nodes.number,

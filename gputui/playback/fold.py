@@ -39,15 +39,15 @@ class Fold:
         self._bytes = 0
         self._folded: set[int] = set()
 
-    def advance(self, outline: LineIndex, last: int) -> Iterator[Decoded]:
+    def advance(self, line_index: LineIndex, last: int) -> Iterator[Decoded]:
         """Fold the lines before `last`; returns what was decoded, by number."""
         numbers = range(self.number, last)
         self.number = last
-        return self._fold(outline, self._wanted(outline, numbers))
+        return self._fold(line_index, self._wanted(line_index, numbers))
 
-    def leap(self, outline: LineIndex, last: int) -> None:
+    def leap(self, line_index: LineIndex, last: int) -> None:
         """Like `advance`, but fast: only the newest of many samples, plus the deferred captures."""
-        sampled = outline.numbers(Kind.SAMPLE, self.number, last)
+        sampled = line_index.numbers(Kind.SAMPLE, self.number, last)
         newest = list(islice(sampled, SAMPLES_AT_ONCE + 1))
         first = self.number
         if len(newest) > SAMPLES_AT_ONCE:
@@ -56,12 +56,12 @@ class Fold:
         numbers = (
             number
             for number in range(self.number, last)
-            if number >= first or outline.kind_of(number) != Kind.SAMPLE
+            if number >= first or line_index.kind_of(number) != Kind.SAMPLE
         )
         self.number = last
-        for _ in self._fold(outline, self._wanted(outline, numbers)):
+        for _ in self._fold(line_index, self._wanted(line_index, numbers)):
             pass
-        for _ in self._fold(outline, self._taken()):
+        for _ in self._fold(line_index, self._taken()):
             pass
         if self.is_rough:
             # Computed from part of the samples they would be wrong.
@@ -80,19 +80,19 @@ class Fold:
             frozenset(self._folded),
         )
 
-    def _fold(self, outline: LineIndex, numbers: Iterable[int]) -> Iterator[Decoded]:
-        for number, line in outline.lines(numbers):
-            event = outline.event(number, line)
+    def _fold(self, line_index: LineIndex, numbers: Iterable[int]) -> Iterator[Decoded]:
+        for number, line in line_index.lines(numbers):
+            event = line_index.event(number, line)
             if event is not None:
                 self.session.apply((event,))
                 yield number, event
 
-    def _wanted(self, outline: LineIndex, numbers: Iterable[int]) -> Iterator[int]:
+    def _wanted(self, line_index: LineIndex, numbers: Iterable[int]) -> Iterator[int]:
         """The lines to fold now, each preceded by what was deferred before it."""
         for number in numbers:
-            kind = outline.kind_of(number)
+            kind = line_index.kind_of(number)
             if kind in (Kind.CAPTURE, Kind.SUM):
-                yield from self._captures(outline, number, is_sum=kind == Kind.SUM)
+                yield from self._captures(line_index, number, is_sum=kind == Kind.SUM)
             elif kind == Kind.RUN_ENDED:
                 # What a run did comes before its end.
                 yield from self._taken()
@@ -103,16 +103,16 @@ class Fold:
             elif kind != Kind.NOTHING:
                 yield number
 
-    def _captures(self, outline: LineIndex, number: int, *, is_sum: bool) -> Iterable[int]:
-        process = outline.process_of(number)
+    def _captures(self, line_index: LineIndex, number: int, *, is_sum: bool) -> Iterable[int]:
+        process = line_index.process_of(number)
         if self._whole or process in self._folded:
             return () if is_sum else (number,)
         left = self._left.setdefault(process, [])
         if is_sum:
-            self._bytes -= sum(map(outline.length_of, left))
+            self._bytes -= sum(map(line_index.length_of, left))
             left.clear()
         left.append(number)
-        self._bytes += outline.length_of(number)
+        self._bytes += line_index.length_of(number)
         return self._taken() if self._bytes > LEFT_BYTES else ()
 
     def _taken(self) -> list[int]:

@@ -58,7 +58,7 @@ class Index:
         """`live` is for events that are passed on as they arrive; `told` is called when more states
         are kept.
         """
-        self.outline = LineIndex(recording, live=live)
+        self.line_index = LineIndex(recording, live=live)
         self._told = told
         self._lock = threading.Lock()
         self._spacing = FIRST_SPACING
@@ -74,25 +74,25 @@ class Index:
         self.is_complete = False
 
     def __len__(self) -> int:
-        return len(self.outline)
+        return len(self.line_index)
 
     def build(self) -> None:
-        self.outline.read()
+        self.line_index.read()
         self.fold()
 
     def fold(self) -> None:
         """Fold what has been read, to the recording's end. Runs in a thread beside
-        `outline.read`.
+        `line_index.read`.
         """
         self._fold_ahead(Fold(Session()), self._note)
         self.is_complete = not self._closing
         self._told()
-        if self.outline.has_captures:
+        if self.line_index.has_captures:
             self._fold_ahead(Fold(Session(), whole=True), lambda *_: None)
 
     def close(self) -> None:
         """Stop reading and folding, and release the states."""
-        self.outline.close()
+        self.line_index.close()
         with self._lock:
             self._closing = True
             self._told = lambda: None
@@ -111,10 +111,10 @@ class Index:
     def events(self, first: int, last: int) -> Iterator[AnyEvent]:
         """The events of lines `first` to before `last`, decoded lazily."""
         kinds = (Kind.NOTHING, Kind.SUM, Kind.PIECE)
-        outline = self.outline
-        numbers = (n for n in range(first, last) if outline.kind_of(n) not in kinds)
-        for number, line in outline.lines(numbers):
-            event = outline.event(number, line)
+        line_index = self.line_index
+        numbers = (n for n in range(first, last) if line_index.kind_of(n) not in kinds)
+        for number, line in line_index.lines(numbers):
+            event = line_index.event(number, line)
             if event is not None and not isinstance(event, CaptureSum):
                 yield event
 
@@ -126,23 +126,23 @@ class Index:
             place = bisect_right(self._numbers, number)
             kept = self._kept[place - 1] if place else None
         fold = kept.fold() if kept else Fold(Session())
-        fold.leap(self.outline, number)
+        fold.leap(self.line_index, number)
         return fold.session, not fold.is_rough
 
     def _fold_ahead(self, fold: Fold, note: Callable[[int, int, Sequence[Decoded]], None]) -> None:
         began = time.monotonic()
-        outline = self.outline
+        line_index = self.line_index
         while not self._closing:
             first = fold.number
             boundary = (first // self._spacing + 1) * self._spacing
-            last = min(len(outline), boundary, first + _MOST_AT_ONCE)
+            last = min(len(line_index), boundary, first + _MOST_AT_ONCE)
             if last <= first:
-                if outline.is_complete and len(outline) <= first:
+                if line_index.is_complete and len(line_index) <= first:
                     return
-                outline.wait(first, _WAIT_S)
+                line_index.wait(first, _WAIT_S)
                 continue
             decoded = []
-            for entry in fold.advance(outline, last):
+            for entry in fold.advance(line_index, last):
                 decoded.append(entry)
                 if time.monotonic() - began > _WORK_S:
                     time.sleep(_REST_S)
@@ -178,19 +178,19 @@ class Index:
 
     def _note(self, first: int, last: int, decoded: Sequence[Decoded]) -> None:
         """Find the moments among lines; of captures, decode no more than they need."""
-        outline = self.outline
+        line_index = self.line_index
         seen: list[tuple[int, AnyEvent | OpenRanges]] = [
             (number, event)
             for number, event in decoded
             if not isinstance(event, CaptureDelta | CaptureSum)
         ]
-        captures = sorted(outline.numbers(Kind.CAPTURE, first, last))
-        for number, line in outline.lines(captures):
+        captures = sorted(line_index.numbers(Kind.CAPTURE, first, last))
+        for number, line in line_index.lines(captures):
             event: AnyEvent | CaptureSum | OpenRanges | None
             try:
                 event = _open_ranges.decode(line)
             except (msgspec.MsgspecError, UnicodeError):
-                event = outline.event(number, line)
+                event = line_index.event(number, line)
             if isinstance(event, OpenRanges | CaptureDelta):
                 seen.append((number, event))
         for number, one in sorted(seen, key=itemgetter(0)):

@@ -50,7 +50,7 @@ class Playback:
         self._notify = notify
         self._stop = stop
         self._index = Index(recording, live=follows, told=self._see_folded)
-        self._outline = self._index.outline
+        self._line_index = self._index.line_index
         self._targets = Targets(self._index, is_live=follows)
         self._asked = Requests(speed, follows=follows)
         self._lock = self._asked.lock
@@ -134,31 +134,31 @@ class Playback:
     @property
     def damage(self) -> str | None:
         """Where the recording is cut or damaged, once reading has reached it."""
-        return self._recording.damage or self._outline.failure
+        return self._recording.damage or self._line_index.failure
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks about the recording, one line each; none before it was read to its end."""
         if not self._index.is_complete:
             return ()
-        failure = self._outline.failure
+        failure = self._line_index.failure
         return (*remarks(self._recording), *((failure,) if failure else ()))
 
     @property
     def position_s(self) -> float:
         """Playback position, in seconds from the start."""
         position_ns = self._position_ns
-        return 0.0 if position_ns is None else (position_ns - self._outline.first_ns) / 1e9
+        return 0.0 if position_ns is None else (position_ns - self._line_index.first_ns) / 1e9
 
     @property
     def length_s(self) -> float:
         """Length of the recording, as far as it has been read (see `is_read`)."""
-        return (self._outline.last_ns - self._outline.first_ns) / 1e9
+        return (self._line_index.last_ns - self._line_index.first_ns) / 1e9
 
     @property
     def is_read(self) -> bool:
         """Whether the recording has been read to its end, so that its length is known."""
-        return self._outline.is_complete
+        return self._line_index.is_complete
 
     @property
     def is_indexed(self) -> bool:
@@ -242,10 +242,10 @@ class Playback:
                     self._notify()
                     asked.wait()
                 else:
-                    self._outline.wait(self._number, _WAIT_S)
+                    self._line_index.wait(self._number, _WAIT_S)
 
     def _read(self) -> None:
-        self._outline.read()
+        self._line_index.read()
         self._notify()  # its length is known
 
     def _see_folded(self) -> None:
@@ -256,13 +256,13 @@ class Playback:
             self._notify()  # the damage is known
         with self._lock:
             is_exact = self._is_rough and self._index.folded >= self._number
-            is_beyond = self._index.is_complete and self._number > len(self._outline)
+            is_beyond = self._index.is_complete and self._number > len(self._line_index)
             if (is_exact or is_beyond) and self._asked.target is None:
                 follows = self._asked.follows
                 self._asked.go(lambda: Place(self._number, follows))
 
     def _is_at_end(self) -> bool:
-        return self._outline.is_complete and self._number >= len(self._outline)
+        return self._line_index.is_complete and self._number >= len(self._line_index)
 
     def _jump(self, target: Target) -> None:
         with self._index.hurry():
@@ -275,7 +275,7 @@ class Playback:
         self._asked.wait_for_other(target, _AGAIN_S)
 
     def _jump_to(self, number: int) -> None:
-        number = min(number, len(self._outline))
+        number = min(number, len(self._line_index))
         if number == self._number and not self._is_rough:
             return
         session, is_exact = self._index.state(number)
@@ -288,16 +288,16 @@ class Playback:
             self._hub = hub
             self._is_rough = not is_exact
             self._number = number
-            self._position_ns = self._outline.time_of(number - 1) if number else None
+            self._position_ns = self._line_index.time_of(number - 1) if number else None
             self._ended = self._is_at_end()
         self._notify()
 
     def _step_once(self) -> None:
         first = self._number
         last = first
-        while self._outline.wait(last, _WAIT_S) and not self._asked.closing:
+        while self._line_index.wait(last, _WAIT_S) and not self._asked.closing:
             last += 1
-            if self._outline.kind_of(last - 1) == Kind.SAMPLE:
+            if self._line_index.kind_of(last - 1) == Kind.SAMPLE:
                 break
         self._asked.stepped()
         self._emit(first, last)
@@ -307,15 +307,15 @@ class Playback:
 
     def _play(self) -> bool:
         """Emit what is due next, when it is due; False if nothing more is there."""
-        if self._number >= len(self._outline):
+        if self._number >= len(self._line_index):
             return False
         if self._asked.follows:
-            self._emit(self._number, len(self._outline))
+            self._emit(self._number, len(self._line_index))
             return True
-        due_ns = self._outline.time_of(self._number)
+        due_ns = self._line_index.time_of(self._number)
         if self._position_ns is not None and not self._pass(due_ns - self._position_ns):
             return True
-        last = min(self._outline.number_at(due_ns + _BATCH_NS), self._number + 4096)
+        last = min(self._line_index.number_at(due_ns + _BATCH_NS), self._number + 4096)
         self._emit(self._number, max(last, self._number + 1))
         return True
 
@@ -327,7 +327,7 @@ class Playback:
             if self._asked.target is not None:
                 return  # a jump comes first
             self._number = last
-            self._position_ns = self._outline.time_of(last - 1)
+            self._position_ns = self._line_index.time_of(last - 1)
             hub = self._hub
         hub.emit(events)
 

@@ -24,28 +24,28 @@ class Targets:
     def __init__(self, index: Index, *, is_live: bool) -> None:
         """`is_live` is for a recording that is still being written."""
         self._index = index
-        self._outline = index.outline
+        self._line_index = index.line_index
         self._is_live = is_live
 
     @property
     def are_known(self) -> bool:
         """Whether every moment is; if the recording is still being written, every one so far."""
         index = self._index
-        return index.is_complete or (self._is_live and index.folded >= len(self._outline) > 0)
+        return index.is_complete or (self._is_live and index.folded >= len(self._line_index) > 0)
 
     def at(self, seconds: float) -> Place | None:
         """After all events up to a time."""
-        if not self._outline.wait(0, _WAIT_S):
+        if not self._line_index.wait(0, _WAIT_S):
             return None
-        time_ns = self._outline.first_ns + round(max(0.0, seconds) * 1e9)
-        if self._is_live and time_ns >= self._outline.last_ns:
-            return Place(len(self._outline), follows=True)
-        known = self._outline.wait_for_time(time_ns, _WAIT_S)
-        return Place(max(1, self._outline.number_at(time_ns))) if known else None
+        time_ns = self._line_index.first_ns + round(max(0.0, seconds) * 1e9)
+        if self._is_live and time_ns >= self._line_index.last_ns:
+            return Place(len(self._line_index), follows=True)
+        known = self._line_index.wait_for_time(time_ns, _WAIT_S)
+        return Place(max(1, self._line_index.number_at(time_ns))) if known else None
 
     def seconds_of(self, number: int) -> float:
         """When the last of that many events was, from the beginning."""
-        return (self._outline.time_of(number - 1) - self._outline.first_ns) / 1e9
+        return (self._line_index.time_of(number - 1) - self._line_index.first_ns) / 1e9
 
     def moment_after(self, number: int, *, is_phase: bool) -> Place | None:
         """After the next change of phase, or the next of the other moments; `number` if there is
@@ -60,5 +60,5 @@ class Targets:
 
     def samples_before(self, number: int, ticks: int) -> Place:
         """After the sample that is `ticks` before the one shown at `number`."""
-        samples = self._outline.numbers(Kind.SAMPLE, 0, number)
+        samples = self._line_index.numbers(Kind.SAMPLE, 0, number)
         return Place(next((sample + 1 for sample in islice(samples, ticks, None)), 1))

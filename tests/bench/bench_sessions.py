@@ -204,7 +204,7 @@ def bench_seek(folder: Path) -> None:
         dice = random.Random(2)
         took = []
         for _ in range(60):
-            number = index.outline.number_at(at(dice.randrange(3, seconds)))
+            number = index.line_index.number_at(at(dice.randrange(3, seconds)))
             began = time.perf_counter()
             index.state(number)
             took.append(1000 * (time.perf_counter() - began))

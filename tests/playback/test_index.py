@@ -62,11 +62,11 @@ def test_a_state_is_made_from_sums_before_anything_was_folded(
     monkeypatch.setattr("gputui.store.journal.sums.LEAST_BYTES", 4096)
     path = written(tmp_path / f"x{suffix}", EVENTS)
     index = Index(JournalReader.open(path))
-    index.outline.read()
-    assert list(index.outline.numbers(Kind.SUM, 0, len(index)))
+    index.line_index.read()
+    assert list(index.line_index.numbers(Kind.SUM, 0, len(index)))
     place = 0
     for number in range(1, len(index) + 1):
-        place += index.outline.kind_of(number - 1) != Kind.SUM
+        place += index.line_index.kind_of(number - 1) != Kind.SUM
         if number % 7 == 0 or number == len(index):
             state, is_exact = index.state(number)
             assert is_exact
@@ -80,7 +80,7 @@ def test_of_many_samples_the_newest_come_first_and_all_follow(
     monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
     events = session_events()
     index = Index(JournalReader.open(written(tmp_path / "x.gputui", events)))
-    index.outline.read()
+    index.line_index.read()
     state, is_exact = index.state(len(index))
     whole = folded(events)
     assert not is_exact
@@ -145,16 +145,16 @@ def test_what_was_shown_beyond_a_damaged_line_is_left(
 def test_a_full_disk_ends_a_replay_where_it_is_and_is_said(tmp_path: Path) -> None:
     """What is compressed is unpacked beside: here into a file that may not grow."""
     events = session_events()
-    outline = Index(JournalReader.open(written(tmp_path / "x.gputui.gz", events))).outline
+    line_index = Index(JournalReader.open(written(tmp_path / "x.gputui.gz", events))).line_index
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, usual[1]))
     try:
-        outline.read()
+        line_index.read()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-    assert outline.is_complete
-    assert outline.failure is not None
-    assert "x.gputui.gz: File too large (unpacked in " in outline.failure
+    assert line_index.is_complete
+    assert line_index.failure is not None
+    assert "x.gputui.gz: File too large (unpacked in " in line_index.failure
 
 
 def test_lines_written_by_others_are_understood(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_room_made_by_a_limit_leaves_a_recording_that_opens_by_its_name(tmp_path
     session = folded(path, summed=True)
     assert session.unknown_references == 0
     assert session.run is not None
-    assert session.run.log[-2].text == "line 62"
+    assert list(session.run.log)[-2].text == "line 62"
 
 
 def test_damage_in_one_file_costs_that_file_alone(tmp_path: Path) -> None:
