@@ -20,9 +20,11 @@ def gemm_flops(m: int, n: int, k: int) -> int:
     return 2 * m * n * k
 
 
-def gemm_bytes(m: int, n: int, k: int, element_bytes: int) -> int:
-    """The minimum a product moves: both factors read and the result written once."""
-    return (m * k + k * n + m * n) * element_bytes
+def gemm_bytes(m: int, n: int, k: int, element_bytes: int, result_bytes: int) -> int:
+    """The minimum a product moves: both factors read and the result written once, in elements of
+    `result_bytes` (an fp8 product writes bf16).
+    """
+    return (m * k + k * n) * element_bytes + m * n * result_bytes
 
 
 def attention_flops(
@@ -42,28 +44,48 @@ def attention_backward_flops(forward: float, *, recomputes: bool) -> float:
     return forward * (_FLASH_BACKWARD if recomputes else _ATTENTION_BACKWARD)
 
 
-def naive_attention_bytes(
-    batch: int, heads: int, length: int, head_width: int, element_bytes: int
-) -> int:
-    """Memory traffic of a forward pass that writes its scores: an estimate.
+_SCORES = {
+    # How often a pass reads or writes all scores: forward and backward, and what a mask adds to
+    # each. Forward: QKᵀ writes them, the division reads and writes, the softmax too, PV reads.
+    # Backward: PV's gradient writes, the softmax's reads two and writes, the division reads and
+    # writes, both gradients of QKᵀ read, as PV's other does.
+    "naive": ((6, 9), (2, 2)),
+    # One kernel for the scale, the mask and the softmax, as torch.compile makes of it.
+    "compiled": ((4, 7), (0, 0)),
+}
+_VECTORS = 4, 8
+"""How often a pass reads or writes a vector for every position: Q, K, V and the output; backward,
+their gradients, and the operands of four products."""
 
-    Q, K, V are read and the output written; scores and probabilities are each written and read
-    (Dao et al., 2022, FlashAttention, algorithm 0).
+
+def attention_bytes(
+    batch: int,
+    heads: int,
+    length: int,
+    head_width: int,
+    element_bytes: int,
+    *,
+    implementation: str,
+    causal: bool,
+) -> tuple[int, int]:
+    """Memory traffic of a forward and a backward pass, operation by operation: what "naive" and
+    "compiled" read and write where no cache holds it; of the others a lower bound.
+
+    Those keep their scores on the chip: each vector is read or written once, and keys and values
+    that no longer fit the cache are read again (Dao et al., 2022, FlashAttention, theorem 2), which
+    is left out. A mask of bytes is shared by all heads, and read once.
     """
-    vectors = 4 * length * head_width
-    scores = 4 * length * length
-    return batch * heads * (vectors + scores) * element_bytes
-
-
-def fused_attention_bytes(
-    batch: int, heads: int, length: int, head_width: int, element_bytes: int
-) -> int:
-    """Memory traffic of a forward pass that keeps its scores on the chip: a lower bound.
-
-    Q, K, V are read and the output written once; keys and values that no longer fit the cache are
-    read again (Dao et al., 2022, theorem 2), which is left out.
-    """
-    return batch * heads * 4 * length * head_width * element_bytes
+    plain, masked = _SCORES.get(implementation, ((0, 0), (0, 0)))
+    forward, backward = (
+        batch
+        * heads
+        * length
+        * ((plain[way] + (masked[way] if causal else 0)) * length + _VECTORS[way] * head_width)
+        * element_bytes
+        + (length * length if causal and masked[way] else 0)
+        for way in (0, 1)
+    )
+    return forward, backward
 
 
 def score_matrix_bytes(batch: int, heads: int, length: int, element_bytes: int) -> int:

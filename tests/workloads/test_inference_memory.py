@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from workloads.errors import CannotRun
 from workloads.inference.memory import (
@@ -11,6 +17,8 @@ from workloads.inference.memory import (
     kv_cache_bytes,
     parameter_count,
 )
+from workloads.inference.network import make_network
+from workloads.inference.parts import KVCache
 from workloads.inference.shapes import SHAPES
 
 SMALL = SHAPES["small"]
@@ -55,3 +63,61 @@ def test_what_fits_is_let_through_and_what_does_not_is_refused_with_the_sum() ->
     assert str(refusal.value).startswith(
         "needs 3.8 GiB = weights 3.0 + KV cache 0.5 + activations 0.2; cuda:0 has 1.0 GiB free"
     )
+
+
+class Held(TorchDispatchMode):
+    """The most bytes of tensors that were alive at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = function(*args, **(kwargs or {}))
+        given = {
+            one.untyped_storage().data_ptr()
+            for one in tree_leaves((args, kwargs))
+            if isinstance(one, torch.Tensor)
+        }
+        for one in tree_leaves(found):
+            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in given:
+                self._hold(one.untyped_storage())
+        return found
+
+    def _hold(self, storage: torch.UntypedStorage) -> None:
+        place, size = storage.data_ptr(), storage.nbytes()
+        if place in self._known:
+            return
+        self._known.add(place)
+        self.now += size
+        self.most = max(self.most, self.now)
+
+        def gone() -> None:
+            self._known.discard(place)
+            self.now -= size
+
+        weakref.finalize(storage, gone)
+
+
+@pytest.mark.parametrize("attention", ["math", "naive"])
+@pytest.mark.parametrize("size", ["tiny", "llama-tiny"])
+def test_a_prompt_pass_holds_what_the_footprint_says(size: str, attention: str) -> None:
+    shape, batch, prompt, cpu = SHAPES[size], 2, 256, torch.device("cpu")
+    naive = attention == "naive"
+    model = make_network(
+        shape,
+        torch.float32,
+        cpu,
+        seed=0,
+        positions=prompt + 1,
+        attention="naive" if naive else "auto",
+        compiled=False,
+    )
+    cache = KVCache(shape, batch, prompt + 1, torch.float32, cpu)
+    with torch.no_grad(), Held() as held:
+        model.forward(torch.zeros(batch, prompt, dtype=torch.int64), cache)
+    said = Footprint.of(shape, batch, prompt, 1, 4, naive=naive).activation_bytes
+    assert 0.9 < said / held.most <= 1.05

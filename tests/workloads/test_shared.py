@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from workloads.attention.implementations import attention
 from workloads.errors import CannotRun
 from workloads.formulas import (
     attention_backward_flops,
+    attention_bytes,
     attention_flops,
-    fused_attention_bytes,
     gemm_bytes,
     gemm_flops,
-    naive_attention_bytes,
 )
+from workloads.gemm.products import element_bytes
 from workloads.ranges import Range
 from workloads.report import Report
 from workloads.rows import Rows, Unsupported, best
@@ -47,14 +51,56 @@ def test_products_and_attention_do_the_operations_that_torch_counts() -> None:
     assert attention_flops(2, 3, 64, 64, 16, causal=True) == forward / 2
 
 
+class Traffic(TorchDispatchMode):
+    """The bytes that every operation reads and writes, views left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = function(*args, **(kwargs or {}))
+        read, made = (
+            [one for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
+            for tree in ((args, kwargs), found)
+        )
+        kept = {one.untyped_storage().data_ptr() for one in read}
+        if any(one.untyped_storage().data_ptr() not in kept for one in made):
+            self.bytes += sum(one.nbytes for one in (*read, *made))
+        return found
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_traffic_of_naive_attention_is_that_of_its_operations(causal: bool) -> None:
+    batch, heads, length, width = 2, 3, 48, 8
+    compute = attention("naive", causal=causal, length=length, device=CPU)
+    q, k, v = (
+        torch.randn(batch, heads, length, width).contiguous().requires_grad_() for _ in range(3)
+    )
+    said = attention_bytes(batch, heads, length, width, 4, implementation="naive", causal=causal)
+    with Traffic() as forward:
+        out = compute(q, k, v)
+    upstream = torch.randn_like(out)
+    with Traffic() as backward:
+        torch.autograd.grad(out, (q, k, v), upstream)
+    assert said == (forward.bytes, backward.bytes)
+
+
 def test_bytes_are_counted_by_hand() -> None:
-    assert gemm_bytes(2, 3, 4, 2) == 2 * (8 + 12 + 6)
-    # GPT-2 medium, 1,024 tokens, 64 sequences, fp16, as the FlashAttention paper has it.
-    naive = naive_attention_bytes(64, 16, 1024, 64, 2)
-    fused = fused_attention_bytes(64, 16, 1024, 64, 2)
-    assert naive == 64 * 16 * (4 * 1024 * 64 + 4 * 1024**2) * 2
-    assert fused == 64 * 16 * 4 * 1024 * 64 * 2
-    assert naive / fused == 17
+    assert gemm_bytes(2, 3, 4, 2, 2) == 2 * (8 + 12 + 6)
+    # n³ products of fp8 read a byte for each factor and write two: 2 n³ / 4 n².
+    assert (
+        gemm_flops(8192, 8192, 8192) / gemm_bytes(8192, 8192, 8192, *element_bytes("fp8")) == 4096
+    )
+    # The shape of the catalogue's study: 16 sequences, 32 heads of 64, 1,024 tokens, fp16, causal.
+    shape = (16, 32, 1024, 64, 2)
+    naive, _ = attention_bytes(*shape, implementation="naive", causal=True)
+    fused, fused_backward = attention_bytes(*shape, implementation="flash", causal=True)
+    assert naive == pytest.approx(8.86e9, rel=1e-3)
+    assert fused == 16 * 32 * 4 * 1024 * 64 * 2
+    assert fused_backward == 2 * fused
 
 
 def test_passes_are_timed_one_by_one_and_can_be_stopped() -> None:

@@ -12,6 +12,7 @@ from workloads.formulas import adamw_state_bytes, score_matrix_bytes
 from workloads.train.memory import Footprint
 from workloads.train.model import Decoder, LayerRanges
 from workloads.train.shapes import SHAPES, step_flops
+from workloads.train.step import Trainer
 
 GIB = 2**30
 BATCH, LENGTH = 2, 16
@@ -167,3 +168,26 @@ def test_checkpoints_need_less_and_a_forward_pass_no_state() -> None:
 )
 def test_score_matrices_are_those_of_the_seeds_attention_table(length: int, mebibytes: int) -> None:
     assert score_matrix_bytes(8, 1, length, 4) == mebibytes * 2**20
+
+
+@pytest.mark.parametrize("size", ["tiny", "gpt2-tiny"])
+@pytest.mark.parametrize("checkpoint", [0, 1])
+def test_autocast_keeps_a_copy_of_every_matrix_for_the_backward_pass(
+    size: str, checkpoint: int
+) -> None:
+    shape = SHAPES[size]
+    trainer = Trainer(
+        shape, 2, 16, mode="full", naive=True, checkpoint=checkpoint, compiled=False,
+        optimizer="foreach", lr=1e-3, autocast=torch.bfloat16, device=torch.device("cpu"), seed=0,
+    )  # fmt: skip
+    trainer.first_step()
+    # Every product with a weight needs it again in bf16; recomputed layers make theirs anew.
+    kept = shape.vocabulary * shape.width if checkpoint else shape.matrix_parameters
+    assert trainer.memory["weight copies (autocast)"] == 2 * kept
+
+
+def test_one_mask_serves_all_layers_and_the_fused_attention_has_none() -> None:
+    for naive, masks in ((True, [(LENGTH, LENGTH)]), (False, [])):
+        model = decoder("tiny", naive=naive)
+        found = [tuple(buffer.shape) for name, buffer in model.named_buffers() if "mask" in name]
+        assert found == masks

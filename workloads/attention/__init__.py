@@ -162,7 +162,16 @@ ATTENTION = Workload(
                 Figure("fwd_bwd_flops_per_s", "forward and backward combined"),
                 Figure("peak_percent", "forward, of the dense peak"),
                 Figure("ceiling_percent", "forward, of the best product that gemm measured"),
-                Figure("hbm_bytes", "forward's memory traffic, an estimate"),
+                Figure(
+                    "hbm_bytes",
+                    "forward's memory traffic, operation by operation; of fused kernels the least",
+                ),
+                Figure("bwd_hbm_bytes", "the same of backward"),
+                Figure(
+                    "measured_hbm_bytes",
+                    "forward's by the GPU's counter (GPM, Hopper and later): share of the peak × "
+                    "peak × time",
+                ),
                 Figure("host_ms", "host time to launch a forward pass"),
                 Figure("fwd_speedup", "over naive of the same shape and precision"),
                 Figure("bwd_speedup", "over naive, backward pass"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -12,11 +13,11 @@ from torch import Tensor
 
 from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import set_precision, synchronize
+from ..dram import DramCounter
 from ..formulas import (
     attention_backward_flops,
+    attention_bytes,
     attention_flops,
-    fused_attention_bytes,
-    naive_attention_bytes,
 )
 from ..peaks import share_percent
 from ..report import Report
@@ -83,8 +84,15 @@ class _Measurement:
         shape, device, cells = self.shape, self.place.device, self.cells
         dimensions = (shape.batch, shape.heads, shape.length, shape.head_width)
         fused = self.name not in WRITES_SCORES
-        traffic = fused_attention_bytes if fused else naive_attention_bytes
-        cells["hbm_bytes"] = traffic(*dimensions, chosen.dtype.itemsize)
+        if self.name != "math":  # whose operations differ from one torch to another
+            cells["hbm_bytes"], bwd_hbm_bytes = attention_bytes(
+                *dimensions,
+                chosen.dtype.itemsize,
+                implementation=self.name,
+                causal=shape.causal,
+            )
+            if self.backward:
+                cells["bwd_hbm_bytes"] = bwd_hbm_bytes
         generator = torch.Generator(device).manual_seed(self.run["seed"])
 
         def random(*, requires_grad: bool) -> Tensor:
@@ -106,6 +114,7 @@ class _Measurement:
             if self.name == "compiled":
                 cells["compile_ms"] = first_ms
             forward_times = self._time(forward)
+            cells["measured_hbm_bytes"] = self._moved(forward, forward_times)
         flops = attention_flops(
             shape.batch, shape.heads, shape.length, shape.length, shape.head_width,
             causal=shape.causal and fused,
@@ -154,6 +163,20 @@ class _Measurement:
         repeat(once, min(self.run["warmup"], holds), self.place.device)
         passes = min(self.run["passes"], holds)
         return measure(once, self.place.device, passes, lambda: self.run.is_stopped)
+
+    def _moved(self, once: Callable[[], object], times: Times) -> float | None:
+        """Bytes of a pass by the GPU's counter, in a window as long as that needs."""
+        counter = DramCounter.of(self.place)
+        if counter is None:
+            return None
+        passes = max(times.passes, math.ceil(1.5 * DramCounter.WINDOW_MS / times.best_ms))
+        if passes * times.best_ms > max(self.budget_ms, 4 * DramCounter.WINDOW_MS):
+            return None
+        with counter:
+            for _ in range(passes):
+                once()
+            synchronize(self.place.device)
+        return None if counter.moved_bytes is None else counter.moved_bytes / passes
 
     def _note_peak(self) -> None:
         if self.place.on_gpu:

@@ -26,9 +26,10 @@ def precisions(asked: str, device: torch.device) -> tuple[str, ...]:
     return ("fp32", "tf32", "bf16", "fp16", *(("fp8",) if has_fp8 else ()))
 
 
-def element_bytes(precision: str) -> int:
-    """Bytes of one element of the factors."""
-    return {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[precision]
+def element_bytes(precision: str) -> tuple[int, int]:
+    """Bytes of one element of the factors, and of the result."""
+    factors = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[precision]
+    return factors, max(factors, 2)
 
 
 def product(precision: str, left: Tensor, right: Tensor) -> tuple[Callable[[], Tensor], str]:

@@ -72,5 +72,5 @@ def _measure(precision: str, size: int, run: Runner, cells: Cells) -> None:
         "p50_ms": times.percentile(50),
         "flops_per_s": rate,
         "peak_percent": share_percent(rate, place.flops_per_s(precision)),
-        "intensity": flops / gemm_bytes(size, size, size, element_bytes(precision)),
+        "intensity": flops / gemm_bytes(size, size, size, *element_bytes(precision)),
     }

@@ -151,8 +151,7 @@ class LlamaModel:
             with parts.norm:
                 h = self._norm(x, layer.mlp_norm)
             with parts.mlp:
-                gate, up = F.linear(h, layer.gate_up).chunk(2, dim=-1)
-                x = x + F.linear(F.silu(gate) * up, layer.down)
+                x = x + _swiglu(h, layer)
 
         with parts.norm:
             h = self._norm(x.view(batch, length, shape.width)[:, -1], self.weights.final_norm)
@@ -161,6 +160,12 @@ class LlamaModel:
 
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
         return F.rms_norm(x, (self.shape.width,), gain, self.shape.epsilon)
+
+
+def _swiglu(h: Tensor, layer: Layer) -> Tensor:
+    """A function: what it holds is released before the next layer."""
+    gate, up = F.linear(h, layer.gate_up).chunk(2, dim=-1)
+    return F.linear(F.silu(gate) * up, layer.down)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

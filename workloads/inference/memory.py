@@ -70,19 +70,40 @@ class Footprint:
 
     @classmethod
     def of(
-        cls, shape: Shape, batch: int, prompt: int, tokens: int, element_bytes: int
+        cls,
+        shape: Shape,
+        batch: int,
+        prompt: int,
+        tokens: int,
+        element_bytes: int,
+        *,
+        naive: bool = False,
     ) -> Footprint:
-        """The activations are those of the prompt pass at its widest, inside an MLP.
+        """The activations are those of the prompt pass at its widest: inside an MLP or, with
+        `naive` attention, where the scores are.
 
-        There a token holds its residual and its norm (d each), and the MLP before and after its
-        activation (4 d each in GPT-2). The logits of one position per sequence are added.
+        A token holds its residual and its norm (d each), its query, key and value, and in Llama the
+        turned query and key. The MLP holds what it has before and after its activation: 2 inner in
+        GPT-2; 4 inner in Llama, the gate and what it multiplies, the activation and the product.
+        Scores, per head and pair of positions: 8 bytes at once, those divided or masked beside
+        those before in fp32; else the scores, their softmax in fp32, and that in the type. The
+        logits of one position per sequence are added.
         """
-        a_token = 2 * shape.width + 2 * shape.inner
-        elements = batch * (a_token * prompt + shape.padded_vocabulary)
+        held = 2 * shape.width + shape.query_width + 2 * shape.kv_width
+        is_llama = shape.family == "llama"
+        if is_llama:
+            held += shape.query_width + shape.kv_width
+        positions = batch * prompt
+        widest = positions * (held + (4 if is_llama else 2) * shape.inner) * element_bytes
+        if naive:
+            repeated = 2 * shape.query_width if shape.groups > 1 else 0
+            scores = 8 * shape.heads * prompt
+            widest = max(widest, positions * ((held + repeated) * element_bytes + scores))
+        logits = batch * shape.padded_vocabulary * element_bytes
         return cls(
             weight_bytes=parameter_count(shape) * element_bytes,
             kv_cache_bytes=kv_cache_bytes(shape, batch, prompt + tokens, element_bytes),
-            activation_bytes=elements * element_bytes,
+            activation_bytes=widest + logits,
         )
 
     @property

@@ -148,7 +148,12 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     settings.refuse_what_cannot_be(shape)
     precision = set_precision(settings.precision, device)
     footprint = Footprint.of(
-        shape, settings.batch, settings.prompt, settings.tokens, precision.dtype.itemsize
+        shape,
+        settings.batch,
+        settings.prompt,
+        settings.tokens,
+        precision.dtype.itemsize,
+        naive=settings.attention == "naive",
     )
     footprint.refuse_unless_fits(free_bytes(device), settings.device)
 

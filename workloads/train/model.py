@@ -111,13 +111,11 @@ class Rotary(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention of one layer."""
+    """Causal self-attention of one layer; naive with a mask, else fused."""
 
-    mask: Tensor
-
-    def __init__(self, shape: Shape, length: int, *, naive: bool, ranges: RangeOf) -> None:
+    def __init__(self, shape: Shape, length: int, ranges: RangeOf) -> None:
         super().__init__()
-        self.shape, self.naive, self.ranges = shape, naive, ranges
+        self.shape, self.ranges = shape, ranges
         width = shape.width
         self.rotary: Rotary | None = None
         if shape.family == "llama":
@@ -126,10 +124,8 @@ class Attention(nn.Module):
         else:
             self.projections = nn.ModuleList([nn.Linear(width, 3 * width)])
         self.out = nn.Linear(width, width, bias=shape.family == "gpt2")
-        above = torch.ones(length, length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", above, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         batch, length, width = x.shape
         heads, head_width = self.shape.heads, self.shape.head_width
         with self.ranges(MHA):
@@ -144,8 +140,8 @@ class Attention(nn.Module):
                     q = self.rotary(q)
                 with self.ranges("RoPE(K)"):
                     k = self.rotary(k)
-            if self.naive:
-                context = naive_attention(q, k, v, self.mask, self.ranges)
+            if mask is not None:
+                context = naive_attention(q, k, v, mask, self.ranges)
             else:
                 with self.ranges("scaled_dot_product_attention"):
                     context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -157,11 +153,11 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """One layer: attention and feed-forward network, each after its norm."""
 
-    def __init__(self, shape: Shape, length: int, *, naive: bool, ranges: RangeOf) -> None:
+    def __init__(self, shape: Shape, length: int, ranges: RangeOf) -> None:
         super().__init__()
         self.ranges = ranges
         width, inner = shape.width, shape.inner
-        self.attention = Attention(shape, length, naive=naive, ranges=ranges)
+        self.attention = Attention(shape, length, ranges)
         self.gated = shape.family == "llama"
         biased = not self.gated
         self.norms = nn.ModuleList(_norm(shape) for _ in range(2))
@@ -169,10 +165,10 @@ class Block(nn.Module):
         self.down = nn.Linear(inner, width, bias=biased)
         self.gate = nn.Linear(width, inner, bias=False) if self.gated else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         with self.ranges("norm"):
             h = self.norms[0](x)
-        x = x + self.attention(h)
+        x = x + self.attention(h, mask)
         with self.ranges("norm"):
             h = self.norms[1](x)
         with self.ranges("FFN"):
@@ -184,7 +180,12 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens [batch, length] → logits [batch, length, vocabulary], only for that `length`."""
+    """Tokens [batch, length] → logits [batch, length, vocabulary], only for that `length`.
+
+    Naive attention has one mask for all layers; the fused one needs none.
+    """
+
+    mask: Tensor | None
 
     def __init__(
         self,
@@ -201,9 +202,9 @@ class Decoder(nn.Module):
         self.positions: nn.Embedding | None = None
         if shape.family == "gpt2":
             self.positions = nn.Embedding(GPT2_CONTEXT, shape.width)
-        self.blocks = nn.ModuleList(
-            Block(shape, length, naive=naive, ranges=ranges) for _ in range(shape.layers)
-        )
+        self.blocks = nn.ModuleList(Block(shape, length, ranges) for _ in range(shape.layers))
+        above = torch.ones(length, length, dtype=torch.bool).triu(1) if naive else None
+        self.register_buffer("mask", above, persistent=False)
         self.norm = _norm(shape)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if shape.family == "gpt2":
@@ -239,7 +240,7 @@ class Decoder(nn.Module):
 
     def _through(self, x: Tensor, first: int, last: int) -> Tensor:
         for block in self.blocks[first:last]:
-            x = block(x)
+            x = block(x, self.mask)
         return x
 
 

@@ -20,6 +20,8 @@ FORWARD, LOSS, BACKWARD, OPTIMIZER = "FORWARD", "LOSS", "BACKWARD", "OPTIMIZER"
 OPTIMIZER_STEP, OPTIMIZER_ZERO = "OPTIMIZER.step", "OPTIMIZER.zero_grad"
 PHASES = (FORWARD, LOSS, BACKWARD, OPTIMIZER)
 
+WEIGHT_COPIES = "weight copies (autocast)"
+
 _BETAS = (0.9, 0.95)
 """As in the seeds and llm.c."""
 
@@ -29,7 +31,8 @@ class Trainer:
 
     `phases` and `layers` hold the host time by range; `span_ms` the time between each phase's CUDA
     events, `whole_span_ms` between a step's first and last. `memory` is how much torch's allocated
-    memory grew with the model and, by `first_step`, with each part of it. `loss` is that of the
+    memory grew with the model and, by `first_step`, with each part of it, autocast's copies of the
+    weights apart from the activations. `loss` is that of the
     newest step.
     """
 
@@ -104,8 +107,13 @@ class Trainer:
         grown: dict[str, int] = {}
         base = self._allocated()
         self._phase_ended = lambda phase: grown.update({phase: self._allocated() - base})
-        wall_ns = self.step()
+        copies = _WeightCopies(self._model)
+        with copies if self._autocast is not None else nullcontext():
+            wall_ns = self.step()
         self._phase_ended = None
+        if self._autocast is not None and FORWARD in grown:
+            self.memory[WEIGHT_COPIES] = copies.bytes
+            grown[FORWARD] -= copies.bytes
         # In the first step, the model has no gradients before its backward pass, nor after its
         # optimizer, whose zero_grad drops them.
         parts = {"activations": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER}
@@ -170,6 +178,30 @@ class Trainer:
 
     def _allocated(self) -> int:
         return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else 0
+
+
+class _WeightCopies(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the copies of weights that autocast keeps for the backward pass: `bytes`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(self._saved, lambda tensor: tensor)
+        self._weights = {parameter.data_ptr() for parameter in model.parameters()}
+        self._seen: set[int] = set()
+        self.bytes = 0
+
+    def _saved(self, tensor: Tensor) -> Tensor:
+        node = tensor.grad_fn
+        # A product keeps the transposed view of a conversion of a parameter.
+        while node is not None and node.name() in ("TBackward0", "TransposeBackward0"):
+            node = node.next_functions[0][0]
+        if node is not None and node.name() == "ToCopyBackward0":
+            variable = getattr(node.next_functions[0][0], "variable", None)
+            storage = tensor.untyped_storage()
+            is_weight = variable is not None and variable.data_ptr() in self._weights
+            if is_weight and storage.data_ptr() not in self._seen:
+                self._seen.add(storage.data_ptr())
+                self.bytes += storage.nbytes()
+        return tensor
 
 
 class _Events:
