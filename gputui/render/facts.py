@@ -68,7 +68,10 @@ def _run(session: Session, run: Run) -> list[str]:
     if cost.kernels_traced_percent < 100:
         seen += f"; kernels traced {units.percent(cost.kernels_traced_percent)} of the time"
     if cost.library_percent:
-        seen += f"; library {cost.library_percent:.2f} % of the run's time"
+        seen += f"; the library's own code {cost.library_percent:.2f} % of the run's time"
+    if cost.slowdown_least_percent and cost.slowdown_most_percent:
+        least, most = cost.slowdown_least_percent, cost.slowdown_most_percent
+        seen += f", with CUPTI an estimated {least:.1f} to {most:.1f} % on the GPU's launches"
     if cost.reader_percent is not None:
         seen += f"; reader {cost.reader_percent:.1f} % of a core"
     if cost.recorded_bytes is not None:

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from gputui.state import Run, Session
 
+CUPTI_NS = 1_000, 3_000
+"""What CUPTI adds to the launching thread for a GPU operation, at least and at most, as measured
+with and without it on H100 and H200 machines (docs/cost.md): 1.1 µs of an empty kernel, 1.6 of one
+in a CUDA graph, 1.8 to 2.6 in an eager decode."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -24,6 +29,13 @@ class Cost:
     reader_cpu_ns: int
     records_per_s: float | None
     library_percent: float | None
+    """Of the run's time, in the library's own code: CUPTI's is not in it."""
+    slowdown_least_percent: float | None
+    """An estimate of what tracing adds in all, the library's time and CUPTI's (CUPTI_NS), where the
+    launching thread is what the GPU waits for; over the time in which the run used a GPU, None
+    where no kernels were traced. A run that keeps its GPU busy may hide all of it.
+    """
+    slowdown_most_percent: float | None
     reader_percent: float | None
     monitor_cpu_percent: float | None
     """All of gputui, since the last tick."""
@@ -44,6 +56,8 @@ def cost_of(session: Session, run: Run) -> Cost:
     read_until_ns = run.ended.time_ns if run.ended else run.updated_ns
     reading_ns = max(duration_ns, read_until_ns - run.started.time_ns)
 
+    least, most = (_slowdown_percent(run, cupti_ns) for cupti_ns in CUPTI_NS)
+
     def share(time_ns: int) -> float | None:
         return 100 * time_ns / duration_ns if duration_ns else None
 
@@ -55,9 +69,26 @@ def cost_of(session: Session, run: Run) -> Cost:
         reader_cpu_ns=reader_cpu_ns,
         records_per_s=records / (duration_ns / 1e9) if duration_ns else None,
         library_percent=share(callback_ns),
+        slowdown_least_percent=least,
+        slowdown_most_percent=most,
         reader_percent=100 * reader_cpu_ns / reading_ns if reading_ns else None,
         monitor_cpu_percent=session.own_cpu_percent,
         kernels_traced_percent=100.0 * run.traced_share,
         recorded_bytes=session.recorded_bytes,
         traced_bytes=session.traced_bytes,
     )
+
+
+def _slowdown_percent(run: Run, cupti_ns: int) -> float | None:
+    """Of the process in which tracing took the largest part of the time on its GPUs."""
+    operations: dict[int, int] = {}
+    span_ns: dict[int, int] = {}
+    for (process, _), use in run.timing.devices.items():
+        operations[process] = operations.get(process, 0) + use.operations
+        span_ns[process] = max(span_ns.get(process, 0), use.span_ns)
+    found = []
+    for process, length_ns in span_ns.items():
+        added_ns = operations[process] * cupti_ns + run.processes[process].callback_ns
+        if length_ns > added_ns:
+            found.append(100.0 * added_ns / (length_ns - added_ns))
+    return max(found, default=None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputui.model.events import CaptureDelta
+from gputui.model.events import CaptureDelta, DeviceDelta
+from gputui.render.facts import facts_lines
 from gputui.report.cost import cost_of
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
@@ -30,6 +31,23 @@ def test_shares_are_of_the_time_of_the_run() -> None:
     overhead = summary_document(session, run)["overhead"]
     assert overhead["library_percent"] == cost.library_percent
     assert overhead["callback_ns"] == 20_000_000
+
+
+def test_the_whole_cost_is_bounded_with_what_cupti_adds() -> None:
+    session = Session()
+    device = DeviceDelta(
+        process=1, device=0, busy_ns=5 * 10**8, operations=100_000, first_start_ns=at(2),
+        last_end_ns=at(4),
+    )  # fmt: skip
+    delta = CaptureDelta(time_ns=at(5), process=1, callback_ns=10**8, devices=(device,))
+    session.apply([header(), run_started(), attached(), delta, run_ended()])
+    assert session.run is not None
+    cost = cost_of(session, session.run)
+    # 0.1 s of our own and 0.1 to 0.3 of CUPTI's, of the 2 s that would else have been 1.8 to 1.6.
+    assert cost.slowdown_least_percent == pytest.approx(100 * 0.2 / 1.8)
+    assert cost.slowdown_most_percent == pytest.approx(100 * 0.4 / 1.6)
+    (line,) = (one for one in facts_lines(session, session.run) if one.startswith("capture"))
+    assert "own code 1.25 % of the run's time, with CUPTI an estimated 11.1 to 25.0 %" in line
 
 
 def test_a_run_that_took_no_time_has_no_shares() -> None:

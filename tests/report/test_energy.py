@@ -26,9 +26,11 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.model.price import Price, configure
+from gputui.render.text_tables import to_csv
 from gputui.report.compare import Subject, compare
 from gputui.report.energy import COUNTER, POWER, joules_per_busy_ns, mean_in_use, run_energy
 from gputui.report.summary_document import summary_document
+from gputui.report.tables.gpu_readings import DEVICES
 from gputui.state import Run, Session
 from gputui.state.integral import POINTS, Integral
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
@@ -166,6 +168,11 @@ def test_phases_tables_json_compare_and_cost() -> None:
     assert figures["sm_active_percent"]["mean_in_use"] == pytest.approx(90)
     assert figures["sm_active_percent"]["mean"] < 40
     assert summary_document(session, run)["energy"][0]["cost"] is None
+    # Means are written in full: a share of 0.168 is not 0.2.
+    (csv_row,) = [
+        line for line in to_csv(DEVICES.table(session, run)).splitlines() if "sm_active" in line
+    ]
+    assert float(csv_row.split(",")[4]) == figures["sm_active_percent"]["mean"]
     comparison = compare([Subject("a", session, run), Subject("b", session, run)])
     named = {(item.kind, item.name, figure) for item in comparison.items for figure in item.figures}
     assert {

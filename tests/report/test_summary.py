@@ -234,6 +234,8 @@ def test_memory_devices_and_what_watching_cost(document: dict[str, Any]) -> None
         "records": 1600, "dropped": 3, "unattributed": 2, "callback_ns": 40, "reader_cpu_ns": 50,
         "monitor_cpu_percent": 2.5, "records_per_s": 200.0, "kernels_traced_percent": 75.0,
         "library_percent": 5e-7, "reader_percent": 6.25e-7,  # of the run's 8 s
+        "slowdown_least_percent": pytest.approx(6.04e-4, rel=1e-3),
+        "slowdown_most_percent": pytest.approx(1.804e-3, rel=1e-3),
         "recorded_bytes": None, "traced_bytes": None,
     }  # fmt: skip
 

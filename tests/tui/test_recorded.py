@@ -60,7 +60,7 @@ async def test_kernels_and_calls_of_the_inference(show: Show) -> None:
 async def test_what_watching_the_inference_cost(show: Show) -> None:
     async with show([recorded(INFERENCE)], (160, 50)) as shown:
         await shown.press("5", "end")
-        for part in ("records a second", "7.28 k", "library, of the run", "0.03 %"):
+        for part in ("records a second", "7.28 k", "library's own code, of the run", "0.03 %"):
             assert part in shown.text
 
 

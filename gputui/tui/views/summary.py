@@ -277,7 +277,8 @@ def _capture(session: Session, run: Run, width: int) -> list[Row]:
         ("records a second", quantity(cost.records_per_s)),
         ("dropped", quantity(cost.dropped)),
         ("unattributed", quantity(cost.unattributed)),
-        ("library, of the run", percent(cost.library_percent)),
+        ("library's own code, of the run", percent(cost.library_percent)),
+        ("with CUPTI, at most", percent(cost.slowdown_most_percent)),
         ("reader, of a core", percent(cost.reader_percent)),
         ("gputui, of a core", percent(cost.monitor_cpu_percent)),
     ]
