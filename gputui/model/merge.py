@@ -165,7 +165,7 @@ class Merger:
             for name in sums:
                 amount = getattr(part, name)
                 if amount:
-                    setattr(row, name, getattr(row, name) + amount)
+                    setattr(row, name, (getattr(row, name) or 0) + amount)
             for name, rule in others:
                 value, known = getattr(part, name), getattr(row, name)
                 if value is not None and (

@@ -67,6 +67,7 @@ class LoopSums(msgspec.Struct):
     slow_steps: int = 0
     slow_ns: int = 0
     newest: tuple[int, ...] = ()
+    waited_ns: int | None = None
 
 
 class LineCount(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +105,24 @@ def test_a_small_leaf_says_nothing() -> None:
 
 def test_a_leaf_under_a_small_parent_says_nothing() -> None:
     assert verdict_on({Leaf.SYNC: 0.15, Leaf.MATMUL: 0.85}).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("waited", "sync", "launch"), [(None, 0.4, 0.1), (0.5, 0.4, 0.1), (0.03, 0.03, 0.47)]
+)
+def test_syncs_cost_no_more_than_the_cpu_waits_in_them(
+    waited: float | None, sync: float, launch: float
+) -> None:
+    """A CPU that launches all through the step would not be faster without them."""
+    shares = {Leaf.SYNC: 0.4, Leaf.LAUNCH: 0.1, Leaf.MATMUL: 0.5}
+    event = delta(shares)
+    waited_ns = None if waited is None else round(waited * WALL_NS)
+    loops = tuple(msgspec.structs.replace(loop, waited_ns=waited_ns) for loop in event.loops)
+    _, run = a_run(msgspec.structs.replace(event, loops=loops))
+    tree = time_tree(run)
+    assert tree is not None
+    found = {leaf: tree.share(ns) for leaf, ns in tree.leaves.items()}
+    assert found == pytest.approx({Leaf.SYNC: sync, Leaf.LAUNCH: launch, Leaf.MATMUL: 0.5})
 
 
 def test_what_a_cure_gains_is_bounded_by_what_is_recoverable() -> None:

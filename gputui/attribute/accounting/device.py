@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.host import AWAY_LEAVES, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.patterns import refine
-from gputui.attribute.accounting.tracks import Tracks
+from gputui.attribute.accounting.tracks import WAITED, Tracks
 from gputui.attribute.arrays import Int64s, distinct, run_starts
 from gputui.model.leaves import Leaf
 
@@ -152,7 +152,22 @@ class DeviceTime:
         self._compare(found)
         self._add_busy(found.starts, found.ends, leaves)
         self._add_gaps(found)
+        since_ns = self.accounted_ns or int(found.starts[0])
         self.accounted_ns = max(self.accounted_ns, int(found.ends.max()))
+        self._add_waits(found, since_ns)
+
+    def _add_waits(self, found: Columns, since_ns: int) -> None:
+        threads = {*distinct(found.threads.astype(np.int64)).tolist(), self._main_thread}
+        waits = [
+            self._threads.waits(thread, since_ns, self.accounted_ns) for thread in sorted(threads)
+        ]
+        starts, ends = (np.concatenate(column) for column in zip(*waits, strict=True))
+        if not len(starts):
+            return
+        if sum(len(one) > 0 for one, _ in waits) > 1:
+            order = np.argsort(starts, kind="stable")
+            _, starts, ends = _exclusive(starts[order], ends[order])
+        self.tracks.add(WAITED, starts, ends, ends - starts)
 
     def _compare(self, found: Columns) -> None:
         """How far kernels are stretched, by some of them: 0.1 µs each."""

@@ -12,6 +12,7 @@ from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
+from gputui.attribute.accounting.tracks import LEAVES, WAITED
 from gputui.attribute.distributions import grouped
 from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope, Stretch
 
@@ -21,8 +22,11 @@ HELD_INTERVALS = 1 << 18
 HELD_NS = 10_000_000_000
 """How much of the time axis waits for steps to be found in it, and for how long."""
 
-NEWEST_STEPS = 64
+NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
+
+EXACT_LENGTHS = 16
+"""A delta with more different lengths puts them into buckets: half of what it writes else."""
 
 
 class DeviceSteps:
@@ -128,7 +132,7 @@ class DeviceSteps:
             if scope is Scope.STEADY:
                 deltas += self._lines_of([entry.step for entry in steps], loop)
             lengths = np.array([entry.step.length_ns for entry in steps], np.int64)
-            [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths)
+            [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
             slow = [entry.step.length_ns for entry in steps if entry.slow]
             newest = lengths[-NEWEST_STEPS:].tolist() if scope is Scope.STEADY else []
             deltas.append(
@@ -145,6 +149,7 @@ class DeviceSteps:
                     len(slow),
                     sum(slow),
                     tuple(newest),
+                    int(leaves[WAITED]),
                 )
             )
         return deltas
@@ -171,15 +176,25 @@ class DeviceSteps:
         self, scope: Scope, leaves: npt.NDArray[np.int64], operations: int
     ) -> list[Part]:
         end_ns = self.time.accounted_ns
-        start_ns = max(0, end_ns - int(leaves.sum()))
+        start_ns = max(0, end_ns - int(leaves[:LEAVES].sum()))
         loop = self._scopes.loop
         return [
             *self._leaves(scope, loop, leaves),
-            LoopDelta(self._process, self._device, scope, loop, 0, operations, start_ns, end_ns),
+            LoopDelta(
+                self._process,
+                self._device,
+                scope,
+                loop,
+                0,
+                operations,
+                start_ns,
+                end_ns,
+                waited_ns=int(leaves[WAITED]),
+            ),
         ]
 
     def _leaves(self, scope: Scope, loop: int, sums: npt.NDArray[np.int64]) -> list[Part]:
         return [
             LeafTime(self._process, self._device, scope, loop, leaf, int(sums[leaf]))
-            for leaf in np.flatnonzero(sums).tolist()
+            for leaf in np.flatnonzero(sums[:LEAVES]).tolist()
         ]

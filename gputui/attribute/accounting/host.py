@@ -135,6 +135,13 @@ class _Thread:
         waiting: Bools = (last >= 0) & (finished[last] > starts)
         return found, waiting
 
+    def waits(self, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """The calls that wait for the GPU, as far as they lie in an interval, in order."""
+        low = int(np.searchsorted(self.ends, since_ns, side="right"))
+        high = int(np.searchsorted(self.starts, until_ns))
+        at = low + np.flatnonzero(self.kinds[low:high] == Doing.WAITING)
+        return np.maximum(self.starts[at], since_ns), np.minimum(self.ends[at], until_ns)
+
     def _pieces(self, since_ns: int, until_ns: int) -> _Pieces:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
         if not len(self.starts):
@@ -290,6 +297,14 @@ class HostThreads:
             return {Doing.AWAY: ends - starts}, np.zeros(len(starts), np.bool_)
         found.settle()
         return found.during(starts, ends)
+
+    def waits(self, thread: int, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """When a thread waited for the GPU, within an interval and in order."""
+        found = self._threads.get(thread)
+        if found is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        found.settle()
+        return found.waits(since_ns, until_ns)
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""

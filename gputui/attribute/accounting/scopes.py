@@ -32,12 +32,13 @@ _TYPICAL_MEDIAN = 50
 
 
 class Step(NamedTuple):
-    """One step on one device: its place on the time axis, its operations, its time by leaf."""
+    """One step on one device: its place on the time axis, its operations, its time by leaf and
+    WAITED (tracks)."""
 
     start_ns: int
     end_ns: int
     operations: int
-    leaves: npt.NDArray[np.float64]
+    leaves: npt.NDArray[np.int64]
 
     @property
     def length_ns(self) -> int:

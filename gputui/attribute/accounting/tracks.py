@@ -9,6 +9,9 @@ from gputui.attribute.arrays import Int64s
 from gputui.model.leaves import Leaf
 
 LEAVES = len(Leaf)
+WAITED = LEAVES
+"""A track beside those of the leaves, and the last column: when the CPU waited for the GPU, busy or
+idle."""
 
 _Track = tuple[Int64s, Int64s, Int64s]
 
@@ -41,11 +44,11 @@ class Tracks:
             self._intervals += len(starts)
 
     def take(self, boundaries: Int64s) -> npt.NDArray[np.int64]:
-        """Time by leaf up to each boundary from the one before; what comes later stays.
+        """Time by leaf, and WAITED, up to each boundary from the one before; the rest stays.
 
         Intervals that lie across a boundary are divided in proportion.
         """
-        rows = np.zeros((len(boundaries), LEAVES), np.int64)
+        rows = np.zeros((len(boundaries), LEAVES + 1), np.int64)
         for leaf, parts in self._tracks.items():
             if not parts:
                 continue
@@ -72,8 +75,8 @@ class Tracks:
         return rows
 
     def take_all(self) -> npt.NDArray[np.int64]:
-        """Time by leaf of all that is held."""
-        sums = np.zeros(LEAVES, np.int64)
+        """Time by leaf, and WAITED, of all that is held."""
+        sums = np.zeros(LEAVES + 1, np.int64)
         for leaf, parts in self._tracks.items():
             sums[leaf] = sum(int(amounts.sum()) for _, _, amounts in parts)
         self._tracks.clear()

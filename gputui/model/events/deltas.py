@@ -284,7 +284,8 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Turns of a loop that ended on one device.
 
     `step_ns` are their lengths, from start to start. A slow step took more than 1.5 times as long
-    as the usual one. `newest` are the lengths of the newest steps, in order.
+    as the usual one. `newest` are the lengths of the newest steps, in order; `waited_ns` is how
+    long the threads that launch waited for the GPU in all of them.
     """
 
     process: Annotated[Integer, Key]
@@ -299,6 +300,7 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     slow_steps: Annotated[Amount, Sum] = 0
     slow_ns: Annotated[Amount, Sum] = 0
     newest: Annotated[tuple[Amount, ...], Newest] = ()
+    waited_ns: Annotated[Amount | None, Sum] = None
 
 
 class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -175,6 +175,7 @@ def _device_tree(
     blocks: list[tuple[StepBlock, ...]] = []
     steps = operations = slow_steps = slow_ns = waiting_ns = pauses = 0
     first_ns = last_ns = 0
+    waited_ns: int | None = None
     if main is not None and process in run.step_blocks:
         blocks.append(tuple(run.step_blocks[process].loops.get((device, main), ())))
     for (loop, scope), of in parts.items():
@@ -197,6 +198,8 @@ def _device_tree(
         if Scope(of_loop.scope) not in scopes:
             continue
         operations += sums.operations
+        if sums.waited_ns is not None:
+            waited_ns = (waited_ns or 0) + sums.waited_ns
         began_ns, ended_ns = sums.first_ns or 0, sums.last_ns or 0
         first_ns = min(first_ns or began_ns, began_ns)
         last_ns = max(last_ns, ended_ns)
@@ -206,6 +209,12 @@ def _device_tree(
             slow_ns += sums.slow_ns
             lengths.append(sums.step_ns)
             newest = sums.newest
+    if waited_ns is not None:
+        # A step takes the longer of the GPU's work and the CPU's: without its synchronizing calls
+        # it cannot gain more than the CPU spends in them. What is beyond is the CPU's slowness.
+        beyond_ns = max(0, leaves[Leaf.SYNC] - waited_ns)
+        leaves[Leaf.SYNC] -= beyond_ns
+        leaves[Leaf.LAUNCH] += beyond_ns
     return TimeTree(
         wall_ns=sum(leaves.values()),
         leaves={leaf: ns for leaf, ns in leaves.items() if ns},

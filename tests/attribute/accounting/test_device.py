@@ -14,7 +14,9 @@ from gputui.attribute.accounting.device import (
 )
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.attribute.accounting.tracks import LEAVES, WAITED
+from gputui.model import leaves
+from gputui.model.leaves import Leaf
 
 MAIN = 7
 START = 1_000_000_000
@@ -50,7 +52,7 @@ def operations(*rows: tuple[int, int, int, int, Leaf]) -> Columns:
 def by_leaf(of: DeviceTime) -> dict[Leaf, int]:
     """All time that is accounted for once nothing more comes."""
     of.account(None)
-    sums = of.tracks.take_all().tolist()
+    sums = of.tracks.take_all()[:LEAVES].tolist()
     return {Leaf(leaf): ns for leaf, ns in enumerate(sums) if ns}
 
 
@@ -141,6 +143,28 @@ def test_starting_over_after_a_wait_is_its_price() -> None:
         )
     )
     assert by_leaf(of)[Leaf.SYNC] == late + 10 - START - 10_000
+
+
+def test_waits_are_counted_once_whatever_the_gpu_does() -> None:
+    """Two calls that wait, one of them while the GPU works, in the step that each lies in."""
+    late = START + 60_000
+    of = device(
+        [
+            (START - 10, START, Doing.LAUNCHING),
+            (START + 1_000, START + 12_000, Doing.WAITING),
+            (START + 20_000, START + 25_000, Doing.WAITING),
+            (late, late + 10, Doing.LAUNCHING),
+        ]
+    )
+    of.add(
+        operations(
+            (START, START + 10_000, START - 10, START, Leaf.MATMUL),
+            (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
+        )
+    )
+    of.account(None)
+    steps = of.tracks.take(np.array([START + 5_000, START + 22_000, late + 20]))
+    assert steps[:, WAITED].tolist() == [4_000, 9_000, 3_000]
 
 
 def test_a_wait_long_ago_is_not_to_blame() -> None:
@@ -237,13 +261,14 @@ def test_steps_share_out_what_lies_across_their_boundaries(
         parts = [boundaries] if at_once else [np.array([ns]) for ns in boundaries.tolist()]
         steps = np.concatenate([of.tracks.take(part) for part in parts])
         counts = [count for part in parts for count in of.take_starts(part)]
-        assert (np.abs(steps.sum(axis=1) - lengths) <= len(Leaf)).all()
-        assert steps.sum() + of.tracks.take_all().sum() == end - first
+        assert (np.abs(steps[:, :LEAVES].sum(axis=1) - lengths) <= len(Leaf)).all()
+        rest = of.tracks.take_all()[:LEAVES].sum()
+        assert steps[:, :LEAVES].sum() + rest == end - first
         counted.append(counts)
     began = [sum(row[0] < ns for row in rows) for ns in boundaries.tolist()]
     assert counted == [np.diff(began, prepend=0).tolist()] * 2
 
 
 def test_every_leaf_has_a_name() -> None:
-    assert set(LEAVES) == set(Leaf)
-    assert len({meaning.key for meaning in LEAVES.values()}) == len(Leaf)
+    assert set(leaves.LEAVES) == set(Leaf)
+    assert len({meaning.key for meaning in leaves.LEAVES.values()}) == len(Leaf)
