@@ -36,13 +36,12 @@ Rows = tuple[Mapping[str, Any], list[Row]]
 Frame = Any
 """A pandas.DataFrame or a polars.DataFrame."""
 
-_KINETO = (".json", ".json.gz")
-
 
 def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recording:
     """The recording at `path`: a .gputui file (also .gz or .zst, also one that is being written),
-    an SQLite export of nsys, a folder with the CSV tables of `nsys stats`, or a folder of
-    recordings, whose runs are then listed by their start.
+    an SQLite export of nsys, a Chrome trace of torch.profiler (.json or .json.gz), a folder with
+    the CSV tables of `nsys stats`, or a folder of recordings, whose runs are then listed by their
+    start.
 
     `frames` chooses what tables come as; None takes pandas where it is installed, else polars.
     Raises Error, in one line, where nothing can be read there, and MissingPackageError where the
@@ -54,13 +53,7 @@ def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recor
         frames_package(frames)
     name = os.fspath(path)
     place = Path(name)
-    try:
-        names = _in_folder(place) or [name]
-        loaded = [(one, load(one)) for one in names]
-    except Error:
-        if name.endswith(_KINETO):
-            raise Error(f"{name}: a Kineto trace cannot be read yet") from None
-        raise
+    loaded = [(one, load(one)) for one in _in_folder(place) or [name]]
     parts = [_Part(one, found.session, found.remarks) for one, found in loaded]
     return Recording(name, tuple(parts), frames)
 

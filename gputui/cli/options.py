@@ -258,8 +258,8 @@ MAIN = Command(
 )  # fmt: skip
 
 FILE_HELP = (
-    "a recording, an SQLite export of nsys, or CSV tables of nsys stats (a folder, or the "
-    "prefix of their names); - reads a recording from standard input"
+    "a recording, an SQLite export of nsys, a Chrome trace of torch.profiler, or CSV tables of "
+    "nsys stats (a folder, or the prefix of their names); - reads a recording from standard input"
 )
 _FILE = Argument("file", "FILE", FILE_HELP, "one or more", completes="recording")
 _RUN = Option("run", "this run of the file; the newest without it", "N", parse=count)

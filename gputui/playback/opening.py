@@ -1,18 +1,28 @@
-"""One way to open whatever holds a session: a journal, an nsys export, tables of nsys stats."""
+"""One way to open whatever holds a session: a journal, or what another tool wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gputui.base.standard_streams import standard_input
 from gputui.model.events import AnyEvent, Header
 from gputui.store.journal import JournalError, JournalReader, open_journal
+from gputui.store.journal.compression import CompressionError, expanded
 from gputui.store.regular_file import open_regular
+
+if TYPE_CHECKING:
+    from gputui.imports.kineto import KinetoTrace
+    from gputui.imports.nsys.report import NsysReport
+    from gputui.store.trace import TraceWriter
 
 _SQLITE = b"SQLite format 3\x00"
 """How such a file begins (sqlite.org/fileformat.html)."""
+
+_HEADER = b'{"event":"header",'
+_CHROME_SUFFIXES = (".json", ".json.gz", ".json.zst")
+_HEAD_BYTES = 1 << 16
 
 
 class Recording(Protocol):
@@ -49,18 +59,31 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
     if path == "-":
         return JournalReader(standard_input(), "standard input", summed=summed)
     place = Path(path)
-    # Imported where they are needed: both take as long to load as a recording to read.
+    # Imported where they are needed: each takes as long to load as a recording to read.
     if not place.is_file() or place.suffix == ".csv":
         from gputui.imports.nsys.stats_csv import NsysTables
 
         tables = NsysTables.find(place)
         if tables is not None:
             return tables
-    elif is_sqlite(place):
+    elif (imported := open_import(place)) is not None:
+        return imported
+    return open_journal(place, summed=summed)
+
+
+def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | KinetoTrace | None:
+    """What another tool wrote, with every single event; None for anything else. With `trace`,
+    these also go there. Raises JournalError, one line."""
+    kind = import_kind(path)
+    if kind == "sqlite":
         from gputui.imports.nsys.report import NsysReport
 
-        return NsysReport(place)
-    return open_journal(place, summed=summed)
+        return NsysReport(path, trace)
+    if kind == "chrome":
+        from gputui.imports.kineto import KinetoTrace
+
+        return KinetoTrace(path, trace)
+    return None
 
 
 def remarks(recording: Recording) -> tuple[str, ...]:
@@ -74,10 +97,22 @@ def remarks(recording: Recording) -> tuple[str, ...]:
     return tuple(found)
 
 
-def is_sqlite(path: Path) -> bool:
-    """Whether a file is SQLite, as an nsys export is; False if it cannot be read."""
+def import_kind(path: Path) -> Literal["sqlite", "chrome"] | None:
+    """What another tool wrote to a file, by its name and its beginning: an export of nsys, a trace
+    of torch.profiler; None for anything else, and where it cannot be read."""
     try:
         with open_regular(path) as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except (JournalError, OSError):
-        return False  # whoever opens it next reports why
+            head = file.read(_HEAD_BYTES)
+            if not head.startswith((_SQLITE, b"{", b"[")):
+                file.seek(0)
+                with expanded(file, str(path)) as stream:
+                    head = stream.read(_HEAD_BYTES)
+    except (JournalError, CompressionError, OSError):
+        return None  # whoever opens it next reports why
+    if head.startswith(_SQLITE):
+        return "sqlite"
+    begin = head.lstrip()
+    if begin.startswith(_HEADER) or not begin.startswith((b"{", b"[")):
+        return None
+    named = path.name.endswith(_CHROME_SUFFIXES)
+    return "chrome" if named or b'"traceEvents"' in head else None

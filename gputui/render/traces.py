@@ -1,4 +1,4 @@
-"""Exports of every single event: they need the trace beside a recording, or an nsys export."""
+"""Exports of every single event: they need the trace beside a recording, or another tool's file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputui.imports.nsys import NsysReport
 from gputui.model.events import MachineSample
 from gputui.playback.loading import fold, load
-from gputui.playback.opening import is_sqlite, open_recording
+from gputui.playback.opening import open_import, open_recording
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError
 from gputui.store.trace import TraceReader, TraceWriter, trace_path
@@ -30,10 +29,12 @@ class Traced:
     trace: TraceReader
     remarks: tuple[str, ...]
     """Remarks about the file, one line each."""
+    has_samples: bool
+    """Whether the file can hold readings of the machine."""
 
     def samples(self) -> Iterator[MachineSample]:
         """The machine's readings, read again from the file."""
-        if not is_sqlite(Path(self.name)):
+        if self.has_samples:
             for event in open_recording(self.name, summed=True):
                 if isinstance(event, MachineSample):
                     yield event
@@ -41,17 +42,19 @@ class Traced:
 
 @contextlib.contextmanager
 def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
-    """Run `number` of the recording or nsys export `name`, or the newest if None, with its raw
-    records.
+    """Run `number` of the recording or of another tool's file `name`, or the newest if None, with
+    its raw records.
 
     Raises JournalError, one line, if it has none.
     """
     path = Path(name)
     with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
-        if is_sqlite(path):
-            writer = TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)
-            loaded = fold(NsysReport(path, writer), number)
-            writer.close()
+        writer = TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)
+        imported = open_import(path, writer) if name != "-" else None
+        if imported is not None:
+            loaded = fold(imported, number)
+        writer.close()
+        if imported is not None:
             if writer.failure:
                 raise JournalError(writer.failure)
             trace = TraceReader(writer.path)
@@ -69,4 +72,4 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
             remarks += (
                 f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped",
             )
-        yield Traced(name, loaded.session, loaded.needed_run(), trace, remarks)
+        yield Traced(name, loaded.session, loaded.needed_run(), trace, remarks, imported is None)

@@ -24,9 +24,6 @@ _DAMAGE = (sqlite3.Error, OverflowError, UnicodeError)
 text.
 """
 
-ABSENT = -(1 << 63)
-"""Represents NULL in a nullable integer column."""
-
 
 class Database:
     """Tables of a file, by the columns they have. Raises JournalError, one line, if damaged."""

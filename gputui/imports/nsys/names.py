@@ -1,4 +1,4 @@
-"""Strings of a report, numbered from 1 like a process's strings in the capture library."""
+"""Strings of a report by the report's own string ids."""
 
 from __future__ import annotations
 
@@ -6,31 +6,16 @@ import numpy as np
 
 from gputui.attribute.arrays import Int64s
 from gputui.imports.nsys.database import Database
-from gputui.ring.layout import STRING_BYTES_MAX
-
-MAX_NAMES = 400_000
-"""Distinct strings kept; any further ones are lost."""
+from gputui.imports.texts import Texts
 
 
-class Names:
+class Names(Texts):
     """Texts by number, and the numbers of the report's own string ids."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self._database = database
-        self._numbers: dict[str, int] = {}
         self._of_ids: dict[int, int] = {}
-        self.texts: dict[int, str] = {}
-
-    def of_text(self, text: str) -> int:
-        text = text[:STRING_BYTES_MAX]
-        number = self._numbers.get(text)
-        if number is None:
-            if len(self._numbers) >= MAX_NAMES:
-                return MAX_NAMES + 1
-            number = len(self._numbers) + 1
-            self._numbers[text] = number
-            self.texts[number] = text
-        return number
 
     def of_id(self, identifier: int) -> int:
         """The number of the text with this id in StringIds."""

@@ -14,7 +14,8 @@ from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.names import Names
 from gputui.imports.nsys.ranges import IS_EVENT
-from gputui.imports.nsys.reading import CUDA_TABLES, Reading
+from gputui.imports.nsys.reading import CUDA_TABLES, NsysReading
+from gputui.imports.reading import Clock
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,
@@ -27,10 +28,6 @@ from gputui.model.events import (
 from gputui.store.journal import JournalError
 from gputui.store.trace import TraceWriter
 
-TICKS = 600
-SHORTEST_TICK_NS = 100_000_000
-"""A report is divided into at most this many ticks, none shorter than this."""
-
 
 class NsysReport:
     """The events of one report, read once. Raises JournalError if the file is not a report.
@@ -42,7 +39,7 @@ class NsysReport:
     def __init__(self, path: Path, trace: TraceWriter | None = None) -> None:
         """With `trace`, every row also goes there."""
         self.name = str(path)
-        self.trace = trace
+        self._trace = trace
         self.damage: str | None = None
         self.skipped = 0
         self._database = Database(path)
@@ -53,27 +50,26 @@ class NsysReport:
                 f"{path} has no NVTX ranges and no CUDA activity of nsys: use the output of "
                 "`nsys export --type sqlite` for a report recorded with --trace=cuda,nvtx"
             )
-        self._first = min(start for start, _ in spans)
-        self._last = max(end for _, end in spans)
-        self._base_ns = self._session_start_ns(path)
-        self._names = Names(self._database)
+        first, last = min(start for start, _ in spans), max(end for _, end in spans)
+        self._clock = Clock(first, last, self._session_start_ns(path, last))
         self.header = self._header()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
         yield self._run_started()
         try:
-            yield from Reading(self).events()
+            names = Names(self._database)
+            reading = NsysReading(self._database, self._clock, names, self._trace)
+            yield from reading.events()
+            self.skipped = reading.skipped
         except JournalError as error:
             self.damage = f"{error}; read until there"
         finally:
             self._database.close()
         # A report does not contain the program's exit status.
-        yield RunEnded(time_ns=self.at(self._last), run=1, reason="the nsys report ends here")
-
-    def at(self, time: int) -> int:
-        """A moment of the report's clock as nanoseconds since the epoch."""
-        return min(max(0, time + self._base_ns), 4_102_444_800_000_000_000)
+        yield RunEnded(
+            time_ns=self._clock.at(self._clock.last), run=1, reason="the nsys report ends here"
+        )
 
     def _spans(self) -> list[tuple[int, int]]:
         spans = [self._database.span(table) for table in CUDA_TABLES]
@@ -81,12 +77,12 @@ class NsysReport:
             spans.append(self._database.span("NVTX_EVENTS", IS_EVENT))
         return [span for span in spans if span is not None]
 
-    def _session_start_ns(self, path: Path) -> int:
+    def _session_start_ns(self, path: Path, last: int) -> int:
         row = next(self._database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), (None,))
         if isinstance(row[0], int) and 0 < row[0] < 4_000_000_000_000_000_000:
             return row[0]
         # Older exports have no date; the file cannot be older than the session.
-        return path.stat().st_mtime_ns - max(0, self._last)
+        return path.stat().st_mtime_ns - max(0, last)
 
     # --- what was run, and where
 
@@ -101,13 +97,13 @@ class NsysReport:
         facts = self._facts("TARGET_INFO_SYSTEM_ENV")
         driver = facts.get("CudaDriverVersion", "")
         return Header(
-            time_ns=self.at(min(0, self._first)),
+            time_ns=self._clock.at(min(0, self._clock.first)),
             schema=JOURNAL_SCHEMA,
             gputui_version=__version__,
             python_version="",
             monotonic_ns=0,
             arguments=("nsys", self._facts("META_DATA_EXPORT").get("EXPORT_PRODUCT_VERSION", "")),
-            interval_s=self.tick_ns / 1e9,
+            interval_s=self._clock.tick_ns / 1e9,
             host=HostFacts(
                 hostname=facts.get("Hostname", "unknown host"),
                 system=facts.get("OsDescription", "unknown system"),
@@ -162,30 +158,10 @@ class NsysReport:
         while (word := facts.get(f"PROCESS_0:ARGUMENT_{len(arguments) - 1}")) is not None:
             arguments.append(word)
         return RunStarted(
-            time_ns=self.at(self._first),
+            time_ns=self._clock.at(self._clock.first),
             run=1,
             kind="command",
             name=command.rsplit("/", 1)[-1] or command,
             arguments=tuple(arguments),
             pid=None,
         )
-
-    @property
-    def tick_ns(self) -> int:
-        """How much of the report one tick covers."""
-        return max(SHORTEST_TICK_NS, -(-(self._last - self._first) // TICKS))
-
-    # --- for the reading
-
-    @property
-    def database(self) -> Database:
-        return self._database
-
-    @property
-    def names(self) -> Names:
-        return self._names
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """First and last moment, on the report's clock."""
-        return self._first, self._last

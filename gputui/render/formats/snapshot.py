@@ -11,7 +11,7 @@ def _write(source: Source, path: Path | None) -> Written:
     import shutil
 
     from gputui.playback.loading import load
-    from gputui.playback.opening import is_sqlite
+    from gputui.playback.opening import import_kind
     from gputui.render.atomic_write import atomic_write
     from gputui.render.errors import ExportError
     from gputui.store.places import snapshot_path
@@ -20,10 +20,11 @@ def _write(source: Source, path: Path | None) -> Written:
     name = source.name
     if name == "-":
         raise ExportError("a memory snapshot is a file beside a recording: name the recording")
-    if is_sqlite(Path(name)):
+    if kind := import_kind(Path(name)):
+        made_by = {"sqlite": "a report of nsys", "chrome": "a trace of torch.profiler"}[kind]
         raise ExportError(
-            f"{name} is a report of nsys, which takes no memory snapshots: record the program "
-            "with gputui instead, a workload with -p snapshot=true"
+            f"{name} is {made_by}, which holds no memory snapshots: record the program with gputui "
+            "instead, a workload with -p snapshot=true"
         )
     loaded = load(name, source.number)
     run = loaded.needed_run().started.run

@@ -1,0 +1,298 @@
+"""The events of a trace as columns: records of the capture library, and ranges with both ends."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s, Slots, join
+from gputui.base.sanitize import sanitize
+from gputui.imports.kineto.trace_events import Arguments, TraceEvent
+from gputui.imports.ranges import THREAD
+from gputui.imports.shapes import LaunchShapes
+from gputui.imports.texts import Texts
+from gputui.model.payloads import NO_PAYLOAD, PayloadType
+from gputui.ring.layout import SLOT, RecordKind
+
+MAX_EVENTS = 50_000_000
+"""Events kept of one trace; any further ones are skipped."""
+
+MAX_THREAD_NAMES = 100_000
+
+ANNOTATIONS = {"user_annotation"}
+OPERATORS = {"cpu_op", "operator"}
+_KINDS = {
+    "kernel": RecordKind.KERNEL,
+    "gpu_memcpy": RecordKind.MEMCPY,
+    "memcpy": RecordKind.MEMCPY,
+    "gpu_memset": RecordKind.MEMSET,
+    "memset": RecordKind.MEMSET,
+    "cuda_runtime": RecordKind.API,
+    "runtime": RecordKind.API,
+    "cuda_driver": RecordKind.API,
+}
+"""Category → record, in lower case: torch 1.8 wrote Kernel and Runtime."""
+
+_DRIVER = "cuda_driver"
+_MEMORY = "[memory]"
+_CUDA_DEVICE = 1
+"""c10's DeviceType."""
+
+_STEP = re.compile(r"(ProfilerStep)#(\d{1,18})")
+_COPY = re.compile(r"Memcpy (\w)to(\w)(?: \(([\w ]+) -> ([\w ]+)\))?")
+_SET = re.compile(r"Memset \(([\w ]+)\)")
+_THREAD = re.compile(r"thread \d+ \((.*)\)")
+_DIGITS = re.compile(r"\d{1,9}")
+_DIRECTIONS = {
+    "HD": 1, "DH": 2, "HA": 3, "AH": 4, "AA": 5, "AD": 6, "DA": 7, "DD": 8, "HH": 9, "PP": 10,
+}  # fmt: skip
+"""CUpti_ActivityMemcpyKind, by the letters of its ends."""
+
+_MEMORY_KINDS = {
+    "Pageable": 1, "Pinned": 2, "Device": 3, "Array": 4, "Managed": 5, "Device Static": 6,
+    "Managed Static": 7,
+}  # fmt: skip
+"""CUpti_ActivityMemoryKind, as Kineto spells it."""
+
+_LATEST_US = Decimal(4_102_444_800_000_000)
+_LONGEST_US = Decimal(1 << 50)
+_NO_CALL = 0xFFFF_FFFF
+_U32 = 0xFFFF_FFFF
+
+
+class Table:
+    """Collects events by use. Times are in ns on the trace's clock."""
+
+    def __init__(self) -> None:
+        self.texts = Texts()
+        self.shapes = LaunchShapes()
+        self.skipped = 0
+        self.thread_names: dict[int, str] = {}
+        self.commands: dict[int, str] = {}
+        self.pids: Counter[int] = Counter()
+        """How many events of the host each process has."""
+        self.memory = Memory()
+        self._records: list[Slots] = []
+        self._ranges = Ranges()
+        self._kept = 0
+
+    def add(self, events: list[TraceEvent]) -> None:
+        """Add a portion of the events."""
+        by_kind: dict[tuple[RecordKind, bool], list[TraceEvent]] = {}
+        for event in events:
+            if event.ph == "X":
+                category = event.cat.lower()
+                kind = _KINDS.get(category)
+                if kind is not None:
+                    by_kind.setdefault((kind, category == _DRIVER), []).append(event)
+                elif category in OPERATORS or category in ANNOTATIONS:
+                    self._add_range(event)
+            elif event.ph == "i":
+                if event.name == _MEMORY:
+                    self._add_memory(event)
+            elif event.ph == "M":
+                self._describe(event)
+        for (kind, is_driver), found in by_kind.items():
+            room = max(0, MAX_EVENTS - self._kept)
+            self.skipped += max(0, len(found) - room)
+            if found := found[:room]:
+                self._kept += len(found)
+                self._records.append(self._as_records(kind, is_driver, found))
+
+    @property
+    def records(self) -> Slots:
+        """Calls and operations, in order of time; calls before what begins at once."""
+        records = join(self._records, SLOT)
+        self._records = []
+        order = np.lexsort((records["kind"] != RecordKind.API, records["start"]))
+        ordered: Slots = records[order]
+        return ordered
+
+    @property
+    def ranges(self) -> Ranges:
+        """Annotations and operators."""
+        return self._ranges
+
+    # --- events
+
+    def _add_range(self, event: TraceEvent) -> None:
+        if self._kept >= MAX_EVENTS:
+            self.skipped += 1
+            return
+        self._kept += 1
+        start = ns(event.ts)
+        name, payload = event.name, None
+        if name.startswith("ProfilerStep#") and (step := _STEP.fullmatch(name)):
+            # One phase of all steps, with its number as the payload.
+            name, payload = step[1], int(step[2])
+        self.pids[number(event.pid)] += 1
+        self._ranges.add(
+            start,
+            start + duration_ns(event.dur),
+            number(event.tid) & THREAD,
+            self.texts.of_text(name),
+            payload,
+        )
+
+    def _add_memory(self, event: TraceEvent) -> None:
+        arguments = event.args
+        if arguments.memory_type != _CUDA_DEVICE or arguments.allocated is None:
+            return
+        self.memory.add(
+            ns(event.ts), arguments.memory_device or 0, arguments.allocated, arguments.reserved
+        )
+
+    def _describe(self, event: TraceEvent) -> None:
+        name = event.args.name
+        if name is None or len(self.thread_names) + len(self.commands) >= MAX_THREAD_NAMES:
+            return
+        if event.name == "thread_name" and number(event.pid) != 0:
+            named = _THREAD.fullmatch(name)
+            self.thread_names[number(event.tid) & THREAD] = sanitize(named[1] if named else name)
+        elif event.name == "process_name":
+            self.commands[number(event.pid)] = sanitize(name, 500)
+
+    # --- records
+
+    def _as_records(self, kind: RecordKind, is_driver: bool, events: list[TraceEvent]) -> Slots:
+        records = np.zeros(len(events), SLOT)
+        records["kind"] = kind
+        starts = _column(events, lambda event: ns(event.ts))
+        records["start"] = starts
+        records["end"] = starts + _column(events, lambda event: duration_ns(event.dur))
+        is_call = kind == RecordKind.API
+        missing = 0 if is_call else _NO_CALL
+        records["correlation"] = _column(
+            events,
+            lambda event: missing if (at := event.args.correlation) is None else at & _U32,
+        )
+        if is_call:
+            records["thread"] = _column(events, lambda event: number(event.tid) & THREAD)
+            records["name"] = _column(events, lambda event: self.texts.of_text(event.name))
+            records["sub"] = is_driver
+            self.pids.update(number(event.pid) for event in events)
+            return records
+        records["a"] = np.clip(_column(events, _device), 0, 255)
+        records["b"] = _column(events, lambda event: number(_or(event.args.stream, event.tid)))
+        records["c"] = _column(events, lambda event: number(event.args.context))
+        if kind == RecordKind.KERNEL:
+            records["name"] = _column(events, lambda event: self.texts.of_text(event.name))
+            shapes = np.array([_shape(event.args) for event in events], np.int64)
+            records["d"] = self.shapes.of(records["name"], shapes)
+            return records
+        records["value"] = _column(events, lambda event: amount(event.args.bytes))
+        kinds = np.array([_memory_kinds(event.name) for event in events], np.int64)
+        records["sub"], records["source_kind"] = kinds[:, 0], kinds[:, 1]
+        records["destination_kind"] = kinds[:, 2]
+        return records
+
+
+class Ranges:
+    """Ranges with both ends, as columns that grow."""
+
+    def __init__(self) -> None:
+        self._columns = [array("q") for _ in range(6)]
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def add(self, start: int, end: int, thread: int, name: int, payload: int | None) -> None:
+        """Add one; `payload` is None if it has none."""
+        values = (start, end, thread, name, 0 if payload is None else payload,
+                  NO_PAYLOAD if payload is None else PayloadType.INT64)  # fmt: skip
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+
+    def columns(self) -> tuple[Int64s, ...]:
+        """Start, end, thread, name, payload and its type."""
+        return tuple(np.frombuffer(column, np.int64) if column else np.empty(0, np.int64)
+                     for column in self._columns)  # fmt: skip
+
+
+class Memory:
+    """What torch's allocator held of each device, change by change."""
+
+    MAX_DEVICES = 256
+
+    def __init__(self) -> None:
+        self._columns: dict[int, tuple[array[int], array[int], array[int]]] = {}
+
+    def add(self, time: int, device: int, allocated: int, reserved: int | None) -> None:
+        """Add a change: bytes held by tensors, and by the allocator."""
+        if device not in self._columns and len(self._columns) >= self.MAX_DEVICES:
+            return
+        columns = self._columns.setdefault(device, (array("q"), array("q"), array("q")))
+        for column, value in zip(columns, (time, amount(allocated), amount(reserved)), strict=True):
+            column.append(value)
+
+    def devices(self) -> Iterator[tuple[int, Int64s, Int64s, Int64s]]:
+        """Each device with times, bytes allocated and bytes reserved, in order of time."""
+        for device, columns in sorted(self._columns.items()):
+            times, allocated, reserved = (np.frombuffer(column, np.int64) for column in columns)
+            order = np.argsort(times, kind="stable")
+            yield device, times[order], allocated[order], reserved[order]
+
+
+def ns(time_us: Decimal | None) -> int:
+    """A time of the trace in ns; whatever is no time becomes 0."""
+    if time_us is None or not 0 <= time_us <= _LATEST_US:
+        return 0
+    return int(time_us * 1000)
+
+
+def duration_ns(time_us: Decimal | None) -> int:
+    """A duration in ns."""
+    if time_us is None or not 0 <= time_us <= _LONGEST_US:
+        return 0
+    return int(time_us * 1000)
+
+
+def amount(value: int | None) -> int:
+    """A count of bytes, 0 where it makes no sense."""
+    return value if value is not None and 0 <= value < 1 << 62 else 0
+
+
+def number(value: float | str | None) -> int:
+    """A process, thread, device or stream: older traces write `stream 7`."""
+    if isinstance(value, str):
+        found = _DIGITS.search(value)
+        return int(found[0]) if found else 0
+    if value is None or not 0 <= value < 1 << 62:
+        return 0
+    return int(value) & _U32
+
+
+def _column(events: list[TraceEvent], of: Callable[[TraceEvent], int]) -> Int64s:
+    return np.fromiter(map(of, events), np.int64, len(events))
+
+
+def _or(value: float | str | None, other: float | str | None) -> float | str | None:
+    return other if value is None else value
+
+
+def _device(event: TraceEvent) -> int:
+    return number(_or(event.args.device, event.pid))
+
+
+def _shape(arguments: Arguments) -> tuple[int, ...]:
+    grid, block = arguments.grid, arguments.block
+    if grid is None or block is None:
+        return (0,) * 9
+    shared_bytes = amount(arguments.shared_bytes)
+    values = (*grid, *block, amount(arguments.registers), shared_bytes, 0)
+    return tuple(min(max(0, value), _U32) for value in values)
+
+
+def _memory_kinds(name: str) -> tuple[int, int, int]:
+    """Copy kind, source and destination; of a memset only the destination."""
+    if copy := _COPY.fullmatch(name):
+        source, destination = (_MEMORY_KINDS.get(end or "", 0) for end in (copy[3], copy[4]))
+        return _DIRECTIONS.get(copy[1] + copy[2], 0), source, destination
+    if memset := _SET.fullmatch(name):
+        return 0, 0, _MEMORY_KINDS.get(memset[1], 0)
+    return 0, 0, 0
