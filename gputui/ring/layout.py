@@ -35,11 +35,14 @@ class RecordKind(enum.IntEnum):
     """`thread`, `start`, `name`, `a` domain (string id, 0 default), `b` category (string id, 0 if
     it has no name) and `e` its number, `c` colour (0xRRGGBB) if flag bit 0 is set, `end` the
     payload's 8 bytes if bit 1 is set and `source_kind` its type (see PayloadType), `d` the level:
-    how many ranges of this thread and domain were open before it.
+    how many ranges of this thread and domain were open before it. If bit 2 is set, `value` is the
+    id of an NCCL communicator, and `correlation` the peer, the root or the own rank plus 1 (0 if it
+    names none); the payload is then the message's size, or the number of ranks.
     """
     RANGE_POP = 3
     """`thread`, `start` (the moment), `a` domain, `d` the level of the range it ends: a reader
-    whose stack is deeper or shallower knows that records in between were dropped.
+    whose stack is deeper or shallower knows that records in between were dropped. `sub` bit 2,
+    `value`, `end` and `correlation` as in RANGE_PUSH, where they were not known before.
     """
     RANGE_START = 4
     """As RANGE_PUSH without level; `value` is the range's id."""
@@ -99,10 +102,12 @@ SLOT = np.dtype(
         "itemsize": SLOT_BYTES,
     }
 )  # fmt: skip
-"""One slot. For ranges and marks `sub` is a set of flags: bit 0 coloured, bit 1 has a payload."""
+"""One slot. For ranges and marks `sub` is a set of flags: bit 0 coloured, bit 1 has a payload, bit 2
+names a communicator."""
 
 FLAG_COLORED = 1
 FLAG_PAYLOAD = 2
+FLAG_COMMUNICATOR = 4
 NAMED_BY_SYSTEM = 1
 
 STRING_BYTES_MAX = 32768

@@ -13,6 +13,7 @@ from gputui.model.payloads import PayloadType
 from gputui.ring.folder import RingFolder
 from gputui.ring.layout import (
     FLAG_COLORED,
+    FLAG_COMMUNICATOR,
     FLAG_PAYLOAD,
     NAMED_BY_SYSTEM,
     REFUSED_DEFERRED,
@@ -210,6 +211,27 @@ def test_ranges_of_the_payload_extension_are_called_what_their_data_says(nvtx_pr
     assert has.tolist() == [True] * 6 + [False, True]
     assert set(begun["source_kind"][has].tolist()) == {PayloadType.BYTES}
     assert begun["end"][has].tolist() == [24, 10, 16, 4, 3, 1, 24 + 10 + 16 + 4 + 3]
+
+
+def test_what_nccl_says_of_collectives_is_found_by_the_names_of_its_fields(nvtx_program, tmp_path):
+    outcome = run([nvtx_program, "collectives"], tmp_path)
+    assert outcome.words == ["1"]
+    records = outcome.trace.of(RecordKind.RANGE_PUSH, RecordKind.RANGE_POP)
+    communicator = 0xFEED5EED12345678
+    both = FLAG_COMMUNICATOR | FLAG_PAYLOAD
+    assert [
+        (int(row["sub"]), int(row["value"]), int(row["end"]), int(row["correlation"]))
+        for row in records
+        if row["sub"]
+    ] == [
+        (both, communicator, 8, 4),
+        (both, communicator, 1 << 20, 0),
+        (both, communicator, 4096, 6),
+        (FLAG_PAYLOAD, 0, 2048, 0),
+        (FLAG_PAYLOAD, 0, 7, 0),
+    ]
+    assert records["kind"][0] == RecordKind.RANGE_PUSH
+    assert not records["sub"][0]
 
 
 def test_every_linkage_unit_gets_the_functions(nvtx_program, tmp_path):

@@ -44,6 +44,7 @@ def test_numbers_are_the_same(described):
         "SAMPLE_NS_MAX": layout.SAMPLE_NS_MAX,
         "FLAG_COLORED": layout.FLAG_COLORED,
         "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
+        "FLAG_COMMUNICATOR": layout.FLAG_COMMUNICATOR,
         "UNKNOWN_DEVICE": layout.UNKNOWN_DEVICE,
         "NAMED_BY_SYSTEM": layout.NAMED_BY_SYSTEM,
         "REFUSED_DEFERRED": layout.REFUSED_DEFERRED,

@@ -46,11 +46,14 @@ static inline void set_payload(Slot *record, uint8_t type, uint64_t bits)
     record->end = bits;
 }
 
-/* Of data of the program's own making its size is kept; text that ends in a NUL has none. */
+static int read_collective(Slot *record, const PayloadData *data, uint64_t count);
+
+/* Of data of the program's own making its size is kept, unless it describes a collective; text that
+ * ends in a NUL has none. */
 static void measure_payload(Slot *record, const PayloadData *data, uint64_t count)
 {
     uint64_t bytes = 0;
-    if (data == NULL || count == 0)
+    if (data == NULL || count == 0 || read_collective(record, data, count))
         return;
     for (uint64_t at = 0; at < count && at < DATA_MAX; at++)
         if (data[at].data != NULL && data[at].size != SIZE_MAX)

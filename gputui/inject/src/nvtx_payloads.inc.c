@@ -1,5 +1,6 @@
 /* NVTX's payload extension: ranges and marks whose message, if any, lies in data of the program's
- * own making, which a schema describes. Of the data itself its size is kept. */
+ * own making, which a schema describes. Of the data itself its size is kept, and of NCCL's what
+ * ranks are matched by. */
 
 #pragma once
 
@@ -30,11 +31,22 @@ typedef struct {
     void *extension;
 } SchemaAttributes;
 
+/* Integers of NCCL's schemas that are read, by the names of their entries (NCCL's
+ * nvtx_payload_schemas.h): offsets differ among its versions, and up to 2.24 there is no ID. */
+enum { COMMUNICATOR, MESSAGE_SIZE, RANKS, PARTNER, PARTNER_TOO, PARTNER_LAST, NUMBERS };
+static const char *const number_names[NUMBERS] = {
+    "NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Peer rank", "Root", "Rank",
+};
+typedef struct {
+    uint32_t offset, bytes; /* 0 bytes: there is none */
+} Number;
+
 /* Where the message of a schema's data is; without one the schema's name stands for it. */
 typedef struct {
     uint64_t id, flags, type, length, offset, static_size;
     String *name;
     uint32_t domain, used, has_message;
+    Number numbers[NUMBERS];
 } Schema;
 
 enum { SCHEMAS = 1024, ENTRIES_MAX = 4096 };
@@ -89,7 +101,16 @@ static uint64_t entry_alignment(const SchemaEntry *entry, uint64_t bytes, uint64
     return pack != 0 && pack < natural ? pack : natural;
 }
 
-static void find_message(Schema *schema, const SchemaAttributes *attributes)
+static void find_number(Schema *schema, const SchemaEntry *entry, uint64_t at, uint64_t bytes)
+{
+    if (entry->name == NULL || entry->flags != 0 || (bytes != 4 && bytes != 8) || at > UINT32_MAX)
+        return;
+    for (int number = 0; number < NUMBERS; number++)
+        if (strcmp(entry->name, number_names[number]) == 0)
+            schema->numbers[number] = (Number){(uint32_t)at, (uint32_t)bytes};
+}
+
+static void find_entries(Schema *schema, const SchemaAttributes *attributes)
 {
     uint64_t pack = attributes->fields & FIELD_PACK ? attributes->pack : 0, cursor = 0;
     int known = 1;
@@ -111,6 +132,8 @@ static void find_message(Schema *schema, const SchemaAttributes *attributes)
             schema->offset = cursor;
             schema->has_message = 1; /* of several the last one counts */
         }
+        if (known)
+            find_number(schema, entry, cursor, bytes);
         known = known && bytes != 0;
         cursor += bytes;
     }
@@ -131,7 +154,7 @@ static uint64_t schema_register(void *domain, const SchemaAttributes *attributes
         schema.static_size = attributes->static_size;
     if (attributes->fields & FIELD_ENTRIES && attributes->fields & FIELD_ENTRY_COUNT &&
         attributes->entries != NULL)
-        find_message(&schema, attributes);
+        find_entries(&schema, attributes);
     if (lock(STRINGS_LOCK)) {
         Schema *slot = schema_slot(schema.domain, id);
         if (slot != NULL && !slot->used) {
@@ -180,6 +203,52 @@ static String *message_of(const Schema *schema, const PayloadData *data)
     return text_of(text, ends_in_nul ? NAME_BYTES_MAX : schema->length);
 }
 
+static int read_number(const Schema *schema, const PayloadData *data, int which, uint64_t *value)
+{
+    const Number *number = &schema->numbers[which];
+    int32_t narrow;
+    if (number->bytes == 0 ||
+        (data->size != SIZE_MAX && data->size < (uint64_t)number->offset + number->bytes))
+        return 0;
+    const char *at = (const char *)data->data + number->offset;
+    if (number->bytes == 8) {
+        memcpy(value, at, 8);
+    } else {
+        memcpy(&narrow, at, 4);
+        *value = (uint64_t)(int64_t)narrow;
+    }
+    return 1;
+}
+
+/* What NCCL writes of a collective, or of a communicator that it makes: see RANGE_PUSH in
+ * layout.py. 0 where the data describes neither. */
+static int read_collective(Slot *record, const PayloadData *data, uint64_t count)
+{
+    uint64_t communicator, number;
+    int found = 0;
+    for (uint64_t at = 0; at < count && at < DATA_MAX; at++) {
+        const Schema *schema = find_schema(record->a, data[at].schema);
+        if (schema == NULL || data[at].data == NULL)
+            continue;
+        if (read_number(schema, &data[at], COMMUNICATOR, &communicator)) {
+            record->sub |= FLAG_COMMUNICATOR;
+            record->value = communicator;
+            found = 1;
+        }
+        if (read_number(schema, &data[at], MESSAGE_SIZE, &number)) {
+            set_payload(record, PAYLOAD_BYTES, number);
+            found = 1;
+        } else if (read_number(schema, &data[at], RANKS, &number)) {
+            set_payload(record, PAYLOAD_UINT64, number);
+            found = 1;
+        }
+        for (int partner = PARTNER; partner < NUMBERS; partner++)
+            if (read_number(schema, &data[at], partner, &number))
+                record->correlation = (uint32_t)number + 1;
+    }
+    return found;
+}
+
 /* As attributes: the message of the last data that has one, else the first schema's name. */
 static Attributes payload_attributes(void *domain, const PayloadData *data, size_t count)
 {
@@ -216,8 +285,12 @@ static int payload_push(void *domain, const PayloadData *data, size_t count)
 }
 static int payload_pop(void *domain, const PayloadData *data, size_t count)
 {
-    (void)data, (void)count;
-    return pop(domain);
+    Slot record = {.kind = KIND_RANGE_POP};
+    if (data != NULL && is_armed()) {
+        record.a = domain_id(domain);
+        read_collective(&record, data, count);
+    }
+    return pop_with(domain, &record);
 }
 static uint64_t payload_start(void *domain, const PayloadData *data, size_t count)
 {

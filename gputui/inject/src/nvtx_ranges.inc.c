@@ -62,24 +62,31 @@ static int push(void *domain, const Attributes *attributes, String *name)
     return (int)record.d;
 }
 
-static int pop(void *domain)
+/* `record` may hold what is known of the range only at its end. */
+static inline int pop_with(void *domain, Slot *record)
 {
     if (UNLIKELY(!is_armed()))
         return NVTX_NO_TRACKING;
-    Slot record = {.kind = KIND_RANGE_POP, .start = now_ns()};
+    record->start = now_ns();
     Thread *thread = this_thread();
     if (UNLIKELY(annotates_operators) && domain == NULL && end_level(thread))
         return NVTX_NO_TRACKING;
     uint64_t began = sample_begin(thread);
-    record.thread = thread->tid;
-    record.a = domain_id(domain);
-    uint32_t *depth = depth_of(thread, record.a);
+    record->thread = thread->tid;
+    record->a = domain_id(domain);
+    uint32_t *depth = depth_of(thread, record->a);
     if (UNLIKELY(depth == NULL || *depth == 0))
         return NVTX_NO_TRACKING; /* nothing was open */
-    record.d = --*depth;
-    emit(&record);
+    record->d = --*depth;
+    emit(record);
     sample_end(began);
-    return (int)record.d;
+    return (int)record->d;
+}
+
+static int pop(void *domain)
+{
+    Slot record = {.kind = KIND_RANGE_POP};
+    return pop_with(domain, &record);
 }
 
 static uint64_t start(void *domain, const Attributes *attributes, String *name)

@@ -177,6 +177,42 @@ static void schemas(void)
     resource_destroy(NULL);
 }
 
+/* As NCCL describes what it does, in several of its versions. */
+static void collectives(void)
+{
+    struct { uint64_t comm; int ranks, rank, device; } made = {0xfeed5eed12345678, 8, 3, 1};
+    struct { uint64_t comm; size_t bytes; int op; } reduced = {0xfeed5eed12345678, 1 << 20, 0};
+    struct { uint64_t comm; size_t bytes; int peer; } sent = {0xfeed5eed12345678, 4096, 5};
+    struct { size_t bytes; int op; } old = {2048, 0};
+    SchemaEntry init[] = {{.type = 18, .name = "NCCL communicator ID"},
+                          {.type = 5, .name = "No. of ranks"}, {.type = 5, .name = "Rank"},
+                          {.type = 5, .name = "CUDA device"}};
+    SchemaEntry all_reduce[] = {{.type = 18, .name = "NCCL communicator ID"},
+                                {.type = 22, .name = "Message size [bytes]"},
+                                {.type = 5, .name = "Reduction operation"}};
+    SchemaEntry send[] = {{.type = 18, .name = "NCCL communicator ID"},
+                          {.type = 22, .name = "Message size [bytes]"},
+                          {.type = 5, .name = "Peer rank"}};
+    void *domain = domain_create_a("NCCL");
+    SchemaAttributes a = {.fields = 0x3fe, .type = 1, .entries = init, .count = 4,
+                          .static_size = sizeof made};
+    show(nvtx_load_payloads());
+    uint64_t ids[4] = {schema_register(domain, &a)};
+    a.entries = all_reduce, a.count = 3, ids[1] = schema_register(domain, &a);
+    a.entries = send, ids[2] = schema_register(domain, &a);
+    a.entries = all_reduce + 1, a.count = 2, ids[3] = schema_register(domain, &a);
+    PayloadData data[] = {{ids[0], sizeof made, &made}, {ids[1], sizeof reduced, &reduced},
+                          {ids[2], sizeof sent, &sent}, {ids[3], sizeof old, &old},
+                          {ids[1], 7, &reduced}};
+    Attributes b = ascii("ncclAllReduce");
+    b.payload_type = (int)0xDFBD0009, b.payload.u64 = (uint64_t)(uintptr_t)&data[1];
+    b.reserved = 1;
+    payload_push(domain, NULL, 0), payload_pop(domain, &data[0], 1);
+    domain_push(domain, &b), domain_pop(domain);
+    for (int at = 2; at < 5; at++)
+        payload_push(domain, &data[at], 1), domain_pop(domain);
+}
+
 /* Events that are handed over later than they were: three, and of unknown size once more. */
 static void deferred(void)
 {
@@ -514,6 +550,7 @@ int main(int arguments, char **words)
     if (strcmp(part, "attributes") == 0) attributes();
     if (strcmp(part, "named-threads") == 0) named_threads();
     if (strcmp(part, "schemas") == 0) schemas();
+    if (strcmp(part, "collectives") == 0) collectives();
     if (strcmp(part, "deferred") == 0) deferred();
     if (strcmp(part, "resources") == 0) resources();
     if (strcmp(part, "resources-with-driver") == 0) resources_with_driver();
