@@ -9,6 +9,7 @@ import numpy as np
 from gputui.attribute.accounting.python_lines import LEAF_OF_KIND, PythonLines
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
+from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.model.events import AnyEvent, LineDefined, ProcessAttached, ProcessDetached
 from gputui.ring.layout import SLOT, RecordKind
@@ -109,10 +110,21 @@ class Attached:
             for number in new
         ]
 
-    def collect(self, run: int, now_ns: int, ended: bool) -> list[AnyEvent]:
-        """What is new. With `ended`, for the last time: records still waiting are then lost."""
+    def compare(self, matching: Matching, now_ns: int, ended: bool) -> None:
+        """Hand over the collectives so far, before those of all ranks are matched."""
         began = time.thread_time_ns()
         self._feed(now_ns)
+        matching.add(
+            self.process.number,
+            self.process.accounting.collectives.take(),
+            self.process.complete_until_ns(now_ns, ended),
+        )
+        self._cpu_ns += time.thread_time_ns() - began
+
+    def collect(self, run: int, now_ns: int, ended: bool, matching: Matching) -> list[AnyEvent]:
+        """What is new since `compare`. With `ended`, for the last time: records still waiting are
+        then lost."""
+        began = time.thread_time_ns()
         health = self.ring.health()
         unread = self.ring.waiting if ended and self.behind else 0
         events: list[AnyEvent] = []
@@ -135,6 +147,7 @@ class Attached:
             traced_ns=max(0, health.traced_ns - self._traced_ns),
             paused_ns=max(0, health.paused_ns - self._paused_ns),
             ended=ended,
+            collectives=matching.take(self.process.number),
         )
         events += self._new_lines(now_ns)
         self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns

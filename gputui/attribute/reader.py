@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gputui.attribute.attached_process import Attached
+from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import AnyEvent, CaptureRefused, RunOutput
@@ -55,6 +56,7 @@ class CaptureReader:
         self._clock_ns = clock_ns
         self._trace = trace
         self._attached: list[Attached] = []
+        self._matching = Matching()
         self._finding = threading.Lock()
         self._found: list[RingReader] = []
         self._watch: RingWatch | None = None
@@ -99,9 +101,13 @@ class CaptureReader:
     def collect(self, now_ns: int) -> list[AnyEvent]:
         """Events since the last call. Processes that ended are detached."""
         events = self._tell_problems(now_ns) + self._refusals(now_ns)
-        for attached in list(self._attached):
-            events += attached.collect(self._run, now_ns, attached.drained)
-            if attached.drained:
+        ended = {attached: attached.drained for attached in self._attached}
+        for attached, is_last in ended.items():
+            attached.compare(self._matching, now_ns, is_last)
+        self._matching.match()
+        for attached, is_last in ended.items():
+            events += attached.collect(self._run, now_ns, is_last, self._matching)
+            if is_last:
                 self._attached.remove(attached)
                 self._close(attached.ring)
         return events
@@ -153,7 +159,10 @@ class CaptureReader:
     def _detach(self, now_ns: int) -> list[AnyEvent]:
         events = self._tell_problems(now_ns) + self._refusals(now_ns)
         for attached in self._attached:
-            events += attached.collect(self._run, now_ns, True)
+            attached.compare(self._matching, now_ns, True)
+        self._matching.match()
+        for attached in self._attached:
+            events += attached.collect(self._run, now_ns, True, self._matching)
             self._close(attached.ring)
         self._attached = []
         return events

@@ -30,6 +30,7 @@ from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
+    CollectiveDelta,
     LaunchDelta,
     OpenRange,
     RangeDelta,
@@ -148,6 +149,7 @@ class TracedProcess:
                 self._instances.now_ns = max(self._instances.now_ns, newest_ns)
         self._open_changed |= bool(len(parts.ranges) or len(parts.start_ends))
         self._start_end.feed(parts.start_ends, now_ns)
+        self._accounting.collectives.add_ranges(parts.ranges, self._strings)
         self._ranges.feed(parts.ranges, now_ns)
         self._start_end.link()
         new_calls = self._calls.feed(parts.calls, now_ns)
@@ -173,6 +175,7 @@ class TracedProcess:
         paused_ns: int = 0,
         ended: bool = False,
         open_until_ns: int = 0,
+        collectives: tuple[CollectiveDelta, ...] = (),
     ) -> list[AnyEvent]:
         """The events since the last call: definitions first, then what happened.
 
@@ -222,6 +225,7 @@ class TracedProcess:
             marks=self._marks.collect(),
             open_ranges=self._open_ranges() if self._open_changed else self._open,
             records=self._records,
+            collectives=collectives,
             losses=losses,
             dropped=sum(loss.records for loss in losses),
             unattributed=self._operations.unattributed - self._unattributed,
@@ -265,14 +269,17 @@ class TracedProcess:
         return self._operations.launches()
 
     def _time(self, finalised: Finalised, now_ns: int, ended: bool) -> Parts:
-        """Up to the last flush everything that had ended has come; a file is read in order."""
+        """What the steps and leaves came to."""
         likeliest = self._nodes.likeliest_step
         named = likeliest != NOT_A_STEP
         if named:
             steps = self._nodes.step_rank[finalised.nodes] == likeliest
             self._accounting.mark_steps(finalised.starts_ns[steps])
-        until_ns = None if ended else self._flushed_ns or now_ns
-        return self._accounting.collect(until_ns, named)
+        return self._accounting.collect(self.complete_until_ns(now_ns, ended), named)
+
+    def complete_until_ns(self, now_ns: int, ended: bool) -> int | None:
+        """Before which everything that had ended has come; None where all has."""
+        return None if ended else self._flushed_ns or now_ns
 
     def _range_deltas(self, finalised: Finalised, launched: Launched) -> tuple[RangeDelta, ...]:
         closed_nodes = join(self._ranges.closed_nodes + self._start_end.closed_nodes, np.int64)
@@ -317,4 +324,5 @@ def _says_something(delta: CaptureDelta) -> bool:
         or delta.api
         or delta.dropped
         or delta.unattributed
+        or delta.collectives
     )

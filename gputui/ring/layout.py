@@ -102,8 +102,8 @@ SLOT = np.dtype(
         "itemsize": SLOT_BYTES,
     }
 )  # fmt: skip
-"""One slot. For ranges and marks `sub` is a set of flags: bit 0 coloured, bit 1 has a payload, bit 2
-names a communicator."""
+"""One slot. For ranges and marks `sub` is a set of flags: bit 0 coloured, bit 1 has a payload, bit
+2 names a communicator."""
 
 FLAG_COLORED = 1
 FLAG_PAYLOAD = 2

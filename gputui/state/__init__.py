@@ -10,7 +10,7 @@ from gputui.model.events import PHASE_STARTS
 from gputui.state.batch_means import BatchMeans, Reports
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.state.gpu import HISTORY_SAMPLES, Gpu, gpu_metrics, mig_metrics
-from gputui.state.keys import ApiKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.state.keys import ApiKey, CollectiveKey, KernelKey, LaunchKey, MemoryOperationKey
 from gputui.state.readings import Growth, Occupant, Readings, Trouble
 from gputui.state.remarks import Remark, remarks
 from gputui.state.run import (
@@ -26,6 +26,7 @@ from gputui.state.run import (
     TimeAndSize,
 )
 from gputui.state.session import Session
+from gputui.state.timing import CollectiveSums
 
 __all__ = [
     "HISTORY_SAMPLES",
@@ -36,6 +37,8 @@ __all__ = [
     "PHASE_STARTS",
     "ApiKey",
     "BatchMeans",
+    "CollectiveKey",
+    "CollectiveSums",
     "Device",
     "Gpu",
     "Growth",

@@ -107,6 +107,15 @@ class LoopKey(NamedTuple):
     loop: int
 
 
+class CollectiveKey(NamedTuple):
+    """Collectives of a process, as CollectiveDelta has them."""
+
+    process: int
+    communicator: str
+    kind: str
+    size_class: int
+
+
 class LineKey(NamedTuple):
     """A line of a process at which it was while a device idled in steps of a loop."""
 

@@ -31,6 +31,7 @@ from gputui.state.batch_means import Reports
 from gputui.state.history import History
 from gputui.state.keys import (
     ApiKey,
+    CollectiveKey,
     DeviceKey,
     KernelKey,
     LaunchKey,
@@ -44,7 +45,7 @@ from gputui.state.keys import (
 )
 from gputui.state.readings import Readings
 from gputui.state.tables import Of
-from gputui.state.timing import GpuTiming, LeafNs, LineCount, LoopSums, Stretched
+from gputui.state.timing import CollectiveSums, GpuTiming, LeafNs, LineCount, LoopSums, Stretched
 
 LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
@@ -227,6 +228,9 @@ class Run(msgspec.Struct):
     api: Annotated[dict[ApiKey, Accumulator], Of("api")] = msgspec.field(default_factory=dict)
     timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
     """Launch latency, queues, gaps and streams."""
+    collectives: Annotated[dict[CollectiveKey, CollectiveSums], Of("collectives")] = msgspec.field(
+        default_factory=dict
+    )
     leaf_times: Annotated[dict[LeafKey, LeafNs], Of("leaf_times")] = msgspec.field(
         default_factory=dict
     )

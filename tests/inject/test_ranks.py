@@ -8,6 +8,8 @@ from tests.inject.recorded import gputui, recorded
 
 RANK = """
 import os
+import socket
+import time
 import nvtx
 
 rank = int(os.environ["RANK"])
@@ -17,12 +19,33 @@ for _ in range(3 + rank):
     with nvtx.annotate("step"):
         with nvtx.annotate(f"only on {rank}"):
             pass
-with open(os.path.join(os.path.dirname(__file__), f"pid{rank}"), "w") as file:
+here = os.path.dirname(__file__)
+address = os.path.join(here, "peer")
+if rank == 0:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address + "0")
+        listening.listen()
+        os.rename(address + "0", address)
+        peer = listening.accept()[0]
+else:
+    while not os.path.exists(address):
+        time.sleep(0.01)
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(address)
+for _ in range(150):
+    with nvtx.annotate("turn"):
+        with nvtx.annotate("load"):
+            if rank == 1:
+                time.sleep(0.012)
+        with nvtx.annotate("all_reduce", domain="comm", payload=4096):
+            peer.sendall(b"x")
+            peer.recv(1)
+with open(os.path.join(here, f"pid{rank}"), "w") as file:
     file.write(str(os.getpid()))
 """
 
 
-def test_each_rank_of_torchrun_has_its_own_phases_and_pid(tmp_path):
+def test_each_rank_of_torchrun_has_its_own_phases_and_pid_and_the_late_one_is_named(tmp_path):
     script = tmp_path / "ranks.py"
     script.write_text(RANK)
     # What the command `torchrun` runs.
@@ -34,7 +57,8 @@ def test_each_rank_of_torchrun_has_its_own_phases_and_pid(tmp_path):
     found = {rank: {} for rank in pids}
     for phase in document["phases"]:
         assert phase["pid"] == pids[phase["rank"]]
-        found[phase["rank"]][phase["path"]] = phase["instances"]
+        if not phase["path"].startswith("turn") and phase["domain"] != "comm":
+            found[phase["rank"]][phase["path"]] = phase["instances"]
     assert found == {
         rank: {"setup": 1, "step": 3 + rank, f"step/only on {rank}": 3 + rank} for rank in pids
     }
@@ -44,10 +68,21 @@ def test_each_rank_of_torchrun_has_its_own_phases_and_pid(tmp_path):
         assert (ranked[rank]["pid"], ranked[rank]["local_rank"]) == (pid, rank)
     assert document["run"]["remarks"] == []
 
+    [late] = [one for one in document["insights"] if one["rule"] == "late_rank"]
+    assert "waits" in late["verdict"]
+    assert "Rank 1: on its CPU, most of it in turn/load." in late["verdict"]
+    collectives = {row["rank"]: row for row in document["collectives"]}
+    assert collectives[0]["wait_ns"] > 10 * collectives[1]["wait_ns"]
+    for row in collectives.values():
+        assert (row["kind"], row["count"], row["message_bytes"]) == ("all_reduce", 150, 150 * 4096)
+    assert [row["rank"] for row in document["ranks"]] == [1, 0]
+
     (header,) = [line for line in told.splitlines() if line.startswith("Phase ")]
-    assert header.split()[:3] == ["Phase", "Rank", "PID"]
-    rows = [line.split()[:3] for line in told.splitlines() if line.startswith("step ")]
-    assert sorted(rows) == [["step", str(rank), str(pid)] for rank, pid in sorted(pids.items())]
+    assert header.split()[:4] == ["Phase", "Domain", "Rank", "PID"]
+    rows = [line.split()[:4] for line in told.splitlines() if line.startswith("step ")]
+    assert sorted(rows) == [
+        ["step", "default", str(rank), str(pid)] for rank, pid in sorted(pids.items())
+    ]
     steps = gputui("summary", str(tmp_path / "x.gputui"), "--table", "nvtx_pushpop_sum").stdout
     assert "only on 0" in steps
     assert "only on 1" in steps

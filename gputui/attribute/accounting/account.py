@@ -12,6 +12,7 @@ from gputui.attribute.accounting.launches import Launches
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.tracker import WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
+from gputui.attribute.collectives.local import LocalCollectives
 from gputui.model.events import LeafTime, LineSamples, LoopDelta, Stretch
 from gputui.model.leaves import Leaf
 
@@ -39,6 +40,7 @@ class Accounting:
         self._launches = Launches(self._kernels)
         self._tracker = StepTracker(measured=live)
         self._devices: dict[int, DeviceSteps] = {}
+        self.collectives = LocalCollectives()
         # By the number of a call's name.
         self._kinds = np.zeros(1, np.int8)
         self._copies = np.zeros(1, np.bool_)
@@ -62,6 +64,7 @@ class Accounting:
     def define_kernel(self, number: int, name: str) -> None:
         """A kernel's demangled name."""
         self._kernels.define(number, name)
+        self.collectives.define_kernel(number, name)
 
     def define_call(self, name: str) -> None:
         """The next number of a CUDA call's name."""
@@ -94,6 +97,7 @@ class Accounting:
     ) -> None:
         """Operations with their calls, as `columns` takes them, and the `devices` that ran them;
         `first` marks those that came first of all that their call launched."""
+        self.collectives.add_kernels(calls, kernels, starts, ends)
         operations = columns(records, calls, kernels, starts, ends, threads, self._kernels)
         present = distinct(devices).tolist()
         for device in present:

@@ -39,6 +39,7 @@ from gputui.model.events.deltas import (
     ApiDelta,
     CaptureDelta,
     CaptureSum,
+    CollectiveDelta,
     DeviceDelta,
     Distribution,
     IdleRange,
@@ -121,7 +122,8 @@ AnyEvent = (
 
 __all__ = [
     "JOURNAL_SCHEMA", "OTHER_STREAMS", "PHASE_STARTS", "SCHEMA_VERSION", "Amount", "AnyEvent",
-    "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum", "DeviceDelta", "Distribution",
+    "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum", "CollectiveDelta",
+    "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
     "HostUnavailable", "IdleRange", "Index", "Integer", "KernelDefined", "KernelDelta",

@@ -341,6 +341,43 @@ class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     samples: Annotated[Amount, Sum]
 
 
+class CollectiveDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Collectives of one process by communicator, kind and size.
+
+    `size_class` n holds messages of 2ⁿ⁻¹ up to 2ⁿ bytes. `entered` operations were begun, the
+    newest at `entered_ns`, `left` have ended; `count` kernels, or ranges, ran them for `time_ns`.
+    Of these `matched` were found on the other local ranks too: of their `matched_ns`, `wait_ns`
+    passed until the last rank came, and the rest is the transfer. `last` times this rank was the
+    last to come; `blame_ns` is how much sooner those would have ended had it come with the last but
+    one, and `inherited_ns` the same where it was late only because it had waited itself. The first
+    second of a communicator is not matched.
+    """
+
+    communicator: Annotated[str, Key]
+    kind: Annotated[str, Key]
+    size_class: Annotated[Integer, Key]
+    entered: Annotated[Amount, Sum] = 0
+    left: Annotated[Amount, Sum] = 0
+    entered_ns: Annotated[Moment | None, Max] = None
+    count: Annotated[Amount, Sum] = 0
+    bytes: Annotated[Amount, Sum] = 0
+    time_ns: Annotated[Amount, Sum] = 0
+    ranks: Annotated[Amount, Max] = 0
+    """Ranks of the communicator, 0 where the process did not say; then local ones count."""
+    compared: Annotated[Amount, Sum] = 0
+    """Those that had ended when the others were looked through; `matched` are among them."""
+    matched: Annotated[Amount, Sum] = 0
+    matched_bytes: Annotated[Amount, Sum] = 0
+    matched_ns: Annotated[Amount, Sum] = 0
+    wait_ns: Annotated[Amount, Sum] = 0
+    last: Annotated[Amount, Sum] = 0
+    blame_ns: Annotated[Amount, Sum] = 0
+    inherited_ns: Annotated[Amount, Sum] = 0
+    first_ns: Annotated[Moment | None, Min] = None
+    last_ns: Annotated[Moment | None, Max] = None
+    """From the first to the last matched one."""
+
+
 class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     """Everything captured in one process since its last delta.
 
@@ -375,6 +412,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     """The steady steps in order, at most 64 blocks of each loop; empty where those of a loop are
     one block, as `leaf_times` and `loops` have it."""
     stretches: Annotated[tuple[Stretch, ...], Parts] = ()
+    collectives: Annotated[tuple[CollectiveDelta, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
     """The parts of `dropped`; missing in older recordings."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()

@@ -1,7 +1,9 @@
 """How long each rank of a run waits in collectives for the last one to come.
 
-All ranks of a synchronizing collective end it together: the last to come waits least. So without
-any clock, what a rank's collectives take beyond those of the rank that waits least is waiting.
+All ranks of a synchronizing collective end it together: the last to come waits least, and needs no
+clock to be known. Where collectives were matched one by one (attribute.collectives), waits are
+exact. Where they were not, as in older recordings, what a rank's collectives take beyond those of
+the rank that waits least is waiting.
 """
 
 from __future__ import annotations
@@ -9,16 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gputui.model.collectives import SYNCHRONIZING
 from gputui.state import Run
 
 Place = tuple[int, int]
 """A process and its device."""
 
 LEAST_STEPS = 20
-"""Steps of each rank without which a difference would be of chance."""
+LEAST_COLLECTIVES = 20
+"""Steps of each rank, or collectives, without which a difference would be of chance."""
 
 STEPS_ALIKE = 0.9
 """Ranks whose counts of steps differ by more do not run the same loop."""
+
+MATCHED = 0.9
+"""Share of a rank's collectives that have to be found on the other ranks too."""
 
 
 class Exposed(NamedTuple):
@@ -28,14 +35,66 @@ class Exposed(NamedTuple):
     collectives_ns: int
 
 
+class Matched(NamedTuple):
+    """A rank's collectives that were matched: `waited` is the share of their time in which it
+    waited, `window_ns` from the first to the last."""
+
+    waited: float
+    waited_ns: int
+    window_ns: int
+    blame_ns: int
+    last: int
+
+
+def rank_of(run: Run, process: int) -> int | None:
+    """The rank of a process, None if it has none."""
+    return run.processes[process].attached.rank
+
+
+def matched(run: Run) -> dict[int, Matched]:
+    """By process. Empty where too few collectives could be matched to say anything."""
+    found: dict[int, Matched] = {}
+    for process in run.processes:
+        if rank_of(run, process) is None:
+            continue
+        sums = [row for key, row in run.collectives.items() if key.process == process]
+        together = [row for row in sums if row.matched]
+        compared = sum(row.compared for row in sums)
+        count = sum(row.matched for row in together)
+        if not together or count < LEAST_COLLECTIVES or count < MATCHED * compared:
+            continue
+        others_ns = sum(
+            row.time_ns
+            for key, row in run.collectives.items()
+            if key.process == process and key.kind not in SYNCHRONIZING
+        )
+        waited_ns = sum(row.wait_ns for row in together)
+        whole_ns = sum(row.matched_ns for row in together) + others_ns
+        found[process] = Matched(
+            waited_ns / whole_ns if whole_ns else 0.0,
+            waited_ns,
+            max(row.last_ns or 0 for row in together) - min(row.first_ns or 0 for row in together),
+            sum(row.blame_ns for row in together),
+            sum(row.last for row in together),
+        )
+    return found if len(found) > 1 else {}
+
+
 def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:
     """The part of each rank's exposed collectives that is waiting, in ns.
 
     Empty where it cannot be known: fewer than two ranks are seen, they do different loops, or
     took too few steps.
     """
-    ranked = [place for place in exposed if run.processes[place[0]].attached.rank is not None]
-    ranks = {run.processes[process].attached.rank for process, _ in ranked}
+    by_match = matched(run)
+    if by_match:
+        return {
+            place: round(by_match[place[0]].waited * part.collectives_ns)
+            for place, part in exposed.items()
+            if place[0] in by_match
+        }
+    ranked = [place for place in exposed if rank_of(run, place[0]) is not None]
+    ranks = {rank_of(run, process) for process, _ in ranked}
     if len(ranks) < 2 or len(ranks) < len(ranked):
         return {}
     counts = [exposed[place].steps for place in ranked]

@@ -209,15 +209,15 @@ def _waits_for_work(tree: TimeTree) -> Verdict | None:
     )
 
 
-def slightly_late(_session: Session, run: Run) -> Iterator[Insight]:
-    """A rank that is late, and costs less than a finding."""
+def late_beside(_session: Session, run: Run) -> Iterator[Insight]:
+    """A rank that is late, and costs less than a finding, or has no GPU."""
     late = lateness(run)
-    if late is not None and late.share < SPEAKS:
+    if late is not None and (late.share < SPEAKS or time_tree(run) is None):
         yield Insight(
             "late_rank",
             100 * late.share,
             100 * LEAST_LATE,
-            "time a step that the other ranks wait for it in collectives",
+            "time that the other ranks wait for it in collectives",
             late.word.lower(),
             " ".join((late.sentence, *(f"{one}." for one in late.evidence))),
             late.advice,
@@ -240,4 +240,4 @@ def causes(_session: Session, run: Run) -> Iterator[Insight]:
         )
 
 
-RULES = (RunRule(10, causes, in_verdict=True), RunRule(11, slightly_late))
+RULES = (RunRule(10, causes, in_verdict=True), RunRule(11, late_beside))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.report.explain.ranks import RankTime, rank_times
-from gputui.report.schema import TableSpec, number, percent, time
+from gputui.report.explain.rank_causes import RankTime
+from gputui.report.explain.ranks import rank_times
+from gputui.report.schema import TableSpec, if_any, number, percent, time
 from gputui.state import Run, Session
 
 
@@ -17,35 +17,40 @@ def rank_rows(_session: Session, run: Run) -> list[RankTime]:
     return times if len({one.rank for one in times}) > 1 else []
 
 
-def _share(*leaves: Leaf) -> Callable[[RankTime], float]:
-    return lambda row: 100 * row.tree.share(sum(row.tree.leaves.get(leaf, 0) for leaf in leaves))
+def _share(*leaves: Leaf) -> Callable[[RankTime], float | None]:
+    def cell(row: RankTime) -> float | None:
+        share = row.share(*leaves)
+        return None if share is None else 100 * share
+
+    return cell
 
 
-def _idle(row: RankTime) -> float:
-    return 100 * row.tree.share(row.tree.idle_ns)
+_BUSY = tuple(leaf for leaf in LEAVES if not LEAVES[leaf].is_idle)
+_IDLE = tuple(leaf for leaf in LEAVES if LEAVES[leaf].is_idle)
+_COMPUTE = tuple(leaf for leaf in _BUSY if leaf is not Leaf.COMMUNICATION)
+_HOST = tuple(leaf for leaf in _IDLE if leaf not in (Leaf.RANK, Leaf.LAUNCH, Leaf.UNKNOWN))
 
 
-def _compute(row: RankTime) -> float:
-    return 100 - _idle(row) - _transfer(row)
+def _late(row: RankTime) -> float | None:
+    return None if row.late is None else 100 * row.late
 
 
-_transfer = _share(Leaf.COMMUNICATION)
-_other_host = _share(
-    *(
-        leaf
-        for leaf in LEAVES
-        if LEAVES[leaf].is_idle and leaf not in (Leaf.RANK, Leaf.LAUNCH, Leaf.UNKNOWN)
-    )
-)
+def _waited(row: RankTime) -> float | None:
+    return None if row.waited is None else 100 * row.waited
+
+
+def _steps(row: RankTime) -> int | None:
+    return row.tree.steps or None if row.tree is not None else None
+
+
+def _step_ns(row: RankTime) -> float | None:
+    return row.tree.step_mean_ns if row.tree is not None and row.tree.has_steps else None
 
 
 def _note(_run: Run, rows: Sequence[RankTime]) -> str:
-    if not rows:
-        return ""
-    if all(row.late_ns is None for row in rows):
-        return "who is late cannot be told: fewer than 20 steps, or no collectives in common"
-    each = units.duration(max(row.tree.step_mean_ns for row in rows))
-    return f"100 % = {each}, the mean of a step"
+    if rows and all(row.late is None for row in rows):
+        return "who is late cannot be told: fewer than 20 steps alike, or no collectives in common"
+    return ""
 
 
 RANKS: TableSpec[RankTime] = TableSpec(
@@ -54,24 +59,32 @@ RANKS: TableSpec[RankTime] = TableSpec(
     meaning="The time of each rank's GPU in steady steps, the latest rank first.",
     columns=(
         number("Rank", "rank", lambda row: row.rank, "Its rank"),
-        number("GPU", "gpu", lambda row: row.device, "Its GPU"),
-        time("Late", "late_ns", lambda row: row.late_ns,
+        number("GPU", "gpu", lambda row: row.device, "Its GPU", kind=int | None, seen=if_any),
+        percent("Late", "late_percent", _late,
+                "How much less its collectives wait than those of the first rank, of the time",
+                kind=float | None),
+        time("Late a Step", "late_ns", lambda row: row.late_ns,
              "How much later it comes to the collectives of a step than the first rank, in all",
-             kind=float | None),
-        percent("Busy", "busy_percent", lambda row: 100 - _idle(row),
-                "Computing, copying or transferring"),
-        percent("Compute", "compute_percent", _compute, "Of it, kernels and copies", priority=3),
-        percent("Transfer", "transfer_percent", _transfer,
-                "Of it, collectives while nothing else ran", priority=2),
-        percent("Idle", "idle_percent", _idle, "Nothing ran, or a collective that waited"),
-        percent("Other Rank", "other_rank_percent", _share(Leaf.RANK),
-                "Of it, a collective that waited for another rank", label="rank"),
-        percent("Host", "host_percent", _other_host, "Of it, the CPU", priority=1),
+             kind=float | None, seen=if_any),
+        percent("Waits", "other_rank_percent", _waited,
+                "A collective waited for another rank, and nothing else ran", kind=float | None),
+        percent("Busy", "busy_percent", _share(*_BUSY), "Computing, copying or transferring",
+                kind=float | None, seen=if_any),
+        percent("Compute", "compute_percent", _share(*_COMPUTE), "Of it, kernels and copies",
+                kind=float | None, seen=if_any, priority=3),
+        percent("Transfer", "transfer_percent", _share(Leaf.COMMUNICATION),
+                "Of it, collectives while nothing else ran", kind=float | None, seen=if_any,
+                priority=2),
+        percent("Idle", "idle_percent", _share(*_IDLE),
+                "Nothing ran, or a collective that waited", kind=float | None, seen=if_any),
+        percent("Host", "host_percent", _share(*_HOST), "Of it, the CPU", kind=float | None,
+                seen=if_any, priority=1),
         percent("Launch-Bound", "launch_percent", _share(Leaf.LAUNCH),
-                "Of it, the CPU between two launches", priority=4, label="launch"),
-        number("Steps", "steps", lambda row: row.tree.steps, "Steady steps", priority=6),
-        time("Step", "step_ns", lambda row: row.tree.step_mean_ns, "Mean time of a step",
-             kind=float, priority=5),
+                "Of it, the CPU between two launches", kind=float | None, seen=if_any, priority=4,
+                label="launch"),
+        number("Steps", "steps", _steps, "Steady steps", kind=int | None, seen=if_any, priority=6),
+        time("Step", "step_ns", _step_ns, "Mean time of a step", kind=float | None, seen=if_any,
+             priority=5),
     ),
     rows=rank_rows,
     order=2,

@@ -1,0 +1,1 @@
+"""Collectives: found in each process, matched among the ranks of a job."""

@@ -1,0 +1,273 @@
+"""The collectives of one process, in order: NCCL's operations with the kernels that ran them, and
+ranges of a domain "comm", with which a program marks those of other libraries.
+
+NCCL launches an operation's kernel inside the operation's range, or, of a group, inside the end of
+the group: so a kernel's operations are those whose range, or whose group's end, its launch lies in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from typing import NamedTuple
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s, KeyTable, Slots, pick, times_ns
+from gputui.attribute.strings import Strings
+from gputui.model.collectives import OTHER, kind_of, kind_of_kernel
+from gputui.model.payloads import PayloadType
+from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind
+
+NCCL = "NCCL"
+COMM = "comm"
+"""Domains whose ranges are collectives."""
+
+MAX_LAUNCHES = 20_000
+"""Launches of a thread that wait for their kernels: those of captured graphs wait for ever."""
+
+MAX_NAMED = 1024
+_NEITHER, _NCCL, _COMM = 0, 1, 2
+
+
+class Operation(NamedTuple):
+    """What a rank asked for. `communicator` is empty where it is not known."""
+
+    communicator: str
+    kind: str
+    size_bytes: int
+    partner: int | None
+
+
+class Collective(NamedTuple):
+    """Operations that ran together. `own_ns` passed since the collective before had ended."""
+
+    communicator: str
+    kind: str
+    size_bytes: int
+    start_ns: int
+    end_ns: int
+    own_ns: int
+    operations: int
+
+
+class Entered(NamedTuple):
+    """An operation as it was begun."""
+
+    communicator: str
+    kind: str
+    size_bytes: int
+    time_ns: int
+
+
+class Found(NamedTuple):
+    """What came since the last time."""
+
+    collectives: list[Collective]
+    entered: list[Entered]
+    ranks: dict[str, int]
+    """By communicator, where the process said how many ranks it has."""
+
+
+class _Launch(NamedTuple):
+    start_ns: int
+    end_ns: int
+    groups: list[list[Operation]]
+    """By communicator: one kernel each."""
+
+
+class _Thread:
+    """Where one thread is among NCCL's ranges, and which of its launches wait for kernels."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[str, int, Operation | None]] = []
+        self.depth = 0
+        self.group: list[Operation] = []
+        self.launches: deque[_Launch] = deque(maxlen=MAX_LAUNCHES)
+        self.comm: list[tuple[Operation | None, int]] = []
+
+    def launch(self, start_ns: int, end_ns: int, operations: list[Operation]) -> None:
+        groups: dict[str, list[Operation]] = {}
+        for operation in operations:
+            groups.setdefault(operation.communicator, []).append(operation)
+        if groups:
+            self.launches.append(_Launch(start_ns, end_ns, list(groups.values())))
+
+
+class LocalCollectives:
+    """Records of ranges and kernels in, collectives out."""
+
+    def __init__(self) -> None:
+        self._domains = KeyTable(MAX_NAMED)
+        self._threads: dict[int, _Thread] = defaultdict(_Thread)
+        self._kinds: list[str | None] = []
+        self._is_nccl = np.zeros(256, np.bool_)
+        self._kernels: list[tuple[int, int, int, int, int]] = []
+        self._done: list[Collective] = []
+        self._entered: list[Entered] = []
+        self._ranks: dict[str, int] = {}
+        self._until_ns = 0
+
+    def define_kernel(self, number: int, name: str) -> None:
+        """A kernel's demangled name."""
+        while number >= len(self._is_nccl):
+            self._is_nccl = np.concatenate((self._is_nccl, np.zeros_like(self._is_nccl)))
+        self._kinds += [None] * (number + 1 - len(self._kinds))
+        self._kinds[number] = kind_of_kernel(name)
+        self._is_nccl[number] = self._kinds[number] is not None
+
+    def add_ranges(self, records: Slots, strings: Strings) -> None:
+        """RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
+        if not len(records):
+            return
+
+        def define(key: int, _first: int) -> int:
+            return {NCCL: _NCCL, COMM: _COMM}.get(strings.domain(key), _NEITHER)
+
+        domains = self._domains.lookup(records["a"].astype(np.int64), define, lambda: _NEITHER)
+        if not domains.any():
+            return
+        rows = np.flatnonzero(domains)
+        records = pick(records, rows)
+        moments = times_ns(records["start"]).tolist()
+        for record, domain, time_ns in zip(records, domains[rows].tolist(), moments, strict=True):
+            thread = self._threads[int(record["thread"])]
+            is_push = record["kind"] == RecordKind.RANGE_PUSH
+            if domain == _COMM:
+                self._comm(thread, record, time_ns, is_push, strings)
+            elif is_push:
+                self._push(thread, record, time_ns, strings)
+            else:
+                self._pop(thread, record, time_ns)
+
+    def add_kernels(self, calls: Slots, kernels: Int64s, starts: Int64s, ends: Int64s) -> None:
+        """Kernels with their calls; `kernels` is negative where an operation is none."""
+        at = np.flatnonzero(self._is_nccl[kernels] & (kernels >= 0))
+        if len(at):
+            self._kernels += zip(
+                calls["thread"][at].tolist(),
+                calls["start"][at].tolist(),
+                kernels[at].tolist(),
+                starts[at].tolist(),
+                ends[at].tolist(),
+                strict=True,
+            )
+
+    def take(self) -> Found:
+        """Everything new, in order of its start."""
+        kernels, self._kernels = sorted(self._kernels, key=lambda kernel: kernel[3]), []
+        for thread, called_ns, kernel, start_ns, end_ns in kernels:
+            operations = self._operations(thread, called_ns)
+            kind = self._kinds[kernel] or OTHER
+            self._done.append(_of_kernel(operations, kind, start_ns, end_ns, self._ranks))
+        done, self._done = sorted(self._done, key=lambda one: one.start_ns), []
+        entered, self._entered = self._entered, []
+        found = []
+        for one in done:
+            own_ns = max(0, one.start_ns - self._until_ns) if self._until_ns else 0
+            found.append(one._replace(own_ns=own_ns))
+            self._until_ns = max(self._until_ns, one.end_ns)
+        return Found(found, entered, dict(self._ranks))
+
+    def _operations(self, thread: int, called_ns: int) -> list[Operation]:
+        """Those that a launch at `called_ns` ran; none where they were not seen."""
+        launches = self._threads[thread].launches if thread in self._threads else ()
+        place = bisect_right(launches, called_ns, key=lambda launch: launch.start_ns) - 1
+        if place < 0 or not launches:
+            return []
+        launch = launches[place]
+        if called_ns > launch.end_ns or not launch.groups:
+            return []
+        return launch.groups.pop(0)
+
+    def _push(self, thread: _Thread, record: np.void, time_ns: int, strings: Strings) -> None:
+        name = strings.label(int(record["name"]))
+        del thread.stack[int(record["d"]) :]
+        operation = None
+        if (kind := kind_of(name)) != OTHER:
+            operation = _operation(record, kind)
+            self._enter(operation, time_ns)
+        elif name == "ncclGroupStart":
+            thread.depth += 1
+        self._learn_ranks(record)
+        thread.stack.append((name, time_ns, operation))
+
+    def _pop(self, thread: _Thread, record: np.void, time_ns: int) -> None:
+        self._learn_ranks(record)
+        level = int(record["d"])
+        if level >= len(thread.stack):
+            return
+        name, start_ns, operation = thread.stack[level]
+        del thread.stack[level:]
+        if operation is not None and thread.depth:
+            thread.group.append(operation)
+        elif operation is not None:
+            thread.launch(start_ns, time_ns, [operation])
+        elif name == "ncclGroupEnd":
+            thread.depth = max(0, thread.depth - 1)
+            if not thread.depth:
+                thread.launch(start_ns, time_ns, thread.group)
+                thread.group = []
+
+    def _comm(
+        self, thread: _Thread, record: np.void, time_ns: int, is_push: bool, strings: Strings
+    ) -> None:
+        level = int(record["d"])
+        if is_push:
+            del thread.comm[level:]
+            operation = None
+            if (kind := kind_of(strings.label(int(record["name"])))) != OTHER:
+                category = int(record["b"])
+                name = strings.label(category) if category else "world"
+                operation = _operation(record, kind)._replace(communicator=name)
+                self._enter(operation, time_ns)
+            thread.comm.append((operation, time_ns))
+        elif level < len(thread.comm):
+            operation, start_ns = thread.comm[level]
+            del thread.comm[level:]
+            if operation is not None:
+                self._done.append(
+                    Collective(*operation[:3], start_ns, max(start_ns, time_ns), 0, 1)
+                )
+
+    def _enter(self, operation: Operation, time_ns: int) -> None:
+        self._entered.append(Entered(*operation[:3], time_ns))
+
+    def _learn_ranks(self, record: np.void) -> None:
+        """How many ranks a communicator has, from the range that made it."""
+        made = (
+            int(record["sub"]) & FLAG_COMMUNICATOR and record["source_kind"] == PayloadType.UINT64
+        )
+        if made and len(self._ranks) < MAX_NAMED:
+            self._ranks[_named(int(record["value"]))] = int(record["end"])
+
+
+def _named(communicator: int) -> str:
+    return f"{communicator:016x}"
+
+
+def _operation(record: np.void, kind: str) -> Operation:
+    flags = int(record["sub"])
+    known = flags & FLAG_COMMUNICATOR
+    partner = int(record["correlation"]) - 1 if known and record["correlation"] else None
+    whole = {PayloadType.BYTES, PayloadType.UINT64, PayloadType.INT64}
+    size = int(record["end"]) if flags & FLAG_PAYLOAD and record["source_kind"] in whole else 0
+    communicator = _named(int(record["value"])) if known else ""
+    return Operation(communicator, kind, size if size < 1 << 62 else 0, partner)
+
+
+def _of_kernel(
+    operations: list[Operation], kind: str, start_ns: int, end_ns: int, ranks: dict[str, int]
+) -> Collective:
+    """What one kernel did for all its operations."""
+    if not operations:
+        return Collective("", kind, 0, start_ns, end_ns, 0, 0)
+    communicator = operations[0].communicator
+    kinds = {operation.kind for operation in operations}
+    size = sum(operation.size_bytes for operation in operations if operation.kind != "recv")
+    if kinds == {"send", "recv"}:
+        partners = {operation.partner for operation in operations if operation.kind == "send"}
+        kind = "all_to_all" if len(partners) == ranks.get(communicator) else "send_recv"
+    elif len(kinds) == 1:
+        kind = kinds.pop()
+    return Collective(communicator, kind, size, start_ns, end_ns, 0, len(operations))

@@ -1,0 +1,181 @@
+"""Collectives matched among the local ranks of a job: who waited for whom.
+
+All ranks of a synchronizing collective end it together, so durations say who came last without
+any clock: the rank whose part is shortest, which is the transfer. That its parts belong together
+is known by their order in the communicator and by their overlap in time; where records were lost
+or were not made, the next that overlap are matched.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from statistics import median
+
+import msgspec
+
+from gputui.attribute.collectives.local import Collective, Found
+from gputui.model.collectives import SYNCHRONIZING, size_class
+from gputui.model.events import CollectiveDelta
+
+SLACK_NS = 100_000
+"""How far apart parts of one collective may lie: clocks of two GPUs differ by some µs."""
+
+SETTLING_NS = 1_000_000_000
+"""At the start of a communicator its ranks make connections: not compared."""
+
+MAX_HELD = 100_000
+"""Collectives of one communicator and process that wait for the others'."""
+
+MAX_ROWS = 10_000
+"""Rows that wait to be taken."""
+
+_OTHERS = ("", "other", 0)
+
+Key = tuple[str, str, int]
+
+
+class Sums(msgspec.Struct):
+    """As CollectiveDelta."""
+
+    entered: int = 0
+    left: int = 0
+    entered_ns: int | None = None
+    count: int = 0
+    bytes: int = 0
+    time_ns: int = 0
+    ranks: int = 0
+    compared: int = 0
+    matched: int = 0
+    matched_bytes: int = 0
+    matched_ns: int = 0
+    wait_ns: int = 0
+    last: int = 0
+    blame_ns: int = 0
+    inherited_ns: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
+class _Communicator:
+    def __init__(self) -> None:
+        self.held: dict[int, deque[Collective]] = {}
+        self.settled_ns: int | None = None
+        self.ranks = 0
+
+
+class Matching:
+    """Collectives of the processes in, sums of each process out."""
+
+    def __init__(self) -> None:
+        self._communicators: dict[str, _Communicator] = defaultdict(_Communicator)
+        self._until_ns: dict[int, int] = {}
+        self._rows: dict[int, dict[Key, Sums]] = defaultdict(dict)
+
+    def add(self, process: int, found: Found, until_ns: int | None) -> None:
+        """What a process did; it will report nothing more that ended before `until_ns` (None: at
+        all)."""
+        if until_ns is None:
+            self._until_ns.pop(process, None)
+        else:
+            self._until_ns[process] = until_ns
+        for communicator, ranks in found.ranks.items():
+            self._communicators[communicator].ranks = ranks
+        for operation in found.entered:
+            sums = self._sums(process, operation.communicator, operation.kind, operation.size_bytes)
+            sums.entered += 1
+            sums.entered_ns = max(sums.entered_ns or 0, operation.time_ns)
+        for one in found.collectives:
+            sums = self._of(process, one)
+            sums.left += one.operations
+            sums.count += 1
+            sums.bytes += one.size_bytes
+            sums.time_ns += one.end_ns - one.start_ns
+            if one.kind in SYNCHRONIZING:
+                held = self._communicators[one.communicator].held
+                queue = held.setdefault(process, deque(maxlen=MAX_HELD))
+                queue.append(one)
+
+    def match(self) -> None:
+        """Compare what every process has reported by now."""
+        until_ns = min(self._until_ns.values(), default=None)
+        for communicator in self._communicators.values():
+            if len(communicator.held) > 1:
+                self._match(communicator, until_ns)
+
+    def take(self, process: int) -> tuple[CollectiveDelta, ...]:
+        """The sums of a process since the last time."""
+        rows = self._rows.pop(process, {})
+        return tuple(
+            CollectiveDelta(
+                communicator=communicator,
+                kind=kind,
+                size_class=size,
+                **msgspec.structs.asdict(sums),
+            )
+            for (communicator, kind, size), sums in rows.items()
+        )
+
+    def _match(self, communicator: _Communicator, until_ns: int | None) -> None:
+        held = communicator.held
+        while True:
+            heads = {process: queue[0] for process, queue in held.items() if queue}
+            if not heads:
+                return
+            first = min(heads, key=lambda process: heads[process].end_ns)
+            end_ns = heads[first].end_ns
+            if until_ns is not None and end_ns + SLACK_NS > until_ns:
+                return
+            together = {
+                process: one
+                for process, one in heads.items()
+                if one.start_ns <= end_ns + SLACK_NS
+                and (one.kind, one.operations) == (heads[first].kind, heads[first].operations)
+            }
+            if len(together) < len(held):
+                self._of(first, held[first].popleft()).compared += 1
+                continue
+            for process in together:
+                held[process].popleft()
+            if communicator.settled_ns is None:
+                start_ns = min(one.start_ns for one in together.values())
+                communicator.settled_ns = start_ns + SETTLING_NS
+            self._compare(communicator, together)
+
+    def _compare(self, communicator: _Communicator, parts: dict[int, Collective]) -> None:
+        durations = {process: one.end_ns - one.start_ns for process, one in parts.items()}
+        last = min(durations, key=lambda process: durations[process])
+        transfer_ns = durations[last]
+        cost_ns = min(ns for process, ns in durations.items() if process != last) - transfer_ns
+        settled_ns = communicator.settled_ns or 0
+        ranks = communicator.ranks or len(communicator.held)
+        own_ns = parts[last].own_ns - median(
+            one.own_ns for process, one in parts.items() if process != last
+        )
+        for process, one in parts.items():
+            sums = self._of(process, one)
+            sums.ranks = max(sums.ranks, ranks)
+            if one.start_ns < settled_ns:
+                continue
+            sums.compared += 1
+            sums.matched += 1
+            sums.matched_bytes += one.size_bytes
+            sums.matched_ns += durations[process]
+            sums.wait_ns += durations[process] - transfer_ns
+            sums.first_ns = min(sums.first_ns or one.start_ns, one.start_ns)
+            sums.last_ns = max(sums.last_ns or 0, one.end_ns)
+            if process == last:
+                sums.last += 1
+                if own_ns >= cost_ns / 2:
+                    sums.blame_ns += cost_ns
+                else:
+                    sums.inherited_ns += cost_ns
+
+    def _of(self, process: int, one: Collective) -> Sums:
+        return self._sums(process, one.communicator, one.kind, one.size_bytes)
+
+    def _sums(self, process: int, communicator: str, kind: str, size_bytes: int) -> Sums:
+        rows = self._rows[process]
+        key = (communicator, kind, size_class(size_bytes))
+        if key not in rows and len(rows) >= MAX_ROWS:
+            key = _OTHERS
+        return rows.setdefault(key, Sums())

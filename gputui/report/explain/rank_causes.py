@@ -1,0 +1,250 @@
+"""Why a rank is late: what its time holds beyond the other ranks'."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.naming import is_library_domain
+from gputui.model.units import duration
+from gputui.report.explain.lines import likeliest_line
+from gputui.report.explain.time_tree import TimeTree
+from gputui.state import Run
+
+EXPLAINED = 0.8
+"""Share of its lateness that one cause has to explain."""
+
+IN_A_PHASE = 0.5
+"""Share of its lateness that a phase has to explain to be named."""
+
+SLOWER_CLOCK = 0.95
+"""Clock, as a share of the other ranks', below which a GPU's own clock makes it late."""
+
+COMM = "comm"
+"""The domain of a program's own ranges around collectives: what is in them is waiting."""
+
+
+@dataclass(slots=True)
+class RankTime:
+    """One rank, on one device if it has any. `waited` is the share of its time in which its
+    collectives waited for others, `late` how much less that is than the first rank's; None where
+    ranks cannot be compared."""
+
+    rank: int
+    process: int
+    device: int | None
+    tree: TimeTree | None
+    waited: float | None
+    late: float | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"Rank {self.rank}" + (f" (GPU {self.device})" if self.device is not None else "")
+
+    @property
+    def late_ns(self) -> float | None:
+        """How much later it comes than the first, in all collectives of a step."""
+        if self.late is None or self.tree is None or not self.tree.has_steps:
+            return None
+        return self.late * self.tree.step_mean_ns
+
+    def share(self, *leaves: Leaf) -> float | None:
+        """Of leaves, 0 to 1; None without a GPU."""
+        if self.tree is None:
+            return None
+        return self.tree.share(sum(self.tree.leaves.get(leaf, 0) for leaf in leaves))
+
+
+@dataclass(frozen=True, slots=True)
+class LateRank:
+    """A rank that the others wait for. `excess` is what it has of each leaf beyond the median of
+    the others, as shares of its time. `cause` is "host", "more work", "throttled", "data",
+    "copies", or None where no single one explains most of it."""
+
+    time: RankTime
+    excess: Mapping[Leaf, float]
+    cause: str | None
+    explanation: str
+    advice: str = ""
+
+
+_HOST = (
+    Leaf.LAUNCH,
+    Leaf.SYNC,
+    Leaf.ALLOCATION,
+    Leaf.CUDA,
+    Leaf.HOST,
+    Leaf.WAIT,
+    Leaf.SCHEDULER,
+    Leaf.COMPILE,
+)
+_COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
+_NEITHER = (Leaf.COMMUNICATION, Leaf.RANK, Leaf.UNKNOWN, Leaf.DEPENDENCY)
+
+_FIND_IT = "find what only that process does: logging, checkpoints, data loading, a busy core"
+
+
+def _group(leaf: Leaf) -> str | None:
+    if leaf in _NEITHER:
+        return None
+    if leaf in _HOST:
+        return "host"
+    if leaf is Leaf.INPUT:
+        return "data"
+    return "copies" if leaf in _COPIES else "more work"
+
+
+def late_rank(run: Run, one: RankTime, others: Sequence[RankTime]) -> LateRank:
+    """A rank with what makes it late."""
+    if one.tree is None:
+        phase = _phase(one, others, lambda rank: _cpu_by_phase(run, rank.process))
+        where = phase or "its time is spread over its phases"
+        return LateRank(one, {}, "host", f"on its CPU, {where}", _FIND_IT)
+    excess = _excess(one, others)
+    groups: dict[str, float] = {}
+    for leaf, share in excess.items():
+        if (group := _group(leaf)) is not None:
+            groups[group] = groups.get(group, 0.0) + share
+    whole = sum(share for share in excess.values() if share > 0)
+    group = max(groups, key=lambda name: groups[name], default=None)
+    if group is None or whole <= 0 or groups[group] < EXPLAINED * whole:
+        return LateRank(one, excess, None, "no single cause explains most of it")
+    leaf = max((leaf for leaf in excess if _group(leaf) == group), key=lambda leaf: excess[leaf])
+    label = LEAVES[leaf].label
+    more = f"{_amount(one, groups[group])} more than the others"
+    if group == "more work":
+        if clock := _slow_clock(run, one, others):
+            return LateRank(one, excess, "throttled", clock, "look at that GPU's cooling and power")
+        phase = _phase(one, others, lambda rank: _kernels_by_phase(run, rank))
+        return LateRank(
+            one,
+            excess,
+            group,
+            f"its GPU computes {more}, most of it {label}" + (f", {phase}" if phase else ""),
+            "give every rank the same number of tokens: pack or bucket sequences by length",
+        )
+    if group == "copies":
+        return LateRank(one, excess, group, f"{label} take {more}", "pin host memory")
+    line = likeliest_line(run, one.process)
+    phase = _phase(one, others, lambda rank: _idle_by_phase(run, rank))
+    parts = [phase, f"most often at {line.where}" if line else None]
+    where = "".join(f", {part}" for part in parts if part)
+    if group == "data":
+        return LateRank(
+            one,
+            excess,
+            group,
+            f"its GPU waits for data {more}{where}",
+            "more DataLoader workers on it, or cheaper samples",
+        )
+    return LateRank(
+        one, excess, group, f"its GPU waits for its CPU ({label}) {more}{where}", _FIND_IT
+    )
+
+
+def _amount(one: RankTime, share: float) -> str:
+    if one.tree is not None and one.tree.has_steps:
+        return f"{duration(share * one.tree.step_mean_ns)} a step"
+    return f"{100 * share:.0f} % of the time"
+
+
+def _excess(one: RankTime, others: Sequence[RankTime]) -> dict[Leaf, float]:
+    """What of each leaf a rank has beyond the median of the others, as shares of the time."""
+    trees = [other.tree for other in others if other.tree is not None]
+    if one.tree is None or not trees:
+        return {}
+    found = set(one.tree.leaves).union(*(tree.leaves for tree in trees))
+    return {
+        leaf: (one.share(leaf) or 0.0) - median(other.share(leaf) or 0.0 for other in others)
+        for leaf in found - {Leaf.COMMUNICATION, Leaf.RANK}
+    }
+
+
+Phases = Mapping[str, float]
+"""Shares of the time by phase."""
+
+
+def _phase(
+    one: RankTime, others: Sequence[RankTime], of: Callable[[RankTime], Phases]
+) -> str | None:
+    """Where most of what a rank has beyond the others lies; None where it is in no one phase."""
+    own, theirs = of(one), [of(other) for other in others]
+    excess = {
+        name: share - median(their.get(name, 0.0) for their in theirs)
+        for name, share in own.items()
+    }
+    name = max(excess, key=lambda name: excess[name], default=None)
+    if name is None or excess[name] <= 0 or excess[name] < IN_A_PHASE * (one.late or 0.0):
+        return None
+    return f"most of it in {name}" if name else "most of it outside every range"
+
+
+def _cpu_by_phase(run: Run, process: int) -> Phases:
+    """Time inside each range and in none of its inner ones."""
+    found: dict[str, float] = defaultdict(float)
+    times = [
+        row
+        for key, row in run.collectives.items()
+        if key.process == process and row.first_ns is not None and row.last_ns is not None
+    ]
+    window_ns = max((row.last_ns or 0 for row in times), default=0) - min(
+        (row.first_ns or 0 for row in times), default=0
+    )
+    for node in run.ranges.values():
+        definition = node.definition
+        if definition.process != process or definition.domain == COMM:
+            continue
+        if is_library_domain(definition.domain):
+            continue
+        inside = sum(run.ranges[child].cpu.total for child in node.children)
+        found[node.path] += max(0, node.cpu.total - inside) / window_ns if window_ns else 0.0
+    return found
+
+
+def _idle_by_phase(run: Run, rank: RankTime) -> Phases:
+    assert rank.device is not None
+    span_ns = _span_ns(run, rank)
+    found: dict[str, float] = defaultdict(float)
+    for number, ns in run.timing.idle_by_range(rank.process, rank.device).items():
+        found[_path(run, number)] += ns / span_ns if span_ns else 0.0
+    return found
+
+
+def _kernels_by_phase(run: Run, rank: RankTime) -> Phases:
+    span_ns = _span_ns(run, rank)
+    found: dict[str, float] = defaultdict(float)
+    for key, row in run.kernels.items():
+        if (key.process, key.device) == (rank.process, rank.device):
+            found[_path(run, key.range)] += row.time.total / span_ns if span_ns else 0.0
+    return found
+
+
+def _span_ns(run: Run, rank: RankTime) -> int:
+    uses = run.timing.devices.items()
+    return sum(
+        use.span_ns for key, use in uses if (key.process, key.device) == (rank.process, rank.device)
+    )
+
+
+def _path(run: Run, number: int) -> str:
+    return run.ranges[number].path if number in run.ranges else ""
+
+
+def _slow_clock(run: Run, one: RankTime, others: Sequence[RankTime]) -> str | None:
+    clocks = {
+        time.device: spread.average or 0.0
+        for time in (one, *others)
+        if time.device is not None
+        and (spread := run.readings.gpu_spreads.get((time.device, "sm_clock_mhz"))) is not None
+    }
+    theirs = [clocks[other.device] for other in others if other.device in clocks]
+    if one.device not in clocks or not theirs:
+        return None
+    usual = median(theirs)
+    if clocks[one.device] >= SLOWER_CLOCK * usual:
+        return None
+    return f"GPU {one.device} runs at {clocks[one.device]:.0f} MHz, the others at {usual:.0f}"

@@ -1,0 +1,122 @@
+"""Collectives by rank, communicator, kind and size: what they moved, how long they waited."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gputui.model.collectives import bus_factor, total_bytes
+from gputui.report.explain.rank_waits import MATCHED, rank_of
+from gputui.report.schema import TableSpec, count, if_any, number, percent, rate, size, text, time
+from gputui.state import CollectiveKey, CollectiveSums, Run, Session
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """Collectives of one rank, or process, of one communicator, kind and size."""
+
+    rank: int | None
+    pid: int
+    ranks: int
+    key: CollectiveKey
+    sums: CollectiveSums
+
+    @property
+    def transfer_ns(self) -> int | None:
+        """Of those that were matched."""
+        return self.sums.matched_ns - self.sums.wait_ns if self.sums.matched else None
+
+    @property
+    def algorithm_rate(self) -> float | None:
+        """Bytes a second of the whole operation, without waiting; None where unknown."""
+        whole = total_bytes(self.key.kind, self.sums.matched_bytes, self.ranks)
+        return 1e9 * whole / self.transfer_ns if self.transfer_ns and whole else None
+
+    @property
+    def bus_rate(self) -> float | None:
+        """Bytes a second that each rank's link carries, as nccl-tests counts them."""
+        factor = bus_factor(self.key.kind, self.ranks)
+        if self.algorithm_rate is None or not factor:
+            return None
+        return self.algorithm_rate * factor
+
+
+def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
+    """Those that ended, the longest of each rank first."""
+    members: dict[str, set[int]] = defaultdict(set)
+    for key in run.collectives:
+        members[key.communicator].add(key.process)
+    rows = [
+        CollectiveRow(
+            rank_of(run, key.process),
+            run.processes[key.process].attached.pid,
+            sums.ranks or len(members[key.communicator]),
+            key,
+            sums,
+        )
+        for key, sums in run.collectives.items()
+        if sums.count
+    ]
+    return sorted(rows, key=lambda row: (-1 if row.rank is None else row.rank, -row.sums.time_ns))
+
+
+def _note(_run: Run, rows: Sequence[CollectiveRow]) -> str:
+    compared = sum(row.sums.compared for row in rows)
+    found = sum(row.sums.matched for row in rows)
+    if compared and found < MATCHED * compared:
+        return f"only {100 * found / compared:.0f} % found on all ranks: waits are not compared"
+    if rows and not any(row.sums.matched for row in rows):
+        return "not matched among ranks: bandwidths and waits are not known"
+    return ""
+
+
+def _matched(name: str) -> Callable[[CollectiveRow], int | None]:
+    def cell(row: CollectiveRow) -> int | None:
+        return getattr(row.sums, name) if row.sums.matched else None
+
+    return cell
+
+
+COLLECTIVES: TableSpec[CollectiveRow] = TableSpec(
+    key="collectives",
+    title="Collectives",
+    meaning="NCCL's operations, and ranges of a domain `comm`, matched among the local ranks.",
+    columns=(
+        number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
+               seen=if_any),
+        number("PID", "pid", lambda row: row.pid, "The process", priority=9),
+        text("Kind", "kind", lambda row: row.key.kind, "What it does"),
+        text("Communicator", "communicator", lambda row: row.key.communicator,
+             "NCCL's id, or the category of the range", priority=4),
+        number("Ranks", "ranks", lambda row: row.ranks, "Ranks of the communicator", priority=5),
+        count("Count", "count", lambda row: row.sums.count, "Kernels, or ranges, that ended"),
+        size("Bytes", "message_bytes", lambda row: row.sums.bytes,
+             "Message sizes as NCCL has them: of all-gather and reduce-scatter one rank's share"),
+        time("Time", "time_ns", lambda row: row.sums.time_ns, "In all"),
+        time("Waited", "wait_ns", _matched("wait_ns"),
+             "For the last rank, of those after the communicator's first second",
+             kind=int | None, seen=if_any),
+        count("Last", "last", _matched("last"), "How often it came last", kind=int | None,
+              seen=if_any, priority=3),
+        time("Blame", "blame_ns", _matched("blame_ns"),
+             "What would have been gained had it come with the last but one", kind=int | None,
+             seen=if_any, priority=6),
+        percent("Matched", "matched_percent",
+                lambda row: 100 * row.sums.matched / row.sums.compared
+                if row.sums.compared else None,
+                "Found on the other ranks too", kind=float | None, seen=if_any, priority=7),
+        rate("Algorithm", "algorithm_bytes_per_s", lambda row: row.algorithm_rate,
+             "Total size over transfer time, without waiting", kind=float | None, seen=if_any,
+             priority=2),
+        rate("Bus", "bus_bytes_per_s", lambda row: row.bus_rate,
+             "What each rank's link carries, as nccl-tests counts it; not with in-switch reduction",
+             kind=float | None, seen=if_any, priority=1),
+    ),
+    rows=collective_rows,
+    order=605,
+    in_summary=False,
+    document="collectives",
+    note=_note,
+)  # fmt: skip
+TABLES = (COLLECTIVES,)
