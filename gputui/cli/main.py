@@ -16,8 +16,8 @@ def run(words: list[str], command: list[str] | None) -> int:
     if options.config:
         # Workloads read their part of it.
         os.environ["GPUTUI_CONFIG"] = os.path.abspath(options.config)
-    mode = _mode(options)
-    _check(options, mode, command)
+    mode = mode_of(options)
+    check(options, mode, command)
     if mode == "once":
         from gputui.cli.once import print_once, watch
 
@@ -36,14 +36,16 @@ def run(words: list[str], command: list[str] | None) -> int:
     return record(watching) if mode == "record" else screen(watching)
 
 
-def _mode(options: argparse.Namespace) -> str:
+def mode_of(options: argparse.Namespace) -> str:
+    """The mode that the options select. Raises UsageError."""
     modes = [name for name in ("record", "replay", "demo", "once") if getattr(options, name)]
     if len(modes) > 1:
         raise UsageError(f"--{modes[0]} and --{modes[1]} exclude each other")
     return modes[0] if modes else "screen"
 
 
-def _check(options: argparse.Namespace, mode: str, command: list[str] | None) -> None:
+def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> None:
+    """Whether the options fit the mode and each other. Raises UsageError."""
     if options.workload and command:
         raise UsageError("give --workload or a command after --, not both")
     runs = options.workload or command

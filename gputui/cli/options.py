@@ -194,6 +194,25 @@ a kernel's name or short name, or gpu0, gpu1, ...; `--format json` lists every
 figure. What the baseline has and a run has not fails its condition. Exit status:
 0 no condition holds, 1 one does, 2 one cannot be understood."""
 
+_ENV = """\
+bash, zsh:  eval "$(gputui env)"
+fish:       gputui env --shell fish | source
+Dockerfile: ENV takes the two variables that it prints.
+Every CUDA or NVTX program started there then loads the capture library, which sleeps: one
+waiting thread, no ring, no CUPTI, nothing on disk. `gputui attach PID` wakes it, without
+ptrace. nsys and ncu set the same variables for their own programs: theirs win there."""
+
+_ATTACH = """\
+The library is handed over by ptrace at a moment that is known to be safe, or not at all; it
+stays in the process, asleep, and the next time needs no ptrace. Neither does a program that
+was started after eval "$(gputui env)"."""
+
+_OF_ATTACH = {
+    "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
+    "interval", "only", "no_kernels", "trace_steps", "theme", "config", "no_color", "ascii",
+}  # fmt: skip
+"""The options of recordings and the screen that a process which runs already can still follow."""
+
 _RECORDS = ("screen", "record")
 _REPLAYS = ("replay", "demo")
 _ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
@@ -321,6 +340,33 @@ COMMANDS = (
                    "N", parse=count, many=True),
         ),
         lambda: _CONDITIONS,
+    ),
+    Command(
+        "attach",
+        "Look inside a process that runs; at the end it goes on.",
+        (Argument("pid", "PID", "the process"),),
+        (
+            *(option for option in MAIN.options if option.name in _OF_ATTACH),
+            Option("annotate", "put ranges around torch modules", "modules|none",
+                   choices=_one_of("modules", "none"), default="modules"),
+        ),
+        lambda: _ATTACH,
+    ),
+    Command(
+        "detach",
+        "Put a process to sleep that another gputui looks at.",
+        (Argument("pid", "PID", "the process"),),
+    ),
+    Command(
+        "env",
+        "Print what has programs of a shell carry gputui asleep, for gputui attach to wake.",
+        (),
+        (
+            Option("shell", "for which shell", "bash|zsh|fish",
+                   choices=_one_of("bash", "zsh", "fish"), default="bash"),
+            Option("unset", "undo it"),
+        ),
+        lambda: _ENV,
     ),
     Command("doctor", "Print what works here, and how to fix what does not.", (),
             (_JSON,)),

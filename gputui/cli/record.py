@@ -187,7 +187,9 @@ class _Recorder:
             status = 0
             if not self._is_shown:
                 duration_s = self._options.duration_s
-                say(f"{run.started.name} was stopped: --duration {duration_s:g} s is over")
+                attached = self._options.request is not None and self._options.request.pid
+                how = "detached from {}" if attached else "{} was stopped"
+                say(f"{how.format(run.started.name)}: --duration {duration_s:g} s is over")
         if not self._is_shown:
             self._report(run, failed=status != 0)
         return status if status or ok else 1

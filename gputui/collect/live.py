@@ -132,13 +132,24 @@ class Live:
         """Start the user's own command; an active run is ended first."""
         self.start_run(RunRequest.of_command(command))
 
+    def attach(self, pid: int) -> None:
+        """Attach to a process; an active run is ended first. Raises AttachError without one."""
+        from gputui.collect.attached_run import request_of_pid
+
+        self.start_run(request_of_pid(pid))
+
     def start_run(self, request: RunRequest) -> Run:
         """Start `request`. Returns at once; the run's events report its progress."""
         previous = self._run
         if previous is not None:
             previous.stop()
         self._runs += 1
-        self._run = Run(
+        kind = Run
+        if request.pid is not None:
+            from gputui.collect.attached_run import AttachedRun
+
+            kind = AttachedRun
+        self._run = kind(
             self._runs,
             request,
             self.hub.emit,

@@ -19,7 +19,7 @@ from gputui.collect.child.output import Lines
 from gputui.collect.child.process import Child, Ending
 from gputui.collect.child.reports import Reports
 from gputui.inject.environment import capture_environment, create_capture_folder, library_path
-from gputui.inject.options import CaptureOptions
+from gputui.inject.options import Annotate, CaptureOptions
 from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted
 
 if TYPE_CHECKING:
@@ -42,13 +42,16 @@ _TWO = (
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What to run: a workload by name with its parameters, or a command."""
+    """What to run: a workload by name with its parameters, or a command. With `pid`, a process that
+    runs already.
+    """
 
     kind: Literal["workload", "command"]
     name: str
     command: tuple[str, ...]
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     step_range: str | None = None
+    pid: int | None = None
 
     @classmethod
     def of_workload(
@@ -255,10 +258,14 @@ class Run:
             pid=pid,
             step_range=self.request.step_range,
             capture_unavailable_reason=unavailable,
-            annotate=self._capture.annotate if library_path() is not None else None,
+            annotate=self._annotates,
             traced_step=sanitize(sampling.step) if sampling is not None and sampling.step else None,
         )
         self._emit([started])
+
+    @property
+    def _annotates(self) -> Annotate | None:
+        return self._capture.annotate if library_path() is not None else None
 
     def _output(self, batches: list[Lines]) -> None:
         events: list[AnyEvent] = []

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -31,17 +32,18 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 class Library(NamedTuple):
-    """A C library of gputui: compiled from one file in the folder `src` beside it, which includes
-    the others.
+    """A C library or program of gputui: compiled from one file in the folder `src` beside it, which
+    includes the others.
     """
 
     folder: Path
     stem: str
+    is_program: bool = False
 
     @property
     def path(self) -> Path:
-        """Where the built library is."""
-        return self.folder / f"lib{self.stem}.so"
+        """Where it is once built."""
+        return self.folder / (self.stem if self.is_program else f"lib{self.stem}.so")
 
     @property
     def source(self) -> Path:
@@ -61,11 +63,19 @@ CAPTURE = Library(_PACKAGE / "inject", "gputui_capture")
 RING = Library(_PACKAGE / "ring", "gputui_ring")
 """Reads what they write, in the monitor."""
 
-LIBRARIES = (CAPTURE, RING)
+INJECTOR = Library(_PACKAGE / "inject" / "injector", "gputui_inject", is_program=True)
+"""Hands the first to a program that runs."""
+
+_INJECTS = platform.machine() in ("x86_64", "aarch64")
+LIBRARIES = (CAPTURE, RING, INJECTOR) if _INJECTS else (CAPTURE, RING)
+HOOK = CAPTURE.folder / "hook"
+"""Python that runs in traced programs: found by their interpreter, or taken from the library."""
+
 _MARK = "gputui library of sources "
-_FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden", "-shared", "-fPIC")
+_FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden")
+_KIND_FLAGS = {False: ("-shared", "-fPIC"), True: ("-pie", "-fPIE")}
 _SHARED = CAPTURE.source.parent
-"""Where both find the layout of a ring."""
+"""Where they find the layout of a ring."""
 
 _SYSTEM_LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
 _TIMEOUT_S = 120
@@ -75,10 +85,12 @@ NO_LIBRARY = "GPUTUI_NO_LIBRARY"
 
 @functools.cache
 def sources_mark() -> str:
-    """The mark contained in libraries built from the current sources, the same in both: they share
+    """The mark contained in libraries built from the current sources, the same in all: they share
     the layout of a ring.
     """
     digest = hashlib.sha256()
+    for path in sorted(HOOK.glob("*.py")):  # the capture library contains them
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     for library in LIBRARIES:
         for path in sorted(library.source.parent.iterdir()):
             if path.suffix in (".c", ".h"):
@@ -99,7 +111,8 @@ def build(library: Library, target: Path | None = None, *flags: str) -> Path | s
         return "no C compiler: install gcc or clang, or set CC"
     target = target or library.path
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    command = [*compiler, *_FLAGS, *flags, f"-I{_SHARED}", f'-DSOURCES_MARK="{sources_mark()}"']
+    command = [*compiler, *_FLAGS, *_KIND_FLAGS[library.is_program], *flags, f"-I{_SHARED}"]
+    command += [f'-DSOURCES_MARK="{sources_mark()}"', f'-DHOOK_FOLDER="{HOOK}"']
     command += [str(library.source), "-o", str(temporary), *_SYSTEM_LIBRARIES]
     try:
         done = subprocess.run(
@@ -157,9 +170,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unuse
                 raise RuntimeError(f"{reason}; to install it without, set {NO_LIBRARY}=1")
             self.app.display_warning(reason)
             return
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{tag}"
 
 
 if __name__ == "__main__":

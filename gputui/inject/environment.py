@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gputui.base.sanitize import sanitize
-from gputui.inject.build import CAPTURE, LIBRARIES
+from gputui.inject.build import CAPTURE, HOOK, LIBRARIES
 from gputui.inject.options import Annotate, GraphTrace, TraceSampling
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -24,11 +24,11 @@ LOCK_NAME = ".gputui-lock"
 ROOM_BYTES = 128 << 20
 """Shared memory must have this much free to be chosen: a few processes' rings of 16 MiB."""
 
-HOOK = Path(__file__).with_name("hook")
-"""First in the PYTHONPATH of an annotated child, so that its interpreter runs the hook in it."""
-
 _CUDA = "CUDA_INJECTION64_PATH"
 _NVTX = "NVTX_INJECTION64_PATH"
+LOADERS = (_NVTX, _CUDA)
+"""The variables by which NVTX and the CUDA driver load a tool into a program."""
+
 _KNOWN_TOOLS = (
     ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute")),
     ("Nsight Systems (nsys)", ("nsight-systems", "nsight_systems", "libtoolsinjection")),
@@ -90,7 +90,7 @@ def capture_environment(
         return environment, missing_library_reason()
     places = {_NVTX: "phases", _CUDA: "kernels"} if kernels else {_NVTX: "phases"}
     held = {
-        variable: _tool(holder)
+        variable: holder_of(holder)
         for variable in places
         if (holder := base_environment.get(variable, "")) and Path(holder).name != CAPTURE.path.name
     }
@@ -145,7 +145,8 @@ def _missing(places: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _tool(path: str) -> str:
+def holder_of(path: str) -> str:
+    """The tool whose library this is, for people."""
     if path == "./.":
         return "a setting that disables tools (./.)"
     return _known_tool(path) or f"another tool ({sanitize(Path(path).name, 100)})"
@@ -170,7 +171,7 @@ def _preloaded(paths: str) -> str | None:
             if os.path.getsize(path) <= _PRELOADED_BYTES:
                 content = Path(path).read_bytes()
                 if any(word in content for word in (b"InitializeInjection", b"_INJECTION64_PATH")):
-                    return _tool(path)
+                    return holder_of(path)
     return None
 
 

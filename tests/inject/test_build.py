@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputui.inject import build as build_module
-from gputui.inject.build import CAPTURE, LIBRARIES, Library, build
+from gputui.inject.build import CAPTURE, HOOK, LIBRARIES, Library, build
 
 PACKAGE = CAPTURE.folder.parent
 
@@ -68,14 +68,15 @@ class Application:
 def project(tmp_path) -> Path:
     """A source tree like the one an installation builds from."""
     for library in LIBRARIES:
-        folder = tmp_path / "gputui" / library.folder.name
+        folder = tmp_path / library.folder.relative_to(PACKAGE.parent)
         shutil.copytree(library.source.parent, folder / "src")
+    shutil.copytree(HOOK, tmp_path / "gputui" / "inject" / "hook")
     shutil.copy(build_module.__file__, tmp_path / "gputui" / "inject")
     return tmp_path
 
 
 def built(project: Path) -> set[Path]:
-    return set(project.rglob("*.so"))
+    return {*project.rglob("*.so"), *project.rglob("gputui_inject")}
 
 
 def expected(project: Path) -> set[Path]:

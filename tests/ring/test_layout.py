@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from gputui.inject.build import CAPTURE, LIBRARIES, RING, Library, build
+from gputui.inject.build import CAPTURE, RING, Library, build
 from gputui.model.payloads import PayloadType
 from gputui.ring import layout
 from gputui.ring.native import FUNCTIONS
@@ -79,7 +79,7 @@ EXPORTS = {
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", EXPORTS)
 def test_it_compiles_without_warnings_and_exports_no_more_than_is_called(
     tmp_path, library: Library
 ):

@@ -11,14 +11,26 @@ static Slot *slots;
 static uint64_t capacity;
 static uint64_t tail_seen; /* the reader's tail, looked up again only when the ring seems full */
 
-/* 1 while this process writes. It lives in a page that the kernel zeroes in a forked child, so
- * that no fork, not even a raw clone, ever has two processes writing one ring. */
-static uint32_t never_armed;
-static uint32_t *armed = &never_armed;
+/* Rings that this process has had: what was written to one is not known to the next. */
+static uint32_t session = 1;
+
+/* 1 while this process writes, and 1 while it may take our locks. They live in a page that the
+ * kernel zeroes in a forked child, so that no fork, not even a raw clone, ever has two processes
+ * writing one ring. */
+static uint32_t never_armed[2];
+static uint32_t *armed = never_armed;
+enum { ARMED, ANSWERS };
 
 static inline int is_armed(void)
 {
-    return __atomic_load_n(armed, __ATOMIC_ACQUIRE) != 0;
+    return __atomic_load_n(&armed[ARMED], __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Whether strings may be interned: also while asleep, so that the handle of a domain or string is
+ * never NULL, which nothing could mend later. */
+static inline int may_answer(void)
+{
+    return __atomic_load_n(&armed[ANSWERS], __ATOMIC_ACQUIRE) != 0;
 }
 
 /* A forked child keeps out of its parent's ring; that its ranges are not seen is counted there, at
@@ -44,5 +56,5 @@ static inline int may_write(void)
 
 static void disarm(void)
 {
-    __atomic_store_n(armed, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&armed[ARMED], 0, __ATOMIC_RELEASE);
 }

@@ -79,6 +79,7 @@ static int start_flusher(void)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     flusher.running = 1;
+    flusher.stop = 0;
     error = pthread_create(&thread, NULL, flush_loop, NULL);
     if (error == 0)
         pthread_detach(thread);
@@ -88,15 +89,16 @@ static int start_flusher(void)
     return error;
 }
 
-static void stop_cuda(void)
+/* Whether it ran, and has ended. */
+static int stop_flusher(void)
 {
     struct timespec when;
     int stopped;
     if (!lock(FLUSHER_LOCK))
-        return;
+        return 0;
     if (!flusher.running) {
         unlock(FLUSHER_LOCK);
-        return;
+        return 0;
     }
     flusher.stop = 1;
     pthread_cond_broadcast(&flusher.changed);
@@ -107,6 +109,11 @@ static void stop_cuda(void)
         ;
     stopped = !flusher.running;
     unlock(FLUSHER_LOCK);
-    if (stopped)
+    return stopped;
+}
+
+static void stop_cuda(void)
+{
+    if (stop_flusher())
         flush(FLUSH_FORCED);
 }

@@ -32,11 +32,14 @@ static int failed(const char *what, int result)
     return 0;
 }
 
+static void *subscriber;
+static uint32_t cuda_begun; /* in this session */
+
 /* Load one libcupti and claim the process's single subscriber; cuda_text then says what failed. */
 static int claim_cupti(const char *path, int *another_may_do)
 {
     /* Local: NVTX looks symbols up in us and must not find CUPTI's through us. */
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *subscriber = NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void **functions = (void **)&cupti;
     uint32_t version = 0;
     *another_may_do = 1;
@@ -75,6 +78,7 @@ static int claim_cupti(const char *path, int *another_may_do)
         failed("cuptiSetThreadIdType", result);
     }
     cupti.Unsubscribe(subscriber);
+    subscriber = NULL;
     return 0;
 }
 
@@ -110,7 +114,6 @@ static void enable_activity(void)
         {ACTIVITY_MEMSET, 1, "MEMSET"},
         {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
     };
-    const char *graphs = getenv("GPUTUI_GRAPH_TRACE");
     int calls = enable_calls(0, runtime_calls) + enable_calls(1, driver_calls);
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
         int result = cupti.ActivityEnable(kinds[at].kind);
@@ -121,7 +124,8 @@ static void enable_activity(void)
             return;
         }
     }
-    if (graphs != NULL && strcmp(graphs, "graph") == 0)
+    /* Switched on late it crashed programs that replay graphs. */
+    if (wishes.whole_graphs && !sleeps)
         cupti.ActivityEnable(ACTIVITY_GRAPH_TRACE);
     lock(SAMPLING_LOCK);
     trace_sampling.began_ns = trace_sampling.since_ns = now_ns();
@@ -143,9 +147,10 @@ static void start_cuda(void)
 {
     static Candidates candidates;
     int saved_errno = errno, another_may_do = 1, claimed = 0;
-    if (!start_capture())
-        open_ring_after_fork();
-    if (is_armed() && header->cuda_state != CUDA_OFF) {
+    if (is_armed() && header->cuda_state != CUDA_OFF &&
+        __atomic_exchange_n(&cuda_begun, 1, __ATOMIC_ACQ_REL) == 0) {
+        candidates.count = 0;
+        memset(call_off, 0, sizeof call_off);
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
         if (visible != NULL)
             snprintf(header->visible_devices, sizeof header->visible_devices, "=%s", visible);
@@ -162,10 +167,50 @@ static void start_cuda(void)
     errno = saved_errno;
 }
 
+/* Ends tracing in a program that goes on. CUPTI stays loaded, without a subscriber: to finalize it
+ * took programs that had a CUDA graph down, and which ever had one cannot be known. Nothing is
+ * flushed by force: that would give a running kernel an end it does not have. */
+enum { DRAIN_TURNS = 100, DRAIN_TURN_NS = 10000000, DRAIN_QUIET_TURNS = 5 };
+static void end_cuda(void)
+{
+    uint64_t before = 0;
+    if (__atomic_load_n(&cuda_begun, __ATOMIC_ACQUIRE) == 0 || subscriber == NULL)
+        return;
+    for (int driver = 0; driver < 2; driver++)
+        for (uint32_t call = 1; call < CALLS; call++)
+            call_made[driver][call] = call_names[driver][call] != NULL;
+    lock(SAMPLING_LOCK);
+    switch_activity(0);
+    trace_sampling.ready = 0;
+    unlock(SAMPLING_LOCK);
+    for (int turn = 0, quiet = 0; turn < DRAIN_TURNS && quiet < DRAIN_QUIET_TURNS; turn++) {
+        struct timespec pause = {0, DRAIN_TURN_NS};
+        cupti.ActivityFlushAll(0);
+        uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
+        quiet = head == before ? quiet + 1 : 0;
+        before = head;
+        nanosleep(&pause, NULL);
+    }
+    if (stop_flusher())
+        flush(0);
+    cupti.Unsubscribe(subscriber);
+    subscriber = NULL;
+}
+
+static uint32_t cuda_initialised; /* as the driver said; an attached library must ask */
+
+static void at_cuda_init(void)
+{
+    if (!start_capture())
+        open_ring_after_fork();
+    __atomic_store_n(&cuda_initialised, 1, __ATOMIC_RELEASE);
+    start_cuda();
+}
+
 /* The driver calls this inside cuInit. */
 EXPORT int InitializeInjection(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, start_cuda);
+    (void)pthread_once(&once, at_cuda_init);
     return 1;
 }

@@ -20,3 +20,4 @@
 #include "nvtx_install.inc.c"
 #include "python_hook.inc.c"
 #include "cupti_start.inc.c"
+#include "asleep.inc.c"

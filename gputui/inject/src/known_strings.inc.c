@@ -12,7 +12,7 @@
 typedef struct {
     uint64_t hash;
     uint32_t id, length;
-    uint32_t published; /* its STRING record is in the ring */
+    uint32_t published; /* the session in whose ring its STRING record is */
     char text[];        /* with a NUL after it */
 } String;
 
@@ -20,23 +20,26 @@ typedef struct {
  * next use tries again; the reader meanwhile knows only its id. Two threads may both write it. */
 static void publish_string(String *string)
 {
-    uint64_t parts = (string->length + STRING_BYTES_PER_SLOT - 1) / STRING_BYTES_PER_SLOT, number;
+    uint64_t parts = (string->length + STRING_BYTES_PER_SLOT - 1) / STRING_BYTES_PER_SLOT, number = 0;
+    uint32_t ring = __atomic_load_n(&session, __ATOMIC_ACQUIRE);
     Slot record = {.kind = KIND_STRING, .name = string->id, .value = string->length};
-    if (!reserve(parts + 1, &number))
-        return;
-    put(number, &record);
+    if (string->id != 0) { /* "" needs no definition */
+        if (!reserve(parts + 1, &number))
+            return;
+        put(number, &record);
+    }
     for (uint64_t part = 0; part < parts; part++) {
         char bytes[STRING_BYTES_PER_SLOT] = {0};
         uint64_t at = part * STRING_BYTES_PER_SLOT, left = string->length - at;
         memcpy(bytes, string->text + at, left < sizeof bytes ? left : sizeof bytes);
         put(number + 1 + part, bytes);
     }
-    __atomic_store_n(&string->published, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&string->published, ring, __ATOMIC_RELEASE);
 }
 
 static inline uint32_t id_of(String *string)
 {
-    if (UNLIKELY(!__atomic_load_n(&string->published, __ATOMIC_ACQUIRE)))
+    if (UNLIKELY(__atomic_load_n(&string->published, __ATOMIC_ACQUIRE) != session))
         publish_string(string);
     return string->id;
 }
@@ -57,7 +60,7 @@ static String *too_many; /* stands for every string that no longer fits */
 static union {
     String string;
     char bytes[sizeof(String) + 8];
-} empty_storage = {.string = {.published = 1}}; /* "" has the id 0 and needs no definition */
+} empty_storage; /* "" has the id 0 */
 
 static uint64_t hash_bytes(const char *bytes, uint64_t length)
 {

@@ -28,7 +28,7 @@ static uint32_t shape_id(const ShapeKey *key)
         shapes[at].key = *key;
         shapes[at].id = ++shape_count;
     }
-    if (!shapes[at].published && reserve(1, &number)) {
+    if (shapes[at].published != session && reserve(1, &number)) {
         Slot record = {
             .kind = KIND_LAUNCH_SHAPE, .name = key->name, .d = shapes[at].id,
             .start = key->grid[0] | (uint64_t)key->grid[1] << 32,
@@ -37,7 +37,7 @@ static uint32_t shape_id(const ShapeKey *key)
             .a = key->registers, .b = key->static_shared, .c = key->dynamic_shared,
         };
         put(number, &record);
-        shapes[at].published = 1;
+        shapes[at].published = session;
     }
     return shapes[at].id;
 }

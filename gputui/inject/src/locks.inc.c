@@ -10,7 +10,10 @@
 
 #include <pthread.h>
 
-enum { STRINGS_LOCK, SAMPLING_LOCK, DECODE_LOCK, BUFFERS_LOCK, FLUSHER_LOCK, LOCKS };
+enum {
+    STRINGS_LOCK, SAMPLING_LOCK, DECODE_LOCK, BUFFERS_LOCK, FLUSHER_LOCK, INSTANCES_LOCK,
+    PYTHON_LOCK, LOCKS
+};
 static pthread_mutex_t locks[LOCKS];
 
 static void make_locks(void)

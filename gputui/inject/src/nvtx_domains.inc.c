@@ -4,18 +4,19 @@
 
 #include "nvtx_categories.inc.c"
 #include "nvtx_ranges.inc.c"
+#include "start.inc.c"
 #include "wide_strings.inc.c"
 
 #include <wchar.h>
 
 static void domain_category_a(void *domain, uint32_t category, const char *text)
 {
-    if (is_armed())
+    if (may_answer())
         name_category(domain, category, ASCII(text));
 }
 static void domain_category_w(void *domain, uint32_t category, const wchar_t *text)
 {
-    if (is_armed())
+    if (may_answer())
         name_category(domain, category, intern_wide(text));
 }
 
@@ -28,12 +29,12 @@ static int domain_push(void *domain, const Attributes *a) { return push(domain, 
 static void *register_a(void *domain, const char *text)
 {
     (void)domain;
-    return is_armed() ? ASCII(text) : NULL;
+    return start_capture() ? ASCII(text) : NULL;
 }
 static void *register_w(void *domain, const wchar_t *text)
 {
     (void)domain;
-    return is_armed() ? intern_wide(text) : NULL;
+    return start_capture() ? intern_wide(text) : NULL;
 }
 static void *domain_create_a(const char *text) { return register_a(NULL, text); }
 static void *domain_create_w(const wchar_t *text) { return register_w(NULL, text); }

@@ -52,17 +52,41 @@ static const Function cudart_functions[MODULE_FUNCTIONS] = {
     (Function)stream_named_w,
 };
 
-static int install(const Callbacks *callbacks, int module, const Function *functions)
+static const struct {
+    int module;
+    const Function *functions;
+    uint32_t frequent; /* a bit each: ranges and marks, which a sleeping library leaves to NVTX */
+} modules[] = {
+    {MODULE_CORE, core_functions, 0xFFE},
+    {MODULE_CORE2, core2_functions, 0x3E},
+    {MODULE_CUDA, cuda_functions, 0},
+    {MODULE_CUDART, cudart_functions, 0},
+};
+enum { MODULES_SERVED = sizeof modules / sizeof *modules };
+
+/* NVTX calls a function if its pointer is not NULL: without those of ranges, they cost nothing. */
+static int install(const Callbacks *callbacks, int awake)
 {
-    Function **table = NULL;
-    unsigned size = 0;
-    if (!callbacks->get_module_functions(module, &table, &size) || table == NULL)
-        return 0;
-    for (unsigned at = 1; at < size && at < MODULE_FUNCTIONS; at++)
-        if (table[at] != NULL && functions[at] != NULL)
-            *table[at] = functions[at];
-    return 1;
+    int installed = 0;
+    for (int which = 0; which < MODULES_SERVED; which++) {
+        const Function *functions = modules[which].functions;
+        Function **table = NULL;
+        unsigned size = 0;
+        if (!callbacks->get_module_functions(modules[which].module, &table, &size) ||
+            table == NULL)
+            continue;
+        for (unsigned at = 1; at < size && at < MODULE_FUNCTIONS; at++)
+            if (table[at] != NULL && functions[at] != NULL)
+                __atomic_store_n(
+                    table[at],
+                    awake || !(modules[which].frequent >> at & 1) ? functions[at] : NULL,
+                    __ATOMIC_RELEASE);
+        installed = 1;
+    }
+    return installed;
 }
+
+static void remember_instance(const Callbacks *callbacks);
 
 /* NVTX calls this once for each library of the process that holds its headers. */
 EXPORT int InitializeInjectionNvtx2(GetExportTable get_export_table)
@@ -74,10 +98,9 @@ EXPORT int InitializeInjectionNvtx2(GetExportTable get_export_table)
         callbacks->struct_size < offsetof(Callbacks, get_module_functions) + sizeof(Function) ||
         callbacks->get_module_functions == NULL)
         return 0;
-    int core = install(callbacks, MODULE_CORE, core_functions);
-    (void)install(callbacks, MODULE_CUDA, cuda_functions);
-    (void)install(callbacks, MODULE_CUDART, cudart_functions);
-    return install(callbacks, MODULE_CORE2, core2_functions) || core;
+    if (sleeps)
+        remember_instance(callbacks);
+    return install(callbacks, is_armed());
 }
 
 typedef struct {

@@ -141,10 +141,11 @@ static void find_entries(Schema *schema, const SchemaAttributes *attributes)
 
 static uint64_t schema_register(void *domain, const SchemaAttributes *attributes)
 {
-    if (attributes == NULL || !is_armed())
+    if (attributes == NULL || !start_capture())
         return 0;
     uint64_t id = attributes->fields & FIELD_ID ? attributes->id : 0;
-    Schema schema = {.name = &empty_storage.string, .domain = domain_id(domain), .used = 1};
+    Schema schema = {.name = &empty_storage.string, .used = 1};
+    schema.domain = domain != NULL ? ((String *)domain)->id : 0; /* there may be no ring */
     if (id == 0)
         id = __atomic_add_fetch(&last_dynamic_id, 1, __ATOMIC_RELAXED);
     schema.id = id;

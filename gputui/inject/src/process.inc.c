@@ -12,6 +12,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What the monitor asks for: in the environment of a program that it started, in the word of one
+ * that it wakes. */
+static struct {
+    char folder[512], sampling[512]; /* "" if there is none */
+    int kernels, whole_graphs, operators;
+} wishes;
+
+static void copy_text(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text != NULL ? text : "");
+}
+
+static void read_environment(void)
+{
+    const char *kernels = getenv("GPUTUI_CAPTURE_KERNELS"), *graphs = getenv("GPUTUI_GRAPH_TRACE");
+    const char *annotate = getenv("GPUTUI_ANNOTATE");
+    copy_text(wishes.folder, sizeof wishes.folder, getenv("GPUTUI_CAPTURE_DIR"));
+    copy_text(wishes.sampling, sizeof wishes.sampling, getenv("GPUTUI_TRACE_SAMPLING"));
+    wishes.kernels = kernels == NULL || strcmp(kernels, "0") != 0;
+    wishes.whole_graphs = graphs != NULL && strcmp(graphs, "graph") == 0;
+    wishes.operators = annotate != NULL && strcmp(annotate, "autograd") == 0;
+}
+
 static int number_from_environment(const char *const *names)
 {
     for (; *names != NULL; names++) {
@@ -75,8 +98,7 @@ static void describe_process(Header *target)
     for (uint64_t at = 0; at < length; at++)
         if (target->command[at] == '\0')
             target->command[at] = ' ';
-    const char *kernels = getenv("GPUTUI_CAPTURE_KERNELS");
-    if (kernels != NULL && strcmp(kernels, "0") == 0) {
+    if (!wishes.kernels) {
         target->cuda_state = CUDA_OFF;
         snprintf(target->cuda_text, sizeof target->cuda_text, "kernels were not asked for");
     } else {

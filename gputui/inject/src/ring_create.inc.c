@@ -42,6 +42,37 @@ static void leave_reason(const char *folder, int error)
         close(fd);
 }
 
+/* The place of this process's rings, one after another: always mapped, so that a thread that was
+ * in the middle of a record as one was given back never meets a hole. */
+static char *region;
+static uint64_t region_bytes;
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+static int reserve_region(uint64_t bytes)
+{
+    if (region != NULL)
+        return 1;
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED)
+        return 0;
+    region = pages;
+    region_bytes = bytes;
+    return 1;
+}
+
+/* Gives the ring's memory back; what is still written goes nowhere. */
+static void leave_ring(void)
+{
+    (void)mmap(region, region_bytes, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t start_ns)
 {
     static const uint64_t fallback_bytes[] = {4 << 20, 1 << 20};
@@ -53,8 +84,11 @@ static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t sta
     if (snprintf(path, sizeof path, "%s/%ld-%llu.ring", folder, (long)getpid(),
                  (unsigned long long)start_ns) >= (int)sizeof path ||
         snprintf(temporary, sizeof temporary, "%s/.%ld-%llu.new", folder, (long)getpid(),
-                 (unsigned long long)start_ns) >= (int)sizeof temporary)
+                 (unsigned long long)start_ns) >= (int)sizeof temporary ||
+        !reserve_region(whole_pages(HEADER_BYTES + wanted_slots * SLOT_BYTES)))
         return NULL;
+    if (wanted_slots > (region_bytes - HEADER_BYTES) / SLOT_BYTES)
+        count = (region_bytes - HEADER_BYTES) / SLOT_BYTES;
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         leave_reason(folder, errno);
@@ -68,15 +102,16 @@ static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t sta
             if (ftruncate(fd, 0) != 0)
                 break; /* for the reason before */
         }
-        bytes = HEADER_BYTES + count * SLOT_BYTES;
+        bytes = whole_pages(HEADER_BYTES + count * SLOT_BYTES);
         error = reserve_space(fd, bytes);
         if (error == 0) {
-            map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            map = mmap(region, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
             error = errno;
         }
     }
     close(fd);
     if (map == MAP_FAILED) {
+        leave_ring();
         unlink(temporary);
         leave_reason(folder, error);
         return NULL;
@@ -93,7 +128,7 @@ static void *create_ring(const char *folder, uint64_t wanted_slots, uint64_t sta
     slots = (Slot *)((char *)map + HEADER_BYTES);
     /* Only a whole header ever has the name that the reader looks for. */
     if (rename(temporary, path) != 0) {
-        munmap(map, bytes);
+        leave_ring();
         unlink(temporary);
         return NULL;
     }

@@ -16,6 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Whether it is the monitor that wakes this process; then a forked child has lost the thread that
+ * waits for it, and its word. */
+static int sleeps, attached_late;
+static uint32_t word_is_lost;
+
 static void write_exit(void)
 {
     uint64_t number;
@@ -31,20 +36,24 @@ static void forked(void)
     disarm();
     make_locks();
     __atomic_store_n(&fork_counted, 0, __ATOMIC_RELAXED);
+    if (sleeps) {
+        __atomic_store_n(&word_is_lost, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&armed[ANSWERS], 1, __ATOMIC_RELEASE);
+    }
 }
 
-static int create_flag(void)
+static int create_flags(void)
 {
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
     long page = sysconf(_SC_PAGESIZE);
-    uint32_t *flag = map_pages((uint64_t)page);
-    if (flag == NULL)
+    uint32_t *flags = map_pages((uint64_t)page);
+    if (flags == NULL)
         return 0;
     /* Kernels before 4.14 lack it; the handler below still sees every ordinary fork. */
-    (void)madvise(flag, (size_t)page, MADV_WIPEONFORK);
-    armed = flag;
+    (void)madvise(flags, (size_t)page, MADV_WIPEONFORK);
+    armed = flags;
     return pthread_atfork(NULL, NULL, forked) == 0;
 }
 
@@ -67,28 +76,48 @@ static void pin_library(void)
         (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_NODELETE | RTLD_NOLOAD);
 }
 
-static void open_ring(void)
+/* What all rings of this process share. */
+static int prepare(void)
 {
     static const char overflow[] = "(too many names)";
+    pin_library();
+    make_locks();
+    strings = new_table(4096);
+    if (strings != NULL)
+        too_many = insert_string(hash_bytes(overflow, sizeof overflow - 1), overflow,
+                                 sizeof overflow - 1);
+    if (too_many == NULL || !create_flags())
+        return 0;
+    ends_are_seen = pthread_key_create(&thread_end, thread_ended) == 0;
+    return atexit(at_exit) == 0;
+}
+
+/* As `wishes` say. A number of its own tells apart what was written to the ring before. */
+static int open_ring(void)
+{
+    if (++session == 0)
+        session = 1;
+    tail_seen = 0;
+    read_trace_sampling();
+    Header *own = create_ring(wishes.folder, wanted_slots(), now_ns());
+    if (own == NULL)
+        return 0;
+    header = own;
+    annotates_operators = wishes.operators;
+    __atomic_store_n(&armed[ARMED], 1, __ATOMIC_RELEASE);
+    return 1;
+}
+
+static int create_word(void);
+
+/* A program that gputui started has a folder for its ring. Without one the library sleeps. */
+static void begin(void)
+{
     int saved_errno = errno;
-    const char *folder = getenv("GPUTUI_CAPTURE_DIR");
-    if (folder != NULL && folder[0] == '/') {
-        pin_library();
-        make_locks();
-        strings = new_table(4096);
-        if (strings != NULL)
-            too_many = insert_string(hash_bytes(overflow, sizeof overflow - 1), overflow,
-                                     sizeof overflow - 1);
-        if (too_many != NULL && create_flag()) {
-            const char *annotate = getenv("GPUTUI_ANNOTATE");
-            annotates_operators = annotate != NULL && strcmp(annotate, "autograd") == 0;
-            ends_are_seen = pthread_key_create(&thread_end, thread_ended) == 0;
-            read_trace_sampling();
-            header = create_ring(folder, wanted_slots(), now_ns());
-            if (header != NULL && atexit(at_exit) == 0)
-                __atomic_store_n(armed, 1, __ATOMIC_RELEASE);
-        }
-    }
+    read_environment();
+    sleeps = attached_late || getenv("GPUTUI_CAPTURE_DIR") == NULL;
+    if ((sleeps || wishes.folder[0] == '/') && prepare() && (sleeps ? create_word() : open_ring()))
+        __atomic_store_n(&armed[ANSWERS], 1, __ATOMIC_RELEASE);
     errno = saved_errno;
 }
 
@@ -97,26 +126,29 @@ static void open_ring(void)
  * thread is left, so nothing else runs in here; its locks and its notes are the parent's. */
 static void open_ring_after_fork(void)
 {
-    const char *folder = getenv("GPUTUI_CAPTURE_DIR");
-    if (header == NULL || header->pid == (uint32_t)getpid() || folder == NULL)
+    if (sleeps || header == NULL || header->pid == (uint32_t)getpid())
         return;
     make_locks(); /* a raw clone calls no handler */
-    trace_sampling.ready = 0;
-    trace_sampling.tracing = 1;
-    memset(&thread_state, 0, sizeof thread_state);
-    for (uint64_t at = 0; at <= strings->mask; at++)
-        if (strings->entries[at] != NULL)
-            strings->entries[at]->published = 0;
-    tail_seen = 0;
-    Header *own = create_ring(folder, wanted_slots(), now_ns());
-    if (own != NULL) {
-        header = own;
-        __atomic_store_n(armed, 1, __ATOMIC_RELEASE);
-    }
+    (void)open_ring();
 }
 
+/* A forked child has a word of its own from its first call on that is rare anyway: most children
+ * only go on to exec. */
+static __attribute__((noinline)) void renew_word(void)
+{
+    int saved_errno = errno;
+    if (__atomic_exchange_n(&word_is_lost, 0, __ATOMIC_ACQ_REL) != 0)
+        (void)create_word();
+    errno = saved_errno;
+}
+
+/* Whether this library serves the process: writes to a ring, or sleeps. */
 static int start_capture(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    return pthread_once(&once, open_ring) == 0 && is_armed();
+    if (pthread_once(&once, begin) != 0 || !may_answer())
+        return 0;
+    if (UNLIKELY(__atomic_load_n(&word_is_lost, __ATOMIC_RELAXED)))
+        renew_word();
+    return 1;
 }

@@ -4,7 +4,9 @@
 
 #include "known_strings.inc.c"
 
+#include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,7 +16,7 @@ typedef struct {
     uint32_t domain, depth;
 } Open;
 typedef struct {
-    uint32_t tid, calls, domains;
+    uint32_t session, tid, calls, domains;
     String *name; /* the system's, as last written */
     Open open[OPEN_DOMAINS]; /* the first `domains` are in use, or were */
     uint64_t hidden[HIDDEN_LEVELS / 64]; /* of the levels that operators.inc.c counts */
@@ -52,6 +54,8 @@ static void thread_ended(void *thread)
 static __attribute__((noinline)) void meet_thread(Thread *thread)
 {
     int saved_errno = errno;
+    memset(thread, 0, sizeof *thread); /* what was open in a ring before is not in this one */
+    thread->session = session;
     thread->tid = (uint32_t)syscall(SYS_gettid);
     write_name(thread);
     if (ends_are_seen)
@@ -62,7 +66,7 @@ static __attribute__((noinline)) void meet_thread(Thread *thread)
 static inline Thread *this_thread(void)
 {
     Thread *thread = &thread_state;
-    if (UNLIKELY(thread->tid == 0))
+    if (UNLIKELY(thread->session != session))
         meet_thread(thread);
     return thread;
 }

@@ -5,6 +5,7 @@
 
 #include "known_strings.inc.c"
 #include "locks.inc.c"
+#include "process.inc.c"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,13 +60,13 @@ static __attribute__((noinline)) void next_step(void)
         set_tracing(on);
 }
 
-/* "steps ON PERIOD NAME" or "time ON_NS PERIOD_NS", as environment.py writes it. */
+/* "steps ON PERIOD NAME" or "time ON_NS PERIOD_NS", as options.py writes it. */
 static void read_trace_sampling(void)
 {
-    const char *text = getenv("GPUTUI_TRACE_SAMPLING");
+    const char *text = wishes.sampling;
     char *at;
-    if (text == NULL)
-        return;
+    memset(&trace_sampling, 0, sizeof trace_sampling);
+    trace_sampling.tracing = 1;
     int steps = strncmp(text, "steps ", 6) == 0;
     if (!steps && strncmp(text, "time ", 5) != 0)
         return;

@@ -1,0 +1,36 @@
+"""`gputui attach`: a process that runs, on the screen or recorded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gputui.cli.options import MAIN
+from gputui.cli.values import UsageError, count
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    from gputui.cli.live import Watch, record, screen
+    from gputui.cli.main import check, mode_of
+
+    pid = process_of(options.pid)
+    if options.annotate == "none":
+        options.annotate = None
+    for option in MAIN.options:  # those that only a program fits that gputui starts itself
+        if not hasattr(options, option.name):
+            setattr(options, option.name, [] if option.many else option.default)
+    mode = mode_of(options)
+    check(options, mode, None)
+    from gputui.collect.attached_run import request_of_pid
+
+    watch = Watch(options, request_of_pid(pid), sys.argv[1:], None)
+    return record(watch) if mode == "record" else screen(watch)
+
+
+def process_of(typed: str) -> int:
+    """A process id. Raises UsageError."""
+    pid = count(typed, "PID")
+    if pid <= 1:
+        raise UsageError(f"PID {typed}: give that of a program")
+    return pid

@@ -1,0 +1,58 @@
+/* Registers, breakpoints and signal frames: what differs from processor to processor. */
+
+#pragma once
+
+#include <elf.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+
+enum { VECTOR_BYTES_MAX = 32768, FRAME_BYTES_MAX = VECTOR_BYTES_MAX + 8192 };
+
+typedef struct user_regs_struct Registers;
+
+/* A thread at the moment found. `registers` are exactly those it had; `resumed` are those with
+ * which it goes on: a system call in which it waited is then made again. */
+typedef struct {
+    Registers registers, resumed;
+    Registers before; /* as it was first stopped */
+    uint64_t mask;
+    int waits;
+    size_t vector_bytes;
+    unsigned char vectors[VECTOR_BYTES_MAX] __attribute__((aligned(64)));
+} State;
+
+static int read_set(pid_t tid, int which, void *out, size_t *size)
+{
+    struct iovec vector = {out, *size};
+    if (ptrace(PTRACE_GETREGSET, tid, (void *)(intptr_t)which, &vector) != 0 ||
+        vector.iov_len >= *size + (which == NT_PRSTATUS))
+        return 0; /* there may be more of it than there is room for */
+    *size = vector.iov_len;
+    return 1;
+}
+
+static int write_set(pid_t tid, int which, const void *from, size_t size)
+{
+    struct iovec vector = {(void *)(uintptr_t)from, size};
+    return ptrace(PTRACE_SETREGSET, tid, (void *)(intptr_t)which, &vector) == 0;
+}
+
+static int read_registers(pid_t tid, Registers *registers)
+{
+    size_t size = sizeof *registers;
+    return read_set(tid, NT_PRSTATUS, registers, &size) && size == sizeof *registers;
+}
+
+#if defined(__x86_64__)
+#include "x86_64.inc.c"
+#elif defined(__aarch64__)
+#include "aarch64.inc.c"
+#else
+#error "x86-64 and aarch64 only"
+#endif

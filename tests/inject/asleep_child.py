@@ -1,0 +1,66 @@
+"""A program that carries the library asleep: ranges and kernels, as lines of standard input ask.
+
+Imports nothing of gputui. Arguments: the fake libcupti, or "none".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+
+import nvtx
+
+
+def ranges() -> None:
+    with nvtx.annotate("outer"), nvtx.annotate("inner", domain="library"):
+        pass
+
+
+def kernel(fake: ctypes.CDLL) -> None:
+    from cuda_child import call, kernel
+
+    for each in (call(5, 211, 7), kernel(216, b"_Z4gemmPf", 7)):
+        fake.fake_queue(each, len(each))
+
+
+def fork() -> str:
+    """A child that makes a domain, and then ranges until it is killed."""
+    made, ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        nvtx.get_domain("of the child")
+        os.write(ready, b"x")
+        while True:
+            ranges()
+            time.sleep(0.001)
+    os.read(made, 1)
+    return str(child)
+
+
+def main() -> None:
+    path = sys.argv[1]
+    fake = None
+    if path != "none":
+        assert ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection() == 1
+        fake = ctypes.CDLL(path)
+        fake.fake_calls.restype = ctypes.c_char_p
+        fake.fake_queue.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+    domain = nvtx.get_domain("library")
+    print("ready", type(domain).__name__, flush=True)
+    for line in sys.stdin:
+        answer = "done"
+        if line == "ranges\n":
+            ranges()
+        elif line == "kernel\n" and fake is not None:
+            kernel(fake)
+        elif line == "calls\n" and fake is not None:
+            answer = fake.fake_calls().decode()
+        elif line == "fork\n":
+            answer = fork()
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""The library asleep: what it leaves behind, how it wakes, and whom it obeys."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gputui.inject.build import CAPTURE
+from gputui.inject.environment import create_capture_folder
+from gputui.inject.word import Word, WordError, open_word
+from gputui.ring.folder import RingFolder
+from gputui.ring.layout import CudaState, RecordKind
+from tests.inject.traced import Trace, _Drain
+
+HERE = Path(__file__).parent
+LIMIT_S = 20
+
+
+def asleep_environment() -> dict[str, str]:
+    clear = {name: text for name, text in os.environ.items() if not name.startswith("GPUTUI_")}
+    library = str(CAPTURE.path)
+    return clear | {"NVTX_INJECTION64_PATH": library, "CUDA_INJECTION64_PATH": library}
+
+
+def until(found, what: str = "it"):
+    """Polls for what other processes do."""
+    end = time.monotonic() + LIMIT_S
+    while not (result := found()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.002)
+    return result
+
+
+class Program:
+    def __init__(self, cupti: str = "none") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "asleep_child.py"), cupti],
+            env=asleep_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+        self.first = self.process.stdout.readline().split()
+
+    def ask(self, what: str) -> str:
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def program(library) -> Iterator[Program]:  # noqa: ARG001 - it is built first
+    started = Program()
+    yield started
+    started.end()
+
+
+@contextlib.contextmanager
+def awake(pid: int, kernels: bool = False) -> Iterator[tuple[Word, _Drain]]:
+    word = open_word(pid)
+    assert word is not None
+    with create_capture_folder() as folder:
+        word.hold()
+        word.wake(folder, kernels=kernels, modules=False, sampling="", timeout_s=LIMIT_S)
+        (ring,), problems = RingFolder(folder).discover()
+        assert problems == []
+        yield word, _Drain(ring)
+    word.close()
+
+
+def one_session(program: Program, asked: list[str], kernels: bool = False) -> Trace:
+    with awake(program.pid, kernels) as (word, drain):
+        for what in asked:
+            program.ask(what)
+        assert word.sleep(LIMIT_S)
+        drain.step()
+    return drain.finish()
+
+
+def leftovers() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("gputui")}
+
+
+RANGES = [
+    ("push", "outer", "", "0"), ("push", "inner", "library", "0"),
+    ("pop", "library", "0"), ("pop", "", "0"),
+]  # fmt: skip
+
+
+def test_each_time_it_wakes_it_tells_all_there_is_to_tell(program):
+    before = leftovers()
+    assert program.first == ["ready", "Domain"]
+    tasks = Path(f"/proc/{program.pid}/task").glob("*/comm")
+    assert [path.read_text() for path in tasks].count("gputui-asleep\n") == 1
+    for _ in range(3):
+        assert program.ask("ranges") == "done"  # asleep: not seen
+        trace = one_session(program, ["ranges"])
+        assert trace.ranges() == RANGES
+        assert trace.exited
+        assert "/gputui-" not in Path(f"/proc/{program.pid}/maps").read_text()
+    assert leftovers() == before
+    program.end()
+    assert leftovers() == before
+
+
+def test_one_monitor_at_a_time(program):
+    with awake(program.pid) as (word, drain):
+        other = open_word(program.pid)
+        with pytest.raises(WordError, match="another gputui"):
+            other.hold()
+        other.close()
+        program.ask("ranges")
+        assert word.sleep(LIMIT_S)
+        drain.step()
+    assert drain.finish().ranges() == RANGES
+
+
+def test_a_folder_that_is_not_private_is_not_written_to(program, tmp_path):
+    word = open_word(program.pid)
+    shared = tmp_path / "gputui-shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    for folder in (shared, tmp_path / "gputui-missing", Path("/etc"), Path("relative")):
+        with pytest.raises(WordError, match="could not make its ring"):
+            word.wake(folder, kernels=False, modules=False, sampling="", timeout_s=LIMIT_S)
+    assert list(shared.iterdir()) == []
+    assert program.ask("ranges") == "done"
+    word.close()
+    assert one_session(program, ["ranges"]).ranges() == RANGES
+
+
+KILLED = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from tests.inject.test_asleep import awake
+with awake(int(sys.argv[1])):
+    print("awake", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_monitor_leaves_nothing_and_its_program_sleeps(program):
+    before = leftovers()
+    command = [sys.executable, "-c", KILLED, str(program.pid), str(HERE.parents[1])]
+    monitor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert monitor.stdout.readline() == "awake\n"
+    assert leftovers() > before
+    monitor.kill()
+    monitor.communicate()
+    word = open_word(program.pid)
+    until(lambda: not word.is_awake, "its sleep")
+    word.close()
+    until(lambda: leftovers() == before, "the end of the folder")
+    assert one_session(program, ["ranges"]).ranges() == RANGES
+
+
+def test_a_forked_process_has_a_word_of_its_own(program):
+    child = int(program.ask("fork"))
+    word = open_word(child)
+    assert word.page.pid == child
+    word.close()
+    with awake(child) as (word, drain):
+        program.ask("ranges")
+        until(lambda: (drain.step(), drain.batches and len(drain.batches[-1]))[1], "a range")
+        assert word.sleep(LIMIT_S)
+        drain.step()
+    trace = drain.finish()
+    assert trace.facts.pid == child
+    assert trace.ranges()[:2] == RANGES[:2]
+    os.kill(child, signal.SIGKILL)
+    assert one_session(program, ["ranges"]).ranges() == RANGES
+
+
+def test_cuda_is_traced_while_awake_and_left_alone_asleep(compile_program):
+    fake = compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC")
+    program = Program(str(fake))
+    try:
+        assert program.ask("calls") == ""
+        for number in range(1, 3):
+            trace = one_session(program, ["kernel"], kernels=True)
+            assert trace.facts.cuda_state == CudaState.TRACING, trace.facts.cuda_text
+            (kernel,) = trace.of(RecordKind.KERNEL)
+            assert trace.name(kernel["name"]) == "_Z4gemmPf"
+            (call,) = trace.of(RecordKind.API)
+            assert trace.name(call["name"]) == "cudaLaunchKernel_v7000"
+            assert len(trace.of(RecordKind.LAUNCH_SHAPE)) == 1
+            calls = program.ask("calls")
+            assert calls.count("Subscribe(0)") == calls.count("Unsubscribe(1)") == number
+            assert calls.split()[-1] == "Unsubscribe(1)"
+            on, off = (set(re.findall(rf"{w}\((\d+)\)", calls)) for w in ("Enable", "Disable"))
+            assert on == off
+    finally:
+        program.end()
+
+
+def test_the_environment_for_a_shell(library, tmp_path):
+    def printed(*words: str, **extra: str) -> str:
+        command = [sys.executable, "-m", "gputui", "env", *words]
+        clear = {name: text for name, text in os.environ.items() if "INJECTION64" not in name}
+        done = subprocess.run(
+            command, env=clear | extra, capture_output=True, text=True, check=True
+        )
+        return done.stdout + done.stderr
+
+    shell = f"{printed()}\necho $NVTX_INJECTION64_PATH $CUDA_INJECTION64_PATH"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(library)] * 2
+    assert f"set -gx NVTX_INJECTION64_PATH '{library}';" in printed("--shell", "fish")
+    other = str(tmp_path / "nsight-systems" / "libToolsInjection64.so")
+    held = printed(CUDA_INJECTION64_PATH=other)
+    assert "CUDA_INJECTION64_PATH is left alone: it is held by Nsight Systems (nsys)" in held
+    assert held.count("export") == 1
