@@ -221,6 +221,7 @@ class TracedProcess:
             leaf_times=tuple(time.leaf_times),
             loops=tuple(time.loops),
             line_samples=tuple(time.lines),
+            line_launches=tuple(time.line_launches),
             stretches=tuple(time.stretches),
             marks=self._marks.collect(),
             open_ranges=self._open_ranges() if self._open_changed else self._open,

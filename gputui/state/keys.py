@@ -116,6 +116,14 @@ class CollectiveKey(NamedTuple):
     size_class: int
 
 
+class LaunchedLineKey(NamedTuple):
+    """A line that launched work on a device. `device` is the machine's index."""
+
+    process: int
+    device: int
+    line: int
+
+
 class LineKey(NamedTuple):
     """A line of a process at which it was while a device idled in steps of a loop."""
 

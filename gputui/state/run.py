@@ -34,6 +34,7 @@ from gputui.state.keys import (
     CollectiveKey,
     DeviceKey,
     KernelKey,
+    LaunchedLineKey,
     LaunchKey,
     LeafKey,
     LineKey,
@@ -45,7 +46,15 @@ from gputui.state.keys import (
 )
 from gputui.state.readings import Readings
 from gputui.state.tables import Of
-from gputui.state.timing import CollectiveSums, GpuTiming, LeafNs, LineCount, LoopSums, Stretched
+from gputui.state.timing import (
+    CollectiveSums,
+    GpuTiming,
+    LaunchedGpuTime,
+    LeafNs,
+    LineCount,
+    LoopSums,
+    Stretched,
+)
 
 LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
@@ -239,6 +248,9 @@ class Run(msgspec.Struct):
     """By process: its steady steps in order. Devices are the machine's."""
     line_samples: Annotated[dict[LineKey, LineCount], Of("line_samples")] = msgspec.field(
         default_factory=dict
+    )
+    line_launches: Annotated[dict[LaunchedLineKey, LaunchedGpuTime], Of("line_launches")] = (
+        msgspec.field(default_factory=dict)
     )
     stretches: Annotated[dict[DeviceKey, Stretched], Of("stretches")] = msgspec.field(
         default_factory=dict

@@ -92,6 +92,13 @@ class CollectiveSums(msgspec.Struct):
     last_ns: int | None = None
 
 
+class LaunchedGpuTime(msgspec.Struct):
+    """Readings of a line, and the GPU time launched around them."""
+
+    readings: int = 0
+    gpu_ns: int = 0
+
+
 class LineCount(msgspec.Struct):
     """How often a line was seen."""
 

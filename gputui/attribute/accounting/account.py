@@ -13,7 +13,7 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.tracker import WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
-from gputui.model.events import LeafTime, LineSamples, LoopDelta, Stretch
+from gputui.model.events import LeafTime, LineLaunches, LineSamples, LoopDelta, Stretch
 from gputui.model.leaves import Leaf
 
 MAX_DEVICES = 64
@@ -25,6 +25,7 @@ class Parts(NamedTuple):
     leaf_times: list[LeafTime]
     loops: list[LoopDelta]
     lines: list[LineSamples]
+    line_launches: list[LineLaunches]
     stretches: list[Stretch]
 
 
@@ -144,5 +145,6 @@ class Accounting:
             [part for part in parts if isinstance(part, LeafTime)],
             [part for part in parts if isinstance(part, LoopDelta)],
             [part for part in parts if isinstance(part, LineSamples)],
+            [part for device in self._devices.values() for part in device.take_line_launches()],
             [part for device in self._devices.values() if (part := device.take_stretch())],
         )

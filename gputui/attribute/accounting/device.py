@@ -24,6 +24,10 @@ the CPU has to wake, run on and launch again."""
 LATENCY_NS = 20_000
 """From a launch to its kernel's start on an idle GPU: more is a wait for something else."""
 
+LAUNCHED_WITHIN_NS = 250_000
+"""What is launched this soon before or after a reading of a thread's line is that line's: shorter
+than most lines of a program take, so that little is counted for their neighbours."""
+
 COMPARED = 4096
 """Kernels of a round that are compared with their like."""
 
@@ -92,6 +96,8 @@ class DeviceTime:
         self._main_thread = main_thread
         self._waiting: list[Columns] = []
         self._starts: list[Int64s] = []
+        self.line_launches: dict[int, tuple[int, int]] = {}
+        """Line → readings and GPU time launched around them, not taken yet."""
         self.compared_ns = self.stretched_ns = 0
         """Of the kernels that were compared with their like, not taken yet."""
         self.tracks = Tracks()
@@ -150,6 +156,7 @@ class DeviceTime:
         self._starts.append(began)
         leaves = refine(found.leaves, found.starts, found.ends, found.streams, found.widths)
         self._compare(found)
+        self._add_launches_of_lines(found)
         self._add_busy(found.starts, found.ends, leaves)
         self._add_gaps(found)
         since_ns = self.accounted_ns or int(found.starts[0])
@@ -168,6 +175,25 @@ class DeviceTime:
             order = np.argsort(starts, kind="stable")
             _, starts, ends = _exclusive(starts[order], ends[order])
         self.tracks.add(WAITED, starts, ends, ends - starts)
+
+    def _add_launches_of_lines(self, found: Columns) -> None:
+        for thread in distinct(found.threads.astype(np.int64)).tolist():
+            # Autograd's threads run no Python: the line is that of who waits for them.
+            times, lines = self._threads.readings(thread)
+            if not len(times):
+                times, lines = self._threads.readings(self._main_thread)
+            if not len(times):
+                continue
+            of = np.flatnonzero(found.threads == thread)
+            called = found.called_ns.take(of)
+            reading = np.searchsorted(times - LAUNCHED_WITHIN_NS, called, side="right") - 1
+            near = np.abs(called - times.take(reading)) < LAUNCHED_WITHIN_NS
+            reading, of = reading[near], of[near]
+            sums = np.bincount(reading, (found.ends - found.starts).take(of), len(times))
+            for row in np.flatnonzero(sums).tolist():
+                line = int(lines[row])
+                readings, gpu_ns = self.line_launches.get(line, (0, 0))
+                self.line_launches[line] = readings + 1, gpu_ns + int(sums[row])
 
     def _compare(self, found: Columns) -> None:
         """How far kernels are stretched, by some of them: 0.1 µs each."""

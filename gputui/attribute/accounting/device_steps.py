@@ -14,7 +14,7 @@ from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
 from gputui.attribute.accounting.tracks import LEAVES, WAITED
 from gputui.attribute.distributions import grouped
-from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope, Stretch
+from gputui.model.events import LeafTime, LineLaunches, LineSamples, LoopDelta, Scope, Stretch
 
 Part = LeafTime | LineSamples | LoopDelta
 
@@ -67,6 +67,15 @@ class DeviceSteps:
         if ended:
             deltas += self._sum_up(self._scopes.end())
         return deltas
+
+    def take_line_launches(self) -> list[LineLaunches]:
+        """GPU time by the line that launched it, since the last call."""
+        found = [
+            LineLaunches(self._device, line, readings, gpu_ns)
+            for line, (readings, gpu_ns) in sorted(self.time.line_launches.items())
+        ]
+        self.time.line_launches.clear()
+        return found
 
     def take_stretch(self) -> Stretch | None:
         """How far kernels were stretched since the last call; None if none were compared."""

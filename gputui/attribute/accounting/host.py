@@ -260,6 +260,14 @@ class HostThreads:
         inside = (at >= 0) & (times < ends[np.maximum(at, 0)])
         return [found[row] for row in np.flatnonzero(inside).tolist()]
 
+    def readings(self, thread: int) -> tuple[Int64s, Int64s]:
+        """When a thread's line was read, in order, and the line."""
+        found = self._lines.get(thread, ())
+        return (
+            np.array([sample[0] for sample in found], np.int64),
+            np.array([sample[1] for sample in found], np.int64),
+        )
+
     @property
     def launching(self) -> list[int]:
         """The threads that made CUDA calls."""

@@ -316,6 +316,18 @@ class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leaves: tuple[tuple[Integer, Amount], ...] = ()
 
 
+class LineLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """GPU time that was launched within 0.25 ms of a reading that saw a thread at a line.
+
+    Readings come at even distances, so that lines share these sums as they share all GPU time.
+    """
+
+    device: Annotated[Integer, Key]
+    line: Annotated[Integer, Key]
+    readings: Annotated[Amount, Sum]
+    gpu_ns: Annotated[Amount, Sum]
+
+
 class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How much longer kernels took than the same kernel over as many threads can take.
 
@@ -411,6 +423,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     step_blocks: Annotated[tuple[StepBlock, ...], Blocks] = ()
     """The steady steps in order, at most 64 blocks of each loop; empty where those of a loop are
     one block, as `leaf_times` and `loops` have it."""
+    line_launches: Annotated[tuple[LineLaunches, ...], Parts] = ()
     stretches: Annotated[tuple[Stretch, ...], Parts] = ()
     collectives: Annotated[tuple[CollectiveDelta, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -226,6 +227,34 @@ def test_what_the_system_says_of_a_thread_divides_its_absence() -> None:
     assert abs(found[Leaf.HOST] - 250_000_000) < 1_000_000
     assert abs(found[Leaf.SCHEDULER] - 250_000_000) < 1_000_000
     assert abs(found[Leaf.INPUT] - 500_000_000) < 1_000_000
+
+
+def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
+    """Each step launches 3 ms of kernels from one line, then 1 ms from another, then rests;
+    readings come at any moment, in every second step."""
+    of = device()
+    rows, readings = [], 0
+    random = np.random.default_rng(5)
+    for step in range(2000):
+        begun = START + step * 10_000_000
+        for number in range(10):
+            called = begun + number * 300_000
+            rows.append((called + 10, called + 300_010, called, called + 5, Leaf.MATMUL))
+        for number in range(10):
+            called = begun + 3_000_000 + number * 300_000
+            rows.append((called + 10, called + 100_010, called, called + 5, Leaf.MATMUL))
+        if random.random() < 0.5:
+            moment = int(random.integers(0, 10_000_000))
+            line = 1 if moment < 3_000_000 else 2 if moment < 6_000_000 else 3
+            of._threads.add_line(begun + moment, MAIN, line, None)
+            readings += 1
+    of.add(operations(*rows))
+    of.account(None)
+    found = of.line_launches
+    whole = sum(gpu_ns for _, gpu_ns in found.values())
+    assert sum(seen for seen, _ in found.values()) < readings
+    shares = {line: gpu_ns / whole for line, (_, gpu_ns) in found.items()}
+    assert shares == pytest.approx({1: 0.75, 2: 0.25, 3: 0.0}, abs=0.05)
 
 
 def test_kernels_are_stretched_against_their_own_like() -> None:
