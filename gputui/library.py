@@ -225,7 +225,7 @@ class Run:
         if name == "steps":
             return self._reports
         if name == "findings":
-            return _findings(self._document["insights"])
+            return _findings(self._document["findings"])
         return self._table(name)
 
     def _table(self, name: str) -> Rows:
@@ -257,9 +257,13 @@ _TABLES = {"phases": "phases", "kernels": "cuda_gpu_kern_sum", "api": "cuda_api_
 
 
 def _findings(found: Sequence[Row]) -> Rows:
-    from gputui.report.explain import InsightDocument
+    import msgspec
 
-    return get_type_hints(InsightDocument), list(found)
+    from gputui.report.explain.finding import FindingDocument
+
+    fields = msgspec.structs.fields(FindingDocument)
+    kinds = get_type_hints(FindingDocument)
+    return {field.encode_name: kinds[field.name] for field in fields}, list(found)
 
 
 def _joined(times: Rows, sizes: Rows) -> Rows:

@@ -301,6 +301,7 @@ COMMANDS = (
         (_FILE,),
         (
             Option("table", "only this table", "NAME", completes="table"),
+            Option("full", "the answer, then every table"),
             Option("format", "how it is written", "FORMAT", choices=_formats(table=True),
                    default="table"),
             Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",

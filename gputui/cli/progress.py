@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
-from gputui.base.standard_streams import draw
+from gputui.base.sanitize import cut_to_width, sanitize
+from gputui.base.standard_streams import columns, draw
 from gputui.model import units
-from gputui.state import Run, Session
+from gputui.report.answer import short_line
+from gputui.report.workload_metrics import metric_text
+from gputui.state import Gpu, Run, Session
 
 _LONGEST_ETA_NS = 1000 * 3600e9
+_ENDS = "Ctrl-C ends"
+MOST_GPUS = 8
 
 
 class ProgressLine:
@@ -32,32 +36,46 @@ class ProgressLine:
     def _draw(self, text: str) -> None:
         self._shown = text
         try:
-            draw(text)
+            # What is wider than the terminal would not be erased.
+            draw(cut_to_width(sanitize(text), (columns(sys.stderr) or 80) - 1))
         except OSError:
             # The terminal is gone; the recording goes on.
             self._active = False
 
 
 def progress_text(session: Session) -> str:
-    """Stage, share done, time left, and the newest figures of the run, on one line."""
+    """How long it runs, the stage, where the time goes and the machine's newest figures, on one
+    line."""
     run = session.run
-    parts: Sequence[str]
     if run is None:
-        gpus = [
-            f"GPU {index} {units.percent(gpu.sample.utilization_percent)}"
-            for index, gpu in sorted(session.gpus.items())
-            if gpu.sample
-        ]
-        parts = [f"{session.samples} samples", *gpus[:8]]
-        return "recording: " + ", ".join(parts)
-    parts = [run.started.name, units.duration(run.duration_ns)]
+        gpus = [f"GPU {index} {_reading(gpu)}" for index, gpu in sorted(session.gpus.items())]
+        return " · ".join([f"● {session.samples} samples", *gpus[:MOST_GPUS], _ENDS])
+    parts = [f"● {run.started.name} {units.duration(run.duration_ns)}"]
     if run.progress:
-        parts = [*parts, progress_words(run)]
+        parts.append(progress_words(run))
     for name in ("tokens_per_s", "itl_ms"):
         value = run.metrics.get(name)
         if isinstance(value, int | float):
-            parts = [*parts, f"{name} {units.quantity(value)}"]
-    return ", ".join(parts)
+            parts.append(" ".join(metric_text(name, value)))
+    parts += short_line(run)
+    used = [index for index in run.devices if index in session.gpus]
+    parts += [_reading(session.gpus[index]) for index in sorted(used)[:1]]
+    if session.recorded_bytes:
+        parts.append(units.size(session.recorded_bytes))
+    return " · ".join([*filter(None, parts), _ENDS])
+
+
+def _reading(gpu: Gpu) -> str:
+    """What a GPU spends and holds now."""
+    sample = gpu.sample
+    if sample is None:
+        return ""
+    parts = [units.percent(sample.utilization_percent)]
+    if sample.power_watts is not None:
+        parts = [f"{sample.power_watts:.0f} W"]
+    if sample.memory_used_bytes is not None:
+        parts.append(units.size(sample.memory_used_bytes))
+    return " · ".join(parts)
 
 
 def progress_words(run: Run) -> str:

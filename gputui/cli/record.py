@@ -21,7 +21,7 @@ from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
 from gputui.model.events import RunEnded
-from gputui.render import formats
+from gputui.render.answer import answer_text, ways_on
 from gputui.state import Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
 from gputui.store.places import snapshot_path
@@ -195,7 +195,7 @@ class _Recorder:
         return status if status or ok else 1
 
     def _report(self, run: Run, *, failed: bool) -> None:
-        """How it ended, and the summary."""
+        """How it ended, and the answer."""
         is_workload = run.started.kind == "workload"
         if is_workload and failed:
             complaints = [entry.text for entry in run.log if entry.stream == "stderr"]
@@ -212,7 +212,9 @@ class _Recorder:
         out = sys.stderr if is_data else sys.stdout
         try:
             begin_line()
-            text = formats.summary(self._session, run, "table", columns(out))
+            path = self._options.path
+            more = ways_on(str(path)) if path is not None else []
+            text = answer_text(self._session, run, columns(out), more)
             print(text, file=out, end="", flush=True)
         except OSError:
             # The reader of the summary is gone; the recording has it.

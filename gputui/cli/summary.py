@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 
 from gputui.base.standard_streams import columns, say
@@ -13,7 +14,9 @@ from gputui.render import formats
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
+    from gputui.render.answer import answer_text
     from gputui.render.summary import is_event_table, one_table
+    from gputui.report.answer import Line
     from gputui.report.domains import domains_of, of_domains
 
     if options.table and is_event_table(options.table):
@@ -35,6 +38,11 @@ def run(options: argparse.Namespace) -> int:
         text = formats.one_table(table, options.format, columns(sys.stdout))
         if table.note and options.format == "csv":
             say(f"{table.name}: {table.note}")  # CSV has no place for it
+    elif options.format == "table" and not options.full:
+        number = [] if options.run is None else ["--run", str(options.run)]
+        words = [*options.file, *number]
+        more = [Line("tables", f"gputui summary {shlex.join(words)} --full", 7)]
+        text = answer_text(session, recorded, columns(sys.stdout), more)
     else:
         text = formats.summary(session, recorded, options.format, columns(sys.stdout))
     sys.stdout.write(text)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
+from gputui.model import units
 from gputui.model.events import GpuSample, HostSample
+from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, charted
 from gputui.render.charts import bars, line, points
 from gputui.render.facts import title_of
 from gputui.render.text_tables import header
-from gputui.report.explain import Insight
+from gputui.report.answer import Group
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.machine_summary import started_ns
 from gputui.report.phases import phase_rows
 from gputui.report.schema import AnyTable
@@ -33,10 +36,14 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:1600px;margin:0 auto;padding:1
 background:var(--ground);color:var(--ink)}
 h1{font-size:1.5rem;margin:0 0 .4rem}h2{font-size:1.1rem;margin:2.2rem 0 .5rem}
 .facts{margin:0;padding:0;list-style:none;color:var(--dim);font-size:13px}
-h1,.facts,.insights,.note,.bars .name{overflow-wrap:anywhere}
+h1,.facts,.answer,.note,.bars .name{overflow-wrap:anywhere}
 .note{color:var(--dim);font-size:13px;font-weight:400}p.note{margin:.2rem 0 .5rem}
-.insights{margin:0;padding:.6rem 1rem .6rem 2rem;background:var(--soft);
-border-left:4px solid var(--mark);border-radius:4px}.insights li{margin:.35rem 0}
+.answer{margin:0;padding:.6rem 1rem;background:var(--soft);border-left:4px solid var(--mark);
+border-radius:4px;display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem}
+.answer dt{font-weight:600}.answer dd{margin:0}
+.stack{display:flex;height:1.6rem;margin:.3rem 0 .7rem;border-radius:4px;overflow:hidden}
+.stack i{border-right:1px solid var(--ground)}.stack .busy{background:var(--bar)}
+.stack .idle{background:repeating-linear-gradient(45deg,var(--mark) 0 4px,transparent 4px 7px)}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:.8rem}
 figure{margin:0;padding:.6rem .7rem .3rem;border:1px solid var(--edge);border-radius:6px}
 figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:auto}
@@ -60,11 +67,11 @@ def page(
     session: Session,
     run: Run | None,
     facts: Sequence[str],
-    found: Sequence[Insight],
+    answered: Sequence[Group],
     tables: Sequence[AnyTable],
 ) -> str:
-    """The page: `facts` one line each, the findings, charts of the machine and of phases, then
-    `tables`.
+    """The page: `facts` one line each, the answer, where the time goes, charts of phases and of the
+    machine, then `tables`.
     """
     title = f"gputui: {title_of(run)}"
     parts = [
@@ -76,7 +83,8 @@ def page(
         f"<h1>{escape(title)}</h1><ul class='facts'>",
         *(f"<li>{escape(fact)}</li>" for fact in facts),
         "</ul>",
-        *_insights(found),
+        *_answer(answered),
+        *(_time(run) if run else ()),
         *(_phases(run) if run else ()),
         *_machine(session, run),
         *map(_table, tables),
@@ -85,13 +93,34 @@ def page(
     return "\n".join(parts)
 
 
-def _insights(found: Sequence[Insight]) -> Iterator[str]:
-    if found:
-        yield "<h2>What stands out</h2><ul class='insights'>"
-        for insight in found:
-            yield f"<li>{escape(insight.verdict)}<br><span class='note'>{escape(insight.advice)}"
-            yield "</span></li>"
-        yield "</ul>"
+def _answer(groups: Sequence[Group]) -> Iterator[str]:
+    if groups:
+        yield "<h2>The answer</h2><dl class='answer'>"
+        for group in groups:
+            for line in group:
+                yield f"<dt>{escape(line.label)}</dt><dd>{escape(line.text)}</dd>"
+        yield "</dl>"
+
+
+def _time(run: Run) -> Iterator[str]:
+    """The time tree: one bar of 100 %, then its leaves, which the table below has too."""
+    tree = time_tree(run)
+    if tree is None:
+        return
+    leaves = sorted(tree.leaves.items(), key=lambda item: (LEAVES[item[0]].is_idle, -item[1]))
+    yield "<h2>Where the time goes</h2><div class='stack'>"
+    for leaf, ns in leaves:
+        share = 100 * tree.share(ns)
+        words = escape(f"{LEAVES[leaf].label} {units.percent(share)}", quote=True)
+        kind = "idle" if LEAVES[leaf].is_idle else "busy"
+        yield f"<i class='{kind}' style='width:{share:.3f}%' title='{words}'></i>"
+    yield "</div>"
+    rows: list[tuple[int, str, float]] = []
+    for state in ("busy", "idle"):
+        of = [(leaf, ns) for leaf, ns in leaves if LEAVES[leaf].is_idle == (state == "idle")]
+        rows.append((0, state, 100 * tree.share(sum(ns for _, ns in of))))
+        rows += [(1, LEAVES[leaf].label, 100 * tree.share(ns)) for leaf, ns in of]
+    yield bars(rows)
 
 
 def _machine(session: Session, run: Run | None) -> Iterator[str]:

@@ -83,14 +83,16 @@ def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session, PhaseTo
 
 
 def _without_work(delta: CaptureDelta) -> CaptureDelta:
-    """Only the fact that a process reported something: its work is in the phases' totals, and
-    folding it for medians, which are no figures here, costs more than everything else.
+    """Only where the time went, and that a process reported something: its work is in the phases'
+    totals, and folding it for medians, which are no figures here, costs more than everything else.
     """
     return CaptureDelta(
         time_ns=delta.time_ns,
         process=delta.process,
         records=delta.records,
         dropped=delta.dropped,
+        leaf_times=delta.leaf_times,
+        loops=delta.loops,
     )
 
 

@@ -15,8 +15,10 @@ from gputui.model.events import (
     MachineSample,
     ProcessSample,
 )
+from gputui.model.leaves import LEAVES
 from gputui.model.metrics import metrics_of
 from gputui.render.prometheus_metrics import Exported, Found, Labels, counter, gauge
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.phase_totals import PhaseTotal
 from gputui.state import Gpu, Run, Session, mig_metrics
 
@@ -42,6 +44,11 @@ _RUN_METRIC = gauge("run_metric", "What the workload reports, in its own unit")
 _RECORDS = counter("capture_records", "Records captured")
 _DROPPED = counter("capture_dropped_records", "Records lost")
 
+_STEPS = gauge("steps", "Steady steps of the GPU so far")
+_STEP_SECONDS = gauge("step_seconds", "Mean length of a steady step")
+_CAUSE_SHARE = gauge("cause_share_ratio", "Part of the GPU's wall time in steady steps")
+_CAUSE_SECONDS = gauge("cause_seconds", "Time of the GPU in steady steps")
+
 _INSTANCES = counter("phase_instances", "Times the phase was passed through")
 _CPU_SECONDS = counter("phase_cpu_seconds", "Time inside it on the launching thread")
 _BUSY_SECONDS = counter("phase_gpu_busy_seconds", "Time the GPU ran its work")
@@ -59,6 +66,7 @@ def figures(session: Session, phases: Iterable[PhaseTotal]) -> Found:
     run = session.run
     if run is not None:
         yield from _run(run)
+        yield from _causes(run)
         yield from _phases(run, phases)
 
 
@@ -131,6 +139,23 @@ def _run(run: Run) -> Found:
         attached = process.attached
         who = (("pid", str(attached.pid)), ("rank", _rank(attached.rank)))
         yield labels + who, [(_RECORDS, process.records), (_DROPPED, process.dropped)]
+
+
+def _causes(run: Run) -> Found:
+    """Every leaf of the time tree of each GPU, also those without time: a series must not end."""
+    for gpu in sorted({key.device for key in run.leaf_times}):
+        tree = time_tree(run, gpu)
+        if tree is None:
+            continue
+        labels = (*_labels(run), ("gpu", str(gpu)))
+        if tree.has_steps:
+            yield labels, [(_STEPS, tree.steps), (_STEP_SECONDS, tree.step_mean_ns / 1e9)]
+        for leaf, meaning in LEAVES.items():
+            ns = tree.leaves.get(leaf, 0)
+            yield (
+                (*labels, ("cause", meaning.key)),
+                [(_CAUSE_SHARE, tree.share(ns)), (_CAUSE_SECONDS, ns / 1e9)],
+            )
 
 
 def _labels(run: Run) -> Labels:

@@ -11,7 +11,9 @@ from gputui.model.events import SCHEMA_VERSION, ResultTable
 from gputui.model.units import moment
 from gputui.report.cost import Cost, cost_of
 from gputui.report.energy import span_of
-from gputui.report.explain import InsightDocument, insight_documents, insights, machine_insights
+from gputui.report.explain import conclusion, findings, machine_findings
+from gputui.report.explain.finding import FindingDocument, finding_documents
+from gputui.report.explain.verdict import VerdictDocument, verdict_document
 from gputui.report.machine_summary import NO_RUN, Machine, machine_of
 from gputui.report.registry import run_tables
 from gputui.report.schema import ROWS, Cell, TableSpec
@@ -124,7 +126,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     memory: dict[str, dict[str, int] | Cell]
     devices: list[DeviceReadings]
     timing: Timing | None
-    insights: list[InsightDocument]
+    verdict: VerdictDocument | None
+    findings: list[FindingDocument]
     dropped_events: int | None
     overhead: Cost | None
     unavailable: dict[str, str]
@@ -153,7 +156,8 @@ def _run_summary(session: Session, run: Run) -> Document:
         | {name: value for name, value in run.metrics.items() if is_memory_metric(name)},
         devices=device_readings(session, run.readings, run.devices, span_of(run)),
         timing=timing_of(run),
-        insights=insight_documents(insights(session, run)),
+        verdict=verdict_document(conclusion(session, run)),
+        findings=finding_documents(findings(session, run)),
         dropped_events=sum(process.dropped for process in run.processes.values()),
         overhead=cost_of(session, run),
         unavailable=reasons,
@@ -165,7 +169,7 @@ def _run_summary(session: Session, run: Run) -> Document:
 def _machine_summary(session: Session) -> Document:
     readings = session.readings
     rows = dict.fromkeys(document_tables())
-    of_runs = ("run", *rows, "metrics", "tables", "timing", "dropped_events", "overhead")
+    of_runs = ("run", *rows, "verdict", "metrics", "tables", "timing", "dropped_events", "overhead")
     summary = Summary(
         run=None,
         machine=machine_of(session),
@@ -174,7 +178,8 @@ def _machine_summary(session: Session) -> Document:
         memory=_memory(readings),
         devices=device_readings(session, readings, None, (readings.first_ns, readings.last_ns)),
         timing=None,
-        insights=insight_documents(machine_insights(session, readings)),
+        verdict=None,
+        findings=finding_documents(machine_findings(session, readings)),
         dropped_events=None,
         overhead=None,
         unavailable=dict.fromkeys(of_runs, NO_RUN),

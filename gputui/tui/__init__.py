@@ -11,6 +11,7 @@ from gputui.tui.source import Connect, Options, Source
 
 if TYPE_CHECKING:
     from gputui.state import Session
+    from gputui.tui.app import GputuiApp
 
 __all__ = ["Connect", "Options", "Source", "run_app"]
 
@@ -48,4 +49,22 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
     if app.model.failure:
         sys.stderr.write(f"gputui: {app.model.failure}\n")
         return 1
+    _leave(app)
     return 0 if clean else 1
+
+
+def _leave(app: GputuiApp) -> None:
+    """What stays on the terminal of the newest run: the answer."""
+    from gputui.base.standard_streams import columns, release
+    from gputui.render.answer import answer_text, ways_on
+
+    session = app.last_session()
+    if session is None or session.run is None:
+        return
+    recording = app.recording
+    more = ways_on(str(recording.path)) if recording and recording.path else []
+    try:
+        sys.stdout.write(answer_text(session, session.run, columns(sys.stdout), more))
+        sys.stdout.flush()
+    except OSError:
+        release()  # the terminal is gone

@@ -17,7 +17,7 @@ from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.remarks import Remarks
 from gputui.tui.shell.home import Home
 from gputui.tui.shell.main import MainScreen
-from gputui.tui.source import Connect, Options, Playback, Runner, Source
+from gputui.tui.source import Connect, Options, Playback, Recording, Runner, Source
 from gputui.tui.themes import THEMES, VARIABLE_DEFAULTS, sixteen_colors
 from gputui.tui.threads import Threads
 from gputui.tui.widgets.view import Model
@@ -262,6 +262,23 @@ class GputuiApp(Threads):
         )
 
     # --- the end
+
+    def last_session(self) -> Session | None:
+        """What this program was started to show, with all that came until its source was closed;
+        None in the middle of a replay."""
+        session = self.model.session if self._home is None else self._home.session
+        source = self.home_source
+        if isinstance(source, Playback):
+            return session if source.has_ended else None
+        if source is not None:
+            session.apply([*self._held, *source.hub.take()])
+        return session
+
+    @property
+    def recording(self) -> Recording | None:
+        """Where what went on live is recorded."""
+        source = self.home_source
+        return source.recording if isinstance(source, Runner) else None
 
     def quit_now(self) -> None:
         """Leave. What must be closed is closed by `run_app`, after the terminal is restored."""

@@ -14,7 +14,7 @@ from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import CaptureDelta, ResourceNamed, RunStarted
 from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
-from gputui.report.explain import insights
+from gputui.report.explain import findings
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.registry import run_tables
 from gputui.report.tables.timing import timing_of
@@ -103,8 +103,8 @@ def test_losses_are_told_by_cause_and_domain() -> None:
         "3 in domains a, b: a thread had ranges open in 32 others; "
     )
     assert why_lost(run) == words + "2 CUPTI's buffers were full"
-    [lost] = [found for found in insights(traced.session, run) if found.rule == "lost_records"]
-    assert why_lost(run) in lost.verdict
+    [lost] = [found for found in findings(traced.session, run) if found.cause == "lost_records"]
+    assert why_lost(run) in lost.sentence
 
 
 def test_domains_without_end_are_counted_together() -> None:

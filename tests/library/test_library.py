@@ -56,7 +56,7 @@ def test_rows_are_those_of_the_document(run: gputui.Run) -> None:
     assert msgspec.to_builtins(run.rows("phases")) == document["phases"]
     assert msgspec.to_builtins(run.rows("kernels")) == document["kernels"]
     assert msgspec.to_builtins(run.rows("api")) == document["api"]
-    assert run.rows("findings") == document["insights"]
+    assert run.rows("findings") == document["findings"]
     assert run.document() == document
     sizes = {row["operation"]: row for row in document["memops_size"]}
     for row, time in zip(run.rows("memory_operations"), document["memops_time"], strict=True):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from gputui.playback.loading import load
-from gputui.report.explain import insights
+from gputui.report.explain import findings
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.tables.time import leaf_rows
 from tests.conftest import DATA
@@ -67,9 +67,9 @@ def test_memory_that_grows_is_found_beside_the_tree() -> None:
     """16 million floats are kept in every step."""
     loaded = load(str(FOLDER / "leak.gputui.gz"))
     assert loaded.run is not None
-    [found] = insights(loaded.session, loaded.run)
-    assert found.rule == "memory_grows"
-    assert "never falls: full in" in found.verdict
+    [found] = findings(loaded.session, loaded.run)
+    assert found.cause == "memory_grows"
+    assert "never falls: full in" in found.sentence
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)

@@ -37,12 +37,12 @@ TABLES = (LENGTHS,)
 """
 
 RULE = """
-from gputui.report.explain.insight import Insight, RunRule
+from gputui.report.explain.finding import Finding, RunRule
 
 
 def many_records(session, run):
     records = sum(process.records for process in run.processes.values())
-    yield Insight("many_records", records, 0, "a test", "h", f"{records} records", "nothing")
+    yield Finding("many_records", "h", f"{records} records", "nothing", records, 0, "a test")
 
 
 RULES = (RunRule(5, many_records),)
@@ -63,7 +63,7 @@ demo = sys.argv[1]
 one = ["summary", demo, "--table", "process_lengths", "--format"]
 json.dump({
     **{name: printed(*one, name) for name in ("csv", "json", "md", "table")},
-    "summary": printed("summary", demo),
+    "summary": printed("summary", demo, "--full"),
     "document": printed("summary", demo, "--format", "json"),
     "html": printed("export", demo, "--format", "html"),
     "list": printed("summary", demo, "--table", "nothing"),
@@ -111,7 +111,7 @@ def test_it_is_in_the_list_the_schema_and_the_reference(found: dict[str, Any]) -
 
 
 def test_a_rule_of_one_file_is_in_the_findings(found: dict[str, Any]) -> None:
-    rules = [one["rule"] for one in json.loads(found["document"])["insights"]]
+    rules = [one["cause"] for one in json.loads(found["document"])["findings"]]
     assert "many_records" in rules
     assert rules.index("many_records") == 0
-    assert " records\n  try: nothing" in found["summary"]
+    assert " records\n                 Try: Nothing." in found["summary"]

@@ -19,7 +19,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
-from gputui.report.explain import insights
+from gputui.report.explain import findings
 from gputui.report.explain.ranks import Lateness, lateness, rank_times
 from gputui.report.explain.verdict import verdict
 from gputui.report.registry import table
@@ -134,7 +134,7 @@ def test_two_late_ranks_are_both_named() -> None:
     found = verdict(run)
     assert found is not None
     assert found.word == "RANKS 2 AND 5 ARE LATE"
-    assert insights(session, run)[0].rule == "idle.rank"
+    assert findings(session, run)[0].cause == "idle.rank"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -163,7 +163,7 @@ def test_lateness_below_a_finding_stands_beside_the_verdict() -> None:
     found = verdict(run)
     assert found is not None
     assert [one.cause for one in found.findings] == ["busy.comm"]
-    assert [one.rule for one in insights(session, run)] == ["busy.comm", "late_rank"]
+    assert [one.cause for one in findings(session, run)] == ["busy.comm", "late_rank"]
 
 
 def test_too_few_steps_or_one_rank_name_nobody() -> None:

@@ -94,7 +94,7 @@ def test_operations_by_time_and_size(whole: dict[str, Any]) -> None:
 
 def test_a_verdict_and_what_is_missing(whole: dict[str, Any]) -> None:
     # A power cap at full load is how the card works, and no finding.
-    assert [found["rule"] for found in whole["insights"]] == ["lost_records"]
+    assert [found["cause"] for found in whole["findings"]] == ["lost_records"]
     assert whole["launch_shapes"] is None
     assert whole["time"] is None
     reason = "not measured when this was recorded"

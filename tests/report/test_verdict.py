@@ -22,10 +22,13 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
-from gputui.report.explain import insights
+from gputui.render.prometheus_samples import figures
+from gputui.report.explain import findings
 from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.finding import Finding
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.explain.verdict import Finding, Verdict, verdict
+from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
 
@@ -201,7 +204,7 @@ def tree_findings(run: Run) -> tuple[Finding, ...]:
 def test_nothing_captured_is_no_verdict() -> None:
     session, run = a_run()
     assert verdict(run) is None
-    assert insights(session, run) == []
+    assert findings(session, run) == []
     assert leaf_rows(run) == []
 
 
@@ -214,3 +217,41 @@ def test_shares_sum_to_a_hundred(parts: dict[Leaf, int]) -> None:
     rows = leaf_rows(run)
     if rows:
         assert sum(row.share_percent for row in rows) == pytest.approx(100.0, abs=0.1)
+
+
+def test_the_document_has_the_verdict_its_scope_and_the_findings() -> None:
+    session, run = a_run(
+        delta({Leaf.HOST: 1.0}, Scope.SETUP, count=0),
+        delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4}),
+        delta({Leaf.COMPILE: 1.0}, Scope.WARMUP, count=3),
+    )
+    document = summary_document(session, run)
+    verdict_of = document["verdict"]
+    assert verdict_of["word"] == "LAUNCH-BOUND"
+    assert verdict_of["scope"] == "steady steps"
+    assert (verdict_of["steps"], verdict_of["step_ns"]) == (STEPS, STEP_NS)
+    assert verdict_of["idle_percent"] == pytest.approx(60.0)
+    assert verdict_of["beside_ns"] == {"warmup": 3 * STEP_NS}
+    [found] = document["findings"]
+    assert found["cause"] == "idle.launch"
+    assert found["share_percent"] == pytest.approx(60.0)
+    assert found["step_ns"] == pytest.approx(0.6 * STEP_NS)
+    assert found["gain"] == pytest.approx(2.5)
+    assert found["try"].startswith("CUDA graphs")
+    assert [row["key"] for row in document["time"]] == ["idle.launch", "busy.matmul"]
+
+
+def test_prometheus_has_every_leaf_of_each_gpu() -> None:
+    session, _ = a_run(delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4}))
+    series = {
+        (family.name, dict(labels).get("cause")): value
+        for labels, found in figures(session, ())
+        for family, value in found
+    }
+    assert series["gputui_cause_share_ratio", "idle.launch"] == pytest.approx(0.6)
+    assert series["gputui_cause_seconds", "busy.matmul"] == pytest.approx(0.4 * WALL_NS / 1e9)
+    assert series["gputui_cause_share_ratio", "idle.rank"] == 0.0
+    assert series["gputui_step_seconds", None] == pytest.approx(STEP_NS / 1e9)
+    shares = [value for (name, _), value in series.items() if name == "gputui_cause_share_ratio"]
+    assert len(shares) == len(LEAVES)
+    assert sum(shares) == pytest.approx(1.0)

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 def _summary(session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.render.facts import facts_lines
     from gputui.render.html import page
-    from gputui.render.summary import found_insights, tables_with_rows
+    from gputui.render.summary import tables_with_rows
+    from gputui.report.answer import answer
 
     return page(
         session,
         run,
         facts_lines(session, run),
-        found_insights(session, run),
+        answer(session, run)[1:],
         tables_with_rows(session, run),
     )
 

@@ -14,15 +14,21 @@ if TYPE_CHECKING:
 
 def _summary(session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.render.facts import facts_lines, title_of
-    from gputui.render.summary import found_insights, tables_with_rows
+    from gputui.render.summary import tables_with_rows
     from gputui.render.text_tables import markdown_text, to_markdown
+    from gputui.report.answer import answer
 
     sections = [to_markdown(table) for table in tables_with_rows(session, run)]
     facts = "".join(f"- {markdown_text(line)}\n" for line in facts_lines(session, run))
-    found = found_insights(session, run)
-    if found:
-        verdicts = [markdown_text(f"{one.verdict}. Try: {one.advice}") for one in found]
-        sections.insert(0, "### What stands out\n\n" + "".join(f"- {v}\n" for v in verdicts))
+    # The title stands above.
+    for group in reversed(answer(session, run)[1:]):
+        lines = [
+            f"- **{markdown_text(line.label)}** {markdown_text(line.text)}\n"
+            if line.label
+            else f"  {markdown_text(line.text)}\n"
+            for line in group
+        ]
+        sections.insert(0, "".join(lines))
     name = markdown_text(title_of(run))
     return f"## gputui summary: {name}\n\n{facts}\n" + "\n".join(sections)
 

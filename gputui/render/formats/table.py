@@ -17,15 +17,12 @@ _MOST_ROWS = 1000
 
 
 def _summary(session: Session, run: Run | None, width: int | None) -> str:
+    from gputui.render.answer import answer_text
     from gputui.render.facts import facts_lines
-    from gputui.render.summary import answer, found_insights, tables_with_rows
+    from gputui.render.summary import tables_with_rows
 
-    parts = ["\n".join(facts_lines(session, run)) + "\n", *answer(run)]
+    parts = [answer_text(session, run, width), "\n".join(facts_lines(session, run)) + "\n"]
     parts += [_cut(table, width) for table in tables_with_rows(session, run)]
-    found = found_insights(session, run, beside_verdict=True)
-    if found:
-        lines = [f"• {insight.verdict}\n  try: {insight.advice}" for insight in found]
-        parts.append("What stands out\n───────────────\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 

@@ -1,35 +1,45 @@
-"""Why is it slow: rules that compare one figure of a run with a threshold that has a source.
+"""Why is it slow, and what else must be known of a run.
 
-`verdict` is the answer: the leaves of the time tree whose cure would gain most. `insights` are
-these with what else a person must know: lost records, memory that grows or is almost full, clocks
-that were held down. A module of this package lists its rules in RULES: adding one touches no other
-file.
+`conclusion` is the answer: the leaves of the time tree whose cure would gain most. `findings` are
+these with facts beside the tree: lost records, memory that grows or is almost full, clocks that
+were held down. A module of this package lists its rules in RULES: adding one touches no other file.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
 from functools import cache
 from typing import TypeVar
 
-from gputui.report.explain.insight import Insight, InsightDocument, MachineRule, RunRule
+from gputui.report.explain.finding import Finding, MachineRule, RunRule
+from gputui.report.explain.verdict import Verdict, verdict
 from gputui.state import Readings, Run, Session
 
 R = TypeVar("R", RunRule, MachineRule)
 
-__all__ = ["Insight", "InsightDocument", "insight_documents", "insights", "machine_insights"]
+__all__ = ["Finding", "Verdict", "conclusion", "findings", "machine_findings"]
 
 
-def insights(session: Session, run: Run, *, beside_verdict: bool = False) -> list[Insight]:
-    """The findings, in the order to look at them; those of the verdict may be left out."""
-    rules = [one for one in _rules(RunRule) if not (beside_verdict and one.in_verdict)]
-    found = [found for rule in rules for found in rule.find(session, run)]
-    return found + machine_insights(session, run.readings)
+def findings(session: Session, run: Run) -> list[Finding]:
+    """The findings, in the order to look at them."""
+    found = [found for rule in _rules(RunRule) for found in rule.find(session, run)]
+    return found + machine_findings(session, run.readings)
 
 
-def machine_insights(session: Session, readings: Readings) -> list[Insight]:
+def conclusion(session: Session, run: Run) -> Verdict | None:
+    """The answer: the verdict on where the time goes, or the fact that matters where no leaf of the
+    time tree does; None where no operation was captured."""
+    found = verdict(run)
+    if found is None or found.findings:
+        return found
+    facts = tuple(one for one in findings(session, run) if one.leads)
+    if not facts:
+        return found
+    return Verdict(facts[0].word.upper(), facts[0].sentence, facts, found.tree)
+
+
+def machine_findings(session: Session, readings: Readings) -> list[Finding]:
     """The findings that need no run, only readings."""
     return [found for rule in _rules(MachineRule) for found in rule.find(session, readings)]
 
@@ -42,9 +52,3 @@ def _rules(kind: type[R]) -> tuple[R, ...]:
     found = [rule for module in modules for rule in getattr(module, "RULES", ())]
     rules = (rule for rule in found if isinstance(rule, kind))
     return tuple(sorted(rules, key=lambda rule: rule.order))
-
-
-def insight_documents(found: Iterable[Insight]) -> list[InsightDocument]:
-    """For programs."""
-    names = InsightDocument.__struct_fields__
-    return [InsightDocument(*(getattr(one, name) for name in names)) for one in found]

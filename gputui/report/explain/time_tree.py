@@ -106,9 +106,9 @@ class TimeTree:
         return ns / self.steps if self.steps else None
 
 
-def time_tree(run: Run) -> TimeTree | None:
-    """The tree of a run, None where no operation was captured."""
-    trees = device_trees(run)
+def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
+    """The tree of a run, or of one GPU in it; None where no operation was captured."""
+    trees = {place: tree for place, tree in device_trees(run).items() if gpu in (None, place[1])}
     wall_ns = sum(tree.wall_ns for tree in trees.values())
     if not wall_ns:
         return None

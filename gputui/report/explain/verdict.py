@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
 
 from gputui.model.events import Scope
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
-from gputui.report.explain.insight import Insight, RunRule
+from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
 from gputui.report.explain.time_tree import LEAST_STEPS, TimeTree, time_tree
@@ -39,25 +42,6 @@ _BALANCE = (Leaf.COPY_PINNED,)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One cause: a leaf, its size, what it says and what to try.
-
-    `gain` is how many times shorter a step would be without the recoverable part, at most.
-    """
-
-    cause: str
-    word: str
-    share: float
-    ns_per_step: float | None
-    sentence: str
-    advice: str
-    gain: float
-    recoverable: float
-    source: str = ""
-    evidence: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """The findings of a run, the largest first; `headline` says that there are none."""
 
@@ -65,6 +49,51 @@ class Verdict:
     headline: str
     findings: tuple[Finding, ...] = ()
     tree: TimeTree | None = None
+
+
+class VerdictDocument(msgspec.Struct, frozen=True):
+    """The verdict for programs. Shares and times are of `scope`; `step_error_ns` is the standard
+    error of the mean step. `beside_ns` is time that is not in the scope, by what it is."""
+
+    word: str
+    headline: str
+    scope: Literal["steady steps", "since the first kernel"]
+    gpus: int
+    wall_ns: int
+    busy_percent: float
+    idle_percent: float
+    steps: int
+    step_ns: float | None
+    step_error_ns: float | None
+    step_median_ns: float | None
+    step_p99_ns: float | None
+    slow_steps: int
+    beside_ns: dict[str, int]
+
+
+def verdict_document(found: Verdict | None) -> VerdictDocument | None:
+    """For programs."""
+    tree = found.tree if found is not None else None
+    if found is None or tree is None:
+        return None
+    idle = 100 * tree.share(tree.idle_ns)
+    mean = tree.step_mean if tree.has_steps else None
+    return VerdictDocument(
+        word=found.word,
+        headline=found.headline,
+        scope="steady steps" if tree.has_steps else "since the first kernel",
+        gpus=tree.devices,
+        wall_ns=tree.wall_ns,
+        busy_percent=100 - idle,
+        idle_percent=idle,
+        steps=tree.steps,
+        step_ns=mean.amount if mean else None,
+        step_error_ns=mean.error if mean else None,
+        step_median_ns=tree.step_ns.median,
+        step_p99_ns=tree.step_ns.percentile(99),
+        slow_steps=tree.slow_steps,
+        beside_ns={scope.name.lower(): ns for scope, ns in sorted(tree.beside_ns.items()) if ns},
+    )
 
 
 def verdict(run: Run) -> Verdict | None:
@@ -113,12 +142,15 @@ def _late_finding(tree: TimeTree, late: Lateness) -> Finding:
     return Finding(
         cause=LEAVES[Leaf.RANK].key,
         word=late.word,
-        share=tree.share(ns),
-        ns_per_step=tree.a_step(ns),
         sentence=late.sentence,
         advice=late.advice,
-        gain=1.0 / (1.0 - min(late.share, 0.999)),
+        value=100 * late.share,
+        threshold=100 * SPEAKS,
+        source=_LATE_SOURCE,
+        share=tree.share(ns),
+        ns_per_step=tree.a_step(ns),
         recoverable=late.share,
+        gain=1.0 / (1.0 - min(late.share, 0.999)),
         evidence=late.evidence,
     )
 
@@ -147,17 +179,18 @@ def _finding(run: Run, tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: fl
         scope="each step" if tree.has_steps else "the time since its first kernel",
         time=time,
     )
-    gain = 1.0 / max(1e-3, 1.0 - min(recoverable, 0.999))
     return Finding(
         cause=LEAVES[leaf].key,
         word=cause.word,
-        share=tree.share(ns),
-        ns_per_step=a_step,
         sentence=sentence,
         advice=cause.advice,
-        gain=gain,
+        value=100 * recoverable,
+        threshold=100 * SPEAKS,
+        source=cause.source or "recoverable share of the wall time",
+        share=tree.share(ns),
+        ns_per_step=a_step,
         recoverable=recoverable,
-        source=cause.source,
+        gain=1.0 / max(1e-3, 1.0 - min(recoverable, 0.999)),
         evidence=_evidence(run, tree, leaf),
     )
 
@@ -209,35 +242,29 @@ def _waits_for_work(tree: TimeTree) -> Verdict | None:
     )
 
 
-def late_beside(_session: Session, run: Run) -> Iterator[Insight]:
+def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
     """A rank that is late, and costs less than a finding, or has no GPU."""
     late = lateness(run)
     if late is not None and (late.share < SPEAKS or time_tree(run) is None):
-        yield Insight(
+        yield Finding(
             "late_rank",
+            late.word.lower(),
+            late.sentence,
+            late.advice,
             100 * late.share,
             100 * LEAST_LATE,
-            "time that the other ranks wait for it in collectives",
-            late.word.lower(),
-            " ".join((late.sentence, *(f"{one}." for one in late.evidence))),
-            late.advice,
+            _LATE_SOURCE,
+            evidence=late.evidence,
         )
 
 
-def causes(_session: Session, run: Run) -> Iterator[Insight]:
+_LATE_SOURCE = "time that the other ranks wait for it in collectives"
+
+
+def causes(_session: Session, run: Run) -> tuple[Finding, ...]:
     """The verdict's findings, as they stand among others."""
     found = verdict(run)
-    for finding in found.findings if found is not None else ():
-        bound = f"; at most {finding.gain:.1f}× faster" if finding.gain >= 1.05 else ""
-        yield Insight(
-            finding.cause,
-            100 * finding.recoverable,
-            100 * SPEAKS,
-            finding.source or "wall time of the steps; a leaf speaks from 10 % on",
-            f"{finding.word}: {100 * finding.share:.0f} %",
-            " ".join((finding.sentence, *(f"{one}." for one in finding.evidence))),
-            finding.advice + bound,
-        )
+    return found.findings if found is not None else ()
 
 
-RULES = (RunRule(10, causes, in_verdict=True), RunRule(11, late_beside))
+RULES = (RunRule(10, causes), RunRule(11, late_beside))

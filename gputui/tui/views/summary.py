@@ -8,7 +8,7 @@ from datetime import datetime
 
 from gputui.model.units import count, duration, percent, quantity, size
 from gputui.report.cost import cost_of
-from gputui.report.explain import insights
+from gputui.report.explain import findings
 from gputui.report.phases import PhaseRow, phase_rows, share_note
 from gputui.report.schema import Column
 from gputui.report.statistics import (
@@ -124,12 +124,12 @@ def summary_rows(
     rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
     rows += _facts(session, run, width, state(run, lost_end=lost_end))
     rows += [*problems(run, width, remark)]
-    found = insights(session, run)
+    found = findings(session, run)
     if found:
         rows += [(), heading("What stands out", width)]
-        for insight in found:
-            rows += _item("• ", insight.verdict, width, "text")
-            rows += _item("  try: ", insight.advice, width, "dim")
+        for finding in found:
+            rows += _item("• ", finding.sentence, width, "text")
+            rows += _item("  try: ", finding.advice, width, "dim")
     if steps := time_rows(session, run, width):
         rows += [(), *steps]
     if run.metrics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.report.explain import insights
+from gputui.report.explain import findings
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, clip, row_width
 
@@ -29,7 +29,7 @@ class StandOut:
         moment = (run.started.time_ns, run.updated_ns, run.is_active)
         if moment != self._read:
             self._read = moment
-            self._headlines = tuple(found.headline for found in insights(session, run))
+            self._headlines = tuple(found.headline for found in findings(session, run))
         return [headline_row(self._headlines, width)] if self._headlines else []
 
 

@@ -1,0 +1,253 @@
+"""A run in a few lines, the answer first: for the terminal at the end of a run, and the head of a
+summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gputui.model import units
+from gputui.model.leaves import LEAVES
+from gputui.report.energy import mean_in_use, run_energy
+from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.verdict import verdict
+from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.workload_metrics import metric_text
+from gputui.state import Readings, Run, Session, remarks
+
+MOST_GPUS = 4
+MOST_LEAVES = 5
+LEAST_PERCENT = 0.1
+"""Less of the wall time is not named."""
+
+MOST_METRICS = 4
+MOST_PHASES = 5
+
+LEAST_LEVEL = 5.0
+"""Phases with less than this percentage together are a library's, not the program's."""
+
+WHOLE = 0.8
+"""A phase with more than this share is the whole program: its parts say more."""
+
+
+class Line(NamedTuple):
+    """A label and its text. Lines of the highest `rank` go first where there is no
+    room."""
+
+    label: str
+    text: str
+    rank: int = 0
+
+
+Group = list[Line]
+"""Lines that stand together."""
+
+
+def answer(session: Session, run: Run | None) -> list[Group]:
+    """What a run did, or the machine where none was recorded; groups are never empty."""
+    groups = _of_machine(session) if run is None else _of_run(session, run)
+    return [group for group in groups if group]
+
+
+def why(found: Verdict) -> Group:
+    """The verdict, its evidence and what to try."""
+    first = found.findings[0] if found.findings else None
+    if first is None:
+        return [Line(found.word, found.headline)]
+    return [
+        Line(found.word, " ".join((first.sentence, *_sentences(first.evidence)))),
+        Line("Try", _advice(first)),
+    ]
+
+
+def also(session: Session, run: Run | None, found: Verdict | None) -> Group:
+    """The findings that do not lead, and facts."""
+    readings = session.readings
+    rest = machine_findings(session, readings) if run is None else findings(session, run)
+    led = found.findings[0].cause if found is not None and found.findings else ""
+    lines: Group = []
+    for one in rest:
+        if one.cause == led:
+            continue
+        evidence = " ".join(_sentences(one.evidence))
+        lines.append(Line("also", f"{one.sentence} {evidence}".rstrip(), 2))
+        lines.append(Line("", f"Try: {_advice(one)}", 2))
+    return lines
+
+
+def _advice(one: Finding) -> str:
+    return " ".join(filter(None, (f"{one.advice[:1].upper()}{one.advice[1:]}.", one.bound)))
+
+
+def _sentences(evidence: Iterable[str]) -> list[str]:
+    return [f"{one}." for one in evidence]
+
+
+def _of_run(session: Session, run: Run) -> list[Group]:
+    found = conclusion(session, run)
+    tree = found.tree if found is not None else None
+    where: Group = []
+    if tree is not None:
+        where += _time(tree)
+    if figures := _metrics(run):
+        where.append(Line("reported", figures, 4))
+    if phases := _phases(run):
+        where.append(Line("by phase", phases, 3))
+    for gpu in sorted(run.devices)[:MOST_GPUS]:
+        where.append(Line(f"GPU {gpu}", _gpu(session, run.readings, gpu, run), 5))
+    notes = [Line("note", remark.line, 1) for remark in remarks(run)]
+    return [
+        [Line("", _title(run))],
+        why(found) if found is not None else [],
+        where,
+        also(session, run, found) + _slow(tree) + notes,
+    ]
+
+
+def _of_machine(session: Session) -> list[Group]:
+    length = units.duration(session.readings.duration_ns)
+    gpus = [
+        Line(f"GPU {gpu}", _gpu(session, session.readings, gpu, None), 5)
+        for gpu in sorted(session.gpus)[: 2 * MOST_GPUS]
+    ]
+    samples = units.count(session.readings.samples)
+    return [
+        [Line("", f"machine only: no run was recorded · {length}, {samples} samples")],
+        gpus,
+        also(session, None, None),
+    ]
+
+
+def _title(run: Run) -> str:
+    ended = {
+        "running": "so far",
+        "done": "done in",
+        "stopped": "stopped after",
+        "failed": "FAILED after",
+        "ended": "ended after",
+    }[run.outcome]
+    length = units.duration(run.duration_ns)
+    took = f"{length} {ended}" if run.outcome == "running" else f"{ended} {length}"
+    why = f": {run.ended.reason}" if run.ended and run.outcome == "failed" else ""
+    return f"{run.started.name} · run {run.started.run} · {took}{why}"
+
+
+def _time(tree: TimeTree) -> Group:
+    lines: Group = []
+    if tree.has_steps:
+        middle = units.duration(tree.step_ns.median)
+        parts = [f"{units.duration(tree.step_mean_ns)} mean, {middle} median"]
+        parts[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
+        parts.append(f"{tree.steps:,} steady steps")
+        lines.append(Line("step", "; ".join(parts)))
+    for state in ("busy", "idle"):
+        leaves = [
+            (LEAVES[leaf].label, ns)
+            for leaf, ns in tree.leaves.items()
+            if LEAVES[leaf].is_idle == (state == "idle") and ns
+        ]
+        lines.append(_state(state, leaves, tree))
+    return lines
+
+
+def _state(state: str, leaves: list[tuple[str, int]], tree: TimeTree) -> Line:
+    leaves.sort(key=lambda one: -one[1])
+    whole = 100 * tree.share(sum(ns for _, ns in leaves))
+    worth = sum(100 * tree.share(ns) >= LEAST_PERCENT for _, ns in leaves)
+    named, rest = leaves[: min(worth, MOST_LEAVES)], leaves[min(worth, MOST_LEAVES) :]
+    shares = [100 * tree.share(ns) for _, ns in named]
+    words = [f"{label} {share:.1f}" for (label, _), share in zip(named, shares, strict=True)]
+    left = 100 * tree.share(sum(ns for _, ns in rest))
+    if left >= LEAST_PERCENT:
+        words.append(f"{len(rest)} more {left:.1f}")
+    return Line(f"{state}  {whole:5.1f} %", "   ".join(words))
+
+
+def _slow(tree: TimeTree | None) -> Group:
+    if tree is None or not tree.slow_steps:
+        return []
+    lost_ns = tree.slow_ns - tree.slow_steps * (tree.step_ns.median or 0.0)
+    count = "1 slow step costs" if tree.slow_steps == 1 else f"{tree.slow_steps} slow steps cost"
+    return [Line("also", f"{count} {units.duration(max(0.0, lost_ns))} in all.", 6)]
+
+
+def _metrics(run: Run) -> str:
+    """The figures about speed first: what a person compares."""
+    names = [
+        name
+        for name, value in run.metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    names.sort(key=lambda name: not name.endswith("_per_s"))
+    pairs = [metric_text(name, run.metrics[name]) for name in names[:MOST_METRICS]]
+    return "   ".join(f"{label} {text}" for label, text in pairs)
+
+
+def _phases(run: Run) -> str:
+    rows = [row for row in phase_rows(run) if row.share_percent]
+    level = _level(rows)
+    if sum(row.share_percent or 0.0 for row in level) < LEAST_LEVEL:
+        return ""
+    level.sort(key=lambda row: -(row.share_percent or 0.0))
+    shown = [f"{row.name} {units.percent(row.share_percent)}" for row in level[:MOST_PHASES]]
+    if len(level) > MOST_PHASES:
+        shown.append(f"{len(level) - MOST_PHASES} more")
+    if not shown:
+        return ""
+    return "   ".join(shown) + ("   of GPU busy time" if run.devices else "")
+
+
+def _level(rows: Sequence[PhaseRow]) -> list[PhaseRow]:
+    """The outermost phases, or the parts of one that is nearly everything."""
+    inner = list(rows)
+    while inner:
+        depth = min(row.depth for row in inner)
+        level = [row for row in inner if row.depth == depth]
+        largest = max(level, key=lambda row: row.share_percent or 0.0)
+        parts = [row for row in inner if row.path.startswith(f"{largest.path}/")]
+        if (largest.share_percent or 0.0) < 100 * WHOLE or not parts:
+            return level
+        inner = parts
+    return []
+
+
+def _gpu(session: Session, readings: Readings, gpu: int, run: Run | None) -> str:
+    known = session.gpus.get(gpu)
+    parts = [known.facts.name] if known is not None else []
+    memory = readings.gpu_spreads.get((gpu, "memory_used_bytes"))
+    total = known.facts.memory_total_bytes if known is not None else None
+    if memory is not None and memory.count:
+        of = f" of {units.size(total)}" if total else ""
+        parts.append(f"{units.size(int(memory.maximum))}{of} at most")
+    energy = [one for one in run_energy(run) if one.gpu == gpu] if run is not None else []
+    power = readings.gpu_spreads.get((gpu, "power_watts"))
+    watts = energy[0].used_watts if energy else power.average if power is not None else None
+    if watts is not None:
+        parts.append(f"{watts:.0f} W mean")
+    if energy and energy[0].token_joules is not None:
+        parts.append(units.quantity(energy[0].token_joules, "J/token"))
+    elif energy and energy[0].step_joules is not None:
+        parts.append(units.quantity(energy[0].step_joules, "J/step"))
+    active = readings.gpu_spreads.get((gpu, "sm_active_percent"))
+    device = run.devices.get(gpu) if run is not None else None
+    in_use = mean_in_use(readings, gpu, "sm_active_percent", device)
+    mean = in_use if in_use is not None else active.average if active is not None else None
+    if mean is not None:
+        parts.append(f"SM active {units.percent(mean)}")
+    return "   ".join(parts)
+
+
+def short_line(run: Run) -> list[str]:
+    """Where the time goes, in the words of one line while a run goes on."""
+    found = verdict(run)
+    tree = found.tree if found is not None else None
+    if tree is None:
+        return []
+    parts = [f"step {units.duration(tree.newest[-1])}"] if tree.newest else []
+    parts.append(f"busy {units.percent(100 * (1 - tree.share(tree.idle_ns)))}")
+    leaf = max(tree.leaves, key=lambda leaf: LEAVES[leaf].is_idle * tree.leaves[leaf])
+    if LEAVES[leaf].is_idle and tree.leaves[leaf]:
+        share = units.percent(100 * tree.share(tree.leaves[leaf]))
+        parts.append(f"{LEAVES[leaf].label} {share}")
+    return parts

@@ -1,0 +1,120 @@
+"""A finding, and the rules that find some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from gputui.state import Readings, Run, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that costs time, or that a person must know, and what to try.
+
+    `cause` is a leaf's key or a rule's name, `word` what a screen says of it in a few words.
+    `value` and `threshold` share a unit. Of a leaf there is more: its share of the wall time, its
+    time a step, the share that goes where it is cured, and how many times shorter a step is then
+    at most (`gain`).
+    """
+
+    cause: str
+    word: str
+    sentence: str
+    advice: str
+    value: float
+    threshold: float
+    source: str
+    share: float | None = None
+    ns_per_step: float | None = None
+    recoverable: float = 0.0
+    gain: float = 1.0
+    evidence: tuple[str, ...] = ()
+    leads: bool = False
+    """Whether a fact is the answer where no leaf is."""
+
+    @property
+    def headline(self) -> str:
+        """For a screen that shows other things too."""
+        return self.word if self.share is None else f"{self.word}: {100 * self.share:.0f} %"
+
+    @property
+    def bound(self) -> str:
+        """What curing it gains at most, empty where that is little or unknown."""
+        return f"At most {self.gain:.1f}× faster." if self.gain >= WORTH_SAYING else ""
+
+
+WORTH_SAYING = 1.05
+"""Gain below which no bound is printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRule:
+    """A rule about a run. `order` is its place among the findings."""
+
+    order: int
+    find: Callable[[Session, Run], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRule:
+    """A rule about readings of the machine, which needs no run."""
+
+    order: int
+    find: Callable[[Session, Readings], Iterable[Finding]]
+
+
+class FindingDocument(msgspec.Struct, frozen=True, rename={"advice": "try"}):
+    """A finding for programs. `cause` is a leaf of the time tree, whose share of the wall time,
+    time a step and bound are given, or the name of a rule. `value` and `threshold` share a unit.
+    """
+
+    cause: str
+    word: str
+    share_percent: float | None
+    step_ns: float | None
+    gain: float | None
+    sentence: str
+    advice: str
+    evidence: list[str]
+    value: float
+    threshold: float
+    source: str
+
+
+def finding_documents(found: Iterable[Finding]) -> list[FindingDocument]:
+    """For programs."""
+    return [
+        FindingDocument(
+            one.cause,
+            one.word,
+            None if one.share is None else 100 * one.share,
+            one.ns_per_step,
+            None if one.share is None else one.gain,
+            one.sentence,
+            one.advice,
+            list(one.evidence),
+            one.value,
+            one.threshold,
+            one.source,
+        )
+        for one in found
+    ]
+
+
+def gpu_names(indices: Iterable[int]) -> str:
+    """ "GPU 3", "GPUs 0 to 7", "GPUs 0, 2 and 5"."""
+    known = sorted(set(indices))
+    if len(known) == 1:
+        return f"GPU {known[0]}"
+    if len(known) > 2 and known[-1] - known[0] == len(known) - 1:
+        return f"GPUs {known[0]} to {known[-1]}"
+    return f"GPUs {', '.join(map(str, known[:-1]))} and {known[-1]}"
+
+
+def percents(values: Sequence[float]) -> str:
+    """ "25 %", or "25 to 40 %" if several differ."""
+    least, most = f"{min(values):.0f}", f"{max(values):.0f}"
+    return f"{most} %" if least == most else f"{least} to {most} %"

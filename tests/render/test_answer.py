@@ -1,0 +1,89 @@
+"""The answer: 24 lines at most, whatever the width, the verdict first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.cli.dispatch import run as gputui
+from gputui.playback.loading import load
+from gputui.render import formats
+from gputui.render.answer import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
+from gputui.report.answer import Line, short_line
+from tests.conftest import DATA
+
+SYNC = str(DATA / "faults" / "sync.gputui.gz")
+
+
+@pytest.mark.parametrize("name", ["sync", "logits", "leak", "starved", "healthy_server"])
+@pytest.mark.parametrize("width", [20, 80, 200, None])
+def test_at_most_24_lines_with_the_verdict_first(name: str, width: int | None) -> None:
+    loaded = load(str(DATA / "faults" / f"{name}.gputui.gz"))
+    text = answer_text(loaded.session, loaded.run, width, ways_on("x.gputui"))
+    lines = text.splitlines()
+    assert len(lines) <= MOST_LINES
+    assert all(len(line) <= max(NARROWEST, width or 110) for line in lines)
+    assert lines[0].startswith("python3 · run 1 ·")
+    verdict = text.split("\n\n")[1]
+    first = {
+        "sync": "SYNC-BOUND",
+        "logits": "COPY-BOUND",
+        "leak": "MEMORY OF GPU 0 GROWS",
+        "starved": "NO CPU CORE",
+        "healthy_server": "WAITS FOR WORK",
+    }[name]
+    assert " ".join(verdict.split()).startswith(first)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.builds(Line, st.text(max_size=20), st.text(max_size=300), st.integers(0, 7)),
+            min_size=1,
+            max_size=9,
+        ),
+        max_size=9,
+    ),
+    st.integers(1, 300) | st.none(),
+)
+def test_any_lines_fit(groups: list[list[Line]], width: int | None) -> None:
+    assert len(fitted(groups, width).splitlines()) <= MOST_LINES
+
+
+def test_what_matters_least_goes_first() -> None:
+    group = [Line("a", "kept"), *(Line("b", str(number), 5) for number in range(40))]
+    text = fitted([[Line("", "title")], group, [Line("c", "also kept", 1)]], 80)
+    assert "kept" in text
+    assert "also kept" in text
+    assert len(text.splitlines()) == MOST_LINES
+
+
+def test_shares_of_a_state_add_up() -> None:
+    loaded = load(SYNC)
+    assert loaded.run is not None
+    text = answer_text(loaded.session, loaded.run, 200)
+    states = [line.split() for line in text.splitlines() if line.startswith(("  busy", "  idle"))]
+    assert sum(float(words[1]) for words in states) == pytest.approx(100.0, abs=0.11)
+    assert short_line(loaded.run)[1:] == ["busy 62 %", "sync 29 %"]
+
+
+def test_the_command_is_short_and_full_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gputui(["summary", SYNC]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) <= MOST_LINES
+    assert f"gputui summary {SYNC} --full" in short
+    assert gputui(["summary", SYNC, "--full"]) == 0
+    full = capsys.readouterr().out
+    assert full.splitlines()[:2] == short.splitlines()[:2]
+    assert "CUDA GPU Kernel Summary" in full
+
+
+def test_the_page_and_the_note_begin_with_the_answer() -> None:
+    loaded = load(SYNC)
+    page = formats.summary(loaded.session, loaded.run, "html")
+    assert "<dt>SYNC-BOUND</dt>" in page
+    assert page.index("SYNC-BOUND") < page.index("<div class='stack'>") < page.index("<table>")
+    assert page.count("<i class='idle'") == 6
+    note = formats.summary(loaded.session, loaded.run, "md")
+    assert note.index("**SYNC-BOUND** The CPU stops") < note.index("| State | Cause |")
