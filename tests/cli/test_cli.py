@@ -1,4 +1,4 @@
-"""What a person types, through the real program in a process of its own."""
+"""What a person types, through the real program: in a process of its own where that matters."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gputui.cli.dispatch import run
 from gputui.cli.doctor import self_test
 from gputui.inject.environment import library_path
 from gputui.state import Session
@@ -32,6 +33,14 @@ def gputui(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # type: ignore[call-overload,no-any-return]
         [*PROGRAM, *words], capture_output=True, text=True, check=False, **given, **options
     )
+
+
+def inside(*words: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process: what reads a file, or is refused, needs none of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run(words)
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 def one_line(done: subprocess.CompletedProcess[str], status: int, words: str) -> None:
@@ -108,11 +117,14 @@ def test_help_names_every_mode() -> None:
         (["export", "x"], "required: --format"),
         (["--config", "/no/such/file", "--once"], "there is no such file"),
         (["--readonly", "--workload", "inference"], "--readonly starts nothing"),
-        ([], "the screen needs a terminal"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(words: list[str], message: str) -> None:
-    one_line(gputui(*words), 2, message)
+    one_line(inside(*words), 2, message)
+
+
+def test_the_screen_needs_a_terminal() -> None:
+    one_line(gputui(), 2, "the screen needs a terminal")
 
 
 def test_read_only_mode_is_enforced_wherever_it_is_set(tmp_path: Path) -> None:
@@ -149,7 +161,7 @@ def test_wrong_usage_leaves_no_file_behind(tmp_path: Path) -> None:
 def test_what_cannot_be_read_or_written_is_one_line_and_status_1(
     words: list[str], message: str
 ) -> None:
-    one_line(gputui(*words), 1, message)
+    one_line(inside(*words), 1, message)
 
 
 def test_once_as_json_has_the_names_of_the_document() -> None:
@@ -177,7 +189,7 @@ def test_workloads_lists_and_describes() -> None:
 
 
 def test_a_recorded_workload_sums_up_with_the_counts_its_shape_implies(recording: Path) -> None:
-    document = json.loads(gputui("summary", str(recording), "--format", "json").stdout)
+    document = json.loads(inside("summary", str(recording), "--format", "json").stdout)
     instances = {row["path"]: row["instances"] for row in document["phases"]}
     # 4 tokens: one from the prompt pass, 3 decode steps; size tiny has 2 layers.
     assert instances["decode/step"] == 3
@@ -195,30 +207,30 @@ def test_a_recorded_workload_sums_up_with_the_counts_its_shape_implies(recording
 
 
 def test_one_table_as_csv(recording: Path) -> None:
-    done = gputui("summary", str(recording), "--table", "nvtx_pushpop_sum", "--format", "csv")
+    done = inside("summary", str(recording), "--table", "nvtx_pushpop_sum", "--format", "csv")
     rows = list(csv.reader(io.StringIO(done.stdout)))
     assert rows[0] == [
         "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)",
         "Max (ns)", "StdDev (ns)", "Range",
     ]  # fmt: skip
     assert ":attention" in {row[-1] for row in rows[1:]}
-    one_line(gputui("summary", str(recording), "--table", "nope"), 2, "there is no table 'nope'")
+    one_line(inside("summary", str(recording), "--table", "nope"), 2, "there is no table 'nope'")
 
 
 @pytest.mark.parametrize("name", ["csv", "json", "md"])
 def test_export_writes_a_file_whole(recording: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / f"out.{name}"
-    done = gputui("export", str(recording), "--format", name, "-o", str(out))
+    done = inside("export", str(recording), "--format", name, "-o", str(out))
     assert done.returncode == 0, done.stderr
     assert "attention" in out.read_text()
     assert list(tmp_path.iterdir()) == [out]
-    done = gputui("export", str(recording), "--format", name, "-o", "/no/such/x")
+    done = inside("export", str(recording), "--format", name, "-o", "/no/such/x")
     one_line(done, 1, "cannot write /no/such/x")
 
 
 def test_an_export_never_replaces_what_it_reads(recording: Path) -> None:
     before = recording.read_bytes()
-    done = gputui("export", str(recording), "--format", "json", "-o", str(recording))
+    done = inside("export", str(recording), "--format", "json", "-o", str(recording))
     one_line(done, 2, "that is the file to read")
     assert recording.read_bytes() == before
 
@@ -226,7 +238,7 @@ def test_an_export_never_replaces_what_it_reads(recording: Path) -> None:
 def test_a_cut_recording_sums_up_and_says_where_it_ends(recording: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gputui"
     cut.write_bytes(recording.read_bytes()[:-20])
-    done = gputui("summary", str(cut))
+    done = inside("summary", str(cut))
     assert done.returncode == 0
     assert "is truncated; read until there" in done.stderr
     assert "attention" in done.stdout
@@ -670,7 +682,7 @@ def test_recording_says_at_once_what_another_tool_holds(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr.startswith(f"gputui: {said} another tool (libx.so)\n")
     assert done.stderr.count("not captured") == 1
-    assert said in gputui("summary", str(tmp_path / "x.gputui")).stdout
+    assert said in inside("summary", str(tmp_path / "x.gputui")).stdout
 
 
 def test_recording_a_program_that_loads_nothing_says_so(tmp_path: Path) -> None:
@@ -687,7 +699,7 @@ def test_medians_that_are_not_exact_are_marked_in_every_format(tmp_path: Path) -
     note = "medians within 1 %"
 
     def table(form: str, name: str = "nvtx_sum") -> subprocess.CompletedProcess[str]:
-        done = gputui("summary", path, "--table", name, "--format", form)
+        done = inside("summary", path, "--table", name, "--format", form)
         assert done.returncode == 0, done.stderr
         return done
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from gputui.cli.dispatch import run
 
 
 def gputui(*words: str, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -22,6 +26,7 @@ def recorded(folder: Path, flags: list[str], *command: str, **extra: str) -> tup
     path = str(folder / "x.gputui")
     done = gputui("--record", "-o", path, *flags, "--", *command, **extra)
     assert done.returncode == 0, done.stderr
-    shown = gputui("summary", path, "--format", "json")
-    assert shown.returncode == 0, shown.stderr
-    return done.stderr, json.loads(shown.stdout)
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert run(["summary", path, "--format", "json"]) == 0
+    return done.stderr, json.loads(shown.getvalue())

@@ -43,6 +43,7 @@ def test_a_step_that_never_occurs_traces_all_and_is_said(cupti, tmp_path, step, 
     assert bool(said) == ("--trace-steps" in told)
 
 
+MARK = "import nvtx; nvtx.mark('here')"
 LINEAR = "import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2))"
 NOTHING = "--annotate: nothing to annotate: no Python process of the run imported torch"
 
@@ -50,12 +51,10 @@ NOTHING = "--annotate: nothing to annotate: no Python process of the run importe
 @pytest.mark.parametrize(
     ("command", "ranges"),
     [
-        ([sys.executable, "-c", LINEAR], ["Linear"]),
-        (["sh", "-c", f"echo; {sys.executable} -c '{LINEAR}'"], ["Linear"]),
-        # NVTX is there, and read, before torch is.
-        ([sys.executable, "-c", f"import nvtx; nvtx.mark('here'); {LINEAR}"], ["Linear"]),
-        ([sys.executable, "-I", "-c", f"import nvtx; nvtx.mark('here'); {LINEAR}"], None),
-        ([sys.executable, "-c", "import nvtx; nvtx.mark('here')"], None),
+        # A process of a process, and NVTX is there, and read, before torch is.
+        (["sh", "-c", f'echo; {sys.executable} -c "{MARK}; {LINEAR}"'], ["Linear"]),
+        ([sys.executable, "-I", "-c", f"{MARK}; {LINEAR}"], None),
+        ([sys.executable, "-c", MARK], None),
         (["true"], None),
     ],
 )

@@ -3,6 +3,7 @@ same session, and no sum can do more than an event could."""
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -205,11 +206,11 @@ def test_a_sum_is_what_its_events_add_up_to() -> None:
 
 def busy(second: int) -> CaptureDelta:
     """A tick whose line is some ten kilobytes long."""
+    time = times(*range(second, second + 40))
     kernels = tuple(
-        KernelDelta(process=1, range=11, kernel=kernel, device=0,
-                    time=times(*range(second, second + 40)))
+        KernelDelta(process=1, range=11, kernel=kernel, device=0, time=time)
         for kernel in range(1, 60)
-    )  # fmt: skip
+    )
     return CaptureDelta(time_ns=at(second), process=1, kernels=kernels, records=1)
 
 
@@ -256,9 +257,15 @@ def test_a_sum_too_large_to_be_written_is_left_out(tmp_path: Path) -> None:
     assert list(JournalReader.open(tmp_path / "x.gputui", summed=True)) == events
 
 
+@functools.cache
+def summed_twice() -> list[bytes]:
+    """The lines of a recording with a sum after each of two ticks."""
+    return written([*BEGINNING, *(busy(second) for second in (3, 4)), run_ended()], Sums(0, 0))
+
+
 @given(st.data())
 def test_sums_that_lie_or_are_damaged_never_crash(data: st.DataObject) -> None:
-    lines = written([*BEGINNING, *(busy(second) for second in (3, 4)), run_ended()], Sums(0, 0))
+    lines = summed_twice()
     raw = bytearray(b"".join(lines))
     start = len(b"".join(lines[: len(BEGINNING)]))
     for _ in range(data.draw(st.integers(1, 3))):
