@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .catalogue import SCHEMA_VERSION, catalogue, table_head
-from .command_line import overview, read_arguments
+from .command_line import older_names, overview, read_arguments
 from .declaration import Outcome, Value, Workload
 from .errors import CannotRun, MonitorGone, Refusal
 from .new import write_package
@@ -60,6 +60,8 @@ def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: Te
         workload = find(name)
         with redirect_stdout(stdout):
             given = read_arguments(workload, arguments)
+        for line in older_names(workload, arguments):
+            report.say(line)
         outcome = _run(workload, given, report)
         document = _document(workload, outcome)
         tables = _tables(workload, outcome)

@@ -55,6 +55,7 @@ def _parameter(parameter: Parameter) -> Json:
         "min": parameter.minimum,
         "max": parameter.maximum,
         "choices": list(parameter.choices),
+        "aliases": dict(parameter.aliases),
         "pattern": parameter.pattern,
         "allowed": parameter.allowed,
     }

@@ -76,6 +76,17 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
     return workload.read(given, preset)
 
 
+def older_names(workload: Workload, arguments: Sequence[str]) -> list[str]:
+    """A line for each choice that was typed by an older name."""
+    typed = set(_joined(workload, arguments))
+    return [
+        f"{workload.name}: {parameter.name} {old} is called {name} now"
+        for parameter in workload.parameters
+        for old, name in parameter.aliases.items()
+        if f"--{parameter.name}={old}" in typed
+    ]
+
+
 def _joined(workload: Workload, arguments: Sequence[str]) -> list[str]:
     """`--name value` as `--name=value`: a value may begin with a dash, like compiler flags."""
     takes_value = {f"--{known.name}" for known in workload.parameters if known.kind != "bool"}

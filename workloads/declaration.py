@@ -45,6 +45,7 @@ class Parameter:
 
     `cpu_default` replaces `default` when the workload runs on the CPU. `minimum` and `maximum` are
     inclusive. A text must match `pattern` completely; `pattern_help` describes it for people.
+    `aliases` are older names of choices.
     """
 
     name: str
@@ -59,12 +60,15 @@ class Parameter:
     pattern: str | None = None
     pattern_help: str | None = None
     cpu_default: Value | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
             raise DeclarationError(f"a parameter cannot be named {self.name!r}")
         if (self.kind == "choice") != bool(self.choices):
             raise DeclarationError(f"{self.name}: a choice, and only a choice, has choices")
+        if not set(self.aliases.values()) <= set(self.choices):
+            raise DeclarationError(f"{self.name}: an alias stands for no choice")
         for default in (self.default, self.cpu_default):
             if default is None:
                 continue
@@ -99,6 +103,8 @@ class Parameter:
         Raises WrongUsage, one line with the name, the value and what is allowed.
         """
         parsed = _parse(self.kind, value) if isinstance(value, str) else value
+        if isinstance(parsed, str):
+            parsed = self.aliases.get(parsed, parsed)
         if not self._is_of_kind(parsed) or not self._is_in_bounds(cast(Value, parsed)):
             near = suggestion(value, self.choices) if isinstance(value, str) else ""
             raise WrongUsage(f"{self.name}: {_shown(value)} is not {self.allowed}{near}")

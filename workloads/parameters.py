@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .declaration import Figure, Parameter
 
@@ -31,10 +31,27 @@ def whole(
 
 
 def choice(
-    name: str, default: str, choices: Iterable[str], help: str, *, cpu_default: str | None = None
+    name: str,
+    default: str,
+    choices: Iterable[str],
+    help: str,
+    *,
+    cpu_default: str | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> Parameter:
-    """One of `choices`."""
-    return Parameter(name, "choice", default, help, choices=tuple(choices), cpu_default=cpu_default)
+    """One of `choices`; `aliases` are older names of them, which the help tells."""
+    if aliases:
+        older = ", ".join(f"{old} = {name}" for old, name in aliases.items())
+        help = f"{help}; older names: {older}"
+    return Parameter(
+        name,
+        "choice",
+        default,
+        help,
+        choices=tuple(choices),
+        cpu_default=cpu_default,
+        aliases=aliases or {},
+    )
 
 
 DEVICE = Parameter(

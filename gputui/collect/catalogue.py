@@ -59,6 +59,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     minimum: float | None = msgspec.field(default=None, name="min")
     maximum: float | None = msgspec.field(default=None, name="max")
     choices: tuple[Value, ...] = ()
+    aliases: dict[str, str] = {}
+    """Older names of choices, which the workload still takes."""
     pattern: str | None = None
     allowed: str = ""
 
@@ -199,7 +201,8 @@ def _parsed(parameter: Parameter, text: str) -> Value | None:
             except ValueError:
                 return None
         case "choice":
-            return text if text in map(str, parameter.choices) else None
+            known = text in parameter.aliases or text in map(str, parameter.choices)
+            return text if known else None
         case "text":
             matches = parameter.pattern is None or re.fullmatch(parameter.pattern, text)
             return text if matches else None

@@ -89,7 +89,7 @@ def test_words_are_completed_where_they_stand() -> None:
     assert offered("--graph-trace=n") == {"--graph-trace=node"}
     assert "cuda_gpu_kern_sum" in offered("summary", "--table", "cuda_gpu")
     assert offered("--workload", "inf") == {"inference"}
-    assert "size=tiny" in offered("--workload", "inference", "-p", "size=")
+    assert "size=gpt2-tiny" in offered("--workload", "inference", "-p", "size=")
     assert offered("completion", "z") == {"zsh"}
     assert "gputui-light" in offered("--theme", "gp")
     assert "recipes/option" in offered("help", "rec")
@@ -149,4 +149,4 @@ def test_a_shell_completes(shell: str, tmp_path: Path) -> None:
 
 def test_bash_completes_after_an_equals_sign(tmp_path: Path) -> None:
     assert completed("bash", "gputui --graph-trace=", tmp_path) == ["node", "graph"]
-    assert "tiny" in completed("bash", "gputui --workload inference -p size=t", tmp_path)
+    assert "gpt2-tiny" in completed("bash", "gputui --workload inference -p size=g", tmp_path)

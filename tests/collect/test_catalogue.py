@@ -50,7 +50,7 @@ def test_a_preset_stands_for_its_values_and_words_overrule_it(catalogue: Catalog
     ("words", "message"),
     [
         ({"sise": "tiny"}, "did you mean size"),
-        ({"size": "tinx"}, "expected one of tiny"),
+        ({"size": "tinx"}, "expected one of gpt2-tiny"),
         ({"batch": "many"}, "batch=many: expected a whole number"),
         ({"batch": "0"}, "batch=0: expected a whole number from 1"),
         ({"batch": "1e3"}, "batch=1e3"),

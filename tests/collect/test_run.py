@@ -99,7 +99,7 @@ def test_inference_has_the_phases_that_its_layers_and_tokens_imply() -> None:
         expected[f"{phase}/step/norm"] = steps * (2 * layers + 1)
     assert counts == expected
     assert state.metrics["output_tokens"] == tokens
-    assert state.parameters["size"] == "tiny"
+    assert state.parameters["size"] == "gpt2-tiny"
     assert state.parameters["batch"] == 1
     assert state.result is not None
     assert state.result.complete

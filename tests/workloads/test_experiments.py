@@ -176,7 +176,7 @@ def test_the_deliberate_lack_of_memory_is_explained_and_ends_nothing() -> None:
 
 
 def test_the_file_that_is_made_holds_every_parameter_once_and_is_gone_afterwards() -> None:
-    for size in ("tiny", "gpt2-tiny"):
+    for size in ("cs336-tiny", "gpt2-tiny"):
         with made_checkpoint(SHAPES[size], seed=0) as path:
             tensors = read_tensors(path)
         assert not path.exists()
@@ -209,7 +209,7 @@ def test_a_disk_too_small_is_told_before_anything_is_written(
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
     with (
         pytest.raises(CannotRun, match=r"GiB of disk = 4 bytes × 787,072 parameters"),
-        made_checkpoint(SHAPES["tiny"], seed=0),
+        made_checkpoint(SHAPES["cs336-tiny"], seed=0),
     ):
         pass
 

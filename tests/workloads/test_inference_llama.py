@@ -69,12 +69,20 @@ def written(model: Network) -> Tensor:
 @pytest.mark.parametrize(
     ("size", "parameters"),
     [
-        ("llama-1b", 1_235_814_400),
-        ("llama-3b", 3_212_749_824),
-        ("llama-7b", 6_738_415_616),
-        ("llama-8b", 8_030_261_248),
-        ("llama-13b", 13_015_864_320),
-        ("llama-70b", 70_553_706_496),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("mistral-7b", 7_248_023_552),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-8b", 8_190_735_360),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("llama-3.2-3b", 3_212_749_824),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-2-13b", 13_015_864_320),
+        ("llama-3-70b", 70_553_706_496),
     ],
 )
 def test_the_sizes_are_those_of_the_released_models(size: str, parameters: int) -> None:
@@ -131,11 +139,11 @@ def test_the_network_is_what_the_papers_write() -> None:
 
 
 def test_grouped_heads_share_their_cache() -> None:
-    assert kv_cache_bytes(SHAPES["llama-8b"], 1, 8192, 2) == 2**30
-    assert kv_cache_bytes(SHAPES["llama-7b"], 1, 4096, 2) == 2 * 2**30
+    assert kv_cache_bytes(SHAPES["llama-3-8b"], 1, 8192, 2) == 2**30
+    assert kv_cache_bytes(SHAPES["llama-2-7b"], 1, 4096, 2) == 2 * 2**30
 
 
-@pytest.mark.parametrize("size", ["tiny", "llama-tiny"])
+@pytest.mark.parametrize("size", ["gpt2-tiny", "llama-tiny"])
 def test_weights_and_products_are_as_many_as_the_formulas_say(size: str) -> None:
     model = network(size)
     assert sum(tensor.numel() for tensor in model.tensors()) == parameter_count(SHAPES[size])
@@ -147,7 +155,7 @@ def test_weights_and_products_are_as_many_as_the_formulas_say(size: str) -> None
         assert products.count == 4 * 2 + 1
 
 
-@pytest.mark.parametrize("size", ["tiny", "llama-tiny"])
+@pytest.mark.parametrize("size", ["gpt2-tiny", "llama-tiny"])
 def test_operations_are_those_that_torch_counts(size: str) -> None:
     shape = SHAPES[size]
     with FlopCounterMode(display=False) as counter:
@@ -166,7 +174,7 @@ def test_each_token_from_the_cache_is_the_one_a_whole_pass_gives() -> None:
         assert torch.equal(found, text[:, position])
 
 
-@pytest.mark.parametrize("size", ["tiny", "llama-tiny"])
+@pytest.mark.parametrize("size", ["gpt2-tiny", "llama-tiny"])
 @pytest.mark.parametrize("attention", ["naive", "math", "flash"])
 def test_every_way_to_attend_gives_the_same_logits(size: str, attention: str) -> None:
     expected = logits(network(size), tokens())
@@ -194,8 +202,8 @@ def test_rotary_positions_depend_on_distance_alone() -> None:
 
 
 def test_scaled_positions_stretch_slow_turns_and_leave_fast_ones() -> None:
-    shape = replace(SHAPES["llama-8b"], rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192))
-    plain = rotary_tables(SHAPES["llama-8b"], 2, CPU)[1][1]
+    shape = replace(SHAPES["llama-3-8b"], rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192))
+    plain = rotary_tables(SHAPES["llama-3-8b"], 2, CPU)[1][1]
     scaled = rotary_tables(shape, 2, CPU)[1][1]
     half = shape.head_width // 2
     torch.testing.assert_close(scaled[0], plain[0])
@@ -302,7 +310,7 @@ def test_a_model_in_several_files_is_the_same(folder: Path) -> None:
 
 
 def test_a_gpt2_folder_gives_the_network_it_holds(tmp_path: Path) -> None:
-    shape = replace(SHAPES["tiny"], vocabulary=1000)
+    shape = replace(SHAPES["gpt2-tiny"], vocabulary=1000)
     original = Model(shape, torch.float32, CPU, seed=5)
     save_file(gpt2_tensors(original), tmp_path / "model.safetensors")
     config = {
@@ -329,7 +337,7 @@ def test_the_whole_workload_runs_a_folder(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"model_type": "bert"}, "its model_type is 'bert'; gpt2 and llama are known"),
+        ({"model_type": "bert"}, "its model_type is 'bert'; gpt2, llama, mistral,"),
         ({"hidden_size": -1}, "configuration's hidden_size is '-1': not a dimension"),
         ({"num_hidden_layers": "2"}, "configuration's num_hidden_layers is '2': not a dimension"),
         ({"num_key_value_heads": 3}, "num_key_value_heads of 3 does not divide 4"),
@@ -378,7 +386,7 @@ def test_what_contradicts_itself_is_refused() -> None:
     with pytest.raises(WrongUsage, match="text: needs a tokenizer"):
         run({"device": "cpu", "text": "Hello"}, report)
     with pytest.raises(WrongUsage, match="more than the context of 8192"):
-        run({"device": "cpu", "size": "llama-8b", "prompt": 9000}, report)
+        run({"device": "cpu", "size": "llama-3-8b", "prompt": 9000}, report)
     with pytest.raises(CannotRun, match="attention: cudnn has no kernel for fp32"):
         run({"device": "cpu", "attention": "cudnn", "tokens": 2}, report)
 

@@ -21,7 +21,7 @@ from workloads.inference.network import make_network
 from workloads.inference.parts import KVCache
 from workloads.inference.shapes import SHAPES
 
-SMALL = SHAPES["small"]
+SMALL = SHAPES["gpt2"]
 
 
 def test_gpt2_with_a_padded_vocabulary_is_497_903_616_bytes_in_fp32() -> None:
@@ -31,13 +31,14 @@ def test_gpt2_with_a_padded_vocabulary_is_497_903_616_bytes_in_fp32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "millions"), [("small", 124), ("medium", 355), ("large", 774), ("xl", 1558)]
+    ("size", "millions"),
+    [("gpt2", 124), ("gpt2-medium", 355), ("gpt2-large", 774), ("gpt2-xl", 1558)],
 )
 def test_the_sizes_are_those_of_gpt2(size: str, millions: int) -> None:
     shape = SHAPES[size]
     unpadded = parameter_count(shape) - (shape.padded_vocabulary - 50257) * shape.width
     assert round(unpadded / 1e6) == millions
-    if size != "tiny":
+    if size != "gpt2-tiny":
         assert shape.head_width == 64
 
 
@@ -103,7 +104,7 @@ class Held(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("attention", ["math", "naive"])
-@pytest.mark.parametrize("size", ["tiny", "llama-tiny"])
+@pytest.mark.parametrize("size", ["gpt2-tiny", "llama-tiny"])
 def test_a_prompt_pass_holds_what_the_footprint_says(size: str, attention: str) -> None:
     shape, batch, prompt, cpu = SHAPES[size], 2, 256, torch.device("cpu")
     naive = attention == "naive"

@@ -16,7 +16,7 @@ from workloads.inference.parts import KVCache
 from workloads.inference.shapes import SHAPES
 
 CPU = torch.device("cpu")
-TINY = SHAPES["tiny"]
+TINY = SHAPES["gpt2-tiny"]
 PROMPT, TOKENS = 9, 12
 
 

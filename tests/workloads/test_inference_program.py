@@ -25,7 +25,7 @@ def test_the_result_has_every_declared_figure(answered: Finished) -> None:
     document = answered.document()
     assert document["complete"] is True
     assert document["parameters"] == {
-        "size": "tiny", "model": "", "text": "", "batch": 2, "prompt": 8, "tokens": 6,
+        "size": "gpt2-tiny", "model": "", "text": "", "batch": 2, "prompt": 8, "tokens": 6,
         "precision": "fp32", "attention": "auto", "compile": False, "graphs": False,
         "device": "cpu", "seed": 0, "warmup": 3, "snapshot": False,
     }  # fmt: skip
@@ -79,11 +79,16 @@ def test_a_whole_context_can_be_used() -> None:
 
 def test_what_cannot_fit_is_refused_with_the_sum_before_anything_is_allocated() -> None:
     finished = Child(
-        "inference", "--device=cpu", "--size=xl", "--batch=65536", "--prompt=512", "--tokens=512"
+        "inference",
+        "--device=cpu",
+        "--size=gpt2-xl",
+        "--batch=65536",
+        "--prompt=512",
+        "--tokens=512",
     ).finish()
     assert finished.status == 1
     (line,) = finished.stderr.splitlines()
-    assert "inference: cannot run: needs 40418.1 GiB = weights 5.8 + KV cache 38400.0" in line
+    assert "inference: cannot run: needs 41018.1 GiB = weights 5.8 + KV cache 38400.0" in line
     assert finished.reported("progress") == []
     assert finished.reports[-1]["error"] == "cannot run"
 
@@ -96,7 +101,7 @@ def test_a_text_longer_than_the_context_is_refused() -> None:
 
 
 def test_a_run_that_is_stopped_reports_the_tokens_it_wrote() -> None:
-    child = Child("inference", "--device=cpu", "--size=small", "--tokens=900", "--warmup=0")
+    child = Child("inference", "--device=cpu", "--size=gpt2", "--tokens=900", "--warmup=0")
     child.wait_for("progress", "decode")
     child.process.send_signal(signal.SIGTERM)
     finished = child.finish()
@@ -108,7 +113,7 @@ def test_a_run_that_is_stopped_reports_the_tokens_it_wrote() -> None:
 
 
 def test_a_run_that_is_stopped_before_its_first_token_ends_at_once() -> None:
-    child = Child("inference", "--device=cpu", "--size=small")
+    child = Child("inference", "--device=cpu", "--size=gpt2")
     child.wait_for("progress", "load")
     child.process.send_signal(signal.SIGINT)
     finished = child.finish()

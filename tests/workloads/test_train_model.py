@@ -45,7 +45,7 @@ def test_gpt2_in_fp32_is_the_497_903_616_bytes_that_the_seed_copies_to_its_gpu()
     assert adamw_state_bytes(SHAPES["gpt2"].parameters)["model"] == 497_903_616
 
 
-@pytest.mark.parametrize(("size", "per_layer"), [("tiny", 9), ("gpt2-tiny", 6)])
+@pytest.mark.parametrize(("size", "per_layer"), [("cs336-tiny", 9), ("gpt2-tiny", 6)])
 def test_matrix_products_are_so_many_a_layer_and_one_and_thrice_that_with_backward(
     size: str, per_layer: int
 ) -> None:
@@ -61,10 +61,10 @@ def test_matrix_products_are_so_many_a_layer_and_one_and_thrice_that_with_backwa
 
 
 def test_thirty_steps_of_medium_are_the_19_530_products_of_the_seed() -> None:
-    assert 30 * SHAPES["medium"].products(backward=True) == 19_530
+    assert 30 * SHAPES["cs336-medium"].products(backward=True) == 19_530
 
 
-@pytest.mark.parametrize("size", ["tiny", "gpt2-tiny", "small", "gpt2"])
+@pytest.mark.parametrize("size", ["cs336-tiny", "gpt2-tiny", "cs336-small", "gpt2"])
 @pytest.mark.parametrize("naive", [True, False])
 def test_operations_are_those_that_torch_counts(size: str, naive: bool) -> None:
     model = decoder(size, naive=naive)
@@ -84,9 +84,9 @@ def test_operations_are_those_that_torch_counts(size: str, naive: bool) -> None:
 
 
 def test_checkpoints_are_a_second_forward_pass_without_the_head() -> None:
-    shape = SHAPES["tiny"]
+    shape = SHAPES["cs336-tiny"]
     with FlopCounterMode(display=False) as counter:
-        decoder("tiny", every=1)(meta(BATCH, LENGTH)).mean().backward()
+        decoder("cs336-tiny", every=1)(meta(BATCH, LENGTH)).mean().backward()
     flops = step_flops(shape, BATCH, LENGTH, backward=True, naive=True, recomputes=True)
     # torch stops the second pass of a layer once it has what backward needs: its last product
     # is not done again.
@@ -95,7 +95,7 @@ def test_checkpoints_are_a_second_forward_pass_without_the_head() -> None:
 
 
 def test_a_fused_kernel_does_half_of_the_scores_and_computes_them_again() -> None:
-    shape = SHAPES["small"]
+    shape = SHAPES["cs336-small"]
     both = [
         step_flops(shape, 4, 1024, backward=True, naive=naive, recomputes=False)
         for naive in (True, False)
@@ -106,7 +106,7 @@ def test_a_fused_kernel_does_half_of_the_scores_and_computes_them_again() -> Non
     assert naive.hardware - fused.hardware == 3 * attention - 3.5 * attention / 2
 
 
-@pytest.mark.parametrize("size", ["tiny", "gpt2-tiny"])
+@pytest.mark.parametrize("size", ["cs336-tiny", "gpt2-tiny"])
 def test_naive_and_fused_attention_and_checkpoints_give_the_same_gradients(size: str) -> None:
     expected = gradients(on_cpu(size))
     for other in (on_cpu(size, naive=False), on_cpu(size, every=1), on_cpu(size, every=2)):
@@ -115,7 +115,7 @@ def test_naive_and_fused_attention_and_checkpoints_give_the_same_gradients(size:
 
 
 def test_no_token_sees_the_ones_after_it() -> None:
-    model = on_cpu("tiny")
+    model = on_cpu("cs336-tiny")
     tokens = torch.arange(LENGTH)[None]
     changed = tokens.clone()
     changed[0, -1] = 500
@@ -125,7 +125,7 @@ def test_no_token_sees_the_ones_after_it() -> None:
 
 def test_layers_count_their_ranges_only_when_told() -> None:
     ranges = LayerRanges()
-    shape = SHAPES["tiny"]
+    shape = SHAPES["cs336-tiny"]
     model = Decoder(shape, LENGTH, naive=True, ranges=ranges)
     model(torch.zeros(1, LENGTH, dtype=torch.int64))
     counts = {known.name: known.count for known in ranges.used()}
@@ -141,7 +141,7 @@ def test_layers_count_their_ranges_only_when_told() -> None:
 
 def test_the_state_of_10b_is_191_gib_and_is_refused_with_the_sum() -> None:
     footprint = Footprint.of(
-        SHAPES["10B"], 4, 512, mode="full", naive=False, checkpoint=0, element_bytes=2
+        SHAPES["cs336-10B"], 4, 512, mode="full", naive=False, checkpoint=0, element_bytes=2
     )
     state = footprint.model_bytes + footprint.gradient_bytes + footprint.optimizer_bytes
     assert round(state / GIB, 1) == 191.2
@@ -156,7 +156,13 @@ def test_the_state_of_10b_is_191_gib_and_is_refused_with_the_sum() -> None:
 def test_checkpoints_need_less_and_a_forward_pass_no_state() -> None:
     def of(mode: str, checkpoint: int) -> Footprint:
         return Footprint.of(
-            SHAPES["xl"], 4, 2048, mode=mode, naive=True, checkpoint=checkpoint, element_bytes=4
+            SHAPES["cs336-xl"],
+            4,
+            2048,
+            mode=mode,
+            naive=True,
+            checkpoint=checkpoint,
+            element_bytes=4,
         )
 
     assert of("full", 1).activation_bytes < of("full", 0).activation_bytes / 10
@@ -170,7 +176,7 @@ def test_score_matrices_are_those_of_the_seeds_attention_table(length: int, mebi
     assert score_matrix_bytes(8, 1, length, 4) == mebibytes * 2**20
 
 
-@pytest.mark.parametrize("size", ["tiny", "gpt2-tiny"])
+@pytest.mark.parametrize("size", ["cs336-tiny", "gpt2-tiny"])
 @pytest.mark.parametrize("checkpoint", [0, 1])
 def test_autocast_keeps_a_copy_of_every_matrix_for_the_backward_pass(
     size: str, checkpoint: int
@@ -188,6 +194,6 @@ def test_autocast_keeps_a_copy_of_every_matrix_for_the_backward_pass(
 
 def test_one_mask_serves_all_layers_and_the_fused_attention_has_none() -> None:
     for naive, masks in ((True, [(LENGTH, LENGTH)]), (False, [])):
-        model = decoder("tiny", naive=naive)
+        model = decoder("cs336-tiny", naive=naive)
         found = [tuple(buffer.shape) for name, buffer in model.named_buffers() if "mask" in name]
         assert found == masks

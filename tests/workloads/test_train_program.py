@@ -21,7 +21,7 @@ from workloads.train.run import run
 from workloads.train.shapes import SHAPES, StepFlops
 from workloads.train.tables import step_figures
 
-TINY: dict[str, Any] = {"device": "cpu", "size": "tiny", "ctx": 16, "batch": 2, "steps": 2}
+TINY: dict[str, Any] = {"device": "cpu", "size": "cs336-tiny", "ctx": 16, "batch": 2, "steps": 2}
 
 
 def trained(**changes: Any) -> Outcome:
@@ -83,7 +83,7 @@ def test_the_phase_table_has_the_seeds_rows_and_its_sums(finished: Finished) -> 
 
 def test_memory_stands_beside_its_formula(finished: Finished) -> None:
     rows = {row["what"]: row for row in finished.table("train_memory")}
-    parameters = SHAPES["tiny"].parameters
+    parameters = SHAPES["cs336-tiny"].parameters
     assert rows["model"]["expected_bytes"] == 4 * parameters
     assert rows["optimizer"]["expected_bytes"] == 8 * parameters
     assert rows["activations"]["measured_bytes"] is None
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused_at_once() -> None:
     with pytest.raises(WrongUsage, match="ctx 2000 is more than gpt2-tiny's context of 1024"):
         trained(size="gpt2-tiny", ctx=2000)
     with pytest.raises(CannotRun, match=r"needs at least .* = model 47\.8 \+ optimizer 95\.6"):
-        trained(size="10B")
+        trained(size="cs336-10B")
     with pytest.raises(CannotRun, match="tf32 needs a GPU"):
         trained(precision="tf32")
 

@@ -46,8 +46,16 @@ def test_the_catalogue_declares_inference_and_imports_no_torch() -> None:
         "size", "model", "text", "batch", "prompt", "tokens", "precision", "attention",
         "compile", "graphs", "snapshot", "device", "seed", "warmup",
     ]  # fmt: skip
-    assert parameters["size"]["choices"][:5] == ["tiny", "small", "medium", "large", "xl"]
-    assert (parameters["size"]["default"], parameters["size"]["cpu_default"]) == ("small", "tiny")
+    size = parameters["size"]
+    assert size["choices"][:3] == ["gpt2-tiny", "gpt2", "gpt2-medium"]
+    assert (size["default"], size["cpu_default"]) == ("gpt2", "gpt2-tiny")
+    # What two workloads called by one name is called apart, and the old names still do.
+    assert size["aliases"]["small"] == "gpt2"
+    assert "older names: tiny = gpt2-tiny, small = gpt2," in size["help"]
+    assert "llama-3.2-1b: 1.24 B" in size["help"]
+    assert "vocabulary 128,256, context 131,072" in size["help"]
+    train = next(w for w in catalogue["workloads"] if w["name"] == "train")
+    assert train["parameters"][0]["aliases"]["small"] == "cs336-small"
     assert (parameters["prompt"]["min"], parameters["prompt"]["max"]) == (1, 131071)
     assert inference["step_range"] == "step"
     assert inference["source"] == "built-in"
@@ -79,7 +87,7 @@ def test_help_lists_parameters_on_stdout() -> None:
     done = run("inference", "--help")
     assert done.returncode == 0
     assert "--precision" in done.stdout
-    assert "on the CPU tiny" in " ".join(done.stdout.split())
+    assert "on the CPU gpt2-tiny" in " ".join(done.stdout.split())
 
 
 def test_stdout_carries_the_document_alone_and_the_pipe_the_same(plugins: Path) -> None:

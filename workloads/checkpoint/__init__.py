@@ -7,7 +7,7 @@ Ranges: `write` (only if the file is made here) and `read` once, then a range fo
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
 from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats
-from ..train.shapes import SHAPES
+from ..train.shapes import OLD_NAMES, SHAPES
 
 CHECKPOINT = Workload(
     name="checkpoint",
@@ -27,14 +27,15 @@ CHECKPOINT = Workload(
             "gpt2",
             SHAPES,
             "shape whose fp32 weights are made, one of the workload train",
-            cpu_default="tiny",
+            cpu_default="cs336-tiny",
+            aliases=OLD_NAMES,
         ),
         repeats("passes", 5, "passes", cpu_default=2),
         DEVICE,
         SEED,
     ),
     presets=(
-        Preset("quick", "a small file", {"size": "tiny", "passes": 2}),
+        Preset("quick", "a small file", {"size": "cs336-tiny", "passes": 2}),
         Preset(
             "seed-001",
             "GPT-2 in fp32, 497,903,616 bytes, as in the course project",

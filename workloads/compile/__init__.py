@@ -5,7 +5,7 @@ A row is a range named after it: inside, `compile` once and a `step` for every t
 
 from ..declaration import Figure, Preset, Table, Workload
 from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
-from ..train.shapes import SHAPES
+from ..train.shapes import OLD_NAMES, SHAPES
 
 WORK = {
     "pointwise": "the lecture's foo: two random tensors, x·y + x",
@@ -30,7 +30,14 @@ COMPILE = Workload(
             "; ".join(f"{name}: {text}" for name, text in WORK.items()),
             cpu_default="pointwise",
         ),
-        choice("model", "small", SHAPES, "shape of the model", cpu_default="tiny"),
+        choice(
+            "model",
+            "cs336-small",
+            SHAPES,
+            "shape of the model",
+            cpu_default="cs336-tiny",
+            aliases=OLD_NAMES,
+        ),
         whole(
             "elements",
             2**24,

@@ -5,7 +5,7 @@ A row is a range named after it, with a `step` for every timed pass; the graph i
 """
 
 from ..declaration import Figure, Preset, Table, Workload
-from ..inference.shapes import SHAPES
+from ..inference.shapes import OLD_NAMES, SHAPES
 from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
 
 WORK = {
@@ -27,10 +27,11 @@ GRAPHS = Workload(
         whole("elements", 4096, 1, 2**28, "elements each kernel of the chain adds to"),
         choice(
             "size",
-            "small",
+            "gpt2",
             SHAPES,
             "shape of the decode step's model, one of the workload inference",
-            cpu_default="tiny",
+            cpu_default="gpt2-tiny",
+            aliases=OLD_NAMES,
         ),
         warmup(3, "passes"),
         repeats("passes", 100, "passes", cpu_default=5),
@@ -38,7 +39,7 @@ GRAPHS = Workload(
         SEED,
     ),
     presets=(
-        Preset("quick", "a short chain", {"kernels": 20, "size": "tiny"}),
+        Preset("quick", "a short chain", {"kernels": 20, "size": "gpt2-tiny"}),
         Preset(
             "large-kernels",
             "kernels long enough to hide their launches",

@@ -23,7 +23,8 @@ Ranges, and how often each is met with L layers, T tokens asked for and W warm-u
 With graphs a decode step is `replay` and `copy_back`; compiled, it has no ranges of the parts.
 Everything the GPU is given lies inside one of `load` and the ranges inside a step. A step is
 4 L + 1 matrix products (qkv_proj, out_proj, two in mlp, lm_head), attention's own apart, in both
-families: keys and values are one product with the queries, and so are the SwiGLU's two inputs.
+families: keys and values are one product with the queries, and so are the SwiGLU's two inputs. A
+mixture of experts has `router` L times too, and two products for each expert that a token chose.
 """
 
 from ..declaration import Figure, Parameter, Preset, Workload
@@ -40,17 +41,26 @@ from ..parameters import (
     whole,
 )
 from .back_ends import ATTENTION
-from .shapes import CONTEXT, SHAPES
+from .memory import parameter_count
+from .shapes import CONTEXT, OLD_NAMES, SHAPES
 
 MOST_TOKENS = 131_071
 """One less than the longest context of the supported models."""
 
+
+def _described(name: str) -> str:
+    shape = SHAPES[name]
+    count = parameter_count(shape)
+    size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
+    return f"{name}: {size}, {shape}, vocabulary {shape.vocabulary:,}, context {shape.context:,}"
+
+
 INFERENCE = Workload(
     name="inference",
-    summary="GPT-2 or Llama: prefill, then decode with a KV cache",
+    summary="GPT-2 or Llama and its like: prefill, then decode with a KV cache",
     description=(
-        "A decoder of GPT-2's or Llama's shape, with random weights or a checkpoint's, reads a "
-        "prompt in one "
+        "A decoder of GPT-2's, Llama's or a later model's shape, with random weights or a "
+        "checkpoint's, reads a prompt in one "
         "pass (prefill) and then writes one token a step (decode), each the likeliest one, from "
         "a KV cache allocated beforehand. Every token is copied back to the host before the "
         "next step, so each time is what a reader of the text would see."
@@ -58,17 +68,18 @@ INFERENCE = Workload(
     parameters=(
         choice(
             "size",
-            "small",
+            "gpt2",
             SHAPES,
-            "shape of the model; " + "; ".join(f"{n}: {s}" for n, s in SHAPES.items()),
-            cpu_default="tiny",
+            "shape of the model; " + "; ".join(map(_described, SHAPES)),
+            cpu_default="gpt2-tiny",
+            aliases=OLD_NAMES,
         ),
         Parameter(
             "model",
             "text",
             "",
-            "a folder in Hugging Face's layout (config.json, *.safetensors) with a GPT-2 or "
-            "Llama model, in place of size",
+            "a folder in Hugging Face's layout (config.json, *.safetensors) with a GPT-2, Llama, "
+            "Mistral, Mixtral, Qwen2 or Qwen3 model, in place of size",
         ),
         Parameter(
             "text", "text", "", "a prompt as text, for a model whose folder has a tokenizer.json"
@@ -117,7 +128,9 @@ INFERENCE = Workload(
     ),
     presets=(
         Preset(
-            "quick", "a few seconds on any machine", {"size": "tiny", "prompt": 16, "tokens": 16}
+            "quick",
+            "a few seconds on any machine",
+            {"size": "gpt2-tiny", "prompt": 16, "tokens": 16},
         ),
         Preset(
             "latency",
@@ -127,7 +140,7 @@ INFERENCE = Workload(
         Preset(
             "llama-8b",
             "Llama 3's 8 billion parameters at batch 1: decode is memory-bound",
-            {"size": "llama-8b", "prompt": 512, "tokens": 128},
+            {"size": "llama-3-8b", "prompt": 512, "tokens": 128},
         ),
         Preset(
             "graphs",
@@ -156,6 +169,7 @@ INFERENCE = Workload(
         "qkv_proj",
         "attention",
         "out_proj",
+        "router",
         "mlp",
         "lm_head",
         "sample",

@@ -7,7 +7,7 @@ not fit is reported in one line.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,17 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import CannotRun
+from .configuration import shape_of
 from .llama import Layer, Weights
 from .model import Model
-from .shapes import RopeScaling, Shape
 
 _CONFIG_LIMIT = 16 * 2**20
-_DIMENSION_LIMIT = 2**24
 
 
 class Folder:
     """Configuration, weights and, if present, tokenizer of one model.
 
-    Raises CannotRun if the folder is not one of a GPT-2 or Llama model.
+    Raises CannotRun if the folder is not one of a model that the networks here are.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,7 +35,7 @@ class Folder:
         if not self.path.is_dir():
             raise CannotRun(f"model: {name[:200]!r} is not a folder; name one with a config.json")
         self.config = self._json("config.json")
-        self.shape = _shape(self.config)
+        self.shape = shape_of(self.config)
         self._files = self._tensor_files()
 
     def tokenizer(self) -> Any | None:
@@ -112,6 +111,10 @@ class Folder:
         return found
 
 
+Mlp = tuple[Tensor, Tensor, Tensor | None]
+"""The gate and up matrices one after another, the down matrix, and the router of a mixture."""
+
+
 def gpt2_into(model: Model, folder: Folder) -> None:
     """Fill a GPT-2 network. The released matrices are [in, out]; ours are [out, in]."""
     shape, width = model.shape, model.shape.width
@@ -141,7 +144,7 @@ def gpt2_into(model: Model, folder: Folder) -> None:
 
 
 def llama_weights(folder: Folder, dtype: torch.dtype, device: torch.device) -> Weights:
-    """The weights of a Llama folder on `device`, as `dtype`."""
+    """The weights of a Llama's, Mistral's, Qwen's or mixture's folder on `device`, as `dtype`."""
     shape = folder.shape
     width, inner = shape.width, shape.inner
 
@@ -153,103 +156,56 @@ def llama_weights(folder: Folder, dtype: torch.dtype, device: torch.device) -> W
         table[: shape.vocabulary] = get(name, shape.vocabulary, width)
         return table
 
+    def head_norm(name: str) -> Tensor | None:
+        return get(name, shape.head_width) if shape.qk_norm else None
+
+    def plain(mlp: str, names: Sequence[str] = ("gate_proj", "up_proj", "down_proj")) -> Mlp:
+        gate, up, down = (f"{mlp}.{name}.weight" for name in names)
+        gate_up = torch.cat([get(gate, inner, width), get(up, inner, width)])
+        return gate_up, get(down, width, inner), None
+
+    def experts(prefix: str) -> Mlp:
+        mlp, names = f"{prefix}.mlp", ("gate_proj", "up_proj", "down_proj")
+        if folder.has(f"{prefix}.block_sparse_moe.gate.weight"):
+            mlp, names = f"{prefix}.block_sparse_moe", ("w1", "w3", "w2")
+        found = [plain(f"{mlp}.experts.{number}", names) for number in range(shape.experts)]
+        gates = torch.stack([gate_up for gate_up, _, _ in found])
+        downs = torch.stack([down for _, down, _ in found])
+        return gates, downs, get(f"{mlp}.gate.weight", shape.experts, width)
+
     token_table = padded("model.embed_tokens.weight")
     layers = []
     for number in range(shape.layers):
         prefix = f"model.layers.{number}"
-        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        attention = f"{prefix}.self_attn"
         qkv = [
             get(f"{attention}.q_proj.weight", shape.query_width, width),
             get(f"{attention}.k_proj.weight", shape.kv_width, width),
             get(f"{attention}.v_proj.weight", shape.kv_width, width),
         ]
-        gate_up = [get(f"{mlp}.{name}_proj.weight", inner, width) for name in ("gate", "up")]
+        bias = None
+        if shape.qkv_bias:
+            counts = (shape.query_width, shape.kv_width, shape.kv_width)
+            bias = torch.cat(
+                [
+                    get(f"{attention}.{part}_proj.bias", count)
+                    for part, count in zip("qkv", counts, strict=True)
+                ]
+            )
+        gate_up, down, router = experts(prefix) if shape.experts else plain(f"{prefix}.mlp")
         layers.append(
             Layer(
                 attention_norm=get(f"{prefix}.input_layernorm.weight", width),
                 qkv=torch.cat(qkv),
                 out=get(f"{attention}.o_proj.weight", width, shape.query_width),
                 mlp_norm=get(f"{prefix}.post_attention_layernorm.weight", width),
-                gate_up=torch.cat(gate_up),
-                down=get(f"{mlp}.down_proj.weight", width, inner),
+                gate_up=gate_up,
+                down=down,
+                qkv_bias=bias,
+                query_norm=head_norm(f"{attention}.q_norm.weight"),
+                key_norm=head_norm(f"{attention}.k_norm.weight"),
+                router=router,
             )
         )
     head = token_table if shape.tied else padded("lm_head.weight")
     return Weights(token_table, layers, get("model.norm.weight", width), head)
-
-
-def _shape(config: Mapping[str, Any]) -> Shape:
-    """The shape a config.json describes."""
-    kind = config.get("model_type")
-    if kind == "gpt2":
-        width = _number(config, "n_embd")
-        return Shape(
-            layers=_number(config, "n_layer"),
-            width=width,
-            heads=_dividing(config, "n_head", width),
-            vocabulary=_number(config, "vocab_size"),
-            inner=_number(config, "n_inner", 4 * width),
-            context=_number(config, "n_positions"),
-            epsilon=_real(config, "layer_norm_epsilon", 1e-5),
-        )
-    if kind != "llama":
-        raise CannotRun(f"model: its model_type is {str(kind)[:40]!r}; gpt2 and llama are known")
-    width, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
-    # transformers 5 renamed it, and moved rope_theta into it.
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(rope, dict):
-        raise CannotRun(f"model: its configuration's rope_scaling is {str(rope)[:40]!r}")
-    return Shape(
-        layers=_number(config, "num_hidden_layers"),
-        width=width,
-        heads=heads,
-        vocabulary=_number(config, "vocab_size"),
-        family="llama",
-        kv_heads=_dividing(config, "num_key_value_heads", heads, heads),
-        inner=_number(config, "intermediate_size"),
-        context=_number(config, "max_position_embeddings"),
-        tied=bool(config.get("tie_word_embeddings", False)),
-        head_width=_number(config, "head_dim", width // heads),
-        epsilon=_real(config, "rms_norm_eps", 1e-5),
-        rope_base=_real(config if "rope_theta" in config else rope, "rope_theta", 10_000.0),
-        rope_scaling=_rope_scaling(rope),
-    )
-
-
-def _rope_scaling(found: Mapping[str, Any]) -> RopeScaling | None:
-    kind = found.get("rope_type", found.get("type", "default"))
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise CannotRun(f"model: its rope_scaling is {str(kind)[:40]!r}; llama3 is known")
-    return RopeScaling(
-        factor=_real(found, "factor", 1),
-        low_frequency_factor=_real(found, "low_freq_factor", 1),
-        high_frequency_factor=_real(found, "high_freq_factor", 4),
-        original_context=_number(found, "original_max_position_embeddings"),
-    )
-
-
-def _real(config: Mapping[str, Any], name: str, default: float) -> float:
-    found = config.get(name, default)
-    if not isinstance(found, int | float) or not 0 < found < 1e12:
-        raise CannotRun(f"model: its configuration's {name} is {str(found)[:40]!r}: out of range")
-    return float(found)
-
-
-def _number(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    found = config.get(name)
-    found = default if found is None else found
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found <= _DIMENSION_LIMIT:
-        raise CannotRun(
-            f"model: its configuration's {name} is {str(found)[:40]!r}: not a dimension"
-        )
-    return found
-
-
-def _dividing(config: Mapping[str, Any], name: str, whole: int, default: int | None = None) -> int:
-    """A count that must divide `whole`."""
-    found = _number(config, name, default)
-    if whole % found:
-        raise CannotRun(f"model: its configuration's {name} of {found} does not divide {whole}")
-    return found

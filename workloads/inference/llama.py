@@ -1,4 +1,6 @@
-"""Llama's decoder, written like GPT-2's: the same ranges, the same interface."""
+"""The decoder of Llama, Mistral, Qwen and Mixtral, written like GPT-2's: the same ranges, the same
+interface.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _INITIAL_DEVIATION = 0.02
 
 class Layer(NamedTuple):
     """The weights of one layer. `qkv` is queries, keys and values one after another; `gate_up`
-    the two matrices of the SwiGLU that read the same input."""
+    the two matrices of the SwiGLU that read the same input. With a `router`, `gate_up` and `down`
+    have one of each for every expert, [experts, out, in].
+    """
 
     attention_norm: Tensor
     qkv: Tensor
@@ -26,6 +30,10 @@ class Layer(NamedTuple):
     mlp_norm: Tensor
     gate_up: Tensor
     down: Tensor
+    qkv_bias: Tensor | None = None
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+    router: Tensor | None = None
 
 
 class Weights(NamedTuple):
@@ -46,10 +54,11 @@ def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed:
         empty = torch.empty(dimensions, dtype=dtype, device=device)
         return empty.normal_(std=deviation, generator=generator)
 
-    def ones() -> Tensor:
-        return torch.ones(width, dtype=dtype, device=device)
+    def ones(count: int = width) -> Tensor:
+        return torch.ones(count, dtype=dtype, device=device)
 
     residual = _INITIAL_DEVIATION / math.sqrt(2 * shape.layers)
+    experts = (shape.experts,) if shape.experts else ()
     token_table = random(shape.padded_vocabulary, width)
     layers = [
         Layer(
@@ -57,8 +66,12 @@ def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed:
             qkv=random(query_width + 2 * kv_width, width),
             out=random(width, query_width, deviation=residual),
             mlp_norm=ones(),
-            gate_up=random(2 * shape.inner, width),
-            down=random(width, shape.inner, deviation=residual),
+            gate_up=random(*experts, 2 * shape.inner, width),
+            down=random(*experts, width, shape.inner, deviation=residual),
+            qkv_bias=random(query_width + 2 * kv_width) if shape.qkv_bias else None,
+            query_norm=ones(shape.head_width) if shape.qk_norm else None,
+            key_norm=ones(shape.head_width) if shape.qk_norm else None,
+            router=random(shape.experts, width) if shape.experts else None,
         )
         for _ in range(shape.layers)
     ]
@@ -109,7 +122,7 @@ class LlamaModel:
         """Every weight once."""
         yield self.token_table
         for layer in self.weights.layers:
-            yield from layer
+            yield from (tensor for tensor in layer if tensor is not None)
         yield self.weights.final_norm
         if not self.shape.tied:
             yield self.weights.head
@@ -126,7 +139,6 @@ class LlamaModel:
         is_prompt = length > 1
         if is_prompt and first:
             raise ValueError("a prompt must come first")
-        counts = [shape.heads + shape.kv_heads, shape.kv_heads]
 
         with parts.embedding:
             x = F.embedding(tokens, self.token_table).view(rows, shape.width)
@@ -135,37 +147,79 @@ class LlamaModel:
             with parts.norm:
                 h = self._norm(x, layer.attention_norm)
             with parts.qkv_proj:
-                qkv = F.linear(h, layer.qkv)
+                qkv = F.linear(h, layer.qkv, layer.qkv_bias)
             with parts.attention:
-                # Queries and keys are rotated together: a third of the kernels.
                 heads = qkv.view(batch, length, -1, shape.head_width).transpose(1, 2)
-                qk, v = torch.split(heads, counts, dim=1)
-                qk = _turned(qk, self._cos[first:last], self._sin[first:last])
-                cached[0].narrow(2, first, length).copy_(qk[:, shape.heads :])
+                q, k, v = self.prepared(heads, layer, slice(first, last))
+                cached[0].narrow(2, first, length).copy_(k)
                 cached[1].narrow(2, first, length).copy_(v)
                 keys, values = cached.narrow(3, 0, last).unbind()
-                h = self.attend(qk[:, : shape.heads], keys, values, is_prompt)
+                h = self.attend(q, keys, values, is_prompt)
                 h = h.transpose(1, 2).reshape(rows, shape.query_width)
             with parts.out_proj:
                 x = x + F.linear(h, layer.out)
             with parts.norm:
                 h = self._norm(x, layer.mlp_norm)
-            with parts.mlp:
-                x = x + _swiglu(h, layer)
+            x = x + self.mlp(h, layer)
 
         with parts.norm:
             h = self._norm(x.view(batch, length, shape.width)[:, -1], self.weights.final_norm)
         with parts.lm_head:
             return F.linear(h, self.weights.head)
 
+    def prepared(
+        self, heads: Tensor, layer: Layer, positions: slice | Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of `heads` [batch, all heads, length, head width], turned to
+        their positions.
+        """
+        shape = self.shape
+        cos, sin = self._cos[positions], self._sin[positions]
+        q, k, v = torch.split(heads, [shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
+        if layer.query_norm is not None:
+            width = (shape.head_width,)
+            q = F.rms_norm(q, width, layer.query_norm, shape.epsilon)
+            k = F.rms_norm(k, width, layer.key_norm, shape.epsilon)
+            return _turned(q, cos, sin), _turned(k, cos, sin), v
+        # Queries and keys are rotated together: a third of the kernels.
+        together = _turned(heads[:, : shape.heads + shape.kv_heads], cos, sin)
+        return together[:, : shape.heads], together[:, shape.heads :], v
+
+    def mlp(self, h: Tensor, layer: Layer) -> Tensor:
+        """The MLP of `h` [rows, width], or the mixture of a token's experts."""
+        if layer.router is None:
+            with self.parts.mlp:
+                return _swiglu(h, layer.gate_up, layer.down)
+        shape, rows = self.shape, len(h)
+        with self.parts.router:
+            shares = torch.softmax(F.linear(h, layer.router), dim=-1, dtype=torch.float32)
+            weights, chosen = shares.topk(shape.experts_per_token, dim=-1)
+            if shape.renormalized:
+                weights = weights / weights.sum(dim=-1, keepdim=True)
+            # Tokens in order of their experts; the host must know how many each has.
+            order = chosen.flatten().argsort(stable=True)
+            counts = torch.bincount(chosen.flatten(), minlength=shape.experts).tolist()
+        with self.parts.mlp:
+            sources = order // shape.experts_per_token
+            parts = torch.split(h[sources], counts)
+            done = [
+                _swiglu(part, layer.gate_up[expert], layer.down[expert])
+                for expert, part in enumerate(parts)
+                if len(part)
+            ]
+            weighted = torch.cat(done) * weights.flatten()[order, None].to(h.dtype)
+            mixed = torch.zeros_like(h)
+            mixed.index_add_(0, sources, weighted)
+            return mixed.view(rows, shape.width)
+
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
         return F.rms_norm(x, (self.shape.width,), gain, self.shape.epsilon)
 
 
-def _swiglu(h: Tensor, layer: Layer) -> Tensor:
+def _swiglu(h: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """A function: what it holds is released before the next layer."""
-    gate, up = F.linear(h, layer.gate_up).chunk(2, dim=-1)
-    return F.linear(F.silu(gate) * up, layer.down)
+    gate, up = F.linear(h, gate_up).chunk(2, dim=-1)
+    return F.linear(F.silu(gate) * up, down)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

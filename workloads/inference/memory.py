@@ -16,15 +16,25 @@ def parameter_count(shape: Shape) -> int:
 
     A layer of GPT-2 has 12 d² weights in its matrices (qkv 3, out 1, mlp 4 + 4), 9 d in their
     biases and 4 d in its two norms. One of Llama has those of its queries and output, of its keys
-    and values, three matrices of its SwiGLU, and a gain for each of two norms.
+    and values, three matrices of its SwiGLU, and a gain for each of two norms; with experts, the
+    three of each and a router.
     """
     width = shape.width
     tables = shape.padded_vocabulary * width * (1 if shape.tied else 2)
     if shape.family == "gpt2":
         positions = shape.context * width
         return tables + positions + shape.layers * (12 * width**2 + 13 * width) + 2 * width
-    attention = 2 * width * (shape.query_width + shape.kv_width)
-    return tables + shape.layers * (attention + 3 * width * shape.inner + 2 * width) + width
+    return tables + shape.layers * _layer_weights(shape, shape.experts or 1) + width
+
+
+def _layer_weights(shape: Shape, experts: float) -> int:
+    """Of one layer of Llama, with so many experts where it has any."""
+    width = shape.width
+    found = 2 * width * (shape.query_width + shape.kv_width) + 2 * width
+    found += round(experts * 3 * width * shape.inner) + shape.experts * width
+    if shape.qkv_bias:
+        found += shape.query_width + 2 * shape.kv_width
+    return found + (2 * shape.head_width if shape.qk_norm else 0)
 
 
 def kv_cache_bytes(shape: Shape, batch: int, positions: int, element_bytes: int) -> int:
@@ -37,12 +47,18 @@ def decode_step_bytes(shape: Shape, batch: int, positions: float, element_bytes:
 
     `positions` is how many the step attends to, averaged over the steps. Of a table that is only
     looked up (GPT-2's positions, a token table separate from the head) it reads a row. Activations
-    are left out, being small compared with both.
+    are left out, being small compared with both. Of the experts it reads those that some sequence
+    chose: of E, with k a token, E (1 - (1 - k / E)^batch) are expected where the choice is even.
     """
     looked_up = (shape.context - 1) * shape.width if shape.family == "gpt2" else 0
     if not shape.tied:
         looked_up += (shape.padded_vocabulary - 1) * shape.width
-    weights = (parameter_count(shape) - looked_up) * element_bytes
+    weights = float(parameter_count(shape) - looked_up)
+    if shape.experts:
+        used = shape.experts * (1 - (1 - shape.experts_per_token / shape.experts) ** batch)
+        unused = _layer_weights(shape, shape.experts) - _layer_weights(shape, used)
+        weights -= shape.layers * unused
+    weights *= element_bytes
     return weights + positions * kv_cache_bytes(shape, batch, 1, element_bytes)
 
 
@@ -54,7 +70,8 @@ def forward_flops(shape: Shape, batch: int, tokens: int) -> float:
     if shape.family == "gpt2":
         a_layer = 12 * width**2
     else:
-        a_layer = 2 * width * (shape.query_width + shape.kv_width) + 3 * width * shape.inner
+        a_layer = 2 * width * (shape.query_width + shape.kv_width) + shape.experts * width
+        a_layer += (shape.experts_per_token or 1) * 3 * width * shape.inner
     attention = attention_flops(batch, shape.heads, tokens, tokens, shape.head_width, causal=True)
     products = 2.0 * batch * (tokens * shape.layers * a_layer + vocabulary * width)
     return products + shape.layers * attention
@@ -94,7 +111,11 @@ class Footprint:
         if is_llama:
             held += shape.query_width + shape.kv_width
         positions = batch * prompt
-        widest = positions * (held + (4 if is_llama else 2) * shape.inner) * element_bytes
+        inside = (4 if is_llama else 2) * shape.inner
+        if shape.experts:
+            # Each token's copies for its experts, what they made of it, and that weighted.
+            inside = 3 * shape.experts_per_token * shape.width + inside
+        widest = positions * (held + inside) * element_bytes
         if naive:
             repeated = 2 * shape.query_width if shape.groups > 1 else 0
             scores = 8 * shape.heads * prompt

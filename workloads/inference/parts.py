@@ -29,6 +29,7 @@ class Parts:
     qkv_proj: AbstractContextManager[object]
     attention: AbstractContextManager[object]
     out_proj: AbstractContextManager[object]
+    router: AbstractContextManager[object]
     mlp: AbstractContextManager[object]
     lm_head: AbstractContextManager[object]
 

@@ -100,6 +100,8 @@ class Settings:
             raise WrongUsage("text: needs a tokenizer; name a model folder")
         if self.graphs and self.device == "cpu":
             raise WrongUsage("graphs: CUDA graphs need a GPU")
+        if self.graphs and shape.experts:
+            raise WrongUsage("graphs: a mixture of experts asks the host how many tokens each has")
         if self.graphs and self.compile:
             raise WrongUsage("graphs and compile: choose one of them")
 

@@ -16,7 +16,7 @@ from ..parameters import (
     repeats,
     whole,
 )
-from ..train.shapes import SHAPES
+from ..train.shapes import OLD_NAMES, SHAPES
 
 PRODUCTS = Table(
     "precision_products",
@@ -95,10 +95,11 @@ PRECISION = Workload(
         repeats("products", 20, "products", cpu_default=3),
         choice(
             "model",
-            "small",
+            "cs336-small",
             SHAPES,
             "shape of the model to train, one of the workload train",
-            cpu_default="tiny",
+            cpu_default="cs336-tiny",
+            aliases=OLD_NAMES,
         ),
         whole("ctx", 512, 2, 1024, "length of its four sequences", cpu_default=32, unit="tokens"),
         repeats("steps", 10, "steps", cpu_default=2),
@@ -106,11 +107,11 @@ PRECISION = Workload(
         SEED,
     ),
     presets=(
-        Preset("quick", "small, in seconds", {"size": 256, "model": "tiny", "ctx": 32}),
+        Preset("quick", "small, in seconds", {"size": 256, "model": "cs336-tiny", "ctx": 32}),
         Preset(
             "seed-004",
             "the CS336 solution's table: medium at ctx 512",
-            {"model": "medium", "ctx": 512, "steps": 30},
+            {"model": "cs336-medium", "ctx": 512, "steps": 30},
         ),
     ),
     phases=("products", "accumulation", "autocast", "training", "step"),

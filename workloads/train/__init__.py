@@ -35,7 +35,7 @@ from ..parameters import (
     warmup,
     whole,
 )
-from .shapes import SHAPES
+from .shapes import OLD_NAMES, SHAPES
 
 SWEEPS = {
     "none": "one row, from the other parameters",
@@ -145,10 +145,11 @@ TRAIN = Workload(
     parameters=(
         choice(
             "size",
-            "small",
+            "cs336-small",
             SHAPES,
             "shape of the model; " + "; ".join(f"{n}: {s}" for n, s in SHAPES.items()),
-            cpu_default="tiny",
+            cpu_default="cs336-tiny",
+            aliases=OLD_NAMES,
         ),
         whole("batch", 4, 1, 65536, "sequences of a step", unit="sequences"),
         whole(
@@ -205,7 +206,7 @@ TRAIN = Workload(
         Preset(
             "quick",
             "a few seconds on any machine",
-            {"size": "tiny", "ctx": 32, "warmup": 1, "steps": 3},
+            {"size": "cs336-tiny", "ctx": 32, "warmup": 1, "steps": 3},
         ),
         Preset(
             "seed-004",
@@ -215,12 +216,12 @@ TRAIN = Workload(
         Preset(
             "seed-004-precision",
             "medium at ctx 512 in every precision",
-            {"sweep": "precision", "size": "medium", "ctx": 512, "steps": 30},
+            {"sweep": "precision", "size": "cs336-medium", "ctx": 512, "steps": 30},
         ),
         Preset(
             "seed-004-memory",
             "2.7B in fp32 at growing ctx: time and peak memory",
-            {"sweep": "ctx", "size": "2.7B", "precision": "fp32", "mode": "fwd"},
+            {"sweep": "ctx", "size": "cs336-2.7B", "precision": "fp32", "mode": "fwd"},
         ),
         Preset(
             "seed-003",
@@ -230,7 +231,7 @@ TRAIN = Workload(
         Preset(
             "handout-warmup",
             "the effect of warm-up: 0, 1, 2 and 5 steps",
-            {"sweep": "warmup", "size": "small"},
+            {"sweep": "warmup", "size": "cs336-small"},
         ),
     ),
     phases=(

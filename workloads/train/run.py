@@ -93,9 +93,9 @@ class Settings:
             case "mode":
                 return [replace(self, mode=mode) for mode in ("fwd", "fwd_bwd", "full")]
             case "seed-004":
-                medium = replace(self, size="medium", ctx=512, mode="full")
+                medium = replace(self, size="cs336-medium", ctx=512, mode="full")
                 return [
-                    replace(self, size="small", ctx=256, mode="fwd", precision="fp32"),
+                    replace(self, size="cs336-small", ctx=256, mode="fwd", precision="fp32"),
                     replace(medium, precision="fp32"),
                     replace(medium, precision="bf16"),
                     replace(medium, precision="fp32", warmup=0),

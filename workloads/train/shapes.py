@@ -88,22 +88,27 @@ def _gpt2(layers: int, width: int, heads: int) -> Shape:
     return Shape("gpt2", layers, width, 4 * width, heads, _GPT2_VOCABULARY)
 
 
+OLD_NAMES = {
+    name: f"cs336-{name}" for name in ("tiny", "small", "medium", "large", "xl", "2.7B", "10B")
+}
+"""What they were called before; `small` to `xl` are GPT-2's in `workloads.inference`."""
+
 SHAPES = {
-    "tiny": Shape("llama", layers=2, width=128, inner=512, heads=4, vocabulary=1024),
-    "small": _cs336(12, 768, 3072, 12),
-    "medium": _cs336(24, 1024, 4096, 16),
-    "large": _cs336(36, 1280, 5120, 20),
-    "xl": _cs336(48, 1600, 6400, 25),
-    "2.7B": _cs336(32, 2560, 10240, 32),
-    "10B": _cs336(50, 4608, 12288, 36),
+    "cs336-tiny": Shape("llama", layers=2, width=128, inner=512, heads=4, vocabulary=1024),
+    "cs336-small": _cs336(12, 768, 3072, 12),
+    "cs336-medium": _cs336(24, 1024, 4096, 16),
+    "cs336-large": _cs336(36, 1280, 5120, 20),
+    "cs336-xl": _cs336(48, 1600, 6400, 25),
+    "cs336-2.7B": _cs336(32, 2560, 10240, 32),
+    "cs336-10B": _cs336(50, 4608, 12288, 36),
     "gpt2-tiny": Shape("gpt2", layers=2, width=128, inner=512, heads=4, vocabulary=1024),
     "gpt2": _gpt2(12, 768, 12),
     "gpt2-medium": _gpt2(24, 1024, 16),
     "gpt2-large": _gpt2(36, 1280, 20),
     "gpt2-xl": _gpt2(48, 1600, 25),
 }
-"""`small` to `2.7B` are the 2025 handout's of Stanford CS336's second assignment (table 1), `10B`
-the 2026 one's. The names mislead: `2.7B` has 3.4 billion parameters and is 2026's `xl`."""
+"""`cs336-small` to `-2.7B` are the 2025 handout's of Stanford CS336's second assignment (table 1),
+`-10B` the 2026 one's. The names mislead: `-2.7B` has 3.4 billion parameters and is 2026's `xl`."""
 
 
 @dataclass(frozen=True)
