@@ -92,7 +92,7 @@ def finding_documents(found: Iterable[Finding]) -> list[FindingDocument]:
             one.word,
             None if one.share is None else 100 * one.share,
             one.ns_per_step,
-            None if one.share is None else one.gain,
+            one.gain if one.gain > 1.0 else None,
             one.sentence,
             one.advice,
             list(one.evidence),

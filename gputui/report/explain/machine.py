@@ -1,14 +1,16 @@
-"""Facts beside the time tree: records that were lost, memory almost full, clocks held down."""
+"""Facts beside the time tree: records that were lost, clocks held down, a slow link."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
-from gputui.model import units
+from gputui.model.events import GpuSample
+from gputui.model.leaves import Leaf
 from gputui.report.explain.finding import Finding, MachineRule, RunRule, gpu_names, percents
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.losses import lost_count, why_lost
-from gputui.state import Readings, Run, Session
+from gputui.state import Gpu, Readings, Run, Session
 
 
 def lost_records(_session: Session, run: Run) -> Iterator[Finding]:
@@ -26,66 +28,6 @@ def lost_records(_session: Session, run: Run) -> Iterator[Finding]:
             0,
             "gputui's own count",
         )
-
-
-LEAST_READINGS = 4
-GROWS_BYTES = 1 << 30
-"""Least growth over a run's steady time that is a finding."""
-
-
-def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
-    """Memory that grows in steady state and never falls."""
-    tree = time_tree(run)
-    if tree is None or not tree.steps:
-        return
-    for index, gpu in sorted(session.gpus.items()):
-        points = [
-            (moment_ns, sample.memory_used_bytes)
-            for moment_ns, sample in gpu.history
-            if tree.first_ns <= moment_ns <= tree.last_ns and sample.memory_used_bytes is not None
-        ]
-        if len(points) < LEAST_READINGS or index not in run.devices:
-            continue
-        first, last = points[0][1], points[-1][1]
-        highest = falls = 0
-        for _, used in points:
-            highest = max(highest, used)
-            falls = max(falls, highest - used)
-        still = last - points[(len(points) - 1) // 2][1] >= (last - first) / 4
-        if last - first < GROWS_BYTES or falls > (last - first) / 10 or not still:
-            continue
-        a_second = (last - first) / ((points[-1][0] - points[0][0]) / 1e9)
-        total = gpu.facts.memory_total_bytes
-        full = f": full in {(total - last) / a_second:.0f} s" if total else ""
-        yield Finding(
-            "memory_grows",
-            f"memory of GPU {index} grows",
-            f"GPU {index}'s memory grows by {units.rate(a_second)} and never falls{full}.",
-            "look for what is kept from step to step: outputs, losses with their graph, a cache",
-            last - first,
-            GROWS_BYTES,
-            "NVML memory in use during the steady steps",
-            leads=True,
-        )
-
-
-def memory_full(session: Session, readings: Readings) -> Iterator[Finding]:
-    """A GPU whose memory is almost full."""
-    for (index, name), spread in sorted(readings.gpu_spreads.items()):
-        gpu = session.gpus.get(index)
-        total = gpu.facts.memory_total_bytes if gpu else None
-        if name == "memory_used_bytes" and total:
-            used = 100.0 * spread.maximum / total
-            if used > 90:
-                yield Finding(
-                    "memory_full",
-                    f"memory of GPU {index} {used:.0f} % full",
-                    f"GPU {index}'s memory was {used:.0f} % full.",
-                    "a smaller batch, a shorter context, lower precision, checkpointing",
-                    used,
-                    90,
-                    "PyTorch profiler's memory recommendation",
-                )
 
 
 _BENIGN = {"power cap", "clocks set by the user", "sync boost", "display clock setting"}
@@ -117,9 +59,113 @@ def throttled(_session: Session, readings: Readings) -> Iterator[Finding]:
         )
 
 
+HELD = 0.9
+"""Share of its highest clock below which a busy GPU is held back (a card at its power limit runs at
+70 to 95 %, and says so)."""
+
+BUSY = 0.5
+LEAST_READINGS = 3
+
+
+def held_clock(session: Session, run: Run) -> Iterator[Finding]:
+    """A clock below the card's highest in steady steps, for a reason that can be changed."""
+    tree = time_tree(run)
+    if tree is None or tree.share(tree.idle_ns) > 1 - BUSY:
+        return
+    for index, gpu in sorted(session.gpus.items()):
+        samples = [
+            sample
+            for moment_ns, sample in gpu.history
+            if tree.first_ns <= moment_ns <= tree.last_ns
+        ]
+        clocks = [sample.sm_clock_mhz for sample in samples if sample.sm_clock_mhz is not None]
+        highest = gpu.facts.max_sm_clock_mhz
+        if index not in run.devices or len(clocks) < LEAST_READINGS or not highest:
+            continue
+        clock = median(clocks)
+        if clock >= HELD * highest:
+            continue
+        reasons = {reason for sample in samples for reason in sample.throttle_reasons or ()}
+        found = _why_held(gpu, samples, reasons)
+        if found is None:
+            continue
+        why, advice = found
+        yield Finding(
+            "held_clock",
+            f"GPU {index} at {clock:.0f} of {highest} MHz",
+            f"GPU {index} runs at {clock:.0f} of {highest} MHz while it works: {why}.",
+            advice,
+            100 * clock / highest,
+            100 * HELD,
+            "median SM clock of the steady steps, nvmlDeviceGetMaxClockInfo",
+        )
+
+
+def _why_held(gpu: Gpu, samples: list[GpuSample], reasons: set[str]) -> tuple[str, str] | None:
+    """Why and what to do; None where nothing can be done, or `throttled` speaks of it."""
+    limit = next((s.power_limit_watts for s in reversed(samples) if s.power_limit_watts), None)
+    default = gpu.facts.power_limit_default_watts
+    if "power cap" in reasons and limit and default and limit < 0.99 * default:
+        return (
+            f"its power limit is {limit:.0f} W, by default {default:.0f}",
+            f"nvidia-smi -i {gpu.facts.index} -pl {default:.0f}, if you may",
+        )
+    if "clocks set by the user" in reasons:
+        return "its clocks are set", f"nvidia-smi -i {gpu.facts.index} -rgc lets them go"
+    if not reasons:
+        return (
+            "nothing throttles it, it has not sped up yet",
+            "measure longer, and warm the GPU up first",
+        )
+    return None
+
+
+COPIES = 0.05
+"""Share of the wall time in copies over the bus from which its link matters."""
+
+
+def slow_link(session: Session, run: Run) -> Iterator[Finding]:
+    """A PCIe link that is narrower or slower than card and slot allow, where copies wait for it."""
+    tree = time_tree(run)
+    if tree is None:
+        return
+    share = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OVER_THE_BUS))
+    if share < COPIES:
+        return
+    for index, gpu in sorted(session.gpus.items()):
+        facts, status = gpu.facts, gpu.status
+        if index not in run.devices or status is None:
+            continue
+        # An idle link falls back to a lower generation, but keeps its lanes.
+        in_use = tree.first_ns <= status.time_ns <= tree.last_ns
+        lanes = _below(status.pcie_link_width, facts.pcie_width)
+        speed = _below(status.pcie_link_generation, facts.pcie_generation) if in_use else None
+        if lanes is None and speed is None:
+            continue
+        parts = [f"{lanes} lanes"] if lanes else []
+        parts += [f"generation {speed}"] if speed else []
+        yield Finding(
+            "slow_link",
+            f"PCIe link of GPU {index} slow",
+            f"GPU {index}'s PCIe link runs at {' and '.join(parts)}, and copies over it take "
+            f"{100 * share:.0f} % of the time.",
+            "look at the slot, the riser and the BIOS; other devices may share the lanes",
+            100 * share,
+            100 * COPIES,
+            "nvmlDeviceGetCurrPcieLinkWidth and -Generation against their maximum",
+        )
+
+
+_OVER_THE_BUS = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED)
+
+
+def _below(now: int | None, most: int | None) -> str | None:
+    return f"{now} of {most}" if now and most and now < most else None
+
+
 RULES = (
     RunRule(0, lost_records),
-    RunRule(20, memory_grows),
-    MachineRule(0, memory_full),
+    RunRule(30, held_clock),
+    RunRule(31, slow_link),
     MachineRule(10, throttled),
 )

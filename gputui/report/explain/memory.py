@@ -1,0 +1,110 @@
+"""Facts about memory beside the time tree: it grows, it is almost full, it is allocated anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gputui.model import units
+from gputui.model.leaves import Leaf
+from gputui.report.explain.finding import Finding, MachineRule, RunRule
+from gputui.report.explain.time_tree import time_tree
+from gputui.report.explain.verdict import SPEAKS
+from gputui.state import Readings, Run, Session
+
+LEAST_READINGS = 4
+GROWS_BYTES = 1 << 30
+"""Least growth over a run's steady time that is a finding."""
+
+
+def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
+    """Memory that grows in steady state and never falls."""
+    tree = time_tree(run)
+    if tree is None or not tree.steps:
+        return
+    for index, gpu in sorted(session.gpus.items()):
+        points = [
+            (moment_ns, sample.memory_used_bytes)
+            for moment_ns, sample in gpu.history
+            if tree.first_ns <= moment_ns <= tree.last_ns and sample.memory_used_bytes is not None
+        ]
+        if len(points) < LEAST_READINGS or index not in run.devices:
+            continue
+        first, last = points[0][1], points[-1][1]
+        highest = falls = 0
+        for _, used in points:
+            highest = max(highest, used)
+            falls = max(falls, highest - used)
+        still = last - points[(len(points) - 1) // 2][1] >= (last - first) / 4
+        if last - first < GROWS_BYTES or falls > (last - first) / 10 or not still:
+            continue
+        a_second = (last - first) / ((points[-1][0] - points[0][0]) / 1e9)
+        total = gpu.facts.memory_total_bytes
+        full = f": full in {(total - last) / a_second:.0f} s" if total else ""
+        yield Finding(
+            "memory_grows",
+            f"memory of GPU {index} grows",
+            f"GPU {index}'s memory grows by {units.rate(a_second)} and never falls{full}.",
+            "look for what is kept from step to step: outputs, losses with their graph, a cache",
+            last - first,
+            GROWS_BYTES,
+            "NVML memory in use during the steady steps",
+            leads=True,
+        )
+
+
+def memory_full(session: Session, readings: Readings) -> Iterator[Finding]:
+    """A GPU whose memory is almost full."""
+    for (index, name), spread in sorted(readings.gpu_spreads.items()):
+        gpu = session.gpus.get(index)
+        total = gpu.facts.memory_total_bytes if gpu else None
+        if name == "memory_used_bytes" and total:
+            used = 100.0 * spread.maximum / total
+            if used > 90:
+                yield Finding(
+                    "memory_full",
+                    f"memory of GPU {index} {used:.0f} % full",
+                    f"GPU {index}'s memory was {used:.0f} % full.",
+                    "a smaller batch, a shorter context, lower precision, checkpointing",
+                    used,
+                    90,
+                    "PyTorch profiler's memory recommendation",
+                )
+
+
+THRASH_CALLS = 1.0
+THRASH_SHARE = 0.05
+"""Calls a step, and share of the wall time, from which allocating in each step is worth knowing."""
+
+
+def allocator_thrash(_session: Session, run: Run) -> Iterator[Finding]:
+    """Steps that allocate and free, where that is no finding of the time tree."""
+    tree = time_tree(run)
+    if tree is None or not tree.has_steps:
+        return
+    share = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
+    steps = sum(sums.steps for sums in run.loops.values())
+    calls = sum(
+        times.count
+        for key, times in run.api.items()
+        if key.name.startswith(("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"))
+    )
+    if not THRASH_SHARE <= share < SPEAKS or calls < THRASH_CALLS * steps:
+        return
+    yield Finding(
+        "allocator_thrash",
+        f"{calls / steps:.1f} allocations a step",
+        f"Each step allocates or frees GPU memory {calls / steps:.1f} times, which takes "
+        f"{100 * share:.0f} % of it.",
+        "no torch.cuda.empty_cache() in the loop; "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where sizes vary",
+        100 * share,
+        100 * THRASH_SHARE,
+        "cudaMalloc and cudaFree by the steps, and idle.alloc",
+    )
+
+
+RULES = (
+    RunRule(20, memory_grows),
+    RunRule(21, allocator_thrash),
+    MachineRule(0, memory_full),
+)

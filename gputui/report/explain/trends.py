@@ -1,0 +1,147 @@
+"""Steps that grow: a text computed again for each token, a list gone through in each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from gputui.model.units import duration
+from gputui.report.explain.finding import Finding, RunRule
+from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.state import Run, Session
+
+LEAST_STEPS = 20
+"""Steps that make a trend."""
+
+LEAST_POINTS = 8
+MOVED = 0.10
+"""Growth of a step's length from which it is a trend, of the mean."""
+
+CERTAIN = 2.58
+"""Standard deviations of Kendall's S: 99 %."""
+
+FALL = 0.15
+"""A step this much shorter than those before begins anew: the next request, the next epoch."""
+
+CHUNK = 8
+
+
+class Point(NamedTuple):
+    """The mean length of some steps, and how many steps lie before their middle."""
+
+    at: float
+    ns: float
+
+
+class Trend(NamedTuple):
+    """Growth of a step's length by each step, and from what to what."""
+
+    ns_per_step: float
+    first_ns: float
+    last_ns: float
+    steps: int
+
+
+def steps_grow(_session: Session, run: Run) -> Iterator[Finding]:
+    """Steps that take longer and longer."""
+    tree = time_tree(run)
+    found = step_trend(tree) if tree is not None else None
+    if found is None or tree is None:
+        return
+    yield Finding(
+        "steps_grow",
+        "steps grow",
+        f"Each step takes {duration(found.ns_per_step)} longer than the one before: "
+        f"{duration(found.first_ns)} to {duration(found.last_ns)} within {found.steps:,} steps.",
+        "in a decoder keep a KV cache (use_cache=True); else look for a text, list or graph that "
+        "each step goes through again",
+        100 * (found.last_ns / found.first_ns - 1),
+        100 * MOVED,
+        "Theil-Sen slope over the steps, Kendall's test at 99 %",
+        gain=tree.step_mean_ns / found.first_ns,
+        leads=True,
+    )
+
+
+def step_trend(tree: TimeTree) -> Trend | None:
+    """How steps grow, None if they do not or there are too few."""
+    points = _points(tree)
+    if tree.steps < LEAST_STEPS * tree.devices or len(points) < LEAST_POINTS:
+        return None
+    rising = [part for part in _parts(points) if len(part) >= LEAST_POINTS // 2]
+    if sum(map(len, rising)) < max(LEAST_POINTS, len(points) / 2):
+        return None
+    # Kendall's S of all parts together: its variance is that of their sum (Hirsch 1982).
+    score = sum(_kendall(part) for part in rising)
+    variance = sum(n * (n - 1) * (2 * n + 5) / 18 for n in map(len, rising))
+    if score <= 0 or (score - 1) / math.sqrt(variance) < CERTAIN:
+        return None
+    longest = max(rising, key=lambda part: part[-1].at - part[0].at)
+    slope = _theil_sen(longest)
+    steps = longest[-1].at - longest[0].at
+    middle = median(point.ns for point in longest)
+    first_ns, last_ns = middle - slope * steps / 2, middle + slope * steps / 2
+    if first_ns <= 0 or last_ns - first_ns < MOVED * middle:
+        return None
+    # One jump is another phase of the program, growth goes on in both halves.
+    half = len(longest) // 2
+    parts = longest[: half + 1], longest[half:]
+    if any(_theil_sen(part) < slope / 4 for part in parts):
+        return None
+    return Trend(slope, first_ns, last_ns, round(steps))
+
+
+def _points(tree: TimeTree) -> list[Point]:
+    """The steps of the device that has most blocks, in order; the newest ones more finely."""
+    points: list[Point] = []
+    done = 0
+    blocks = max(tree.blocks, key=len, default=())
+    newest = tree.newest
+    for block in blocks:
+        is_last = block is blocks[-1]
+        steps, ns = block.steps, float(block.ns)
+        if is_last and newest and len(newest) < steps:
+            steps, ns = steps - len(newest), ns - sum(newest)
+        elif is_last and len(newest) >= 2 * CHUNK:
+            break
+        points.append(Point(done + steps / 2, ns / steps))
+        done += steps
+    # A step alone is uneven: several together.
+    size = CHUNK if len(newest) >= LEAST_POINTS * CHUNK // 2 else 1
+    for at in range(0, len(newest) - size + 1, size):
+        chunk = newest[at : at + size]
+        points.append(Point(done + at + size / 2, sum(chunk) / size))
+    return points
+
+
+def _parts(points: Sequence[Point]) -> list[list[Point]]:
+    """Cut where a step falls back."""
+    parts = [[points[0]]]
+    for before, point in pairwise(points):
+        if point.ns < (1 - FALL) * before.ns:
+            parts.append([])
+        parts[-1].append(point)
+    return parts
+
+
+def _kendall(points: Sequence[Point]) -> int:
+    return sum(
+        (later.ns > earlier.ns) - (later.ns < earlier.ns)
+        for number, earlier in enumerate(points)
+        for later in points[number + 1 :]
+    )
+
+
+def _theil_sen(points: Sequence[Point]) -> float:
+    """The median slope of all pairs."""
+    return median(
+        (later.ns - earlier.ns) / (later.at - earlier.at)
+        for number, earlier in enumerate(points)
+        for later in points[number + 1 :]
+    )
+
+
+RULES = (RunRule(15, steps_grow),)

@@ -1,0 +1,188 @@
+"""Facts beside the time tree: each just below and just above its threshold, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from gputui.model.events import (
+    AnyEvent,
+    ApiDelta,
+    CaptureDelta,
+    DeviceDelta,
+    GpuFacts,
+    GpuSample,
+    GpuStatus,
+    HostSample,
+    MachineSample,
+)
+from gputui.model.leaves import Leaf
+from gputui.report.explain import Finding, conclusion, findings
+from tests.events_for_tests import gpu, header, times
+from tests.report.test_verdict import STEP_NS, a_run, delta
+
+BUSY = {Leaf.MATMUL: 0.95, Leaf.DEPENDENCY: 0.05}
+DEVICE = replace(
+    gpu(), max_sm_clock_mhz=1980, pcie_width=16, pcie_generation=5, power_limit_default_watts=700.0
+)
+
+
+def found(*events: AnyEvent, facts: GpuFacts = DEVICE) -> dict[str, Finding]:
+    """By cause."""
+    session, run = a_run(header(facts), *events)
+    return {one.cause: one for one in findings(session, run)}
+
+
+def steps_of(lengths: Sequence[float]) -> list[AnyEvent]:
+    """Ten steps of each of the lengths, a delta each."""
+    return [delta(BUSY, count=10, length=length) for length in lengths]
+
+
+def samples(*readings: GpuSample) -> list[AnyEvent]:
+    """Within the steps of `delta(...)`."""
+    return [
+        MachineSample(time_ns=(1 + second) * STEP_NS, host=HostSample(), gpus=(reading,))
+        for second, reading in enumerate(readings)
+    ]
+
+
+# --- steps that grow ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [1 + 0.02 * block for block in range(30)],
+        [1 + 0.1 * (block % 10) for block in range(40)],
+        [(1 + 0.02 * block) * (1.03 if block % 2 else 0.97) for block in range(30)],
+    ],
+    ids=["a line", "a saw", "with noise"],
+)
+def test_steps_that_grow(lengths: list[float]) -> None:
+    one = found(*steps_of(lengths))["steps_grow"]
+    assert one.gain > 1.1
+    assert "longer than the one before" in one.sentence
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [1.0] * 30,
+        [1 + 0.002 * block for block in range(30)],
+        [1.0] * 15 + [1.5] * 15,
+        [1.5 - 0.02 * block for block in range(20)],
+        [1.3 if block % 3 else 0.8 for block in range(40)],
+        [1 + 0.3 * block for block in range(5)],
+        [1.3, *([1.0] * 30)],
+    ],
+    ids=["even", "by 6 %", "one jump", "falling", "uneven", "too few", "a slow start"],
+)
+def test_steps_that_do_not_grow(lengths: list[float]) -> None:
+    assert "steps_grow" not in found(*steps_of(lengths))
+
+
+def test_growing_steps_are_the_answer_where_no_leaf_is() -> None:
+    session, run = a_run(header(DEVICE), *steps_of([1 + 0.02 * block for block in range(30)]))
+    answer = conclusion(session, run)
+    assert answer is not None
+    assert answer.word == "STEPS GROW"
+    slow = {Leaf.LAUNCH: 0.8, Leaf.MATMUL: 0.2}
+    grows = [delta(slow, count=10, length=1 + 0.02 * block) for block in range(30)]
+    session, run = a_run(header(DEVICE), *grows)
+    answer = conclusion(session, run)
+    assert answer is not None
+    assert answer.word == "LAUNCH-BOUND"
+    assert "steps_grow" in {one.cause for one in findings(session, run)}
+
+
+def test_growth_is_seen_in_the_newest_steps_of_a_single_delta() -> None:
+    newest = tuple(round(STEP_NS * (1 + 0.01 * step)) for step in range(64))
+    one = delta(BUSY, count=64)
+    [loop] = one.loops
+    lengths = times(*newest)
+    grown = replace(one, loops=(replace(loop, newest=newest, step_ns=lengths),))
+    assert "steps_grow" in found(grown)
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "calls", "is_found"), [
+    (0.06, 120, True), (0.04, 120, False), (0.06, 90, False), (0.3, 120, False),
+])  # fmt: skip
+def test_allocations_in_each_step(share: float, calls: int, is_found: bool) -> None:
+    one = replace(
+        delta({Leaf.ALLOCATION: share, Leaf.MATMUL: 1 - share}),
+        api=(ApiDelta(process=1, range=0, name="cudaMalloc", time=times(*([9] * calls))),),
+    )
+    causes = found(one)
+    assert ("allocator_thrash" in causes) is is_found
+    # Where it is a leaf of its own, it is told once.
+    assert ("idle.alloc" in causes) is (share > 0.2)
+
+
+# --- clocks and links --------------------------------------------------------------------------
+
+READING = GpuSample(index=0, sm_clock_mhz=1500, power_limit_watts=700.0, throttle_reasons=())
+
+
+@pytest.mark.parametrize(
+    ("reading", "words"),
+    [
+        (READING, "nothing throttles it"),
+        (replace(READING, throttle_reasons=("clocks set by the user",)), "its clocks are set"),
+        (
+            replace(READING, throttle_reasons=("power cap",), power_limit_watts=400.0),
+            "its power limit is 400 W, by default 700",
+        ),
+        (replace(READING, throttle_reasons=("power cap",)), None),
+        (replace(READING, sm_clock_mhz=1800), None),
+        (replace(READING, throttle_reasons=("thermal slowdown (hardware)",)), None),
+    ],
+)
+def test_a_clock_that_is_held_down(reading: GpuSample, words: str | None) -> None:
+    one = found(delta(BUSY), *samples(*[reading] * 5), device_work()).get("held_clock")
+    assert (one is None) is (words is None)
+    assert one is None or (words or "") in one.sentence
+
+
+def test_the_clock_of_an_idle_gpu_says_nothing() -> None:
+    idle = delta({Leaf.WAIT: 0.6, Leaf.MATMUL: 0.4})
+    assert "held_clock" not in found(idle, *samples(*[READING] * 5), device_work())
+
+
+def device_work() -> AnyEvent:
+    """The run used GPU 0."""
+    return CaptureDelta(
+        time_ns=2,
+        process=1,
+        devices=(
+            DeviceDelta(
+                process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "generation", "time_ns", "copies", "words"),
+    [
+        (8, 5, 9 * STEP_NS, 0.1, "8 of 16 lanes"),
+        (16, 3, 9 * STEP_NS, 0.1, "generation 3 of 5"),
+        (16, 1, 10**15, 0.1, None),
+        (8, 5, 9 * STEP_NS, 0.04, None),
+        (16, 5, 9 * STEP_NS, 0.1, None),
+    ],
+)
+def test_a_slow_link(
+    width: int, generation: int, time_ns: int, copies: float, words: str | None
+) -> None:
+    status = GpuStatus(
+        time_ns=time_ns, gpu=0, pcie_link_width=width, pcie_link_generation=generation
+    )
+    steps = delta({Leaf.COPY_PINNED: copies, Leaf.MATMUL: 1 - copies})
+    one = found(steps, device_work(), status).get("slow_link")
+    assert (one is None) is (words is None)
+    assert one is None or (words or "") in one.sentence
