@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, TextIO
 
-from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
+from gputui.model.events import AnyEvent, MachineSample
 from gputui.render.prometheus_metrics import (
     Family,
     Figures,
@@ -25,7 +25,7 @@ from gputui.render.prometheus_metrics import (
     series_name,
 )
 from gputui.render.prometheus_samples import figures
-from gputui.report.phase_totals import PhaseTotals
+from gputui.report.phases import phase_rows
 from gputui.state import Session
 
 POINTS_IN_MEMORY = 1 << 20
@@ -57,43 +57,24 @@ def write_openmetrics(out: TextIO, events: Iterable[AnyEvent], span: Span | None
     """
     with tempfile.TemporaryFile(prefix="gputui-") as spool:
         points = _Points(spool)
-        for time_ns, session, phases in _moments(events):
+        for time_ns, session in _moments(events):
             if span is None or span[0] <= time_ns <= span[1]:
                 run = session.run
-                points.add(time_ns, figures(session, phases.of(run) if run is not None else ()))
+                points.add(time_ns, figures(session, phase_rows(run) if run is not None else ()))
         return points.write(out)
 
 
-def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session, PhaseTotals]]:
+def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session]]:
     """The session after each sample and at its end, at increasing moments."""
-    session, phases = Session(), PhaseTotals()
+    session = Session()
     last_ns = 0
     for event in events:
-        if isinstance(event, CaptureDelta):
-            run = session.holder_of(event.process)
-            if run is not None:
-                phases.add(run, event)
-            event = _without_work(event)
         session.apply((event,))
         if isinstance(event, MachineSample) and event.time_ns > last_ns:
             last_ns = event.time_ns
-            yield last_ns, session, phases
+            yield last_ns, session
     if session.time_ns > last_ns:
-        yield session.time_ns, session, phases
-
-
-def _without_work(delta: CaptureDelta) -> CaptureDelta:
-    """Only where the time went, and that a process reported something: its work is in the phases'
-    totals, and folding it for medians, which are no figures here, costs more than everything else.
-    """
-    return CaptureDelta(
-        time_ns=delta.time_ns,
-        process=delta.process,
-        records=delta.records,
-        dropped=delta.dropped,
-        leaf_times=delta.leaf_times,
-        loops=delta.loops,
-    )
+        yield session.time_ns, session
 
 
 class _Points:

@@ -19,7 +19,7 @@ from gputui.model.leaves import LEAVES
 from gputui.model.metrics import metrics_of
 from gputui.render.prometheus_metrics import Exported, Found, Labels, counter, gauge
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.phase_totals import PhaseTotal
+from gputui.report.phases import PhaseRow
 from gputui.state import Gpu, Run, Session, mig_metrics
 
 _OF_TICK = Exported("", metrics_of(MachineSample))
@@ -57,7 +57,7 @@ _LAUNCHES = counter("phase_launches", "CUDA calls that launched them")
 _COPIED = counter("phase_memcpy_bytes", "Bytes it copied")
 
 
-def figures(session: Session, phases: Iterable[PhaseTotal]) -> Found:
+def figures(session: Session, phases: Iterable[PhaseRow]) -> Found:
     """Everything the session knows now; `phases` are those of its newest run."""
     yield from _host(session)
     for _, gpu in sorted(session.gpus.items()):
@@ -166,7 +166,7 @@ def _rank(rank: int | None) -> str:
     return "" if rank is None else str(rank)
 
 
-def _phases(run: Run, phases: Iterable[PhaseTotal]) -> Found:
+def _phases(run: Run, phases: Iterable[PhaseRow]) -> Found:
     labels = _labels(run)
     for phase in phases:
         yield (
@@ -179,7 +179,7 @@ def _phases(run: Run, phases: Iterable[PhaseTotal]) -> Found:
             ),
             [
                 (_INSTANCES, phase.instances),
-                (_CPU_SECONDS, phase.cpu_ns / 1e9),
+                (_CPU_SECONDS, phase.cpu_ended_ns / 1e9),
                 (_BUSY_SECONDS, phase.gpu_busy_ns / 1e9),
                 (_KERNELS, phase.kernels),
                 (_LAUNCHES, phase.launches),

@@ -11,7 +11,7 @@ from gputui.render.prometheus_metrics import (
     series_name,
 )
 from gputui.render.prometheus_samples import figures
-from gputui.report.phase_totals import phase_totals
+from gputui.report.phases import phase_rows
 from gputui.state import Session
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,7 +34,7 @@ def prometheus_text(session: Session, most: int = MOST_SERIES) -> str:
     run = session.run
     ranges = len(run.ranges) if run is not None else 0
     adds_up = ranges <= MOST_RANGES
-    phases = phase_totals(run) if run is not None and adds_up else []
+    phases = phase_rows(run) if run is not None and adds_up else []
     families: dict[Family, list[str]] = {}
     count = left_out = 0
     for labels, found in figures(session, phases):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gputui.report.paths import PhaseKey
+from gputui.report.phase_tree import PhaseKey, phase_tree, phases_around
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import TableRow, api_rows
 from gputui.state import Gpu, MemoryOperationKey, Run, TimeAndSize
@@ -156,14 +156,14 @@ def phase_memory(run: Run, *, library_domains: bool = False) -> list[PhaseMemory
     them.
     """
     sums: dict[PhaseKey | None, Traffic] = {}
-    paths: dict[int, tuple[PhaseKey, ...]] = {}
+    # Those of libraries too: a caller who leaves them out leaves their rows out.
+    phase_of = phase_tree(run, library_domains=True).of_range
 
     def of(number: int) -> Iterable[Traffic]:
-        if number not in run.ranges:
+        phase = phase_of.get(number)
+        if phase is None:
             return (sums.setdefault(None, Traffic()),)
-        if number not in paths:
-            paths[number] = _paths(run, number)
-        return [sums.setdefault(key, Traffic()) for key in paths[number]]
+        return [sums.setdefault(one.key, Traffic()) for one in phases_around(phase)]
 
     for key, both in run.memory_operations.items():
         for traffic in of(key.range):
@@ -178,21 +178,6 @@ def phase_memory(run: Run, *, library_domains: bool = False) -> list[PhaseMemory
         if row.key in sums
     ]
     return [*rows, PhaseMemory(None, sums[None])] if None in sums else rows
-
-
-def _paths(run: Run, number: int) -> tuple[PhaseKey, ...]:
-    """The rows of the range tree that a node counts in: its own and those around it."""
-    chain = []
-    at = number
-    while at in run.ranges:
-        chain.append(run.ranges[at].definition)
-        at = chain[-1].parent
-    names: tuple[str, ...] = ()
-    keys = []
-    for node in reversed(chain):
-        names = (*names, node.name)
-        keys.append((node.process, node.domain, names))
-    return tuple(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +212,11 @@ def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
     A phase without a sample is left out.
     """
     phases = sorted(run.phase_starts)
+    names = {
+        node.definition.name: phase.name
+        for phase in phase_tree(run, library_domains=True).roots
+        for node in phase.nodes
+    }
     starts = [time_ns for time_ns, _ in phases]
     until_ns = run.ended.time_ns if run.ended else run.updated_ns
     found: dict[str, int] = {}
@@ -236,6 +226,6 @@ def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
             break
         used = sample.memory_used_bytes
         if time_ns <= until_ns and used is not None:
-            name = phases[place][1]
+            name = names.get(phases[place][1], phases[place][1])
             found[name] = max(found.get(name, 0), used)
     return found

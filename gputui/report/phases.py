@@ -10,69 +10,208 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from gputui.model.events import Payload, RangeDefined
-from gputui.model.naming import is_kernel_launch
 from gputui.model.sketch import Accumulator
-from gputui.report.paths import Paths, PhaseKey
-from gputui.state import Range, Run
+from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
+from gputui.state import Launched, Process, Run
 
 STEP_NAMES = re.compile(
     r"^(step|iter|iteration|train_step|training_step|decode_step|batch"
-    r"|ProfilerStep)([ #_:]?\d+)?$",
+    r"|ProfilerStep)([ #_:]{0,2}(\d+|#))?$",
     re.IGNORECASE,
 )
-"""Common range names of one step, unless the workload declares its own."""
+"""Common names of one step, numbered or folded, unless the workload declares its own."""
 
 
 _SILENCE_NS = 1_000_000_000
 """A process silent for longer than this has not changed: readers take less time to report it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class PhaseRow:
     """One path of the range tree in one rank; threads of a process are summed.
 
-    `share_percent` is of the GPU's busy time if the run used a GPU, otherwise of the time in the
-    domain's outermost ranges; `per_step_ns` is the CPU time per step of the nearest enclosing step.
-    `open_since_ns` is set while an instance is open; `cpu_total_ns` and `cpu_exclusive_ns` include
-    its time so far, `instances` and `cpu` only what ended.
+    Figures are computed when they are asked for: of many phases few are shown. `share_percent` is
+    of the GPU's busy time if the run used a GPU, otherwise of the time in the domain's outermost
+    ranges; `per_step_ns` is the CPU time per step of the nearest enclosing step. `open_since_ns` is
+    set while an instance is open; `cpu_total_ns` and `cpu_exclusive_ns` include its time so far,
+    `instances` and `cpu` only what ended.
     """
 
-    key: PhaseKey
-    path: str
-    name: str
-    depth: int
-    domain: str
-    style: str
-    rank: int | None
-    pid: int
-    color: int | None
-    instances: int
-    cpu: Accumulator
-    projected: Accumulator
-    cpu_total_ns: int
-    cpu_exclusive_ns: int
-    gpu_busy_ns: int
-    gpu_total_ns: int
-    per_step_ns: float | None
-    kernels: int
-    kernel_ns: int
-    launches: int
-    memcpy_bytes: int
-    share_percent: float | None
-    open_since_ns: int | None
-    has_children: bool
-    category: str | None = None
-    """The name, or the program's number if it has no name."""
-    payload: Payload | None = None
-    """Of an instance that had one: the newest in each thread."""
-    on_gpu: bool = False
-    """Whether the run used a GPU."""
-    threads: tuple[str, ...] = ()
-    """Name and id of the threads it ran on, if the main one is not among them; those without a name
-    are left out.
-    """
+    phase: Phase
+    _totals: _Totals
+
+    @property
+    def key(self) -> PhaseKey:
+        """What it is."""
+        return self.phase.key
+
+    @cached_property
+    def path(self) -> str:
+        """Names from the outermost range on."""
+        return self.phase.path
+
+    @property
+    def name(self) -> str:
+        """The last of them."""
+        return self.phase.name
+
+    @property
+    def depth(self) -> int:
+        """Phases around it."""
+        return len(self.phase.key[2]) - 1
+
+    @property
+    def domain(self) -> str:
+        """Of NVTX."""
+        return self.phase.key[1]
+
+    @property
+    def style(self) -> str:
+        """PushPop or StartEnd."""
+        return self._first.style
+
+    @property
+    def rank(self) -> int | None:
+        """The process's."""
+        return self._process.attached.rank
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.attached.pid
+
+    @property
+    def color(self) -> int | None:
+        """Of the first range."""
+        return self._first.color
+
+    @property
+    def instances(self) -> int:
+        """How many have ended."""
+        return sum([node.cpu.count for node in self.phase.nodes])
+
+    @property
+    def names(self) -> int:
+        """How many different names its ranges have."""
+        return len({node.definition.name for node in self.phase.nodes})
+
+    @cached_property
+    def cpu(self) -> Accumulator:
+        """Times of the instances on their threads."""
+        return _together([node.cpu for node in self.phase.nodes])
+
+    @cached_property
+    def projected(self) -> Accumulator:
+        """Times of the instances on the GPU, from first to last operation."""
+        return _together([node.projected for node in self.phase.nodes])
+
+    @property
+    def cpu_ended_ns(self) -> int:
+        """Time in the instances that ended."""
+        return sum([node.cpu.total for node in self.phase.nodes])
+
+    @cached_property
+    def cpu_total_ns(self) -> int:
+        """Time inside, so far."""
+        elapsed = self._totals.elapsed(self.phase)
+        # What ended inside may have been read slightly after the delta's time.
+        return max(elapsed, self._inside_ns) if self.is_open else elapsed
+
+    @property
+    def cpu_exclusive_ns(self) -> int:
+        """The same without the phases inside."""
+        return max(0, self.cpu_total_ns - self._inside_ns)
+
+    @cached_property
+    def _inside_ns(self) -> int:
+        return sum(map(self._totals.elapsed, self.phase.children))
+
+    @property
+    def gpu_busy_ns(self) -> int:
+        """Time in which a GPU ran something launched inside."""
+        return sum([node.gpu_busy_ns for node in self.phase.nodes])
+
+    @property
+    def gpu_total_ns(self) -> int:
+        """Times of its operations, added up."""
+        return sum([node.gpu_total_ns for node in self.phase.nodes])
+
+    @property
+    def per_step_ns(self) -> float | None:
+        """CPU time a step."""
+        steps = self._totals.enclosing_steps(self.phase)
+        return self.cpu_ended_ns / steps if steps else None
+
+    @property
+    def kernels(self) -> int:
+        """Launched inside."""
+        return self._launched.kernels
+
+    @property
+    def kernel_ns(self) -> int:
+        """Their times, added up."""
+        return self._launched.kernel_ns
+
+    @property
+    def launches(self) -> int:
+        """CUDA calls that launched them."""
+        return self._launched.launches
+
+    @property
+    def memcpy_bytes(self) -> int:
+        """Copied by operations launched inside."""
+        return self._launched.memcpy_bytes
+
+    @property
+    def share_percent(self) -> float | None:
+        """See above."""
+        totals = self._totals
+        if totals.gpu_ns:
+            return 100.0 * self.gpu_busy_ns / totals.gpu_ns
+        whole = totals.cpu_ns.get(self.domain, 0)
+        return 100.0 * self.cpu_total_ns / whole if whole else None
+
+    @property
+    def open_since_ns(self) -> int | None:
+        """When the oldest open instance began."""
+        opened = [n.open_since_ns for n in self.phase.nodes if n.open_since_ns is not None]
+        return min(opened, default=None)
+
+    @property
+    def has_children(self) -> bool:
+        """Whether there are phases inside."""
+        return bool(self.phase.children)
+
+    @property
+    def category(self) -> str | None:
+        """The name, or the program's number if it has no name."""
+        known = self._first
+        return known.category or (None if known.category_id is None else str(known.category_id))
+
+    @property
+    def payload(self) -> Payload | None:
+        """Of an instance that had one: the newest in each thread."""
+        return next((node.payload for node in reversed(self.phase.nodes) if node.payload), None)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run used a GPU."""
+        return self._totals.on_gpu
+
+    @property
+    def threads(self) -> tuple[str, ...]:
+        """Name and id of the threads it ran on, if the main one is not among them; those without a
+        name are left out.
+        """
+        process = self._process
+        threads = {node.definition.thread for node in self.phase.nodes}
+        if process.attached.pid in threads:
+            return ()
+        named = sorted(thread for thread in threads if thread in process.threads)
+        return tuple(f"{process.threads[thread].name} ({thread})" for thread in named)
 
     @property
     def whose(self) -> str:
@@ -91,30 +230,26 @@ class PhaseRow:
         """Time in which the GPU ran nothing of this phase between its first and last operation,
         summed over instances; None before an instance's operations have arrived.
         """
-        if not self.projected.count:
+        if not any(node.projected.count for node in self.phase.nodes):
             return None
         return max(0, self.projected.total - self.gpu_busy_ns)
 
     @property
     def is_open(self) -> bool:
         """Whether the program is in this phase now."""
-        return self.open_since_ns is not None
+        return any(node.open_since_ns is not None for node in self.phase.nodes)
 
+    @property
+    def _first(self) -> RangeDefined:
+        return self.phase.nodes[0].definition
 
-@dataclass(slots=True)
-class _Counts:
-    """What was launched in one node itself, and including its descendants."""
+    @property
+    def _process(self) -> Process:
+        return self._totals.run.processes[self.phase.key[0]]
 
-    kernels: int = 0
-    kernel_ns: int = 0
-    launches: int = 0
-    memcpy_bytes: int = 0
-
-    def add(self, other: _Counts) -> None:
-        self.kernels += other.kernels
-        self.kernel_ns += other.kernel_ns
-        self.launches += other.launches
-        self.memcpy_bytes += other.memcpy_bytes
+    @property
+    def _launched(self) -> Launched:
+        return self._totals.launched[self.phase]
 
 
 def phase_rows(
@@ -126,9 +261,9 @@ def phase_rows(
     count in the range open on the process's main thread; without it they count in none, as in
     nsys. `library_domains` adds the ranges of NCCL, CUB and their like.
     """
-    tree = _Tree(run, library_domains)
-    own = _own_counts(run, inherited)
-    return [tree.row(key, own) for key in tree.keys]
+    tree = phase_tree(run, library_domains=library_domains)
+    totals = _Totals(run, tree, inherited)
+    return [PhaseRow(phase, totals) for phase in tree.phases]
 
 
 def share_note(run: Run, rows: Sequence[PhaseRow]) -> str:
@@ -138,146 +273,65 @@ def share_note(run: Run, rows: Sequence[PhaseRow]) -> str:
     return f"share {basis}" + ", in each domain by itself" * (len(domains) > 1)
 
 
-class _Tree(Paths):
-    """The paths of a run with the totals their shares refer to."""
+class _Totals:
+    """What figures of single phases are computed from."""
 
-    def __init__(self, run: Run, library_domains: bool) -> None:
-        super().__init__(run, library_domains)
+    def __init__(self, run: Run, tree: PhaseTree, inherited: bool) -> None:
         self.run = run
-        self.gpu_ns = sum(device.busy_ns for device in run.devices.values())
-        # By domain: ranges of several domains overlap, so their times do not add up.
-        self.cpu_ns: dict[str, int] = {}
-        for key in self.roots:
-            elapsed = sum(map(self._elapsed, self.nodes[key]))
-            self.cpu_ns[key[1]] = self.cpu_ns.get(key[1], 0) + elapsed
+        self._tree = tree
+        self._inherited = inherited
+        devices = run.devices
+        self.on_gpu = bool(devices)
+        self.gpu_ns = sum(device.busy_ns for device in devices.values())
 
-    def _elapsed(self, node: Range) -> int:
-        """Time in the range so far, including the instance that is open now."""
-        since_ns = node.open_since_ns
-        if since_ns is None:
-            return node.cpu.total
-        # A short range is open in one delta and has ended long before the next is made.
-        until_ns = self.run.processes[node.definition.process].updated_ns
-        if self.run.updated_ns - until_ns > _SILENCE_NS:
-            until_ns = self.run.updated_ns
-        return node.cpu.total + max(0, until_ns - since_ns)
+    @cached_property
+    def cpu_ns(self) -> dict[str, int]:
+        """By domain, time in its outermost ranges: those of several overlap, and do not add up."""
+        sums: dict[str, int] = {}
+        for phase in self._tree.roots:
+            domain = phase.key[1]
+            sums[domain] = sums.get(domain, 0) + self.elapsed(phase)
+        return sums
 
-    def row(self, key: PhaseKey, own: dict[int, _Counts]) -> PhaseRow:
-        """The row of one path."""
-        process, domain, names = key
-        nodes = self.nodes[key]
-        attached = self.run.processes[process].attached
-        counts = self._inclusive(nodes, own)
-        cpu = _together([node.cpu for node in nodes])
-        gpu_busy = sum(node.gpu_busy_ns for node in nodes)
-        elapsed = sum(map(self._elapsed, nodes))
-        inside = sum(
-            self._elapsed(node) for child in self.children[key] for node in self.nodes[child]
-        )
-        opened = [node.open_since_ns for node in nodes if node.open_since_ns is not None]
-        if opened:
-            # What ended inside may have been read slightly after the delta's time.
-            elapsed = max(elapsed, inside)
-        cpu_ns = self.cpu_ns.get(domain, 0)
-        whole, part = (self.gpu_ns, gpu_busy) if self.gpu_ns else (cpu_ns, elapsed)
-        steps = self._enclosing_steps(key)
-        return PhaseRow(
-            key=key,
-            path="/".join(names),
-            name=names[-1],
-            depth=len(names) - 1,
-            domain=domain,
-            style=nodes[0].definition.style,
-            rank=attached.rank,
-            pid=attached.pid,
-            color=nodes[0].definition.color,
-            instances=cpu.count,
-            cpu=cpu,
-            projected=_together([node.projected for node in nodes]),
-            cpu_total_ns=elapsed,
-            cpu_exclusive_ns=max(0, elapsed - inside),
-            gpu_busy_ns=gpu_busy,
-            gpu_total_ns=sum(node.gpu_total_ns for node in nodes),
-            per_step_ns=cpu.total / steps if steps else None,
-            kernels=counts.kernels,
-            kernel_ns=counts.kernel_ns,
-            launches=counts.launches,
-            memcpy_bytes=counts.memcpy_bytes,
-            share_percent=100.0 * part / whole if whole else None,
-            open_since_ns=min(opened) if opened else None,
-            has_children=bool(self.children[key]),
-            category=_category(nodes[0].definition),
-            payload=next((node.payload for node in reversed(nodes) if node.payload), None),
-            on_gpu=bool(self.run.devices),
-            threads=self._threads(process, nodes),
-        )
+    @cached_property
+    def launched(self) -> dict[Phase, Launched]:
+        """What was launched in each phase and in those inside it."""
+        sums: dict[Phase, Launched] = {}
+        for phase in reversed(self._tree.phases):
+            counts = sums[phase] = Launched()
+            for node in phase.nodes:
+                counts.add(node.launched)
+                if self._inherited and node.inherited is not None:
+                    counts.add(node.inherited)
+            for child in phase.children:
+                counts.add(sums[child])
+        return sums
 
-    def _threads(self, process: int, nodes: list[Range]) -> tuple[str, ...]:
-        known = self.run.processes[process]
-        threads = {node.definition.thread for node in nodes}
-        if known.attached.pid in threads:
-            return ()
-        named = sorted(thread for thread in threads if thread in known.threads)
-        return tuple(f"{known.threads[thread].name} ({thread})" for thread in named)
-
-    def _inclusive(self, nodes: list[Range], own: dict[int, _Counts]) -> _Counts:
-        total = _Counts()
-        stack = [node.definition.range for node in nodes]
-        while stack:
-            number = stack.pop()
-            if number in own:
-                total.add(own[number])
-            stack.extend(self.run.ranges[number].children)
+    def elapsed(self, phase: Phase) -> int:
+        """Time in a phase so far, including the instances that are open now."""
+        total = 0
+        for node in phase.nodes:
+            total += node.cpu.total
+            if node.open_since_ns is not None:
+                total += max(0, self._until_ns(phase) - node.open_since_ns)
         return total
 
-    def _enclosing_steps(self, key: PhaseKey) -> int:
-        """Instances of the nearest step at or around `key`, 0 if there is none."""
+    def _until_ns(self, phase: Phase) -> int:
+        # A short range is open in one delta and has ended long before the next is made.
+        until_ns = self.run.processes[phase.key[0]].updated_ns
+        newest_ns = self.run.updated_ns
+        return newest_ns if newest_ns - until_ns > _SILENCE_NS else until_ns
+
+    def enclosing_steps(self, phase: Phase) -> int:
+        """Instances of the nearest step at or around a phase, 0 if there is none."""
         wanted = self.run.started.step_range
-        at: PhaseKey | None = key
         # By the parents, not by the names: a file may nest a range in one of another domain.
-        while at is not None:
-            name = at[2][-1]
-            if name == wanted if wanted else STEP_NAMES.match(name):
-                return sum(node.cpu.count for node in self.nodes[at])
-            at = self.parents[at]
+        for around in phases_around(phase):
+            if around.name == wanted if wanted else STEP_NAMES.match(around.name):
+                return sum(node.cpu.count for node in around.nodes)
         return 0
 
 
-def is_copy(operation: str) -> bool:
-    """Whether a memory operation of this name copies bytes."""
-    return "memcpy" in operation
-
-
-def _category(known: RangeDefined) -> str | None:
-    if known.category_id is None:
-        return known.category
-    return known.category or str(known.category_id)
-
-
 def _together(parts: list[Accumulator]) -> Accumulator:
-    """One accumulator for several threads; the usual single one is not copied."""
+    """One accumulator for several ranges; the usual single one is not copied."""
     return parts[0] if len(parts) == 1 else Accumulator.of(parts)
-
-
-def _own_counts(run: Run, inherited: bool) -> dict[int, _Counts]:
-    own: dict[int, _Counts] = {}
-
-    def of(number: int) -> _Counts:
-        return own.setdefault(number, _Counts())
-
-    for kernel, kernels in run.kernels.items():
-        if inherited or not kernel.inherited:
-            of(kernel.range).kernels += kernels.time.count
-            of(kernel.range).kernel_ns += kernels.time.total
-    # In ranges of other domains and of the Start/End style, beside those that count them once.
-    for kernel, kernels in run.secondary_domain_kernels.items():
-        if kernel.range:
-            of(kernel.range).kernels += kernels.time.count - kernels.repeats
-            of(kernel.range).kernel_ns += kernels.time.total
-    for call, times in run.api.items():
-        if (inherited or not call.inherited) and is_kernel_launch(call.name):
-            of(call.range).launches += times.count
-    for operation, both in run.memory_operations.items():
-        if (inherited or not operation.inherited) and is_copy(operation.operation):
-            of(operation.range).memcpy_bytes += both.size.total
-    return own

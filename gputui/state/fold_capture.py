@@ -25,9 +25,10 @@ from gputui.model.events import (
 )
 from gputui.model.events.definitions import MAX_KERNELS, OTHER_KERNELS
 from gputui.model.merge import merger_of
+from gputui.model.naming import is_kernel_launch
 from gputui.model.step_blocks import StepBlocks, blocks_of
 from gputui.model.visible_devices import read_visible_devices
-from gputui.state.run import Process, Range, Run
+from gputui.state.run import Launched, Process, Range, Run
 from gputui.state.tables import Places, fold_of
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ def delta(session: Session, event: CaptureDelta) -> None:
         gpu = places.gpus[block.device]
         blocks = run.step_blocks.setdefault(event.process, StepBlocks())
         blocks.append(block if gpu == block.device else replace(block, device=gpu))
+    _launched(run, event)
     _queued(run, event)
     if isinstance(event, CaptureSum):
         for start in event.phase_starts:
@@ -170,6 +172,45 @@ def delta(session: Session, event: CaptureDelta) -> None:
             elif start.range:
                 session.unknown_references += 1
     _open_ranges(run, event)
+
+
+def _launched(run: Run, event: CaptureDelta) -> None:
+    """Count in its range what was launched there: whoever asks at every sample cannot go through
+    all that a run holds."""
+    ranges = run.ranges
+
+    def of(number: int, inherited: bool = False) -> Launched | None:
+        node = ranges.get(number)
+        if node is None:
+            return None
+        if not inherited:
+            return node.launched
+        if node.inherited is None:
+            node.inherited = Launched()
+        return node.inherited
+
+    for kernels in event.kernels:
+        if (counts := of(kernels.range, kernels.inherited)) is not None:
+            counts.kernels += kernels.time.count
+            counts.kernel_ns += kernels.time.total
+    # In ranges of other domains and of the Start/End style, beside those that count them once.
+    for kernels in event.secondary_domain_kernels:
+        if (counts := of(kernels.range)) is not None:
+            counts.kernels += kernels.time.count - kernels.repeats
+            counts.kernel_ns += kernels.time.total
+    for calls in event.api:
+        if is_kernel_launch(calls.name) and (
+            (counts := of(calls.range, calls.inherited)) is not None
+        ):
+            counts.launches += calls.time.count
+    for copies in event.memory_operations:
+        if (
+            "memcpy" in copies.operation
+            and copies.size is not None
+            and copies.size.count > 0
+            and ((counts := of(copies.range, copies.inherited)) is not None)
+        ):
+            counts.memcpy_bytes += copies.size.total
 
 
 def _queued(run: Run, event: CaptureDelta) -> None:

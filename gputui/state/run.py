@@ -70,6 +70,22 @@ class LogLine(msgspec.Struct, frozen=True):
     text: str
 
 
+class Launched(msgspec.Struct, array_like=True):
+    """What was launched in a range itself, not in those inside it."""
+
+    kernels: int = 0
+    kernel_ns: int = 0
+    launches: int = 0
+    memcpy_bytes: int = 0
+
+    def add(self, other: Launched) -> None:
+        """Add what another one counted."""
+        self.kernels += other.kernels
+        self.kernel_ns += other.kernel_ns
+        self.launches += other.launches
+        self.memcpy_bytes += other.memcpy_bytes
+
+
 class Range(msgspec.Struct):
     """A node of the range tree with all that was seen in it."""
 
@@ -86,6 +102,9 @@ class Range(msgspec.Struct):
     levels: int = 0
     children_with_work: int = 0
     """As in RangeDelta: sums over projected instances."""
+    launched: Launched = msgspec.field(default_factory=Launched)
+    inherited: Launched | None = None
+    """By threads without a range of their own, while this one was open on the main thread."""
     payload: Payload | None = None
     """Of the newest instance that had one."""
     open_since_ns: int | None = None
@@ -268,6 +287,8 @@ class Run(msgspec.Struct):
     phase_starts: list[tuple[int, str]] = msgspec.field(default_factory=list)
     """(when, name) of outermost ranges that were open when a delta came, in order of time."""
     updated_ns: int = 0
+    raw_names: bool = False
+    """Whether phases are called as their ranges are, numbering and all."""
 
     @property
     def devices(self) -> dict[int, Device]:

@@ -39,7 +39,9 @@ def fold(path: Path) -> tuple[Session, Run]:
 
 @pytest.fixture(scope="module")
 def real() -> tuple[Session, Run]:
-    return fold(REAL)
+    session, run = fold(REAL)
+    run.raw_names = True  # as SQL has them
+    return session, run
 
 
 @pytest.fixture

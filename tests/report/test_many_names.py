@@ -16,6 +16,11 @@ from gputui.state import Session, fold_capture, remarks
 from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
 
 
+def lettered(number: int) -> str:
+    """A number without digits, which would be folded."""
+    return str(number).translate(str.maketrans("0123456789", "abcdefghij"))
+
+
 def session_of(names: int) -> Session:
     """A kernel and a range for each name."""
     numbers = range(1, names + 1)
@@ -25,7 +30,7 @@ def session_of(names: int) -> Session:
         KernelDefined(time_ns=at(2), kernel=i, name=f"void fused_{i}<float>(int)", mangled=f"_Z{i}")
         for i in numbers
     )
-    session.apply(defined(i, f"range {i}.{i % 7}") for i in numbers)
+    session.apply(defined(i, f"range {lettered(i)}") for i in numbers)
     kernels = tuple(
         KernelDelta(process=1, range=i, kernel=i, device=0, time=times(5 * i)) for i in numbers
     )

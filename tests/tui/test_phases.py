@@ -59,8 +59,8 @@ async def test_what_runs_is_in_sight_until_the_person_moves(show: Show) -> None:
 
 
 async def test_a_phase_larger_than_the_view_gives_way_to_the_open_one_inside(show: Show) -> None:
-    names = ["train", *[f"epoch{n}" for n in range(30)], "inner", "leaf"]
-    parents = {"train": 0, "inner": 30, "leaf": 32} | {f"epoch{n}": 1 for n in range(30)}
+    names = ["train", *[f"stage{n}" for n in range(30)], "inner", "leaf"]
+    parents = {"train": 0, "inner": 30, "leaf": 32} | {f"stage{n}": 1 for n in range(30)}
     numbers = {name: index + 1 for index, name in enumerate(names)}
     run = scripted.decode_run(0, 500, cuda=False, ended=False)[0][:2]
     defined: Batch = [
@@ -69,7 +69,7 @@ async def test_a_phase_larger_than_the_view_gives_way_to_the_open_one_inside(sho
             range=numbers[name],
             process=1,
             thread=1,
-            parent=parents[name] if name != "inner" else numbers["epoch29"],
+            parent=parents[name] if name != "inner" else numbers["stage29"],
             name=name,
         )
         for name in names
@@ -79,14 +79,14 @@ async def test_a_phase_larger_than_the_view_gives_way_to_the_open_one_inside(sho
         process=1,
         open_ranges=tuple(
             OpenRange(range=numbers[name], since_ns=AT - 5)
-            for name in ("train", "epoch29", "inner", "leaf")
+            for name in ("train", "stage29", "inner", "leaf")
         ),
     )
     async with show([[scripted.header(0)], [*run, *defined, opened]], (80, 24)) as shown:
         await shown.press("2")
-        assert "epoch29  ● now" in shown.text
+        assert "stage29  ● now" in shown.text
         assert "leaf  ● now" in shown.text
-        assert "epoch0 " not in shown.text
+        assert "stage0 " not in shown.text
 
 
 def with_libraries() -> list[Batch]:

@@ -17,6 +17,7 @@ from gputui.report.availability import (
     has_streams,
     no_rows_unless,
 )
+from gputui.report.phase_tree import phase_path
 from gputui.report.schema import (
     AnyColumn,
     Cell,
@@ -117,12 +118,6 @@ def timing_of(run: Run) -> Timing:
     )
 
 
-def range_path(run: Run, number: int) -> str:
-    """Where a range is in the tree; 0 is outside every range."""
-    node = run.ranges.get(number)
-    return node.path if node else _OUTSIDE
-
-
 def _whose(run: Run, process: int) -> tuple[int | None, int]:
     attached = run.processes[process].attached
     return attached.rank, attached.pid
@@ -154,16 +149,17 @@ def _device(run: Run, process: int, device: int, use: DeviceUse, ranges: bool) -
         use.operations,
         use.overlap_ns if measured else None,
         _spread(use.idle) if measured else None,
-        [
-            IdleRange(range_path(run, number) if number else None, idle_ns)
-            for number, idle_ns in sorted(
-                run.timing.idle_by_range(process, device).items(), key=lambda item: -item[1]
-            )
-        ]
-        if ranges
-        else None,
+        _idle_ranges(run, run.timing.idle_by_range(process, device)) if ranges else None,
         dict.fromkeys(absent, REASON),
     )
+
+
+def _idle_ranges(run: Run, idle: Mapping[int, int]) -> list[IdleRange]:
+    sums: dict[str | None, int] = {}
+    for place, idle_ns in idle.items():
+        path = phase_path(run, place)
+        sums[path] = sums.get(path, 0) + idle_ns
+    return [IdleRange(*item) for item in sorted(sums.items(), key=lambda item: -item[1])]
 
 
 def _streams(run: Run) -> list[StreamTiming]:

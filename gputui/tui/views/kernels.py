@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputui.model.units import count, duration, percent, size
+from gputui.report.phase_tree import phase_path
 from gputui.report.schema import Column
 from gputui.report.statistics import (
     TableRow,
@@ -225,7 +226,7 @@ class KernelsView(View):
             entry[1] += times.total
         paths: dict[str, list[int]] = {}
         for number, (instances, total) in sums.items():
-            path = run.ranges[number].path if number in run.ranges else "(outside every phase)"
+            path = phase_path(run, number) or "(outside every phase)"
             entry = paths.setdefault(path, [0, 0])
             entry[0] += instances
             entry[1] += total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
-from gputui.report.paths import PhaseKey
+from gputui.report.phase_tree import PhaseKey, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.tables.nsys import KERNELS
@@ -22,7 +22,6 @@ from gputui.tui.widgets.tree import (
     ordered,
     phase_colors,
     phase_details,
-    ranges_below,
     running,
     tree_columns,
     visible_rows,
@@ -252,7 +251,7 @@ class PhasesView(View):
         row = self._chosen()
         if row is None or room < 4 or not row.kernels:
             return []
-        found = kernel_rows(self.model.session, run, ranges_below(run, row.key))[: room - 2]
+        found = kernel_rows(self.model.session, run, ranges_below(row.phase))[: room - 2]
         names = declared(KERNELS, "short_name", "category", short_name="kernel")
         figures = ("time_percent", "total_ns", "instances", "med_ns")
         columns = [*names, *declared(KERNELS, *figures, total_ns="GPU time")]

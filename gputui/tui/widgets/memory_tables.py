@@ -15,6 +15,7 @@ from gputui.report.memory import (
     phase_memory,
     transfers,
 )
+from gputui.report.phase_tree import phase_path
 from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
 from gputui.report.tables.memory import COPIES, PHASE_MEMORY
@@ -145,8 +146,7 @@ def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
     made: dict[str, int] = {}
     for key, times in run.api.items():
         if key.name == row.name:
-            node = run.ranges.get(key.range)
-            path = node.path if node else "(outside every phase)"
+            path = phase_path(run, key.range) or "(outside every phase)"
             made[path] = made.get(path, 0) + times.count
     rows: list[Row] = [*_labelled(pairs), (), (("called in", "label"),)]
     for path, calls in sorted(made.items(), key=lambda item: -item[1])[:12]:

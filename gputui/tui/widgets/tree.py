@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, payload, percent
-from gputui.report.paths import PhaseKey
+from gputui.report.phase_tree import PhaseKey, phase_tree
 from gputui.report.phases import PhaseRow
 from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
@@ -107,12 +107,15 @@ def library_roots(run: Run) -> list[int]:
 
 
 def phase_colors(run: Run) -> dict[str, int]:
-    """A colour from 1 for each range name, in order of first appearance."""
+    """A colour from 1 for each name of a phase, and the same for the names of its ranges."""
     colors: dict[str, int] = {}
-    for node in run.ranges.values():
-        name = node.definition.name
-        if name not in colors:
-            colors[name] = len(colors) % PHASE_COLORS + 1
+    number = 0
+    for phase in phase_tree(run, library_domains=True).phases:
+        if phase.name not in colors:
+            colors[phase.name] = number % PHASE_COLORS + 1
+            number += 1
+        for node in phase.nodes:
+            colors.setdefault(node.definition.name, colors[phase.name])
     return colors
 
 
@@ -179,27 +182,6 @@ def tree_columns(
     if ranks:
         columns.insert(1, column("rank", lambda row: row.whose, 1))
     return columns
-
-
-def ranges_below(run: Run, key: PhaseKey) -> set[int]:
-    """The range nodes of a row, of all threads, and everything inside them."""
-    process, domain, names = key
-    level = [
-        number
-        for number in run.roots
-        if (run.ranges[number].definition.process, run.ranges[number].definition.domain)
-        == (process, domain)
-    ]
-    for depth, name in enumerate(names):
-        level = [number for number in level if run.ranges[number].definition.name == name]
-        if depth < len(names) - 1:
-            level = [child for number in level for child in run.ranges[number].children]
-    found: set[int] = set()
-    while level:
-        number = level.pop()
-        found.add(number)
-        level.extend(run.ranges[number].children)
-    return found
 
 
 def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, ...]:

@@ -1,4 +1,4 @@
-"""Totals that are kept delta by delta are those of the table of phases."""
+"""What ranges count delta by delta is what the tables of the run hold."""
 
 from __future__ import annotations
 
@@ -17,34 +17,59 @@ from gputui.model.events import (
     MemoryOperationDelta,
     RangeDelta,
 )
-from gputui.report.phase_totals import PhaseTotals, phase_totals
-from gputui.state import Session
+from gputui.model.naming import is_kernel_launch
+from gputui.state import Launched, Run, Session
 from gputui.store.journal import JournalReader
 from tests.conftest import DATA
 from tests.events_for_tests import at, attached, defined, header, run_started, times
 
 
-def both(events: list[AnyEvent]) -> tuple[Session, PhaseTotals]:
-    session, totals = Session(), PhaseTotals()
+def held(run: Run, inherited: bool) -> dict[int, list[int]]:
+    """Kernels, their time, launches and copied bytes of each range, from the run's tables."""
+    sums: dict[int, list[int]] = {number: [0, 0, 0, 0] for number in run.ranges}
+    nowhere = [0, 0, 0, 0]
+    for key, kernels in run.kernels.items():
+        if key.inherited == inherited:
+            sums.get(key.range, nowhere)[0] += kernels.time.count
+            sums.get(key.range, nowhere)[1] += kernels.time.total
+    for key, kernels in run.secondary_domain_kernels.items():
+        if not inherited:
+            sums.get(key.range, nowhere)[0] += kernels.time.count - kernels.repeats
+            sums.get(key.range, nowhere)[1] += kernels.time.total
+    for call, calls in run.api.items():
+        if call.inherited == inherited and is_kernel_launch(call.name):
+            sums.get(call.range, nowhere)[2] += calls.count
+    for copy, both in run.memory_operations.items():
+        if copy.inherited == inherited and "memcpy" in copy.operation:
+            sums.get(copy.range, nowhere)[3] += both.size.total
+    return sums
+
+
+def check(events: list[AnyEvent]) -> Run:
+    session = Session()
     for event in events:
-        run = session.run
-        if isinstance(event, CaptureDelta) and run is not None and event.process in run.processes:
-            totals.add(run, event)
         session.apply((event,))
         run = session.run
         if isinstance(event, CaptureDelta) and run is not None:
-            assert totals.of(run) == phase_totals(run)
-    return session, totals
+            for inherited in (False, True):
+                counted = {
+                    number: [counts.kernels, counts.kernel_ns, counts.launches, counts.memcpy_bytes]
+                    for number, node in run.ranges.items()
+                    for counts in [(node.inherited if inherited else node.launched) or Launched()]
+                }
+                assert counted == held(run, inherited)
+    assert session.run is not None
+    return session.run
 
 
 @pytest.mark.parametrize("name", ["h200-inference.gputui", "h200-annotated.gputui.gz"])
 def test_at_every_delta_of_a_real_run(name: str) -> None:
-    session, totals = both(list(JournalReader.open(Path(DATA / name))))
-    assert session.run is not None
-    assert any(phase.kernels for phase in totals.of(session.run))
+    run = check(list(JournalReader.open(Path(DATA / name))))
+    assert any(node.launched.kernels for node in run.ranges.values())
 
 
 NOTHING = Distribution(count=0, total=5, squares=0, minimum=0, maximum=0, values=())
+"""A total of nothing is none."""
 
 RANGES = st.integers(0, 7)
 """Some of them nobody defined; 0 is outside every range."""
@@ -94,7 +119,7 @@ DELTAS = st.builds(
 
 @given(st.lists(DELTAS, max_size=4))
 def test_whatever_is_told(deltas: list[CaptureDelta]) -> None:
-    both(
+    check(
         [
             header(),
             run_started(),
