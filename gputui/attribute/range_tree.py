@@ -13,11 +13,17 @@ from gputui.attribute.strings import Attributes
 from gputui.attribute.timeline import NO_NODE
 from gputui.model.cuda_names import NOT_A_STEP, step_rank
 from gputui.model.events import RangeDefined
+from gputui.model.range_names import without_numbers
 
 MAX_NODES = 20_000
-"""Nodes per process; any further ones share one node."""
+"""Nodes per process with names as they are; the numbers in any further ones are folded."""
+
+MAX_FOLDED = 5_000
+"""Nodes with folded names; any further ones share one node."""
 
 TOO_MANY = "(too many ranges)"
+
+_NOT_KEPT = -1
 
 Style = Literal["PushPop", "StartEnd"]
 Describe = Callable[[int], Attributes]
@@ -73,7 +79,12 @@ class Nodes:
             known = self._by_name.get((parent, attributes.name))
             if known is not None:
                 return known
-            if self._count > MAX_NODES or parent == self._too_many:
+            if self._count > MAX_NODES:
+                attributes = attributes._replace(name=without_numbers(attributes.name))
+                known = self._by_name.get((parent, attributes.name))
+                if known is not None:
+                    return known
+            if self._count > MAX_NODES + MAX_FOLDED or parent == self._too_many:
                 return self._overflow(now_ns)
             thread, domain = place(int(indices[first]))
             node = self._add(max(parent, NO_NODE), thread, domain, attributes, style, now_ns)
@@ -81,7 +92,16 @@ class Nodes:
             return node
 
         keys = (parents << 32) | names
-        return self._table.lookup(keys, define, lambda: self._overflow(now_ns))
+        nodes = self._table.lookup(keys, define, lambda: _NOT_KEPT)
+        # Programs make names without end: those of which there is no record are looked up again.
+        lost = np.flatnonzero(nodes == _NOT_KEPT)
+        if len(lost):
+            different, first, place_of = np.unique(
+                keys[lost], return_index=True, return_inverse=True
+            )
+            found = map(define, different.tolist(), lost[first].tolist())
+            nodes[lost] = np.fromiter(found, np.int64, len(different))[place_of]
+        return nodes
 
     def _overflow(self, now_ns: int) -> int:
         if self._too_many is None:

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     comparison = compared(
         [
             Subject(label, loaded.session, loaded.run)
-            for label, loaded in _loaded(names, runs or [None] * len(names))
+            for label, loaded in _loaded(names, runs or [None] * len(names), options.raw_names)
         ]
     )
     tripped = [line for condition in conditions for line in condition.tripped(comparison)]
@@ -47,9 +47,11 @@ def run(options: argparse.Namespace) -> int:
     return 1 if tripped else 0
 
 
-def _loaded(names: list[str], runs: list[int | None]) -> Iterator[tuple[str, Loaded]]:
+def _loaded(
+    names: list[str], runs: list[int | None], raw_names: bool
+) -> Iterator[tuple[str, Loaded]]:
     """Each file's run and its title, with the run's number if a file is named twice."""
     for name, number in zip(names, runs, strict=True):
-        loaded = load_run(name, number)
+        loaded = load_run(name, number, raw_names=raw_names)
         run = loaded.run
         yield f"{name} #{run.started.run}" if run and names.count(name) > 1 else name, loaded

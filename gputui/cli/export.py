@@ -20,7 +20,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"-o {out}: that is the file to read; choose another name")
     if out is None and formats.find(options.format).needs_path:
         raise UsageError(f"--format {options.format} needs a file: give -o OUT")
-    written = formats.export(formats.Source(name, options.run), options.format, out)
+    written = formats.export(
+        formats.Source(name, options.run, raw_names=options.raw_names), options.format, out
+    )
     sys.stdout.flush()
     for remark in written.remarks:
         say(remark)

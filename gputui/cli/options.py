@@ -281,6 +281,9 @@ FILE_HELP = (
     "nsys stats (a folder, or the prefix of their names); - reads a recording from standard input"
 )
 _FILE = Argument("file", "FILE", FILE_HELP, "one or more", completes="recording")
+_RAW_NAMES = Option(
+    "raw_names", "call phases as their ranges are, numbers and all (else 'Step 3' is 'Step #')"
+)
 _RUN = Option("run", "this run of the file; the newest without it", "N", parse=count)
 _JSON = Option("json", "as JSON")
 
@@ -306,6 +309,7 @@ COMMANDS = (
                    default="table"),
             Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",
                    "NAME", many=True),
+            _RAW_NAMES,
             _RUN,
             _PRICE,
         ),
@@ -319,6 +323,7 @@ COMMANDS = (
                    required=True),
             Option("output", "a file, or FOLDER/ for one file per table; stdout without it", "OUT",
                    "-o", completes="file"),
+            _RAW_NAMES,
             _RUN,
             _PRICE,
         ),
@@ -337,6 +342,7 @@ COMMANDS = (
                    default="table"),
             Option("fail_if", "exit with 1 if this holds for any run after the first", "CONDITION",
                    many=True),
+            _RAW_NAMES,
             Option("run", "the run to compare (else the newest); once for all files, or once each",
                    "N", parse=count, many=True),
         ),

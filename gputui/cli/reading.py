@@ -47,14 +47,14 @@ def recordings(names: list[str]) -> list[str]:
     return found
 
 
-def load_run(name: str, number: int | None = None) -> Loaded:
-    """Run `number` of a file, the newest if None; remarks go to stderr.
+def load_run(name: str, number: int | None = None, *, raw_names: bool = False) -> Loaded:
+    """Run `number` of a file, the newest if None; remarks go to stderr. `raw_names` as in load.
 
     Raises JournalError.
     """
     from gputui.playback.loading import load
 
-    loaded = load(name, number)
+    loaded = load(name, number, raw_names=raw_names)
     for remark in loaded.remarks:
         say(remark)
     return loaded

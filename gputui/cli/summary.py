@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--domain: {options.table} has no ranges")
         _write_events(one_recording(options.file), options)
         return 0
-    loaded = load_run(one_recording(options.file), options.run)
+    loaded = load_run(one_recording(options.file), options.run, raw_names=options.raw_names)
     session, recorded = loaded.session, loaded.run
     known = domains_of(recorded) if recorded else ()
     for name in options.domain:

@@ -43,7 +43,8 @@ _PARTS = (
 """Words before a number that tells parts apart."""
 
 _ANNOTATION = re.compile(
-    r",\s{0,4}[A-Za-z_][A-Za-z_ ]{0,30}=\s{0,4}(?:-?\d[\d.]*|[\[(][\d\s,.\[\]()x×-]*[\])])"
+    r",\s{0,4}[A-Za-z_][A-Za-z_ ]{0,30}(?:=[\d\s,.\[\]()x×-]*)?…$"  # of a name that was cut
+    r"|,\s{0,4}[A-Za-z_][A-Za-z_ ]{0,30}=\s{0,4}(?:-?\d[\d.]*|[\[(][\d\s,.\[\]()x×-]*[\])])"
 )
 _ID = re.compile(
     r"0x[0-9a-fA-F]+"

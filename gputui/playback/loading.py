@@ -34,18 +34,21 @@ class Loaded:
         return self.run
 
 
-def load(name: str, number: int | None = None) -> Loaded:
-    """Run `number` of what is at `name`; if None, the newest, if any.
+def load(name: str, number: int | None = None, *, raw_names: bool = False) -> Loaded:
+    """Run `number` of what is at `name`; if None, the newest, if any. With `raw_names`, phases are
+    called as their ranges are, numbering and all.
 
     Raises JournalError.
     """
-    return fold(open_recording(name, summed=True), number)
+    return fold(open_recording(name, summed=True), number, raw_names=raw_names)
 
 
-def fold(recording: Recording, number: int | None = None) -> Loaded:
+def fold(recording: Recording, number: int | None = None, *, raw_names: bool = False) -> Loaded:
     """The same for an open recording. Raises JournalError."""
     session = Session()
     session.apply(recording)
+    for run in session.runs.values():
+        run.raw_names = raw_names
     return Loaded(
         recording.name, session, chosen(session, recording.name, number), remarks(recording)
     )

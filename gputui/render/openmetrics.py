@@ -50,16 +50,25 @@ class _Series:
     """Offset and count of portions."""
 
 
-def write_openmetrics(out: TextIO, events: Iterable[AnyEvent], span: Span | None = None) -> int:
+def write_openmetrics(
+    out: TextIO,
+    events: Iterable[AnyEvent],
+    span: Span | None = None,
+    *,
+    raw_names: bool = False,
+) -> int:
     """Write the figures at each sample within `span`, or at all of them if None; how many points.
 
-    `events` are a whole session's from its header on.
+    `events` are a whole session's from its header on. With `raw_names`, phases are called as their
+    ranges are.
     """
     with tempfile.TemporaryFile(prefix="gputui-") as spool:
         points = _Points(spool)
         for time_ns, session in _moments(events):
             if span is None or span[0] <= time_ns <= span[1]:
                 run = session.run
+                if run is not None:
+                    run.raw_names = raw_names
                 points.add(time_ns, figures(session, phase_rows(run) if run is not None else ()))
         return points.write(out)
 

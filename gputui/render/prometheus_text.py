@@ -20,8 +20,8 @@ MOST_SERIES = 50_000
 """Series of one scrape, which take a third of a second. Those of phases come last and are the first
 to be left out; how many were is `gputui_scrape_left_out_series`."""
 
-MOST_RANGES = 15_000
-"""Ranges of a run whose phases are added up for a scrape: 0.4 s, in which events wait. More give
+MOST_RANGES = 50_000
+"""Ranges of a run whose phases are added up for a scrape: 0.5 s, in which events wait. More give
 none, and `gputui_scrape_left_out_ranges` says how many they are."""
 
 _RANGES_LEFT_OUT = gauge("scrape_left_out_ranges", "Ranges too many to add up their phases")

@@ -25,6 +25,9 @@ STEP_NAMES = re.compile(
 """Common names of one step, numbered or folded, unless the workload declares its own."""
 
 
+IN_ORDER = 32
+"""Groups in which the instances of a folded phase are shown in order."""
+
 _SILENCE_NS = 1_000_000_000
 """A process silent for longer than this has not changed: readers take less time to report it."""
 
@@ -97,6 +100,20 @@ class PhaseRow:
     def names(self) -> int:
         """How many different names its ranges have."""
         return len({node.definition.name for node in self.phase.nodes})
+
+    @property
+    def in_order_ns(self) -> list[float] | None:
+        """Mean times of an instance, its names in order, in up to IN_ORDER groups; None for a
+        phase of one name."""
+        if self.names < 2:
+            return None
+        ended = [node.cpu for node in self.phase.nodes if node.cpu.count]
+        size = max(1, -(-len(ended) // IN_ORDER))
+        return [
+            sum(times.total for times in group) / sum(times.count for times in group)
+            for start in range(0, len(ended), size)
+            for group in [ended[start : start + size]]
+        ]
 
     @cached_property
     def cpu(self) -> Accumulator:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.attribute import range_tree
 from gputui.attribute.marks import MAX_NAMES, OTHER_MARKS
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
-from gputui.attribute.range_tree import MAX_NODES, TOO_MANY
+from gputui.attribute.range_tree import MAX_FOLDED, MAX_NODES, TOO_MANY
 from gputui.attribute.ranges import LOST
 from gputui.attribute.startend import MAX_OPEN
 from gputui.attribute.traced_process import TracedProcess
@@ -192,7 +193,9 @@ def test_ranges_deeper_than_is_kept_belong_to_the_deepest_kept(program):
     assert all(node.cpu.count == 1 for node in run.ranges.values())
 
 
-def test_too_many_ranges_share_a_node(program):
+@pytest.mark.parametrize(("most", "name"), [(MAX_FOLDED, "request #"), (0, TOO_MANY)])
+def test_too_many_ranges_share_a_node(program, monkeypatch, most, name):
+    monkeypatch.setattr(range_tree, "MAX_FOLDED", most)
     count = MAX_NODES + 500
     records = np.zeros(2 * count, SLOT)
     records["kind"] = np.tile([RecordKind.RANGE_PUSH, RecordKind.RANGE_POP], count)
@@ -204,7 +207,7 @@ def test_too_many_ranges_share_a_node(program):
     traced.feed(records)
     traced.collect(ended=True)
     assert len(traced.run.ranges) == MAX_NODES + 1
-    (shared,) = [n for n in traced.run.ranges.values() if n.definition.name == TOO_MANY]
+    (shared,) = [n for n in traced.run.ranges.values() if n.definition.name == name]
     assert shared.cpu.count == 500
 
 
@@ -715,7 +718,7 @@ def test_a_flood_of_nonsense_takes_bounded_memory_and_no_crash():
         traced.process.feed(slots, {}, START_NS + seconds * 10**9)
         traced.collect(seconds)
     traced.collect(4, ended=True)
-    assert len(traced.run.ranges) <= MAX_NODES + 1
+    assert len(traced.run.ranges) <= MAX_NODES + MAX_FOLDED + 1
 
 
 def test_long_kernel_names_are_cut_marked_and_stay_apart(program):

@@ -64,12 +64,14 @@ class Written(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Source:
     """What to write: run `number` of the recording `name` ("-" is standard input), the newest if
-    None; or a session `at_hand`, which may still be growing.
+    None; or a session `at_hand`, which may still be growing. With `raw_names`, phases are called
+    as their ranges are.
     """
 
     name: str
     number: int | None = None
     at_hand: Loaded | None = None
+    raw_names: bool = False
 
     @classmethod
     def of(cls, session: Session, run: Run | None) -> Source:
@@ -82,7 +84,7 @@ class Source:
         """The session and the run. Raises JournalError."""
         from gputui.playback.loading import load
 
-        return self.at_hand or load(self.name, self.number)
+        return self.at_hand or load(self.name, self.number, raw_names=self.raw_names)
 
 
 Render = Callable[["Session", "Run | None", int | None], str]

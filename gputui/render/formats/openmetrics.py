@@ -18,10 +18,10 @@ def _write(source: Source, path: Path | None) -> Written:
     # Not summed: the progress of each phase at each sample is needed.
     recording = open_recording(source.name)
     if path is None:
-        write_openmetrics(sys.stdout, recording, span)
+        write_openmetrics(sys.stdout, recording, span, raw_names=source.raw_names)
         return Written((), remarks(recording))
     with atomic_write(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
-        write_openmetrics(file, recording, span)
+        write_openmetrics(file, recording, span, raw_names=source.raw_names)
     return Written((path,), remarks(recording))
 
 

@@ -19,6 +19,7 @@ from gputui.report.schema import (
 )
 from gputui.report.statistics import category_rows
 from gputui.report.tables.marks import PayloadValue, payload_value
+from gputui.state import Run, Session
 
 
 def _clock(key: str, attribute: str, meaning: str, kind: object,
@@ -47,6 +48,9 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         percent("Share", "share_percent", lambda row: row.share_percent,
                 "Of what `share_of` says", kind=float | None, priority=1,
                 label="share", width=7),
+        count("Names", "names", lambda row: row.names,
+              "Names of its ranges, whose numbering was folded", priority=6,
+              seen=lambda cells: any(cell != 1 for cell in cells)),
         count("Instances", "instances", lambda row: row.instances, "How many have ended",
               priority=2, label="count", width=6),
         time("CPU Total", "cpu_total_ns", lambda row: row.cpu_total_ns,
@@ -89,6 +93,9 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         _clock("cpu_max_ns", "maximum", "The longest instance", int | None),
         _clock("cpu_stddev_ns", "deviation", "Sample standard deviation of an instance",
                float | None),
+        Column("CPU in Order", None, "cpu_in_order_ns", unit="ns", kind=list[float] | None,
+               meaning="Where numbering was folded: mean times of an instance, the names in order, "
+               "in up to 32 groups", document=lambda row: row.in_order_ns, in_table=False),
         time("GPU Total", "gpu_total_ns", lambda row: row.gpu_total_ns if row.on_gpu else None,
              "Times of its GPU operations added up", kind=int | None, in_table=False),
         time("Kernel Total", "kernel_total_ns",
@@ -103,6 +110,43 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
     in_summary=True,
     document="phases",
     note=share_note,
+)  # fmt: skip
+
+NamedRange = tuple[str, str, int, int, float | None, int | None]
+"""Path of the phase, name of the range, instances, CPU total and mean, GPU busy."""
+
+
+def _names(_session: Session, run: Run) -> list[NamedRange]:
+    return [
+        (
+            row.path,
+            node.definition.name,
+            node.cpu.count,
+            node.cpu.total,
+            node.cpu.average,
+            node.gpu_busy_ns if row.on_gpu else None,
+        )
+        for row in phase_rows(run)
+        if row.names > 1
+        for node in row.phase.nodes
+    ]
+
+
+NAMES: TableSpec[NamedRange] = TableSpec(
+    key="phase_names",
+    title="Names of Phases Whose Numbering Was Folded",
+    meaning="The ranges of each phase that stands for several names, in order of appearance.",
+    columns=(
+        text("Phase", "phase", meaning="The phase's path"),
+        text("Name", "name", meaning="The range's own name"),
+        count("Instances", "instances", meaning="How many have ended"),
+        time("CPU Total", "cpu_total_ns", meaning="Time of those on their thread"),
+        time("CPU Avg", "cpu_avg_ns", meaning="Mean of an instance", kind=float | None),
+        time("GPU Busy", "gpu_busy_ns", kind=int | None,
+             meaning="Time in which a GPU ran something launched inside it"),
+    ),
+    rows=_names,
+    order=110,
 )  # fmt: skip
 
 Category = tuple[str, int, int, float]
@@ -122,4 +166,4 @@ CATEGORIES: TableSpec[Category] = TableSpec(
     in_summary=True,
 )  # fmt: skip
 
-TABLES = (PHASES, CATEGORIES)
+TABLES = (PHASES, NAMES, CATEGORIES)

@@ -72,6 +72,7 @@ KEYS: tuple[Key, ...] = (
     Key(("0",), "0", "follow", "follow what runs now; back to the newest moment", SCREEN),
     Key(("escape",), "Esc", "clear", "clear the message or the filter, else as 0", SCREEN),
     Key(("d",), "d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
+    Key(("number_sign",), "#", "raw_names", "Phases: names as ranges have them: Step 3", SCREEN),
     Key(("p",), "p", "processes", "Devices: processes on the whole screen", MACHINE, "processes"),
     Key(("t",), "t", "tree", "processes under what launched them", MACHINE, "tree"),
     Key(("K", "f9"), "K F9", "signal", "send the chosen process a signal (asks)", MACHINE),

@@ -194,6 +194,11 @@ class MainScreen(Commands):
         if told := self.view.toggle_libraries():
             self.say(told)
 
+    def action_raw_names(self) -> None:
+        """Fold the numbering of names, or not."""
+        if told := self.view.toggle_raw_names():
+            self.say(told)
+
     def action_processes(self) -> None:
         """Show processes in the whole view, or not."""
         if not self.view.toggle_processes():

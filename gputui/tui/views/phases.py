@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.report.phase_tree import PhaseKey, ranges_below
@@ -48,6 +50,7 @@ class PhasesView(View):
         self._everything: list[PhaseRow] = []
         self.follows = True
         self.libraries = False
+        self.raw_names = False
         self.sorting = 0
         self.other_way = False
         self._stands_out = StandOut()
@@ -70,6 +73,7 @@ class PhasesView(View):
         rows += wrong
         if height >= _TALL or not wrong:
             rows += self._stands_out.rows(self.model.session, run, width)
+        live, run = run, self._named(run)
         self._everything = everything = phase_rows(
             run, inherited=True, library_domains=self.libraries
         )
@@ -79,7 +83,7 @@ class PhasesView(View):
         left = height - len(rows)
         colors = phase_colors(run)
         chosen_key = self.cursor.key
-        below = self._last_step(run, colors, width, left)
+        below = self._last_step(live, colors, width, left)
         kernels = self._kernels(run, width, left - len(below))
         tree_height = left - len(below) - len(kernels)
         rows += self._tree(run, everything, colors, width, tree_height, len(rows))
@@ -152,6 +156,18 @@ class PhasesView(View):
         self.draw()
         return ""
 
+    def toggle_raw_names(self) -> str:
+        """Call phases as their ranges are, or fold numbering."""
+        if not self.raw_names and not any(row.names > 1 for row in self._everything):
+            return "no names number themselves here"
+        self.raw_names = not self.raw_names
+        self.draw()
+        return ""
+
+    def _named(self, run: Run) -> Run:
+        """A run with names as they were asked for."""
+        return replace(run, raw_names=True) if self.raw_names else run
+
     def _chosen(self) -> PhaseRow | None:
         return next((row for row in self.listed if row.key == self.cursor.key), None)
 
@@ -222,7 +238,7 @@ class PhasesView(View):
         """By path, kernels launched by threads without a range of their own (autograd)."""
         if run is None or not any(kernel.inherited for kernel in run.kernels):
             return {}
-        alone = phase_rows(run, library_domains=self.libraries)
+        alone = phase_rows(self._named(run), library_domains=self.libraries)
         return {
             row.key: row.kernels - own.kernels
             for row, own in zip(self._everything, alone, strict=True)

@@ -12,6 +12,7 @@ from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
 from gputui.state import Run
 from gputui.tui.widgets.canvas import PHASE_COLORS, Row, bar
+from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import column, declared
 
 _NARROW_BAR, _WIDE_BAR = 8, 20
@@ -203,6 +204,12 @@ def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, 
         ("longest", duration(row.cpu.maximum)),
         ("deviation", duration(row.cpu.deviation)),
     ]
+    if (in_order := row.in_order_ns) is not None:
+        highest = max(in_order, default=0.0)
+        pairs.insert(6, ("names, see #", count(row.names)))
+        pairs.insert(
+            8, ("average, in order", f"{spark([*in_order], highest)} to {duration(highest)}")
+        )
     if row.threads:
         pairs.insert(3, ("threads", ", ".join(row.threads)))
     if on_gpu:

@@ -205,6 +205,11 @@ class View(LineView):
         """Show or hide ranges of libraries; returns a message if there are none."""
         return "ranges of libraries are in Phases: 2 shows it"
 
+    def toggle_raw_names(self) -> str:
+        """Call phases as their ranges are, or fold numbering; returns a message if that cannot
+        be."""
+        return "names of ranges are in Phases: 2 shows it"
+
     def on_resize(self) -> None:
         self.draw()
 
