@@ -91,6 +91,11 @@ def one_session(program: Program, asked: list[str], kernels: bool = False) -> Tr
     return drain.finish()
 
 
+def threads_named(pid: int, name: str) -> int:
+    tasks = Path(f"/proc/{pid}/task").glob("*/comm")
+    return [path.read_text() for path in tasks].count(f"{name}\n")
+
+
 def leftovers() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if name.startswith("gputui")}
 
@@ -104,8 +109,7 @@ RANGES = [
 def test_each_time_it_wakes_it_tells_all_there_is_to_tell(program):
     before = leftovers()
     assert program.first == ["ready", "Domain"]
-    tasks = Path(f"/proc/{program.pid}/task").glob("*/comm")
-    assert [path.read_text() for path in tasks].count("gputui-asleep\n") == 1
+    until(lambda: threads_named(program.pid, "gputui-asleep") == 1, "its thread")
     for _ in range(3):
         assert program.ask("ranges") == "done"  # asleep: not seen
         trace = one_session(program, ["ranges"])

@@ -22,7 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static Word *word;
 static int word_fd = -1;
 static struct stat word_file;
 
@@ -101,7 +100,6 @@ static void look_around(int again)
     __atomic_store_n(&word->nvtx_held, held_instances, __ATOMIC_RELAXED);
     if (has_cuda())
         start_cuda();
-    __atomic_store_n(&word->python, python_state(), __ATOMIC_RELEASE);
 }
 
 static uint32_t milliseconds_since(uint64_t began) { return (uint32_t)((now_ns() - began) / 1000000); }
@@ -232,7 +230,6 @@ static int create_word(void)
         word = NULL;
         word_fd = -1;
         python_busy = 0;
-        python_is = PYTHON_NONE;
     }
     int fd = (int)syscall(SYS_memfd_create, WORD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)

@@ -25,11 +25,12 @@
 EMBED(gputui_hook_source, "sitecustomize.py");
 EMBED(gputui_attached_source, "attached.py");
 
-static uint32_t python_is; /* PYTHON_NONE … */
+static Word *word; /* set while this process sleeps, or is woken */
 static int python_wanted;  /* guarded by PYTHON_LOCK, as is the next */
 static int python_busy;
 
-static uint32_t python_state(void) { return __atomic_load_n(&python_is, __ATOMIC_ACQUIRE); }
+static uint32_t python_state(void) { return __atomic_load_n(&word->python, __ATOMIC_ACQUIRE); }
+static void say_python(uint32_t state) { __atomic_store_n(&word->python, state, __ATOMIC_RELEASE); }
 
 static void *symbol(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
@@ -108,7 +109,7 @@ static void *python_loop(void *unused)
         int still = python_wanted == on;
         unlock(PYTHON_LOCK);
         if (still)
-            __atomic_store_n(&python_is, run_python(on), __ATOMIC_RELEASE);
+            say_python(run_python(on));
         release(held);
         lock(PYTHON_LOCK);
         done = still && python_wanted == on;
@@ -131,12 +132,12 @@ static void ask_python(int on)
     int start = !python_busy;
     python_busy = 1;
     unlock(PYTHON_LOCK);
-    __atomic_store_n(&python_is, PYTHON_WAITS, __ATOMIC_RELEASE);
+    say_python(PYTHON_WAITS);
     if (start && !start_thread(python_loop)) {
         lock(PYTHON_LOCK);
         python_busy = 0;
         unlock(PYTHON_LOCK);
-        __atomic_store_n(&python_is, PYTHON_FAILED, __ATOMIC_RELEASE);
+        say_python(PYTHON_FAILED);
     }
 }
 

@@ -1,0 +1,274 @@
+"""Attaching to programs that run: nothing of theirs changes, and what forbids it is said."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gputui.inject.attach import AttachError, attach, detach
+from gputui.inject.build import INJECTOR, LIBRARIES
+from gputui.inject.environment import create_capture_folder
+from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, open_word
+from gputui.ring.folder import RingFolder
+from tests.inject.conftest import PROGRAMS
+from tests.inject.test_asleep import LIMIT_S, asleep_environment, leftovers, until
+from tests.inject.traced import Trace, _Drain
+
+pytestmark = [
+    pytest.mark.usefixtures("library"),
+    pytest.mark.skipif(INJECTOR not in LIBRARIES, reason="no injector for this processor"),
+]
+HERE = Path(__file__).parent
+
+
+def plain_environment() -> dict[str, str]:
+    return {n: text for n, text in asleep_environment().items() if "INJECTION64" not in n}
+
+
+class Target:
+    def __init__(self, *command: str) -> None:
+        self.process = subprocess.Popen(
+            command,
+            env=plain_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+        assert self.process.stdout.readline() == "ready\n"
+
+    def ask(self, what: str) -> str:
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def is_well(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> str:
+        self.process.kill()
+        return self.process.communicate()[0]
+
+
+@contextlib.contextmanager
+def target(*command: str) -> Iterator[Target]:
+    started = Target(*command)
+    try:
+        yield started
+        assert started.is_well()
+    finally:
+        assert "wrong" not in started.end()
+
+
+@pytest.fixture(scope="module")
+def program(compile_program) -> str:
+    return str(compile_program("attach_target.c", "attach_target", "-O2"))
+
+
+@pytest.fixture(scope="module")
+def handed_over(tmp_path_factory) -> tuple[Path, Path]:
+    """A library to hand over, and the file in which it counts."""
+    folder = tmp_path_factory.mktemp("handed")
+    library, count = folder / "handed_over.so", folder / "count"
+    words = ["cc", "-shared", "-fPIC", "-w", f'-DHANDED_OVER="{count}"', "-o", str(library)]
+    subprocess.run([*words, str(PROGRAMS / "handed_over.c")], check=True)
+    return library, count
+
+
+def inject(pid: int, library: Path) -> str:
+    command = [str(INJECTOR.path), str(pid), str(library), "futex"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return " ".join(done.stdout.split()[:2])
+
+
+@pytest.mark.parametrize(
+    ("part", "times", "how"),
+    [
+        ("vectors", 50, {"done breakpoint"}),
+        ("signals", 30, {"done breakpoint"}),
+        ("threads", 30, {"done breakpoint"}),
+        ("waits", 4, {"done wait", "no-moment"}),
+    ],
+)
+def test_a_program_does_not_notice(program, handed_over, part, times, how):
+    library, count = handed_over
+    count.unlink(missing_ok=True)
+    with target(program, part) as started:
+        answers = [inject(started.pid, library) for _ in range(times)]
+        assert set(answers) <= how
+        loaded = sum(answer.startswith("done") for answer in answers)
+        assert loaded
+        until(lambda: count.stat().st_size == loaded, "the library")
+        time_of = f"/proc/{started.pid}/stat"
+        before = Path(time_of).read_text()
+        until(lambda: Path(time_of).read_text() != before or part == "waits", "its going on")
+
+
+def session(pid: int, asked: Callable[[], object], modules: bool = True) -> Trace:
+    """What is seen while `asked` is called."""
+    word = attach(pid)
+    with create_capture_folder() as folder:
+        word.wake(folder, kernels=False, modules=modules, sampling="", timeout_s=LIMIT_S)
+        if modules:
+            until(lambda: word.page.python == PYTHON_HOOKED, "the hooks")
+        (ring,), _ = RingFolder(folder).discover()
+        drain = _Drain(ring)
+        asked()
+        assert word.sleep(LIMIT_S)
+        drain.step()
+        until(lambda: word.page.python == PYTHON_NONE, "the end of the hooks")
+    word.close()
+    return drain.finish()
+
+
+def test_a_python_program_is_seen_and_let_go_and_seen_again(handed_over):
+    pytest.importorskip("torch")
+    library, _ = handed_over
+    before = leftovers()
+    with target(sys.executable, str(HERE / "attach_child.py")) as started:
+        started.ask("steps 1")
+        filters = started.ask("filters")
+        # Blocked in C with the interpreter's lock: nothing waits for that but Python's half.
+        assert started.ask("block 1") == "blocking"
+        began = time.monotonic()
+        trace = session(started.pid, lambda: None, modules=False)
+        assert time.monotonic() - began < 0.9
+        assert trace.ranges() == []
+
+        names = []
+        for _ in range(2):
+            trace = session(started.pid, lambda: started.ask("steps 2"))
+            ranges = trace.ranges()
+            opened = [row[1] for row in ranges if row[0] == "push"]
+            inner = [f"{block}{part}" for block in range(3) for part in ("", ".first", ".second")]
+            assert opened == ["step", "made before", "pushed", "Sequential", *inner] * 2
+            assert [row[0] for row in ranges].count("pop") == len(opened)
+            names.append(set(trace.strings.values()))
+            assert started.ask("steps 1") == "0"
+        assert names[0] == names[1]
+        assert started.ask("filters") == filters
+
+        started.ask("threads 3")
+        for _ in range(15):
+            session(started.pid, lambda: None, modules=False)
+        assert {inject(started.pid, library) for _ in range(15)} <= {"done breakpoint", "done wait"}
+        assert started.ask("steps 20") == "0"
+    assert leftovers() == before
+
+
+def refusal(pid: int) -> str:
+    with pytest.raises(AttachError) as refused:
+        attach(pid)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_what_cannot_be_attached_to_says_why(program, tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert refusal(gone.pid) == f"there is no process {gone.pid}"
+    assert "gputui itself" in refusal(os.getpid())
+    with pytest.raises(AttachError, match="was not attached to"), target(program) as started:
+        detach(started.pid)
+
+    with target(program) as started:
+        os.kill(started.pid, signal.SIGSTOP)
+        until(lambda: "T" in Path(f"/proc/{started.pid}/stat").read_text().split()[2], "its stop")
+        assert "is stopped: continue it first" in refusal(started.pid)
+        os.kill(started.pid, signal.SIGCONT)
+    with target(program, "zombie") as started:
+        assert "has ended" in refusal(int(started.process.stdout.readline()))
+    with target(program, "spins") as started:
+        assert "came to a moment that is safe" in refusal(started.pid)
+    with target(program, "ignores-traps") as started:
+        assert "came to a moment that is safe" in refusal(started.pid)
+
+    static = tmp_path / "static"
+    source = str(PROGRAMS / "attach_target.c")
+    made = subprocess.run(
+        ["cc", "-static", "-w", source, "-o", str(static)], capture_output=True, check=False
+    )
+    if made.returncode == 0:
+        with target(str(static)) as started:
+            assert "is linked statically" in refusal(started.pid)
+
+
+def test_a_traced_process_belongs_to_its_tracer(program):
+    seize, detach_request, interrupt = 0x4206, 17, 0x4207
+    libc = ctypes.CDLL(None, use_errno=True)
+    with target(program) as started:
+        pid = ctypes.c_long(started.pid)
+        assert libc.ptrace(seize, pid, None, None) == 0
+        assert f"({os.getpid()})" in refusal(started.pid)
+        libc.ptrace(interrupt, pid, None, None)
+        os.waitpid(started.pid, 0x40000000)
+        assert libc.ptrace(detach_request, pid, None, None) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+def test_a_process_of_another_user_is_left_alone():
+    script = "import os, time; os.setuid(65534); print('ready', flush=True); time.sleep(60)"
+    with target(sys.executable, "-c", script) as started:
+        assert "belongs to user" in refusal(started.pid)
+
+
+def test_other_tools_programs_are_left_alone(program, tmp_path, monkeypatch):
+    tool = tmp_path / "nsight-systems" / "libToolsInjection64.so"
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", str(tool))
+    clear = plain_environment() | {"CUDA_INJECTION64_PATH": str(tool)}
+    process = subprocess.Popen([program], env=clear, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    assert "was started for Nsight Systems (nsys)" in refusal(process.pid)
+    process.kill()
+    process.communicate()
+
+
+ATTACHES = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from gputui.inject.attach import attach
+print("begins", flush=True)
+attach(int(sys.argv[1]))
+"""
+
+
+def test_whoever_is_killed_leaves_nothing(program):
+    before = leftovers()
+    seed = random.randrange(1 << 30)
+    moments = random.Random(seed)
+    for number in range(6):
+        started = Target(program)
+        monitor = subprocess.Popen(
+            [sys.executable, "-c", ATTACHES, str(started.pid), str(HERE.parents[1])],
+            stdout=subprocess.PIPE,
+        )
+        monitor.stdout.readline()
+        time.sleep(moments.uniform(0, 0.03))
+        (monitor if number % 2 else started.process).kill()
+        monitor.communicate()
+        if number % 2:  # what was begun ends by itself, and can be gone on with
+
+            def attached(pid: int = started.pid) -> bool:
+                with contextlib.suppress(AttachError):
+                    attach(pid).close()
+                    return True
+                return False
+
+            until(attached, f"a second try (seed {seed})")
+            assert started.is_well()
+            word = open_word(started.pid)
+            assert word is not None
+            assert not word.is_awake
+            word.close()
+        assert "wrong" not in started.end()
+    assert leftovers() == before
