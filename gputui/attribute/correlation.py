@@ -49,6 +49,7 @@ has arrived; whether its thread had no range open; and the call itself.
 
 NO_CALL = np.zeros(1, CALL)
 NO_CALL["node"], NO_CALL["instance"], NO_CALL["sequence"] = NO_NODE, NO_INSTANCE, -1
+NO_CALL["outside"] = True
 """What an operation gets if its call never arrived."""
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.api_calls import Calls
@@ -17,7 +21,7 @@ from gputui.attribute.arrays import (
     times_ns,
 )
 from gputui.attribute.correlation import NO_CALL
-from gputui.attribute.gpu_time import Launched, SecondaryOperations
+from gputui.attribute.gpu_time import Launched, Ran, SecondaryOperations
 from gputui.attribute.instances import Finalised, Instances
 from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.launches import Launches
@@ -30,6 +34,8 @@ from gputui.attribute.startend_kernels import StartEndKernels
 from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.trace_sink import TraceSink
+from gputui.attribute.waiting import Waiting
+from gputui.model.cuda_names import UNIFIED_COPIES
 from gputui.model.events import (
     KernelDefined,
     KernelDelta,
@@ -37,11 +43,7 @@ from gputui.model.events import (
     MemoryOperationDelta,
     RangeKernels,
 )
-from gputui.ring.layout import SLOT, RecordKind
-
-ORPHAN_NS = 30_000_000_000
-MAX_ORPHANS = 500_000
-"""Operations whose call has not arrived wait this long, or until this many others wait."""
+from gputui.ring.layout import RecordKind
 
 MAX_DEVICE = 255
 """Higher device numbers are clamped to this."""
@@ -65,8 +67,7 @@ class Operations:
         self._accounting = accounting
         self._instances = instances
         self._calls = calls
-        self._orphans = np.empty(0, SLOT)
-        self._orphaned_ns = np.empty(0, np.int64)
+        self._waiting = Waiting()
         self._kernel_sums = KernelSums(process, nodes)
         self._secondary_sums = KernelSums(process, nodes)
         self._memory_sums = MemorySums(process, nodes)
@@ -76,6 +77,7 @@ class Operations:
         self._names = KernelNames(strings, numbering, self._range_kernels, accounting)
         self._start_end_kernels = StartEndKernels(process, nodes, instances, self._range_kernels)
         self._launched: list[Launched] = []
+        self._ran: list[Ran] = []
         self._secondary: list[SecondaryOperations] = []
         self.trace: TraceSink | None = None
         self.unattributed = 0
@@ -89,46 +91,73 @@ class Operations:
 
     def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
         """Add the operations of a batch, after its calls."""
-        expired = np.empty(0, SLOT)
-        if len(self._orphans):
-            answered = np.isin(self._orphans["correlation"], new_calls["correlation"])
-            records = stack((pick(self._orphans, answered), records))
-            late = ~answered & (self._orphaned_ns < now_ns - ORPHAN_NS)
-            late[: max(0, len(late) - MAX_ORPHANS)] |= ~answered[: max(0, len(late) - MAX_ORPHANS)]
-            expired = pick(self._orphans, late)
-            kept = ~answered & ~late
-            self._orphans = pick(self._orphans, kept)
-            self._orphaned_ns = self._orphaned_ns[kept]
+        waiting = self._waiting
+        counted = np.zeros(len(records), np.bool_)
+        ran, accounted = counted, counted
+        expired = None
+        if len(waiting):
+            arrived = waiting.take(waiting.answered(new_calls["correlation"]))
+            expired = waiting.take(waiting.late(now_ns))
+            records = stack((arrived[0], records))
+            ran = np.concatenate((arrived[1], ran))
+            accounted = np.concatenate((arrived[2], accounted))
         if len(records):
             correlations = np.ascontiguousarray(records["correlation"])
             found = self._calls.window.find(correlations)
             self._calls.answer(found.answered)
             calls, first = found.calls, found.first
             if not found.found.all():
-                lost = pick(records, ~found.found)
-                self._orphans = stack((self._orphans, lost))
-                self._orphaned_ns = np.append(self._orphaned_ns, np.full(len(lost), now_ns))
+                lost = ~found.found
+                waiting.add(pick(records, lost), ran[lost], accounted[lost], now_ns)
                 records, calls = pick(records, found.found), pick(calls, found.found)
-                first = first[found.found]
-            self._keep(records, calls, first, now_ns)
-        self._give_up(expired, now_ns)
+                first, ran, accounted = (part[found.found] for part in (first, ran, accounted))
+            self._keep(records, calls, first, ran, accounted, now_ns)
+        if expired is not None:
+            self._give_up(*expired, now_ns)
 
-    def give_up_orphans(self, now_ns: int) -> None:
-        """Nothing more will arrive: count what still waits for its call."""
-        self._give_up(self._orphans, now_ns)
-        self._orphans, self._orphaned_ns = np.empty(0, SLOT), np.empty(0, np.int64)
-
-    def _give_up(self, records: Slots, now_ns: int) -> None:
-        if len(records):
-            self.unattributed += len(records)
+    def count_waiting(self, until_ns: int | None, now_ns: int) -> None:
+        """Count the time of operations that wait for their call: all ran, and those that began up
+        to `until_ns`, at which every call had arrived, are accounted for without one."""
+        waiting = self._waiting
+        if not len(waiting):
+            return
+        due = ~waiting.accounted & waiting.begun(until_ns)
+        chosen = (due | ~waiting.ran) & (waiting.records["start"] > 0)
+        if chosen.any():
+            records = pick(waiting.records, chosen)
+            calls = np.repeat(NO_CALL, len(records))
             nothing = np.zeros(len(records), np.bool_)
-            self._keep(records, np.repeat(NO_CALL, len(records)), nothing, now_ns)
+            kernels = np.full(len(records), NO_KERNEL)
+            is_kernel = _are_kernels(records)
+            kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
+            self._measure(records, calls, kernels, nothing, waiting.ran[chosen], ~due[chosen])
+            waiting.ran |= chosen
+            waiting.accounted |= due
 
-    def _keep(self, records: Slots, calls: Slots, first: Bools, now_ns: int) -> None:
+    def give_up_waiting(self, now_ns: int) -> None:
+        """Nothing more will arrive: count what still waits for its call."""
+        self._give_up(*self._waiting.take(self._waiting.begun(None)), now_ns)
+
+    def _give_up(self, records: Slots, ran: Bools, accounted: Bools, now_ns: int) -> None:
+        if len(records):
+            self.unattributed += int(np.count_nonzero(~_move_by_themselves(records)))
+            nothing = np.zeros(len(records), np.bool_)
+            calls = np.repeat(NO_CALL, len(records))
+            self._keep(records, calls, nothing, ran, accounted, now_ns)
+
+    def _keep(
+        self,
+        records: Slots,
+        calls: Slots,
+        first: Bools,
+        ran: Bools,
+        accounted: Bools,
+        now_ns: int,
+    ) -> None:
+        """Count operations with their calls; of some the time `ran` or was `accounted` already."""
         if not len(records):
             return
         self.pending += len(records)
-        kinds = records["kind"]
         starts = times_ns(records["start"])
         ends = np.maximum(starts, times_ns(records["end"]))
         durations = durations_ns(starts, ends)
@@ -136,7 +165,7 @@ class Operations:
         nodes = calls["node"].astype(np.int64)
         inherited = calls["inherited"]
         places = place_keys(nodes, devices, inherited)
-        is_kernel = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
+        is_kernel = _are_kernels(records)
         kernels = np.full(len(records), NO_KERNEL)
         shapes = np.zeros(len(records), np.int64)
         if is_kernel.all():
@@ -160,26 +189,48 @@ class Operations:
         # CUPTI reports 0 for a time it could not take: count such an operation, but do not place
         # it.
         timed = starts > 0
-        origins = self._streams.origins(devices, records["b"], calls["thread"])
         if not timed.all():
-            records, calls, is_kernel = pick(records, timed), pick(calls, timed), is_kernel[timed]
+            records, calls, kernels = pick(records, timed), pick(calls, timed), kernels[timed]
             starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
-            inherited, kernels = inherited[timed], kernels[timed]
-            origins, first = origins[timed], first[timed]
-        launches = first & is_kernel
-        self._streams.add(origins[launches], starts[launches], pick(calls, launches))
-        threads = self.shapes.threads(records)
-        self._accounting.add_operations(
-            records, calls, kernels, devices, starts, ends, first, threads
-        )
+            inherited, first = inherited[timed], first[timed]
+            ran, accounted = ran[timed], accounted[timed]
+        self._measure(records, calls, kernels, first, ran, accounted)
         instances = calls["instance"].copy()
-        self._launched.append(Launched(starts, ends, devices, nodes, instances, inherited, origins))
+        self._launched.append(Launched(starts, ends, nodes, instances, inherited))
         direct = ~inherited & (instances >= 0)
         self._instances.add_operations(
             instances[direct], starts[direct], ends[direct], first[direct]
         )
         self._range_kernels.add(instances[direct], kernels[direct])
         self._keep_secondary(calls["sequence"], starts, ends, devices, kernels, first)
+
+    def _measure(
+        self,
+        records: Slots,
+        calls: Slots,
+        kernels: Int64s,
+        first: Bools,
+        ran: Bools,
+        accounted: Bools,
+    ) -> None:
+        """Count when devices were busy, and account for it; not again what was counted already."""
+        starts = times_ns(records["start"])
+        ends = np.maximum(starts, times_ns(records["end"]))
+        devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
+        origins = self._streams.origins(devices, records["b"], calls["thread"])
+        launches = first & (kernels != NO_KERNEL)
+        self._streams.add(origins[launches], starts[launches], pick(calls, launches))
+        new = slice(None) if not ran.any() else np.flatnonzero(~ran)
+        self._ran.append(Ran(starts[new], ends[new], devices[new], origins[new]))
+        if accounted.any():
+            new = np.flatnonzero(~accounted)
+            records, calls = pick(records, new), pick(calls, new)
+            kernels, devices, first = kernels[new], devices[new], first[new]
+            starts, ends = starts[new], ends[new]
+        threads = self.shapes.threads(records)
+        self._accounting.add_operations(
+            records, calls, kernels, devices, starts, ends, first, threads
+        )
 
     def _keep_secondary(
         self,
@@ -222,16 +273,13 @@ class Operations:
         """All operations since the last call, sorted by start."""
         parts, self._launched = self._launched, []
         self.pending = 0
-        columns = [
-            join([getattr(part, name) for part in parts], kind)
-            for name, kind in (
-                ("starts_ns", np.int64), ("ends_ns", np.int64), ("devices", np.int64),
-                ("nodes", np.int64), ("instances", np.int64), ("inherited", np.bool_),
-                ("origins", np.int64),
-            )
-        ]  # fmt: skip
-        order = np.argsort(columns[0], kind="stable")
-        return Launched(*(column[order] for column in columns))
+        return Launched(*_sorted(parts, (np.int64, np.int64, np.int64, np.int64, np.bool_)))
+
+    def take_ran(self) -> Ran:
+        """When devices were busy since the last call, whether the calls arrived or not; sorted by
+        start."""
+        parts, self._ran = self._ran, []
+        return Ran(*_sorted(parts, (np.int64,) * 4))
 
     def take_secondary(self) -> list[SecondaryOperations]:
         """The same for other domains: node, start and end, in no particular order."""
@@ -267,3 +315,25 @@ class Operations:
 
     def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
         return self._memory_sums.collect()
+
+
+def _are_kernels(records: Slots) -> Bools:
+    """Which are kernels or graph launches."""
+    kinds = records["kind"]
+    are: Bools = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
+    return are
+
+
+def _move_by_themselves(records: Slots) -> Bools:
+    """Which are copies of unified memory, which no call launches."""
+    moves: Bools = (records["kind"] == RecordKind.MEMCPY) & (records["sub"] >= UNIFIED_COPIES)
+    return moves
+
+
+def _sorted(
+    parts: Sequence[tuple[npt.NDArray[Any], ...]], kinds: tuple[type, ...]
+) -> list[npt.NDArray[Any]]:
+    """The columns of all parts, in order of the first."""
+    columns = [join([part[at] for part in parts], kind) for at, kind in enumerate(kinds)]
+    order = np.argsort(columns[0], kind="stable")
+    return [column[order] for column in columns]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,24 +15,29 @@ SecondaryOperations = tuple[Int64s, Int64s, Int64s]
 """Node, start and end of operations in domains other than the one they count in."""
 
 
-@dataclass(slots=True)
-class Launched:
+class Launched(NamedTuple):
     """Operations with the range that launched each, sorted by start.
 
     `nodes` and `instances` are the ones an operation counts in; `inherited` means they are the main
-    thread's. `origins` hold stream and launching thread, for `Streams`.
+    thread's.
+    """
+
+    starts_ns: Int64s
+    ends_ns: Int64s
+    nodes: Int64s
+    instances: Int64s
+    inherited: Bools
+
+
+class Ran(NamedTuple):
+    """Operations with where they ran, sorted by start. `origins` hold stream and launching thread,
+    0 if that is unknown, for `Streams`.
     """
 
     starts_ns: Int64s
     ends_ns: Int64s
     devices: Int64s
-    nodes: Int64s
-    instances: Int64s
-    inherited: Bools
     origins: Int64s
-
-    def __len__(self) -> int:
-        return len(self.starts_ns)
 
 
 class GpuTime:

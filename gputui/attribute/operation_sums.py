@@ -7,8 +7,13 @@ import numpy as np
 from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, join
 from gputui.attribute.distributions import grouped
 from gputui.attribute.range_tree import Nodes
-from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
-from gputui.model.events import Distribution, KernelDelta, MemoryOperationDelta
+from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS, MEMSET, copy_name
+from gputui.model.events import (
+    LAUNCH_UNKNOWN,
+    Distribution,
+    KernelDelta,
+    MemoryOperationDelta,
+)
 from gputui.ring.layout import RecordKind
 
 MAX_THREADS = 4095
@@ -62,7 +67,8 @@ class KernelSums:
 
     def _thread_numbers(self, threads: UInt32s) -> Int64s:
         def define(thread: int, _first: int) -> int:
-            self._thread_ids.append(thread)
+            # No thread has id 0: it is that of a call that never arrived.
+            self._thread_ids.append(thread or LAUNCH_UNKNOWN)
             return len(self._thread_ids) - 1
 
         return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
@@ -125,7 +131,7 @@ class MemorySums:
 
 def _memory_code(records: Slots) -> Int64s:
     is_copy = records["kind"] == RecordKind.MEMCPY
-    kind = np.where(records["sub"] <= 10, records["sub"], 0)
+    kind = np.where(records["sub"] <= max(COPY_KINDS), records["sub"], 0)
     source = np.where(is_copy & (records["source_kind"] <= 7), records["source_kind"], 0)
     destination = np.where(records["destination_kind"] <= 7, records["destination_kind"], 0)
     code = np.where(is_copy, kind, _MEMSET_CODE).astype(np.int64)

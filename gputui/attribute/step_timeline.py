@@ -31,12 +31,12 @@ class Steps:
             return
         if len(finalised.ids):
             self._instances.append(finalised)
-        if len(launched):
+        if len(launched.nodes):
             self._launched.append(launched)
         # The newest part stays, however large: a step that ended in it is drawn from it.
         while len(self._instances) > 1 and sum(len(p.ids) for p in self._instances) > MAX_ENTRIES:
             del self._instances[0]
-        while len(self._launched) > 1 and sum(map(len, self._launched)) > MAX_ENTRIES:
+        while len(self._launched) > 1 and sum(len(p.nodes) for p in self._launched) > MAX_ENTRIES:
             del self._launched[0]
 
     def timeline(self, finalised: Finalised, now_ns: int) -> StepTimeline | None:

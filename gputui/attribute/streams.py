@@ -15,7 +15,7 @@ from gputui.attribute.arrays import (
     join,
 )
 from gputui.attribute.distributions import coarse_distributions
-from gputui.attribute.gpu_time import Launched
+from gputui.attribute.gpu_time import Ran
 from gputui.attribute.idle import idle_by_node
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.range_tree import Nodes
@@ -61,7 +61,7 @@ class Streams:
         self._latencies: list[tuple[Int64s, Int64s, Int64s]] = []
 
     def origins(self, devices: Int64s, streams: UInt32s, threads: UInt32s) -> Int64s:
-        """The `origins` of `Launched`: the number of each operation's stream, and its launching
+        """The `origins` of `Ran`: the number of each operation's stream, and its launching
         thread.
         """
         keys = devices << 32 | streams
@@ -93,12 +93,12 @@ class Streams:
             )
         )
 
-    def collect(self, launched: Launched) -> Work:
+    def collect(self, ran: Ran) -> Work:
         latencies, self._latencies = self._latencies, []
-        if not len(launched):
+        if not len(ran.starts_ns):
             return Work()
-        starts, ends, devices = launched.starts_ns, launched.ends_ns, launched.devices
-        streams = launched.origins & ((1 << _ORIGIN_BITS) - 1)
+        starts, ends, devices = ran.starts_ns, ran.ends_ns, ran.devices
+        streams = ran.origins & ((1 << _ORIGIN_BITS) - 1)
         by_device = self._devices.add(devices, starts, ends)
         by_stream = self._covered.add(streams, starts, ends)
         keys = join([part[0] for part in latencies], np.int64)
@@ -122,7 +122,7 @@ class Streams:
                 )
                 for stream, count, busy_ns in found
             ),
-            idle_ranges=self._idle_ranges(launched, by_device),
+            idle_ranges=self._idle_ranges(ran, by_device),
         )
 
     def _device_deltas(
@@ -152,16 +152,16 @@ class Streams:
             )
         )
 
-    def _idle_ranges(self, launched: Launched, by_device: Covered) -> tuple[IdleRange, ...]:
+    def _idle_ranges(self, ran: Ran, by_device: Covered) -> tuple[IdleRange, ...]:
         rows = by_device.gap_rows
-        devices, ends = launched.devices[rows], launched.starts_ns[rows]
+        devices, ends = ran.devices[rows], ran.starts_ns[rows]
         found: list[IdleRange] = []
         for device in np.unique(devices).tolist():
             at = np.flatnonzero(devices == device)
             shares = idle_by_node(
                 self._stacks,
                 self._main_thread,
-                launched.origins[rows[at]] >> _ORIGIN_BITS,
+                ran.origins[rows[at]] >> _ORIGIN_BITS,
                 ends[at] - by_device.gaps_ns[at],
                 ends[at],
             )

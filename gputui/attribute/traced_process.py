@@ -186,11 +186,12 @@ class TracedProcess:
         """
         self._feed(np.empty(0, SLOT), now_ns)  # whatever has waited long enough waits no more
         if ended:
-            self._operations.give_up_orphans(now_ns)
+            self._operations.give_up_waiting(now_ns)
             end_ns = max(open_until_ns, self._instances.now_ns)
             self._ranges.close_open(end_ns, now_ns)
             self._start_end.close_open(end_ns, now_ns)
             self._open_changed = True
+        self._operations.count_waiting(self.complete_until_ns(now_ns, ended), now_ns)
         range_kernels = self._operations.range_kernels()
         launched = self._operations.take_launched()
         finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
@@ -198,7 +199,7 @@ class TracedProcess:
             self._trace.ranges(finalised)
         self._steps.remember(finalised, launched)
         step = self._steps.timeline(finalised, now_ns)
-        work = self._streams.collect(launched)
+        work = self._streams.collect(self._operations.take_ran())
         places = self._ranges.refused + self._start_end.refused
         losses = self._losses.collect(dropped, unread, cupti_dropped, places)
         secondary, start_end_instances = self._operations.secondary_domain_kernels(finalised)

@@ -28,8 +28,16 @@ COPY_KINDS = {
     8: "Device-to-Device",
     9: "Host-to-Host",
     10: "Peer-to-Peer",
+    11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host",
+    13: "Unified Device-to-Device",
 }
-"""CUpti_ActivityMemcpyKind."""
+"""CUpti_ActivityMemcpyKind; from 11 on nsys's ENUM_CUDA_MEMCPY_OPER, for what unified memory moved
+by itself.
+"""
+
+UNIFIED_COPIES = 11
+"""Copies of this kind and above are no call's."""
 
 MEMORY_KINDS = {
     1: "pageable",

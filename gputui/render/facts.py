@@ -63,6 +63,8 @@ def _run(session: Session, run: Run) -> list[str]:
     ]
     cost = cost_of(session, run)
     seen = f"{units.count(cost.records)} records, {cost.dropped} dropped"
+    if cost.unattributed:
+        seen += f", {units.count(cost.unattributed)} operations without a launch"
     if cost.records_per_s:
         seen += f", {units.count(round(cost.records_per_s))} a second"
     if cost.kernels_traced_percent < 100:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
-from gputui.model.events import AnyEvent, ProcessAttached, RunStarted
+from gputui.model.events import LAUNCH_UNKNOWN, AnyEvent, ProcessAttached, RunStarted
 from gputui.ring.layout import FLAG_COLORED, SLOT, RecordKind
 from gputui.state import Run, Session
 
@@ -436,6 +436,8 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
             kernels[place, counted is not own, name, int(record["a"])].append(duration)
             if call is not None and not direct and (not spans or spans[0].elsewhere):
                 outside[int(call["thread"]), name] += 1
+            if call is None:
+                outside[LAUNCH_UNKNOWN, name] += 1
             for instance in direct:
                 if instance is not own:
                     beside[instance.place, name].append(duration)

@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import CaptureDelta, Payload
 from gputui.playback.opening import open_recording
+from gputui.render.facts import facts_lines
+from gputui.render.nsys import write_nsys
+from gputui.render.traces import open_traced
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.registry import run_tables
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
@@ -225,6 +229,51 @@ def test_a_driver_launch_counts_at_its_own_moment(tmp_path: Path) -> None:
     assert [kernels for kernels, _ in counts] == [launches for _, launches in counts]
 
 
+def test_busy_time_counts_whether_or_not_a_launch_is_known(tmp_path: Path) -> None:
+    export = Export()
+    export.range("step", 0, 4_000_000_000)
+    for number in range(1, 200):
+        start = number * 20_000_000
+        # Every second one overlaps the one before.
+        ran = (start + 100, start + (15 if number % 2 else 25) * 1_000_000)
+        export.kernel("gemm", (start, start + 50), ran, number)
+    path = export.write(tmp_path / "whole.sqlite")
+    _, whole = fold(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId > 40 AND "
+            "correlationId % 3 != 0"
+        )
+        spans = connection.execute(
+            "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start"
+        ).fetchall()
+        missing = connection.execute(
+            "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId NOT IN "
+            "(SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME)"
+        ).fetchone()[0]
+    busy_ns = reached = 0
+    for start, end in spans:
+        busy_ns += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    session, run = fold(path)
+    [use] = run.timing.devices.values()
+    assert use.busy_ns == busy_ns
+    assert use.idle.count == next(iter(whole.timing.devices.values())).idle.count
+    assert use.span_ns == spans[-1][1] - spans[0][0]
+    tree = time_tree(run)
+    assert tree is not None
+    assert tree.wall_ns == pytest.approx(use.span_ns, rel=1e-3)
+    assert tree.wall_ns - tree.idle_ns == pytest.approx(busy_ns, rel=1e-3)
+    [process] = run.processes.values()
+    assert process.unattributed == missing > 100
+    assert f"{missing} operations without a launch" in "\n".join(facts_lines(session, run))
+    # nsys prints kernels without a launch with empty PID and TID.
+    rows = run_tables()["nvtx_kern_sum"].table(session, run).cells
+    assert [(row[0], row[2:4], row[5]) for row in rows] == [
+        ("", (None, None), missing), (":step", (PID, PID), 199 - missing),
+    ]  # fmt: skip
+
+
 def test_nobody_knows_how_the_program_of_a_report_ended(tmp_path: Path) -> None:
     export = Export()
     export.range("step", 0, 1000)
@@ -413,3 +462,29 @@ def test_the_export_is_left_as_it_was(tmp_path: Path) -> None:
     fold(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["r.sqlite"]
+
+
+def test_copies_of_unified_memory_are_named_as_in_nsys(tmp_path: Path) -> None:
+    export = Export()
+    export.kernel("gemm", (10, 20), (30, 100), 1)
+    for kind, start in ((11, 200), (12, 300)):
+        export.add(
+            "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=start + 50, deviceId=0, contextId=1,
+            streamId=7, correlationId=0, globalPid=TASK, bytes=4096, copyKind=kind, srcKind=7,
+            dstKind=7,
+        )  # fmt: skip
+    path = export.write(tmp_path / "r.sqlite")
+    _, run = fold(path)
+    names = {"[CUDA memcpy Unified Host-to-Device]", "[CUDA memcpy Unified Device-to-Host]"}
+    assert {row.name for row in memory_time_rows(run)} == names
+    [process] = run.processes.values()
+    assert process.unattributed == 0  # no call launches them
+    out = tmp_path / "out.sqlite"
+    with open_traced(str(path)) as traced:
+        write_nsys(out, traced.session, traced.run, traced.trace)
+    with sqlite3.connect(out) as connection:
+        labels = connection.execute(
+            "SELECT label FROM CUPTI_ACTIVITY_KIND_MEMCPY JOIN ENUM_CUDA_MEMCPY_OPER "
+            "ON id = copyKind ORDER BY copyKind"
+        ).fetchall()
+    assert labels == [("Unified Host-to-Device",), ("Unified Device-to-Host",)]

@@ -35,6 +35,7 @@ from gputui.model.events.definitions import (
     ThreadNamed,
 )
 from gputui.model.events.deltas import (
+    LAUNCH_UNKNOWN,
     OTHER_STREAMS,
     ApiDelta,
     CaptureDelta,
@@ -122,8 +123,9 @@ AnyEvent = (
 )
 
 __all__ = [
-    "JOURNAL_SCHEMA", "OTHER_STREAMS", "PHASE_STARTS", "SCHEMA_VERSION", "Amount", "AnyEvent",
-    "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum", "CollectiveDelta",
+    "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "OTHER_STREAMS", "PHASE_STARTS", "SCHEMA_VERSION",
+    "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
+    "CollectiveDelta",
     "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",

@@ -79,14 +79,18 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     payload: Annotated[Payload | None, Newest] = None
 
 
+LAUNCH_UNKNOWN = -1
+"""The thread of kernels whose launch never arrived."""
+
+
 class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Kernels of one name that finished, by the innermost range that launched them.
 
     `range` 0 is outside every range. `inherited` means that the launching thread had no range open
     and `range` is the one open on the process's main thread at that moment (autograd); nsys counts
     such a kernel outside every range. `thread` is the launching thread if it had no range open at
-    all, not even a library's; otherwise 0. `repeats` are those of `time` that were launched in
-    several overlapping instances of the range, less one each.
+    all, not even a library's; otherwise 0; -1 if the launch never arrived. `repeats` are those of
+    `time` that were launched in several overlapping instances of the range, less one each.
     """
 
     process: Annotated[Integer, Key]

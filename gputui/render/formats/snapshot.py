@@ -23,7 +23,7 @@ def _write(source: Source, path: Path | None) -> Written:
     if kind := import_kind(Path(name)):
         made_by = {"sqlite": "a report of nsys", "chrome": "a trace of torch.profiler"}[kind]
         raise ExportError(
-            f"{name} is {made_by}, which holds no memory snapshots: record the program with gputui "
+            f"{name} is {made_by}, which takes no memory snapshots: record the program with gputui "
             "instead, a workload with -p snapshot=true"
         )
     loaded = load(name, source.number)

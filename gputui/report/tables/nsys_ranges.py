@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gputui.model.events import LAUNCH_UNKNOWN
 from gputui.model.sketch import Accumulator, Totals
 from gputui.report.availability import REASON
 from gputui.report.schema import Column, TableSpec, count, number, text, time
@@ -129,12 +130,17 @@ PROJECTION: TableSpec[_Projection] = TableSpec(
 )  # fmt: skip
 
 
+_Place = tuple[str, str, int | None, int | None]
+"""Range, style, process and thread."""
+
+
 @dataclass(slots=True)
 class _Kernels:
     range: str
     style: str
-    pid: int
-    tid: int
+    pid: int | None
+    tid: int | None
+    """Both None for kernels whose launch is not known."""
     kernel: str
     time: Accumulator = field(default_factory=Accumulator)
     """A kernel inside several ranges of one name counts in it as often, as in nsys."""
@@ -145,9 +151,9 @@ class _Kernels:
 
 def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
     """Each kernel in every range around its launch, on the launching thread."""
-    sums: dict[tuple[str, str, int, int, str], _Kernels] = {}
+    sums: dict[tuple[str, str, int | None, int | None, str], _Kernels] = {}
 
-    def of(place: tuple[str, str, int, int], label: str) -> _Kernels:
+    def of(place: _Place, label: str) -> _Kernels:
         return sums.setdefault((*place, label), _Kernels(*place, label))
 
     for kernels in (run.kernels, run.secondary_domain_kernels):
@@ -160,7 +166,7 @@ def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
                 of(where, label).time.add(part)
             for where in set(places):
                 of(where, label).kernels += different
-    instances_of: dict[tuple[str, str, int, int, str], int] = defaultdict(int)
+    instances_of: dict[tuple[str, str, int | None, int | None, str], int] = defaultdict(int)
     for (node_number, kernel), counts in run.range_kernels.items():
         node = run.ranges.get(node_number)
         if node is not None:
@@ -173,12 +179,16 @@ def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
     for place, row in rows.items():
         row.instances = instances_of.get(place, 0) if measured else None
     return sorted(
-        rows.values(), key=lambda row: (row.range, row.pid, row.tid, -row.time.total, row.kernel)
+        rows.values(),
+        key=lambda row: (row.range, row.pid or 0, row.tid or 0, -row.time.total, row.kernel),
     )
 
 
 def _unmeasured(_run: Run, rows: Sequence[_Kernels]) -> Mapping[str, str]:
-    return {"instances": REASON} if any(row.instances is None for row in rows) else {}
+    missing = {"instances": REASON} if any(row.instances is None for row in rows) else {}
+    if any(row.pid is None for row in rows):
+        missing |= dict.fromkeys(("pid", "tid"), "the launch of these kernels is not known")
+    return missing
 
 
 def _kernels_note(_run: Run, rows: Sequence[_Kernels]) -> str:
@@ -191,8 +201,8 @@ def _kernels_by_range(style: NameStyle) -> TableSpec[_Kernels]:
         text("NVTX Range", "range", lambda row: row.range,
              "Domain, colon, name; empty outside every range"),
         text("Style", "style", lambda row: row.style, "PushPop or StartEnd"),
-        number("PID", "pid", lambda row: row.pid, "The launching process"),
-        number("TID", "tid", lambda row: row.tid, "The launching thread"),
+        number("PID", "pid", lambda row: row.pid, "The launching process", kind=int | None),
+        number("TID", "tid", lambda row: row.tid, "The launching thread", kind=int | None),
         count("NVTX Inst", "instances", lambda row: row.instances,
               "Instances of the range that launched the kernel", kind=int | None),
         count("Kern Inst", "kernels", lambda row: row.kernels, "Kernels launched"),
@@ -213,8 +223,10 @@ def _kernels_by_range(style: NameStyle) -> TableSpec[_Kernels]:
     )
 
 
-def _ranges_of(run: Run, key: KernelKey) -> Iterator[tuple[str, str, int, int]]:
-    if key.thread:
+def _ranges_of(run: Run, key: KernelKey) -> Iterator[_Place]:
+    if key.thread == LAUNCH_UNKNOWN:
+        yield "", "", None, None
+    elif key.thread:
         yield "", "", run.processes[key.process].attached.pid, key.thread
     number = 0 if key.inherited else key.range
     while node := run.ranges.get(number):
@@ -222,7 +234,7 @@ def _ranges_of(run: Run, key: KernelKey) -> Iterator[tuple[str, str, int, int]]:
         number = node.definition.parent
 
 
-def _place(run: Run, node: Range) -> tuple[str, str, int, int]:
+def _place(run: Run, node: Range) -> _Place:
     process = run.processes[node.definition.process]
     return (
         range_name(node),
