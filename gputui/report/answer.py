@@ -94,7 +94,7 @@ def _of_run(session: Session, run: Run) -> list[Group]:
         where.append(Line("reported", figures, 4))
     if phases := _phases(run):
         where.append(Line("by phase", phases, 3))
-    for gpu in sorted(run.devices)[:MOST_GPUS]:
+    for gpu in (sorted(run.devices) or sorted(session.gpus))[:MOST_GPUS]:
         where.append(Line(f"GPU {gpu}", _gpu(session, run.readings, gpu, run), 5))
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
     return [

@@ -24,6 +24,20 @@ def lost_count(run: Run) -> int:
     return sum(process.dropped for process in run.processes.values())
 
 
+_ON_GPUS = ("ring", "unread", "cupti")
+"""Causes by which records of kernels, copies and calls are lost; the others are of ranges."""
+
+
+def lost_share(run: Run) -> float:
+    """Which part of all that was to be captured of GPUs and calls was lost, 0 to 1."""
+    lost = records = 0
+    for process in run.processes.values():
+        records += process.records
+        known = [one.records for (why, _), one in process.losses.items() if why in _ON_GPUS]
+        lost += sum(known) if process.losses else process.dropped
+    return lost / (lost + records) if lost else 0.0
+
+
 def why_lost(run: Run) -> str:
     """The causes, largest first: "12 the ring was full; 8 in domains a, b: …"; empty for an older
     recording, which lacks them.

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputui.model.events import (
     AnyEvent,
@@ -13,6 +14,7 @@ from gputui.model.events import (
     Distribution,
     LeafTime,
     LoopDelta,
+    Loss,
     ProcessAttached,
     ProcessSample,
     RunStarted,
@@ -255,3 +257,56 @@ def test_prometheus_has_every_leaf_of_each_gpu() -> None:
     shares = [value for (name, _), value in series.items() if name == "gputui_cause_share_ratio"]
     assert len(shares) == len(LEAVES)
     assert sum(shares) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("lost", "word"), [(40, "LAUNCH-BOUND"), (60, "INCOMPLETE")])
+def test_lost_records_are_a_hole_and_no_idle_time(lost: int, word: str) -> None:
+    _, run = a_run(
+        replace(
+            delta({Leaf.LAUNCH: 0.7, Leaf.MATMUL: 0.3}),
+            records=1000 - lost,
+            dropped=lost,
+            losses=(Loss("ring", "", lost),),
+        )
+    )
+    found = verdict(run)
+    assert found is not None
+    assert found.word == word
+    if word == "INCOMPLETE":
+        assert "6 % of the records were lost (60 the ring was full)" in found.headline
+
+
+def test_lost_ranges_leave_the_time_of_the_gpu_alone() -> None:
+    _, run = a_run(
+        replace(
+            delta({Leaf.LAUNCH: 0.7, Leaf.MATMUL: 0.3}),
+            records=100,
+            dropped=900,
+            losses=(Loss("deferred", "x", 900),),
+        )
+    )
+    found = verdict(run)
+    assert found is not None
+    assert found.word == "LAUNCH-BOUND"
+
+
+def test_busy_leaves_speak_in_spite_of_a_hole() -> None:
+    shares = {Leaf.MATMUL_SIMT: 0.5, Leaf.LAUNCH: 0.5}
+    _, run = a_run(replace(delta(shares), records=800, dropped=200))
+    found = verdict(run)
+    assert found is not None
+    assert [one.cause for one in found.findings] == ["busy.matmul_simt"]
+
+
+def test_idle_time_whose_launches_were_not_seen_is_not_explained() -> None:
+    found = verdict_on({Leaf.UNKNOWN: 0.5, Leaf.LAUNCH: 0.2, Leaf.MATMUL: 0.3})
+    assert (found.word, found.findings) == ("INCOMPLETE", ())
+    assert verdict_on({Leaf.UNKNOWN: 0.1, Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.3}).findings
+
+
+def test_many_small_causes_are_named_together() -> None:
+    found = verdict_on(
+        {Leaf.LAUNCH: 0.09, Leaf.HOST: 0.08, Leaf.WAIT: 0.09, Leaf.CUDA: 0.09, Leaf.MATMUL: 0.65}
+    )
+    assert (found.word, found.findings) == ("NO SINGLE CAUSE", ())
+    assert "idles 35 % of each step: launch-bound 9 %, host waiting 9 %" in found.headline

@@ -42,7 +42,7 @@ def test_a_folder_with_the_template_is_listed_and_run(tmp_path: Path) -> None:
     assert names[-1] == "saxpy"
     words = ["-p", "device=cpu", "-p", "largest=1024", "-p", "passes=1", "-o", "x.gputui"]
     ran("--record", "--workload", "saxpy", *words)
-    assert "y = a x + y" in ran("summary", "x.gputui")
+    assert "y = a x + y" in ran("summary", "x.gputui", "--full")
 
 
 def test_a_folder_that_does_not_load_hides_no_other(tmp_path: Path) -> None:

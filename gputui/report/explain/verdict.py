@@ -20,6 +20,7 @@ from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
 from gputui.report.explain.time_tree import LEAST_STEPS, TimeTree, time_tree
+from gputui.report.losses import lost_share, why_lost
 from gputui.state import Run, Session
 
 SPEAKS = 0.10
@@ -104,10 +105,39 @@ def verdict(run: Run) -> Verdict | None:
     waits = _waits_for_work(tree)
     if waits is not None:
         return waits
+    hole = _hole(run, tree)
     found = _findings(run, tree, _waits_a_step(run, tree))
+    if hole is not None:
+        # Work that was not seen looks like idle time.
+        found = [one for one in found if not one.cause.startswith("idle.")]
     if not found:
-        return Verdict(*_healthy(tree), tree=tree)
+        return Verdict(*(hole or _healthy(tree)), tree=tree)
     return Verdict(found[0].word, found[0].sentence, tuple(found), tree)
+
+
+HOLE = 0.05
+"""Lost records, or time whose launches were not recorded, from which idle time explains nothing."""
+
+
+def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
+    """Why nothing can be said of idle time."""
+    lost = lost_share(run)
+    if lost > HOLE:
+        why = why_lost(run)
+        reason = f" ({why})" if why else ""
+        return (
+            "INCOMPLETE",
+            f"{100 * lost:.0f} % of the records were lost{reason}: what looks idle may be work "
+            "that was not seen.",
+        )
+    unknown = tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
+    if unknown > max(HOLE, tree.share(tree.idle_ns) / 2):
+        return (
+            "INCOMPLETE",
+            f"The GPU idles {100 * tree.share(tree.idle_ns):.0f} % of the time, and most of the "
+            "launches after it were not recorded: why is not known.",
+        )
+    return None
 
 
 def _findings(run: Run, tree: TimeTree, waits: float) -> list[Finding]:
@@ -222,8 +252,23 @@ def _healthy(tree: TimeTree) -> tuple[str, str]:
     first = f"Nothing stands out: the GPU works {100 * busy:.0f} % of {of}"
     if largest is None:
         return "IDLE", f"{first}."
+    if 1.0 - busy >= MIXED:
+        return "NO SINGLE CAUSE", _mixed(tree, of)
     share = tree.share(tree.leaves[largest])
     return "HEALTHY", f"{first}, {100 * share:.0f} % on {LEAVES[largest].label}."
+
+
+MIXED = 1 / 3
+"""Idle time from which a run is not healthy although none of its causes reaches SPEAKS."""
+
+
+def _mixed(tree: TimeTree, of: str) -> str:
+    idle = [leaf for leaf in tree.leaves if LEAVES[leaf].is_idle]
+    idle.sort(key=lambda leaf: -tree.leaves[leaf])
+    parts = ", ".join(
+        f"{LEAVES[leaf].label} {100 * tree.share(tree.leaves[leaf]):.0f} %" for leaf in idle[:MOST]
+    )
+    return f"The GPU idles {100 * tree.share(tree.idle_ns):.0f} % of {of}: {parts}."
 
 
 def _waits_for_work(tree: TimeTree) -> Verdict | None:
