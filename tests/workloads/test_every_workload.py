@@ -19,6 +19,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "faults": {"fault": "logits", "seconds": 0.2},
     "gemm": {"largest": "128", "products": 2},
     "inference": {"tokens": 4},
+    "comm": {"largest": 16384, "passes": 1},
+    "parallel": {
+        "hidden": 32,
+        "vocab": 128,
+        "ctx": 16,
+        "batch": 2,
+        "warmup": 0,
+        "steps": 2,
+    },
     "train": {"ctx": 8, "steps": 2},
 }
 """Less than the CPU's defaults, to be quick."""

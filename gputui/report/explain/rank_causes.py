@@ -12,7 +12,8 @@ from gputui.model.naming import is_library_domain
 from gputui.model.units import duration
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.time_tree import TimeTree
-from gputui.state import Run
+from gputui.report.phases import STEP_NAMES
+from gputui.state import Range, Run
 
 EXPLAINED = 0.8
 """Share of its lateness that one cause has to explain."""
@@ -184,7 +185,7 @@ def _phase(
 
 
 def _cpu_by_phase(run: Run, process: int) -> Phases:
-    """Time inside each range and in none of its inner ones."""
+    """Time inside each range and in none of its inner ones; of steps only, where there are any."""
     found: dict[str, float] = defaultdict(float)
     times = [
         row
@@ -194,15 +195,24 @@ def _cpu_by_phase(run: Run, process: int) -> Phases:
     window_ns = max((row.last_ns or 0 for row in times), default=0) - min(
         (row.first_ns or 0 for row in times), default=0
     )
-    for node in run.ranges.values():
-        definition = node.definition
-        if definition.process != process or definition.domain == COMM:
-            continue
-        if is_library_domain(definition.domain):
-            continue
+    nodes = [
+        node
+        for node in run.ranges.values()
+        if node.definition.process == process
+        and node.definition.domain != COMM
+        and not is_library_domain(node.definition.domain)
+    ]
+    in_steps = [node for node in nodes if _is_in_step(run, node)]
+    for node in in_steps or nodes:
         inside = sum(run.ranges[child].cpu.total for child in node.children)
         found[node.path] += max(0, node.cpu.total - inside) / window_ns if window_ns else 0.0
     return found
+
+
+def _is_in_step(run: Run, node: Range) -> bool:
+    wanted = run.started.step_range
+    names = node.path.split("/")
+    return any(name == wanted if wanted else STEP_NAMES.match(name) for name in names)
 
 
 def _idle_by_phase(run: Run, rank: RankTime) -> Phases:

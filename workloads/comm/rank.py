@@ -1,0 +1,85 @@
+"""One rank of `comm`: every operation and size, timed. Started by torchrun."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import nvtx
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..collectives import collectives
+from ..ranked import Ranked
+
+STEP = nvtx.annotate("step")
+WORD = 4
+
+
+def operation(rank: Ranked, name: str, size: int) -> Callable[[], object]:
+    """One operation on a buffer of about `size` bytes, the whole as nccl-tests counts it."""
+    ranks = rank.count
+    part = max(1, size // WORD // ranks)
+
+    def numbers(count: int) -> Tensor:
+        return torch.ones(count, device=rank.device)
+
+    if name == "all_reduce":
+        buffer = numbers(part * ranks)
+        return lambda: dist.all_reduce(buffer)
+    if name == "all_gather":
+        whole, own = numbers(part * ranks), numbers(part)
+        return lambda: dist.all_gather_into_tensor(whole, own)
+    if name == "reduce_scatter":
+        whole, own = numbers(part * ranks), numbers(part)
+        return lambda: dist.reduce_scatter_tensor(own, whole)
+    if name == "all_to_all":
+        given, taken = numbers(part * ranks), numbers(part * ranks)
+        return lambda: dist.all_to_all_single(taken, given)
+    given, taken = numbers(part * ranks), numbers(part * ranks)
+    to, source = (rank.rank + 1) % ranks, (rank.rank - 1) % ranks
+
+    def around() -> None:
+        sent = dist.P2POp(dist.isend, given, to)
+        received = dist.P2POp(dist.irecv, taken, source)
+        for work in dist.batch_isend_irecv([sent, received]):
+            work.wait()
+
+    return around
+
+
+def measure(rank: Ranked, name: str, size: int) -> dict[str, object]:
+    """Seconds a pass, the slowest rank's."""
+    once = operation(rank, name, size)
+    passes = int(rank.spec["passes"])
+    with collectives(ranges=not rank.on_gpu, counts=False):
+        for _ in range(int(rank.spec["warmup"])):
+            once()
+        rank.synchronize()
+        dist.barrier()
+        rank.synchronize()
+        began = time.perf_counter()
+        for _ in range(passes):
+            with STEP:
+                once()
+        rank.synchronize()
+    took_s = (time.perf_counter() - began) / passes
+    whole = max(1, size // WORD // rank.count) * rank.count * WORD
+    return {"size_bytes": whole, "seconds": max(rank.everywhere(took_s))}
+
+
+def main() -> None:
+    """All rows of the launch: "operation size"."""
+    with Ranked(sys.argv[1]) as rank:
+        rank.report({"ready": True})
+        for label in rank.spec["rows"]:
+            name, _, size = label.partition(" ")
+            with nvtx.annotate(label):
+                found = measure(rank, name, int(size))
+            rank.report({"row": label, **found})
+
+
+if __name__ == "__main__":
+    main()

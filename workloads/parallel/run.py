@@ -1,0 +1,152 @@
+"""Runs `parallel`: launches the ranks, and makes one table of what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from ..declaration import FigureValue, Outcome, Value
+from ..launching import Line, RanksFailed, launch, rank_count
+from ..report import Report
+from ..rows import Cells
+from ..runner import Runner
+from . import PARALLEL
+from .plans import ENGINES, bubble, bytes_of, chosen, state_of, too_old, why_not
+
+TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2}
+"""Of the loss, relative: sums in another order, over some steps."""
+
+
+def run(given: Mapping[str, Value], report: Report) -> Outcome:
+    """Every engine that was asked for. Raises CannotRun for more ranks than GPUs."""
+    with Runner(PARALLEL, given, report) as run:
+        ranks = run.values["ranks"] = rank_count(run["ranks"], run.place.device)
+        report.say(f"parallel: {ranks} ranks on {run.place.name}")
+        found = _Found(run, ranks)
+        found.measure(chosen(str(run.values["engine"])))
+        rows = found.rows
+    one = found.single
+    speeds = {
+        str(row["engine"]): speed
+        for row in rows
+        if isinstance(speed := row.get("tokens_per_s"), float)
+        # Alone, or another model.
+        and row["engine"] not in ("single", "ep")
+    }
+    best = max(speeds, key=lambda name: speeds[name], default=None)
+    results = {
+        "ranks_used": ranks,
+        "parameters_total": one.get("parameters"),
+        "one_rank_tokens_per_s": next(
+            (row.get("tokens_per_s") for row in rows if row["engine"] == "single"), None
+        ),
+        "best_tokens_per_s": speeds.get(best) if best else None,
+        "best_engine": best,
+    }
+    why = next((str(row["status"]) for row in rows if row["status"] != "ok"), "")
+    return run.outcome(results, {"parallel": rows}, why or "the run was stopped earlier")
+
+
+class _Found:
+    """Rows as they come."""
+
+    def __init__(self, run: Runner, ranks: int) -> None:
+        self._run, self._ranks = run, ranks
+        self.rows: list[Cells] = []
+        self.single: dict[str, FigureValue] = {}
+
+    def measure(self, names: list[str]) -> None:
+        """Launch until every engine has a row: one that fails takes its launch with it."""
+        total = len(names)
+        left = list(names)
+        sizes = {name: int(self._run[name]) for name in _SIZES}
+        for name in names:
+            reason = too_old(name, torch.__version__) or why_not(name, self._ranks, sizes)
+            if reason:
+                left.remove(name)
+                self._add({"engine": name, "ranks": self._ranks, "status": reason})
+        while left and not self._run.is_stopped:
+            try:
+                for line in self._launch(left):
+                    if "engine" in line:
+                        left.remove(str(line["engine"]))
+                        self._add(self._row(line))
+                    self._run.report.progress("measure", total - len(left), total, "engines")
+                if left and not self._run.is_stopped:
+                    raise RanksFailed("the ranks ended without a report")
+            except RanksFailed as error:
+                name = left.pop(0)
+                self._add({"engine": name, "ranks": self._ranks, "status": str(error)})
+        order = {name: at for at, name in enumerate(names)}
+        self.rows.sort(key=lambda row: order[str(row["engine"])])
+
+    def _launch(self, names: list[str]) -> Iterator[Line]:
+        run = self._run
+        words = {name: run.values[name] for name in _SPEC}
+        device = "cuda" if run.place.on_gpu else "cpu"
+        module = f"{__package__}.rank"
+        spec = {**words, "device": device, "engines": tuple(names)}
+        return launch(
+            module, self._ranks, spec, float(run.values["timeout_s"]), lambda: run.is_stopped
+        )
+
+    def _row(self, line: Line) -> Cells:
+        run, ranks = self._run, self._ranks
+        name = str(line["engine"])
+        figures = {key: value for key, value in line.items() if isinstance(value, int | float)}
+        if name == "single":
+            self.single = dict(figures)
+        step_s = float(figures["step_s"])
+        tokens = run["batch"] * ranks * run["ctx"]
+        parameters = int(self.single.get("parameters") or 0)
+        formula = bubble(name, ranks, run["microbatches"])
+        row: Cells = {
+            "engine": name,
+            "ranks": 1 if name == "single" else ranks,
+            "step_ms": 1e3 * step_s,
+            "tokens_per_s": tokens / step_s,
+            "bubble_formula_percent": None if formula is None else 100 * formula,
+            "formula_bytes": bytes_of(name, ranks, parameters) if parameters else None,
+            "state_formula_bytes": state_of(name, ranks, parameters) if parameters else None,
+            "status": "ok",
+        }
+        row |= {key: figures[key] for key in _COUNTED if key in figures}
+        sleeps_ms = run["stage_ms"]
+        alone_s, own_s = self.single.get("step_s"), self.single.get("own_step_s")
+        if formula is not None and sleeps_ms:
+            busy_s = 3 * sleeps_ms / 1e3 * run["microbatches"]
+            row["bubble_percent"] = 100 * (1 - busy_s / step_s)
+            return row
+        if name not in ("single", "ep") and isinstance(alone_s, float):
+            row["strong_percent"] = 100 * alone_s / (ranks * step_s)
+            if formula is not None and run.place.on_gpu:  # on a CPU ranks share its cores
+                row["bubble_percent"] = max(0.0, 100 - 100 * alone_s / (ranks * step_s))
+            if ENGINES[name].rank_has_own_batch and isinstance(own_s, float):
+                row["weak_percent"] = 100 * own_s / step_s
+        wanted = figures.get("reference_loss") if name == "ep" else self.single.get("loss")
+        loss = figures["loss"]
+        tolerance = TOLERANCE[str(run.values["precision"])]
+        if isinstance(wanted, float) and abs(loss - wanted) > tolerance * abs(wanted):
+            row["status"] = f"its loss is {loss:.4f}, one rank's {wanted:.4f}"
+        return row
+
+    def _add(self, row: Cells) -> None:
+        self.rows.append(row)
+        words = f"{row.get('tokens_per_s', 0):.4g} tokens/s" if row["status"] == "ok" else ""
+        self._run.report.say(f"{row['engine']}: {words or row['status']}")
+
+
+_SIZES = ("layers", "hidden", "heads", "vocab", "ctx", "batch", "microbatches")
+_SPEC = (
+    *_SIZES,
+    "seed",
+    "steps",
+    "warmup",
+    "precision",
+    "late",
+    "late_rank",
+    "late_ms",
+    "stage_ms",
+)
+_COUNTED = ("collectives", "moved_bytes", "state_bytes", "peak_bytes", "loss")
