@@ -145,7 +145,7 @@ class LlamaModel:
 
         for layer, cached in zip(self.weights.layers, cache.layers, strict=True):
             with parts.norm:
-                h = self._norm(x, layer.attention_norm)
+                h = self.norm(x, layer.attention_norm)
             with parts.qkv_proj:
                 qkv = F.linear(h, layer.qkv, layer.qkv_bias)
             with parts.attention:
@@ -159,11 +159,11 @@ class LlamaModel:
             with parts.out_proj:
                 x = x + F.linear(h, layer.out)
             with parts.norm:
-                h = self._norm(x, layer.mlp_norm)
+                h = self.norm(x, layer.mlp_norm)
             x = x + self.mlp(h, layer)
 
         with parts.norm:
-            h = self._norm(x.view(batch, length, shape.width)[:, -1], self.weights.final_norm)
+            h = self.norm(x.view(batch, length, shape.width)[:, -1], self.weights.final_norm)
         with parts.lm_head:
             return F.linear(h, self.weights.head)
 
@@ -212,7 +212,7 @@ class LlamaModel:
             mixed.index_add_(0, sources, weighted)
             return mixed.view(rows, shape.width)
 
-    def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
+    def norm(self, x: Tensor, gain: Tensor) -> Tensor:
         return F.rms_norm(x, (self.shape.width,), gain, self.shape.epsilon)
 
 
