@@ -68,9 +68,9 @@ def test_each_rank_of_torchrun_has_its_own_phases_and_pid_and_the_late_one_is_na
         assert (ranked[rank]["pid"], ranked[rank]["local_rank"]) == (pid, rank)
     assert document["run"]["remarks"] == []
 
-    [late] = [one for one in document["insights"] if one["rule"] == "late_rank"]
-    assert "waits" in late["verdict"]
-    assert "Rank 1: on its CPU, most of it in turn/load." in late["verdict"]
+    [late] = [one for one in document["findings"] if one["cause"] == "late_rank"]
+    assert "% of the time for rank 1 in collectives" in late["sentence"]
+    assert late["evidence"] == ["Rank 1: on its CPU, most of it in turn/load"]
     collectives = {row["rank"]: row for row in document["collectives"]}
     assert collectives[0]["wait_ns"] > 10 * collectives[1]["wait_ns"]
     for row in collectives.values():

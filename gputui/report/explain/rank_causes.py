@@ -185,7 +185,8 @@ def _phase(
 
 
 def _cpu_by_phase(run: Run, process: int) -> Phases:
-    """Time inside each range and in none of its inner ones; of steps only, where there are any."""
+    """Time inside each range and in none of its inner ones; of steps only, where they are what the
+    program does."""
     found: dict[str, float] = defaultdict(float)
     times = [
         row
@@ -202,10 +203,17 @@ def _cpu_by_phase(run: Run, process: int) -> Phases:
         and node.definition.domain != COMM
         and not is_library_domain(node.definition.domain)
     ]
+    own_ns = {
+        node.definition.range: max(
+            0, node.cpu.total - sum(run.ranges[child].cpu.total for child in node.children)
+        )
+        for node in nodes
+    }
     in_steps = [node for node in nodes if _is_in_step(run, node)]
-    for node in in_steps or nodes:
-        inside = sum(run.ranges[child].cpu.total for child in node.children)
-        found[node.path] += max(0, node.cpu.total - inside) / window_ns if window_ns else 0.0
+    steps_ns = sum(own_ns[node.definition.range] for node in in_steps)
+    for node in in_steps if steps_ns >= window_ns / 2 else nodes:
+        share = own_ns[node.definition.range] / window_ns if window_ns else 0.0
+        found[node.path] += share
     return found
 
 

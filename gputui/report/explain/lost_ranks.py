@@ -1,0 +1,198 @@
+"""Ranks that died, ran out of memory, failed, or hang while the others wait in a collective.
+
+A launcher blames whom it saw first: after a time-out that is a rank which waited. So a death comes
+before a time-out, and of a hang the rank is named that is *not* in the collective.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from gputui.model.units import duration
+from gputui.report.explain.finding import Finding, RunRule
+from gputui.report.explain.rank_waits import rank_of
+from gputui.report.explain.time_tree import time_tree
+from gputui.state import Run, Session
+
+HANGS_NS = 10_000_000_000
+HANGS_STEPS = 20
+"""Nothing for this long, and for as many usual steps, is no slow step."""
+
+_RANK_LINE = re.compile(r"^\[rank(\d{1,6})\]: ?(.*)")
+_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?::|$)")
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator")
+_ABORTED = re.compile(r"DistBackendError|DistNetworkError|DistStoreError|Connection (reset|closed)")
+"""What a rank fails with because another one is gone."""
+
+
+def lost_ranks(session: Session, run: Run) -> Iterator[Finding]:
+    """One finding at most: the first cause, not what followed from it."""
+    yield from _failed(run) or _died(session, run) or _hangs(run)
+
+
+def _ranked(run: Run) -> dict[int, int]:
+    """Process to rank."""
+    found = {process: rank_of(run, process) for process in run.processes}
+    return {process: rank for process, rank in found.items() if rank is not None}
+
+
+def _failed(run: Run) -> tuple[Finding, ...]:
+    """What torch prints of an exception is marked with the rank."""
+    errors: dict[int, str] = {}
+    for line in run.log:
+        of_rank = _RANK_LINE.match(line.text)
+        if of_rank is None or not (_ERROR.match(of_rank[2]) or _OUT_OF_MEMORY.search(of_rank[2])):
+            continue
+        if not _ABORTED.search(of_rank[2]):
+            errors.setdefault(int(of_rank[1]), of_rank[2])
+    if not errors:
+        return ()
+    rank, text = next(iter(errors.items()))
+    if _OUT_OF_MEMORY.search(text):
+        return (
+            _finding(
+                "rank_out_of_memory",
+                f"rank {rank} out of memory",
+                f"Rank {rank} ran out of memory{_others(errors)}: {text[:200]}",
+                "less work for that rank, activation checkpointing, or sharded states",
+            ),
+        )
+    return (
+        _finding(
+            "rank_failed",
+            f"rank {rank} failed",
+            f"Rank {rank} failed first{_others(errors)}: {text[:200]}",
+            "read its traceback in the output",
+        ),
+    )
+
+
+def _others(errors: dict[int, str]) -> str:
+    more = len(errors) - 1
+    return f", and {more} more" if more else ""
+
+
+def _died(session: Session, run: Run) -> tuple[Finding, ...]:
+    """The first to vanish, while others went on."""
+    ranked = _ranked(run)
+    gone = {
+        process: detached.time_ns
+        for process in ranked
+        if (detached := run.processes[process].detached) is not None and not detached.clean
+    }
+    if not gone or len(ranked) < 2 or (run.ended is not None and run.ended.stopped):
+        return ()
+    first = min(gone, key=lambda process: gone[process])
+    still = sum(run.processes[process].detached is None for process in ranked)
+    if not still and len(gone) < 2 and run.ended is not None and run.ended.exit_code == 0:
+        return ()
+    since_ns = max(0, session.time_ns - gone[first])
+    went_on = f"; {still} others still run, {duration(since_ns)} later" if still else ""
+    return (
+        _finding(
+            "rank_died",
+            f"rank {ranked[first]} died",
+            f"Rank {ranked[first]} (pid {run.processes[first].attached.pid}) vanished without "
+            f"ending properly{went_on}",
+            "killed, perhaps for host memory: look at dmesg and at the launcher's exit codes",
+        ),
+    )
+
+
+def _hangs(run: Run) -> tuple[Finding, ...]:
+    """Who has not begun a collective that the others are in, on any communicator."""
+    ranked = _ranked(run)
+    entered: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    inside: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    newest: dict[str, int] = defaultdict(int)
+    kinds: dict[str, str] = {}
+    ranks: dict[str, int] = defaultdict(int)
+    for key, sums in run.collectives.items():
+        if key.process not in ranked:
+            continue
+        name = key.communicator
+        entered[name][key.process] += sums.entered
+        inside[name][key.process] += sums.entered - sums.left
+        ranks[name] = max(ranks[name], sums.ranks)
+        if (sums.entered_ns or 0) > newest[name]:
+            newest[name] = sums.entered_ns or 0
+            kinds[name] = key.kind
+    ends = [
+        detached.time_ns
+        for process in ranked
+        if (detached := run.processes[process].detached) is not None
+    ]
+    until_ns = min(ends, default=run.updated_ns)
+    tree = time_tree(run)
+    usual_ns = (tree.step_ns.median or 0.0) if tree is not None else 0.0
+    least_ns = max(HANGS_NS, HANGS_STEPS * usual_ns)
+    for name, counts in entered.items():
+        everyone = ranked if ranks[name] == len(ranked) else counts
+        most = max(counts.values())
+        waiting = [
+            process for process, count in counts.items() if count == most and inside[name][process]
+        ]
+        missing = [process for process in everyone if counts.get(process, 0) < most]
+        silent_ns = until_ns - newest[name]
+        if not waiting or not missing or silent_ns < least_ns:
+            continue
+        if len(waiting) + len(missing) < len(everyone):
+            continue
+        return (_hang(run, ranked, waiting, missing, kinds[name], silent_ns, least_ns),)
+    return ()
+
+
+def _hang(
+    run: Run,
+    ranked: dict[int, int],
+    waiting: list[int],
+    missing: list[int],
+    kind: str,
+    silent_ns: int,
+    least_ns: float,
+) -> Finding:
+    who = _named(ranked[process] for process in missing)
+    where = {place for process in missing if (place := _open_range(run, process))}
+    at = f"; it is in {next(iter(where))}" if len(where) == 1 else ""
+    verb = "is" if len(waiting) == 1 else "are"
+    return Finding(
+        "rank_hangs",
+        f"{who} hangs" if len(missing) == 1 else f"{who} hang",
+        f"{who[0].upper()}{who[1:]} did not come to the {kind} that "
+        f"{_named(ranked[process] for process in waiting)} {verb} in for "
+        f"{duration(silent_ns)}{at}",
+        f"look at its stack: py-spy dump --pid {run.processes[missing[0]].attached.pid}",
+        silent_ns / 1e9,
+        least_ns / 1e9,
+        "seconds since the newest collective was begun",
+        leads=True,
+    )
+
+
+def _named(ranks: Iterable[int]) -> str:
+    names = [str(rank) for rank in sorted(ranks)]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    if len(names) > 4:
+        return f"{len(names)} ranks"
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _open_range(run: Run, process: int) -> str | None:
+    """The innermost range that a process has open, of its own domains."""
+    found = [
+        node
+        for node in run.ranges.values()
+        if node.definition.process == process and node.open_since_ns is not None
+    ]
+    deepest = max(found, key=lambda node: (node.depth, node.open_since_ns or 0), default=None)
+    return None if deepest is None else deepest.path
+
+
+def _finding(rule: str, word: str, sentence: str, advice: str) -> Finding:
+    return Finding(rule, word, sentence, advice, 1, 0, "gputui", leads=True)
+
+
+RULES = (RunRule(5, lost_ranks),)

@@ -1,0 +1,131 @@
+"""A rank that died, failed or hangs is named; those that waited for it are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    CollectiveDelta,
+    OpenRange,
+    ProcessDetached,
+    RunOutput,
+)
+from gputui.report.explain.finding import Finding
+from gputui.report.explain.lost_ranks import lost_ranks
+from gputui.state import Session
+from tests.events_for_tests import at, attached, defined, run_started
+
+RANKS = 4
+
+
+def found(*events: AnyEvent) -> list[Finding]:
+    session = Session()
+    session.apply([run_started(), *(attached(rank + 1, rank=rank) for rank in range(RANKS))])
+    session.apply(events)
+    return list(lost_ranks(session, session.runs[1]))
+
+
+def collective(
+    rank: int, entered: int, left: int, seconds: float, ranks: int = 0, open_range: int = 0
+) -> CaptureDelta:
+    return CaptureDelta(
+        time_ns=at(seconds),
+        process=rank + 1,
+        collectives=(
+            CollectiveDelta(
+                communicator="world",
+                kind="all_reduce",
+                size_class=5,
+                entered=entered,
+                left=left,
+                entered_ns=at(seconds),
+                ranks=ranks,
+            ),
+        ),
+        open_ranges=(OpenRange(open_range, at(seconds)),) if open_range else (),
+    )
+
+
+def later(seconds: float) -> CaptureDelta:
+    return CaptureDelta(time_ns=at(seconds), process=1, records=1)
+
+
+def output(*lines: str) -> RunOutput:
+    return RunOutput(time_ns=at(3), run=1, stream="stderr", lines=lines)
+
+
+def gone(rank: int, seconds: float, clean: bool = False) -> ProcessDetached:
+    return ProcessDetached(time_ns=at(seconds), process=rank + 1, clean=clean)
+
+
+def test_the_rank_that_is_not_in_the_collective_hangs() -> None:
+    in_it = [collective(rank, 21, 20, 5) for rank in (0, 1, 3)]
+    [one] = found(
+        defined(1, "step", process=3),
+        defined(2, "load", parent=1, process=3),
+        collective(2, 20, 20, 4.9, open_range=2),
+        *in_it,
+        later(17),
+    )
+    assert one.cause == "rank_hangs"
+    assert one.headline == "rank 2 hangs"
+    assert one.sentence == (
+        "Rank 2 did not come to the all_reduce that ranks 0, 1 and 3 are in for 12.0 s; "
+        "it is in step/load"
+    )
+
+
+def test_a_rank_that_never_came_is_missing_where_the_communicator_has_all() -> None:
+    in_it = [collective(rank, 1, 0, 5, ranks=RANKS) for rank in (0, 1, 3)]
+    [one] = found(*in_it, later(17))
+    assert one.headline == "rank 2 hangs"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # Too short.
+        [*(collective(rank, 21, 20, 5) for rank in (0, 1, 3)), collective(2, 20, 20, 5), later(14)],
+        # A long computation, between collectives.
+        [*(collective(rank, 21, 21, 5) for rank in range(4)), later(60)],
+        # Records were lost once, and all went on.
+        [*(collective(rank, 21, 21, 5) for rank in (0, 1, 3)), collective(2, 20, 20, 5), later(60)],
+        # All are in it: it is slow, or the network is.
+        [*(collective(rank, 21, 20, 5) for rank in range(4)), later(60)],
+    ],
+)
+def test_nobody_hangs(events: list[AnyEvent]) -> None:
+    assert found(*events) == []
+
+
+def test_the_first_to_vanish_is_named_and_not_who_waited_for_it() -> None:
+    waiting = [collective(rank, 21, 20, 5) for rank in (0, 1, 3)]
+    [one] = found(collective(2, 20, 20, 5), *waiting, gone(2, 5.5), later(30))
+    assert one.cause == "rank_died"
+    assert "Rank 2 (pid 103) vanished" in one.sentence
+    assert "3 others still run, 24.5 s later" in one.sentence
+    [one] = found(*waiting, gone(2, 5.5), gone(0, 5.6), gone(1, 5.7), gone(3, 5.7))
+    assert one.headline == "rank 2 died"
+
+
+def test_out_of_memory_and_failures_name_the_first_rank_and_not_those_it_took_along() -> None:
+    [one] = found(
+        output(
+            "[rank1]: Traceback (most recent call last):",
+            "[rank0]: torch.distributed.DistBackendError: NCCL error: remote process exited",
+            "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        ),
+        gone(1, 4),
+        gone(0, 4.1),
+    )
+    assert one.cause == "rank_out_of_memory"
+    assert "Rank 1 ran out of memory: torch.OutOfMemoryError" in one.sentence
+    [one] = found(output("[rank3]: ValueError: no such token", "[rank2]: KeyError: 7"))
+    assert one.sentence == "Rank 3 failed first, and 1 more: ValueError: no such token"
+
+
+def test_ranks_that_end_properly_are_no_finding() -> None:
+    assert found(*(gone(rank, 5, clean=True) for rank in range(RANKS))) == []
+    assert found(output("ValueError: of a program without ranks", "[rank1]: a remark")) == []
