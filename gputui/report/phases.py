@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gputui.model.events import Payload, RangeDefined
+from gputui.model.events import NO_THREAD, Payload, RangeDefined
 from gputui.model.sketch import Accumulator
 from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
 from gputui.state import Launched, Process, Run
@@ -184,8 +184,10 @@ class PhaseRow:
 
     @property
     def share_percent(self) -> float | None:
-        """See above."""
+        """See above; None where nobody knows which ranges lie in which: tables of nsys stats."""
         totals = self._totals
+        if self._first.thread == NO_THREAD:
+            return None
         if totals.gpu_ns:
             return 100.0 * self.gpu_busy_ns / totals.gpu_ns
         whole = totals.cpu_ns.get(self.domain, 0)

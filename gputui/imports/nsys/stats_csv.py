@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from gputui.base.sanitize import sanitize
 from gputui.model.cuda_names import api_name
 from gputui.model.events import (
     JOURNAL_SCHEMA,
+    NO_THREAD,
     AnyEvent,
     ApiDelta,
     CaptureDelta,
@@ -47,6 +48,9 @@ REPORTS = (
 )
 """Reports that are read; kernels also with the suffix `_base` or `_mangled`."""
 
+_LISTED = 8
+"""Files that are not read, named in the reason for the end."""
+
 MAX_ROWS = 100_000
 MAX_BYTES = 256 << 20
 
@@ -69,11 +73,12 @@ class _Row:
 class NsysTables:
     """The events of one set of tables, read once. `skipped` counts malformed rows."""
 
-    def __init__(self, files: dict[str, Path], name: str) -> None:
+    def __init__(self, files: dict[str, Path], name: str, ignored: Sequence[str] = ()) -> None:
+        """`ignored` are names of tables beside these that are not read."""
         self.name = name
         self.damage: str | None = None
         self.skipped = 0
-        self._files = files
+        self._ignored = ignored
         try:
             self._time_ns = max(0, *(path.stat().st_mtime_ns for path in files.values()))
         except OSError as error:
@@ -115,7 +120,15 @@ class NsysTables:
         if len(sets) > 1:
             known = ", ".join(sanitize(str(folder / name), 80) for name in sorted(sets))
             raise JournalError(f"{path} holds tables of several reports; give one of: {known}")
-        return next((cls(files, str(path)) for files in sets.values()), None)
+        for name, files in sets.items():
+            begins = f"{name}_" if name else ""
+            ignored = [
+                file.name
+                for file in found
+                if file.name.startswith(begins) and file not in files.values()
+            ]
+            return cls(files, str(path), ignored)
+        return None
 
     def __iter__(self) -> Iterator[AnyEvent]:
         time_ns = self._time_ns
@@ -155,9 +168,12 @@ class NsysTables:
                 for row in self._tables.get("cuda_api_sum", ())
             ),
         )
-        yield RunEnded(
-            time_ns=time_ns, run=1, reason="tables of nsys stats: sums without a time axis"
-        )
+        reason = "tables of nsys stats: sums without a time axis"
+        if self._ignored:
+            named = ", ".join(sanitize(name, 80) for name in self._ignored[:_LISTED])
+            more = f" and {len(self._ignored) - _LISTED} more"
+            reason += f"; not read: {named}{more if len(self._ignored) > _LISTED else ''}"
+        yield RunEnded(time_ns=time_ns, run=1, reason=reason)
 
     def _ranges(self) -> Iterator[tuple[str, str, _Row]]:
         """Style, domain and row of each range; of duplicate names the first counts."""
@@ -174,7 +190,7 @@ class NsysTables:
                 time_ns=self._time_ns,
                 range=number,
                 process=1,
-                thread=0,
+                thread=NO_THREAD,
                 parent=0,
                 domain=domain,
                 name=row.name,

@@ -23,6 +23,7 @@ from gputui.model.events.base import (
     Step,
 )
 from gputui.model.events.definitions import (
+    NO_THREAD,
     CaptureRefused,
     KernelDefined,
     LaunchShape,
@@ -123,7 +124,8 @@ AnyEvent = (
 )
 
 __all__ = [
-    "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "OTHER_STREAMS", "PHASE_STARTS", "SCHEMA_VERSION",
+    "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
+    "SCHEMA_VERSION",
     "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
     "CollectiveDelta",
     "DeviceDelta", "Distribution",

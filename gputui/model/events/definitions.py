@@ -91,11 +91,15 @@ class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
     name: str
 
 
+NO_THREAD = 0
+
+
 class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     """A node of the range tree, seen for the first time. `range` numbers nodes from 1.
 
     A node is one name at one place: (process, thread, domain, parent, name). `parent` is 0 at the
-    top. `thread` is the operating system's thread id. `style` follows nsys.
+    top. `thread` is the operating system's thread id, 0 where it, and so what lies in what, is not
+    known. `style` follows nsys.
     """
 
     range: Integer
