@@ -16,7 +16,6 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
 from gputui.attribute.range_tree import MAX_FOLDED, MAX_NODES, TOO_MANY
 from gputui.attribute.ranges import LOST
-from gputui.attribute.startend import MAX_OPEN
 from gputui.attribute.traced_process import TracedProcess
 from gputui.attribute.transitions import MAX_LEVEL
 from gputui.model.cuda_names import api_name, demangle, step_rank
@@ -786,8 +785,9 @@ def test_what_nests_too_deep_is_counted_as_dropped(program):
     assert sum(process.dropped for process in run.processes.values()) == 2 * 40
 
 
-def test_ranges_left_open_over_the_limit_are_counted_as_dropped(program):
-    count = MAX_OPEN + 25
+def test_ranges_left_open_over_the_limit_are_counted_as_dropped(program, monkeypatch):
+    monkeypatch.setattr("gputui.attribute.startend.MAX_OPEN", 500)
+    count = 500 + 25
     traced = Traced(program)
     run = traced.finish(*(program.start(n, "leak", n + 1) for n in range(count)))
     assert sum(process.dropped for process in run.processes.values()) == 25

@@ -59,8 +59,12 @@ def folded(path: Path) -> Session:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recording") / "x.gputui"
-    done = gputui("--record", *TINY, "-o", str(path))
+    """Made where a package of somebody else's is called workloads too."""
+    folder = tmp_path_factory.mktemp("recording")
+    (folder / "workloads").mkdir()
+    (folder / "workloads" / "__init__.py").write_text("raise SystemExit('I am somebody else')")
+    path = folder / "x.gputui"
+    done = gputui("--record", *TINY, "-o", str(path), cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "  by phase " in done.stdout
     assert str(path) in done.stderr
@@ -617,13 +621,12 @@ def test_doctor_prints_nothing_that_a_terminal_obeys() -> None:
     assert found["recordings"] == ("warning", "/dev/null cannot be written")
 
 
-def test_a_folder_called_workloads_is_not_taken_for_ours(tmp_path: Path) -> None:
-    stranger = tmp_path / "workloads"
-    stranger.mkdir()
-    (stranger / "__init__.py").write_text("raise SystemExit('I am somebody else')")
-    assert "inference" in gputui("workloads", cwd=tmp_path).stdout
-    done = gputui("--record", *TINY, "-o", "x.gputui", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_a_folder_called_workloads_is_not_taken_for_ours(recording: Path) -> None:
+    assert (recording.parent / "workloads" / "__init__.py").exists()
+    assert "inference" in gputui("workloads", cwd=recording.parent).stdout
+    made = folded(recording).run
+    assert made is not None
+    assert made.started.name == "inference"
 
 
 def test_what_a_catalogue_says_is_cleaned(tmp_path: Path) -> None:
