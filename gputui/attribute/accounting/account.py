@@ -10,7 +10,7 @@ from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host import WAITED_NS, Doing, HostThreads, is_copy, kind_of_call
 from gputui.attribute.accounting.launches import Launches
 from gputui.attribute.accounting.operations import Kernels, columns
-from gputui.attribute.accounting.tracker import WINDOW, StepTracker
+from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
 from gputui.model.events import LeafTime, LineLaunches, LineSamples, LoopDelta, Stretch
@@ -39,7 +39,7 @@ class Accounting:
         self._threads = HostThreads()
         self._kernels = Kernels()
         self._launches = Launches(self._kernels)
-        self._tracker = StepTracker(measured=live)
+        self._tracker = StepTracker(measured=live, first_try=FIRST_TRY if live else WINDOW)
         self._devices: dict[int, DeviceSteps] = {}
         self.collectives = LocalCollectives()
         # By the number of a call's name.
@@ -130,8 +130,12 @@ class Accounting:
         if steps_named:
             self._launches.keep_newest()
         else:
+            if any(device.holds_much for device in self._devices.values()):
+                self._tracker.hurry()
             new = self._launches.take(until_ns)
-            marks, renewed = self._tracker.feed(new.tokens, new.families, new.cues, new.starts)
+            marks, renewed = self._tracker.feed(
+                new.tokens, new.families, new.cues, new.starts, ended=until_ns is None
+            )
             for device in self._devices.values():
                 device.mark(marks, renewed)
         may_wait = not steps_named and self._tracker.seen < WINDOW

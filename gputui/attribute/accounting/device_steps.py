@@ -60,10 +60,10 @@ class DeviceSteps:
         self.time.account(until_ns)
         ended = until_ns is None
         deltas: list[Part] = []
-        if ended or not may_wait or self._holds_too_much():
+        if ended or not may_wait or self._held() > 1:
             deltas += self._take_steps()
-        if ended or self._holds_too_much():
-            deltas += self._give_up()
+        if ended or self._held() > 1:
+            deltas += self._give_up(ended)
         if ended:
             deltas += self._sum_up(self._scopes.end())
         return deltas
@@ -86,11 +86,16 @@ class DeviceSteps:
         time.compared_ns = time.stretched_ns = 0
         return found
 
-    def _holds_too_much(self) -> bool:
+    @property
+    def holds_much(self) -> bool:
+        """Whether half of what may wait for steps waits."""
+        return self._held() > 0.5
+
+    def _held(self) -> float:
+        """How much waits for steps, of what may."""
         first_ns = self.time.tracks.first_ns
-        if first_ns is None:
-            return False
-        return len(self.time.tracks) > HELD_INTERVALS or self.time.accounted_ns - first_ns > HELD_NS
+        held_ns = 0 if first_ns is None else self.time.accounted_ns - first_ns
+        return max(len(self.time.tracks) / HELD_INTERVALS, held_ns / HELD_NS)
 
     def _take_steps(self) -> list[Part]:
         passed = [ns for ns in self._boundaries if ns <= self.time.accounted_ns]
@@ -121,14 +126,18 @@ class DeviceSteps:
             steps = steps[len(before) :]
         return deltas + self._sum_up(known + self._scopes.add(steps))
 
-    def _give_up(self) -> list[Part]:
-        """What is held has no steps."""
+    def _give_up(self, ended: bool) -> list[Part]:
+        """What is held has no steps, but for a last one that ended with the program."""
         if not len(self.time.tracks):
             return []
-        count = self.time.take_starts(np.array([self.time.accounted_ns], np.int64))[0]
-        scope = Scope.UNSTEPPED if self._open_ns is None else Scope.TAIL
-        self._open_ns = None
-        return self._without_steps(scope, self.time.tracks.take_all(), count)
+        began_ns, end_ns, self._open_ns = self._open_ns, self.time.accounted_ns, None
+        count = self.time.take_starts(np.array([end_ns], np.int64))[0]
+        times = self.time.tracks.take_all()
+        if began_ns is None:
+            return self._without_steps(Scope.UNSTEPPED, times, count)
+        if ended and self._scopes.is_whole(count):
+            return self._sum_up(self._scopes.add([Step(began_ns, end_ns, count, times)]))
+        return self._without_steps(Scope.TAIL, times, count)
 
     def _sum_up(self, known: list[Classified]) -> list[Part]:
         deltas: list[Part] = []

@@ -19,6 +19,9 @@ twenty."""
 EVALUATION = 0.7
 """A step with less than this share of the usual operations is no step: evaluation, a checkpoint."""
 
+WHOLE_WITHIN = 0.1
+"""The last step ends with the program: it is one if it has this nearly the usual operations."""
+
 PAUSE = 10.0
 PAUSE_NS = 100_000_000
 """A step this many times as long as the usual one, and this long, holds a pause."""
@@ -98,10 +101,19 @@ class StepScopes:
                     found += self._settle()
         return found
 
+    def is_whole(self, operations: int) -> bool:
+        """Whether what came after the last boundary has the operations of a step."""
+        usual = self._usual_operations
+        if not self._settled:
+            usual = median(step.operations for step in self._early) if self._early else 0
+        return usual > 0 and abs(operations - usual) <= WHOLE_WITHIN * usual
+
     def end(self) -> list[Classified]:
-        """Nothing more comes. Steps that never settled are what there is: the first is warm-up."""
+        """Nothing more comes. Steps that never settled are what there is: the first is warm-up
+        unless it is like the others."""
+        first = 0 if not self._early or _alike(self._early[:1], self._early[1:]) else 1
         known = self._odd + [
-            Classified(step, Scope.STEADY if number else Scope.WARMUP, self.loop)
+            Classified(step, Scope.STEADY if number >= first else Scope.WARMUP, self.loop)
             for number, step in enumerate(self._early)
         ]
         self._early, self._odd = [], []
@@ -158,5 +170,7 @@ class StepScopes:
 
 
 def _alike(steps: list[Step], among: list[Step]) -> bool:
+    if not among:
+        return False
     typical = median(step.length_ns for step in among)
     return all(abs(step.length_ns - typical) <= SETTLED_WITHIN * typical for step in steps)

@@ -39,15 +39,19 @@ class StepTracker:
     the window is full, so that a layer found early gives way to the step.
     """
 
-    def __init__(self, window: int = WINDOW, *, measured: bool = True) -> None:
-        """`measured` keeps discovery to its share of wall time; files are read at any speed."""
+    def __init__(
+        self, window: int = WINDOW, *, measured: bool = True, first_try: int = FIRST_TRY
+    ) -> None:
+        """`measured` keeps discovery to its share of wall time; files are read at any speed.
+        `first_try` is after so many launches: nobody waits for what a file says first, and one look
+        at the whole window is the best one."""
         self._window = window
         self._measured = measured
         self._tokens = np.empty(0, np.uint32)
         self._families = np.empty(0, np.uint32)
         self._cues = np.empty(0, np.uint8)
         self._times = np.empty(0, np.int64)
-        self._next_try = FIRST_TRY
+        self._next_try = first_try
         self._failures = 0
         self._began_s = time.perf_counter()
         self._discovery_s = 0.0
@@ -55,14 +59,23 @@ class StepTracker:
         self._distances: deque[int] = deque(maxlen=CHANGED)
         self._last_main: int | None = None
         self._changed_at = 0
+        self._lost_at: int | None = None
         self.seen = 0
         self.level: Level | None = None
 
     def feed(
-        self, tokens: Tokens, families: Tokens, cues: Cues, times: Int64s
+        self,
+        tokens: Tokens,
+        families: Tokens,
+        cues: Cues,
+        times: Int64s,
+        *,
+        ended: bool = False,
     ) -> tuple[list[int], bool]:
         """The times of launches at which steps begin; whether they replace those from the first
-        one on, since the repetition was found anew. `times` are on whatever axis is wanted."""
+        one on, since the repetition was found anew. `times` are on whatever axis is wanted.
+        `ended` means that nothing more comes: a program that fits into the window is looked at as
+        a whole, so that what began as a layer gives way to its few steps."""
         base = self.seen
         self.seen += len(tokens)
         keep = self._window
@@ -80,29 +93,27 @@ class StepTracker:
                 or self.seen - first > 2 * LOST_PERIODS * self.level.period + 64
             )
             if silent or self._keeps_other_time(self.level):
-                self._forget_before(min(first, last) if silent else self._changed_at)
+                self._lost_at = min(first, last) if silent else self._changed_at
                 self.level = None
                 self._next_try = self.seen
         found = [int(times[min(max(mark - base, 0), len(times) - 1)]) for mark in marks]
-        if self.seen >= self._next_try and self._may_discover():
+        is_whole = ended and self.seen <= self._window
+        if is_whole or (self.seen >= self._next_try and self._may_discover()):
             renewed = self._discover()
             if renewed is not None:
                 return renewed, True
         return found, False
+
+    def hurry(self) -> None:
+        """Look for what repeats now, if nobody has yet: the time axis is about to be given up."""
+        if self.level is None and not self._failures:
+            self._next_try = self.seen
 
     def _keeps_other_time(self, level: Level) -> bool:
         """Whether the first anchor recurs at another distance by now: another loop has it too."""
         if len(self._distances) < CHANGED:
             return False
         return not 0.7 <= median(self._distances) / level.period <= 1.3
-
-    def _forget_before(self, launch: int) -> None:
-        """What repeated is over: look for what repeats now in what came after it."""
-        kept = min(len(self._tokens), self.seen - launch)
-        self._tokens = self._tokens[-kept:]
-        self._families = self._families[-kept:]
-        self._cues = self._cues[-kept:]
-        self._times = self._times[-kept:]
 
     def _may_discover(self) -> bool:
         passed_s = time.perf_counter() - self._began_s
@@ -146,15 +157,26 @@ class StepTracker:
             self._last = marks[-1]
         return marks
 
+    def _find(self, newest: int) -> Level | None:
+        """What repeats among the newest launches, to their end."""
+        if newest < 1:
+            return None
+        tokens, families = self._tokens[-newest:], self._families[-newest:]
+        step = find_step(tokens, families, self._cues[-newest:])
+        return step if step is not None and _still_goes_on(step, newest) else None
+
     def _discover(self) -> list[int] | None:
-        keep = self._window
+        keep = min(self._window, len(self._tokens))
         began_s = time.perf_counter()
-        step = find_step(self._tokens[-keep:], self._families[-keep:], self._cues[-keep:])
+        step = self._find(keep)
+        if step is None and self._lost_at is not None:
+            # What repeated is over: look at what came after it.
+            keep = min(keep, self.seen - self._lost_at)
+            step = self._find(keep)
         self._discovery_s += time.perf_counter() - began_s
         self._failures = 0 if step else self._failures + 1
-        held = min(len(self._tokens), keep)
-        if held < keep:
-            self._next_try = self.seen + max(FIRST_TRY, held if step else held // 2)
+        if keep < self._window:
+            self._next_try = self.seen + max(FIRST_TRY, keep if step else keep // 2)
         elif step:
             self._next_try = self.seen + 32 * keep
         else:
@@ -164,12 +186,16 @@ class StepTracker:
         if self.level is not None and _is_same(step, self.level):
             return None
         self.level = step
+        self._lost_at = None
         self._distances.clear()
-        self._last_main = self.seen - len(self._tokens[-keep:]) + int(step.marks[-1])
-        offset = self.seen - len(self._tokens[-keep:])
-        self._last = offset + int(step.marks[-1])
+        self._last = self._last_main = self.seen - keep + int(step.marks[-1])
         times: list[int] = self._times[-keep:][step.marks].tolist()
         return times
+
+
+def _still_goes_on(step: Level, seen: int) -> bool:
+    """Whether a repetition in the newest `seen` launches has not ended among them."""
+    return seen - int(step.marks[-1]) <= LOST_PERIODS * step.period + 64
 
 
 def _is_same(one: Level, other: Level) -> bool:

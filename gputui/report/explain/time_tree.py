@@ -13,7 +13,7 @@ from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 from gputui.state.keys import DeviceKey
 
-LEAST_STEPS = 5
+LEAST_STEPS = 3
 """Steps without which a share would be of chance."""
 
 LEAST_SHARE = 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,11 @@ from gputui.attribute.accounting.tracker import StepTracker
 from gputui.model.events import Scope
 from gputui.model.leaves import Leaf
 from gputui.playback.opening import open_recording
+from tests.conftest import DATA
 from tests.imports.nsys_for_tests import REAL
 
 Tokens = npt.NDArray[np.uint32]
+LAUNCHES = DATA / "launches"
 
 
 def step_of(generator: np.random.Generator, layers: int = 24) -> Tokens:
@@ -115,6 +118,64 @@ def test_nothing_is_found_in_noise() -> None:
     noise = np.random.default_rng(6).integers(0, 500, 100_000).astype(np.uint32)
     found, _ = track([noise])
     assert found == []
+
+
+@pytest.fixture(scope="module", params=sorted(path.stem for path in LAUNCHES.glob("*.npz")))
+def trace(request: pytest.FixtureRequest) -> Any:
+    """Launches of a real program, and where its annotated steps begin."""
+    return np.load(LAUNCHES / f"{request.param}.npz")
+
+
+def follow(trace: Any, rows: npt.NDArray[np.intp], **how: Any) -> list[int]:
+    """The boundaries found in launches of a trace, each marked by its place in `rows`."""
+    tracker = StepTracker(measured=False, **how)
+    found: list[int] = []
+    columns = [trace["tokens"].astype(np.uint32), trace["families"].astype(np.uint32)]
+    columns = [column[rows] for column in (*columns, trace["cues"])]
+    times = np.arange(len(rows), dtype=np.int64)
+    for at in range(0, len(rows), 2048):
+        part = slice(at, at + 2048)
+        ended = at + 2048 >= len(rows)
+        marks, renewed = tracker.feed(
+            *(column[part] for column in columns), times[part], ended=ended
+        )
+        if renewed and marks:
+            found = [mark for mark in found if mark < marks[0]]
+        found += marks
+    return found
+
+
+def test_the_steps_of_real_programs_are_those_they_annotate(trace: Any) -> None:
+    """A file is looked at as a whole: 4 to 6 steps, each of 1,219 to 4,458 launches. A boundary
+    lies anywhere in a step, so the first or the last may have none."""
+    truth = trace["truth"]
+    found = follow(trace, np.arange(len(trace["tokens"])), first_try=1 << 20)
+    each = np.diff(truth)
+    assert np.diff(found).tolist() == [each[0]] * (len(found) - 1)
+    assert len(found) >= len(truth) - 1
+
+
+@pytest.mark.parametrize("disturbed", ["lost", "swapped"])
+def test_steps_of_real_programs_are_followed_live(trace: Any, disturbed: str) -> None:
+    """Their steps again and again; one in a hundred launches lost, or one in fifty swapped with
+    its neighbour, as threads that race do."""
+    generator = np.random.default_rng(7)
+    length = int(trace["truth"][1] - trace["truth"][0])
+    parts = []
+    for _ in range(30_000 // length):
+        rows = int(generator.choice(trace["truth"][:-1])) + np.arange(length)
+        if disturbed == "lost":
+            rows = rows[generator.random(length) >= 0.01]
+        if disturbed == "swapped":
+            for at in np.flatnonzero(generator.random(length - 1) < 0.02).tolist():
+                rows[at], rows[at + 1] = rows[at + 1], rows[at]
+        parts.append(rows)
+    found = follow(trace, np.concatenate(parts))
+    starts = np.cumsum([0, *map(len, parts[:-1])])
+    # Boundaries may lie anywhere in a step: from the first one on, one in each.
+    offset = found[0] - int(starts[np.searchsorted(starts, found[0], side="right") - 1])
+    shifted = [mark - offset + length // 2 for mark in found]
+    assert hits(shifted, starts[:-1].tolist(), int(starts[-1])) >= 0.95
 
 
 def scoped(lengths: list[int], operations: list[int] | None = None) -> list[tuple[Scope, int]]:
