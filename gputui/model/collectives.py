@@ -24,7 +24,7 @@ _WORDS = {
     "scatter": "scatter",
     "gather": "gather",
 }
-_KERNEL = re.compile(r"^(?:void )?nccl(?:Dev)?Kernel_([A-Za-z]+)")
+_KERNEL = re.compile(r"^(?:void )?nccl[A-Za-z]*Kernel_([A-Za-z]+)")
 
 
 def kind_of(name: str) -> str:

@@ -50,7 +50,7 @@ def test_each_rank_of_torchrun_has_its_own_phases_and_pid_and_the_late_one_is_na
     script.write_text(RANK)
     # What the command `torchrun` runs.
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    told, document = recorded(tmp_path, [], *torchrun, "--nproc-per-node", "2", str(script))
+    _, document = recorded(tmp_path, [], *torchrun, "--nproc-per-node", "2", str(script))
     pids = {rank: int((tmp_path / f"pid{rank}").read_text()) for rank in (0, 1)}
     assert pids[0] != pids[1]
 
@@ -77,6 +77,7 @@ def test_each_rank_of_torchrun_has_its_own_phases_and_pid_and_the_late_one_is_na
         assert (row["kind"], row["count"], row["message_bytes"]) == ("all_reduce", 150, 150 * 4096)
     assert [row["rank"] for row in document["ranks"]] == [1, 0]
 
+    told = gputui("summary", str(tmp_path / "x.gputui"), "--full").stdout
     (header,) = [line for line in told.splitlines() if line.startswith("Phase ")]
     assert header.split()[:4] == ["Phase", "Domain", "Rank", "PID"]
     rows = [line.split()[:4] for line in told.splitlines() if line.startswith("step ")]
