@@ -5,7 +5,7 @@ Each is declared once (`declaration`), found by name (`registry`), and runs in a
 gputui_workloads. It shows what it does through NVTX ranges, and its progress through a pipe of JSON
 lines (`report`); it depends on no monitor, so it also runs by itself or under another profiler.
 
-To write one, copy `template`; `inference` is a complete example.
+`gputui workloads --new NAME` writes one from `template`; `inference` is a complete example.
 """
 
 from __future__ import annotations

@@ -12,14 +12,13 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TextIO
 
 from .catalogue import SCHEMA_VERSION, catalogue, table_head
 from .command_line import older_names, overview, read_arguments
 from .declaration import Outcome, Value, Workload
 from .errors import CannotRun, MonitorGone, Refusal
-from .new import write_package
+from .new import write_own
 from .registry import all_workloads, find
 from .report import Report, finite, report_fd
 from .stopping import die_quietly_on_signals
@@ -40,10 +39,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     try:
         if arguments[0] == "--new" and len(arguments) == 2:
-            project = write_package(arguments[1], Path.cwd())
-            print(
-                f"{project}: install it where gputui is: pip install -e {project.name}", file=stdout
-            )
+            name = arguments[1]
+            taken = any(entry.workload.name == name for entry in all_workloads()[0])
+            path = write_own(name, taken)
+            print(f"{path}: edit it, and run it: gputui --workload {name}", file=stdout)
             return 0
         report = Report(report_fd(os.environ), sys.stderr)
     except Refusal as error:

@@ -16,7 +16,7 @@ USAGE = f"""\
 usage: {PROGRAM} NAME [--KEY VALUE ...]   run one; its result is JSON on stdout
        {PROGRAM} NAME --help              its parameters
        {PROGRAM} --catalogue              all of them, as JSON
-       {PROGRAM} --new NAME               write a package that adds a workload
+       {PROGRAM} --new NAME               write a workload of your own
 """
 
 

@@ -1,42 +1,40 @@
-"""Writes a package that adds a workload, with the template as its module."""
+"""Writes a workload of the user's own, the template under its name."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import CannotRun, WrongUsage
 
 _TEMPLATE = Path(__file__).with_name("template.py")
 
-_PROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
 
-[project]
-name = "{name}"
-version = "0.1.0"
-
-[project.entry-points."gputui.workloads"]
-{name} = "{name}:{name_upper}"
-"""
+def own_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the user's own workloads lie, a file or a package each."""
+    base = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(base, "gputui", "workloads")
 
 
-def write_package(name: str, folder: Path) -> Path:
-    """A folder `name` in `folder` with a project and its module. Raises WrongUsage, CannotRun."""
+def write_own(name: str, taken: bool) -> Path:
+    """A file in the folder of the user's own workloads, which runs as it is.
+
+    Raises WrongUsage for a name that is none or `taken`, CannotRun if the file is there or cannot
+    be written.
+    """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
         raise WrongUsage(f"{name[:64]!r}: use lower-case letters, digits and underscores")
+    if taken:
+        raise WrongUsage(f"there is a workload {name!r} already: use another name")
     text = _TEMPLATE.read_text(encoding="utf-8")
-    _, _, text = text.partition("\nRules:")
-    text = f'"""The workload `{name}`.\n\nRules:{text}'
     text = text.replace("saxpy", name).replace("SAXPY", name.upper())
-    project = folder / name
+    path = own_folder() / f"{name}.py"
     try:
-        project.mkdir()
-        (project / f"{name}.py").write_text(text, encoding="utf-8")
-        toml = _PROJECT.format(name=name, name_upper=name.upper())
-        (project / "pyproject.toml").write_text(toml, encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
-        raise CannotRun(f"{project}: {error.strerror}") from None
-    return project
+        raise CannotRun(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    return path

@@ -1,7 +1,8 @@
-"""The available workloads: the built-in ones, and those of installed packages.
+"""The available workloads: the built-in ones, the user's own, and those of installed packages.
 
-Built in is each folder here whose `__init__` declares a `Workload`. A package adds workloads
-through the entry-point group `gputui.workloads`:
+Built in is each folder here whose `__init__` declares a `Workload`. The user's own are files and
+packages in the configuration folder (`gputui workloads --new NAME` writes one). A package adds
+workloads through the entry-point group `gputui.workloads`:
 
     [project.entry-points."gputui.workloads"]
     mine = "my_package.workloads:MINE"
@@ -13,18 +14,23 @@ its error and does not hide others.
 from __future__ import annotations
 
 import pkgutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from .declaration import Workload, suggestion
 from .errors import CannotRun, WrongUsage
+from .new import own_folder
 
 GROUP = "gputui.workloads"
 _BUILT_IN = "built-in"
+_OWN = "gputui_own_workloads"
+"""The package that the user's files are modules of."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ def all_workloads() -> tuple[list[Entry], list[Broken]]:
     """Every workload that loads, and every folder and entry point that does not."""
     entries: list[Entry] = []
     broken: list[Broken] = []
-    for found in (*built_in(), *_third_party()):
+    for found in (*built_in(), *_own(), *_third_party()):
         if isinstance(found, Broken):
             broken.append(found)
         elif any(entry.workload.name == found.workload.name for entry in entries):
@@ -68,7 +74,7 @@ def all_workloads() -> tuple[list[Entry], list[Broken]]:
 
 
 def find(name: str) -> Workload:
-    """The workload of that name. Loads other packages' code only if it is not built in.
+    """The workload of that name. Loads others' code only if it is not built in.
 
     Raises WrongUsage for an unknown name, CannotRun for one whose package fails to load.
     """
@@ -97,6 +103,46 @@ def _declared(folder: str) -> Entry | Broken:
     if len(declared) != 1:
         return Broken(folder, f"{_BUILT_IN}: {folder} declares {len(declared)} workloads, not one")
     return Entry(declared[0], _BUILT_IN)
+
+
+def _own() -> Iterator[Entry | Broken]:
+    """The workloads of the user's folder."""
+    try:
+        paths = sorted(own_folder().iterdir())
+    except OSError:
+        return
+    for path in paths:
+        file = path / "__init__.py" if path.is_dir() else path
+        if file.suffix == ".py" and file.is_file() and path.stem.isidentifier():
+            yield _of_file(path.stem, file, is_package=file is not path)
+
+
+def _of_file(name: str, file: Path, *, is_package: bool) -> Entry | Broken:
+    module_name = f"{_OWN}.{name}"
+    places = [str(file.parent)] if is_package else None
+    spec = spec_from_file_location(module_name, file, submodule_search_locations=places)
+    try:
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{file} is no module")
+        module = module_from_spec(spec)
+        sys.modules[module_name] = module
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(module_name, None)
+        return Broken(name, _why(str(file), error))
+    ours = {id(entry.workload) for entry in built_in() if isinstance(entry, Entry)}
+    found = [
+        one
+        for one in vars(module).values()
+        if isinstance(one, Workload) and id(one) not in ours  # it may import one of ours
+    ]
+    if len(found) != 1:
+        return Broken(name, f"{file} declares {len(found)} workloads, not one")
+    place = found[0].run.partition(":")[0]
+    if place != module_name and not place.startswith(f"{module_name}."):
+        # It would run another module's function, and this one's never.
+        return Broken(name, f'{file}: its run is {found[0].run!r}: write run=f"{{__name__}}:run"')
+    return Entry(found[0], str(file))
 
 
 def _third_party() -> Iterator[Entry | Broken]:

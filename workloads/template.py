@@ -1,16 +1,8 @@
-"""A workload to start from. `gputui workloads --new NAME` writes it as a package to install.
+"""The workload `saxpy`: y = a x + y over growing arrays.
 
-By hand: copy this file into a package of yours, rename what is named saxpy here, and add
-
-    [project.entry-points."gputui.workloads"]
-    saxpy = "my_package.saxpy:SAXPY"
-
-to its pyproject.toml. Once it is installed where gputui is, `gputui workloads` lists it, and the
-menu and `gputui --record --workload saxpy` run it.
-
-Rules:
-- The declaration imports nothing heavy: it is read whenever workloads are listed. Put
-  the code that runs into a module of its own once it grows, and name it in `run`.
+Change what is declared, and what `run` measures:
+- The declaration imports nothing heavy: it is read whenever workloads are listed.
+- `run` names the function in this module that runs it.
 - Every declared figure is in the outcome; one without a value is None with its reason in
   `unavailable`, never 0. Names end in their unit.
 - Refuse what cannot fit before allocating, and show the sum (`CannotRun`, `WrongUsage`).

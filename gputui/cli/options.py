@@ -295,7 +295,7 @@ COMMANDS = (
                   completes="workload"),),
         (
             _JSON,
-            Option("new", "write a package that adds a workload", "NAME"),
+            Option("new", "write a workload of your own, to be edited", "NAME"),
         ),
     ),
     Command(

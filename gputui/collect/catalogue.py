@@ -139,7 +139,7 @@ def load_catalogue() -> Catalogue:
 
 
 def new_workload(name: str) -> int:
-    """Writes a package that adds the workload `name` into the current folder; the exit status."""
+    """Writes the workload `name` into the configuration folder; the exit status."""
     command = [sys.executable, "-P", "-m", MODULE, "--new", name]
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
+
+import pytest
 
 import gputui
 import workloads.template
-from tests.workloads.workload_child import ROOT, Child
+from tests.workloads.workload_child import ROOT
+from workloads.registry import Broken, Entry, all_workloads
 
 TEMPLATE = Path(workloads.template.__file__)
 
@@ -64,30 +68,88 @@ def test_a_folder_that_does_not_load_hides_no_other(tmp_path: Path) -> None:
     assert "nothing declares 0 workloads, not one" in done.stdout
 
 
-def test_the_package_that_is_written_runs_once_it_is_installed(tmp_path: Path) -> None:
-    def new(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gputui", "workloads", "--new", name]
-        path = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            command, cwd=tmp_path, env=path, capture_output=True, text=True, check=False
-        )
+def _blocks(language: str) -> list[str]:
+    """The code of the page on one's own workload."""
+    page = (ROOT / "gputui/docs/recipes/workload.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
-    done = new("mine")
-    assert done.returncode == 0, done.stderr
-    assert "pip install -e mine" in done.stdout
-    project = tmp_path / "mine"
-    declared = tomllib.loads((project / "pyproject.toml").read_text())["project"]
-    points = declared["entry-points"]["gputui.workloads"]
-    metadata = project / "mine-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 0.1.0\n")
-    lines = [f"{name} = {value}" for name, value in points.items()]
-    (metadata / "entry_points.txt").write_text("\n".join(["[gputui.workloads]", *lines, ""]))
-    finished = Child("mine", "--device=cpu", "--largest=1024", path=project).finish()
-    assert finished.status == 0, finished.stderr
-    assert [row["elements"] for row in finished.table("mine")] == [1024]
 
-    assert (again := new("mine")).returncode == 1
-    assert "File exists" in again.stderr
-    assert (odd := new("../odd")).returncode == 2
-    assert "use lower-case letters" in odd.stderr
+def test_the_page_followed_word_for_word_gives_a_workload(tmp_path: Path) -> None:
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": str(tmp_path / "data"),
+    }  # fmt: skip
+
+    def typed(line: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        program, *words = shlex.split(line)
+        assert program == "gputui"
+        done = subprocess.run(
+            [sys.executable, "-m", "gputui", *words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr
+        return done
+
+    (commands,) = _blocks("sh")
+    answers = [typed(line).stdout for line in commands.splitlines()]
+    path = tmp_path / ".config/gputui/workloads/mine.py"
+    assert answers[0].startswith(f"{path}: edit it, and run it: gputui --workload mine")
+    assert "saxpy" not in path.read_text(encoding="utf-8").lower()
+    assert answers[1].startswith("mine: y = a x + y")
+    assert "1,024" in answers[3] or "1024" in answers[3]
+    # What is wrong is said: a second one of the name, a name that is none, a file that is not one.
+    assert "there is a workload 'mine' already" in typed("gputui workloads --new mine", 2).stderr
+    assert "use lower-case letters" in typed("gputui workloads --new ../odd", 2).stderr
+
+
+def own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
+) -> dict[str, Entry | Broken]:
+    """What the registry makes of a user's folder."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "gputui" / "workloads"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    entries, broken = all_workloads()
+    mine = [one for one in entries if str(tmp_path) in one.source]
+    return {one.workload.name: one for one in mine} | {one.name: one for one in broken}
+
+
+def test_the_users_folder_has_files_and_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TEMPLATE.read_text(encoding="utf-8")
+    package = text.replace('name="saxpy"', 'name="larger"').replace(
+        'run=f"{__name__}:run"', 'run=f"{__name__}.work:go"'
+    )
+    found = own(
+        tmp_path,
+        monkeypatch,
+        {
+            "one.py": text.replace('name="saxpy"', 'name="one"'),
+            "larger/__init__.py": package,
+            "larger/work.py": "def go(given, report): return 7\n",
+            "other.py": text.replace('name="saxpy"', 'name="other"').replace(
+                'f"{__name__}:run"', '"workloads.template:run"'
+            ),
+            "empty.py": "",
+            "ends.py": "raise SystemExit(3)",
+            "taken.py": text.replace('name="saxpy"', 'name="train"'),
+        },
+    )
+    assert isinstance(found["one"], Entry)
+    assert isinstance(found["larger"], Entry)
+    assert found["larger"].workload.implementation()({}, None) == 7  # type: ignore[arg-type,comparison-overlap]
+    # The user's function would never be called.
+    assert isinstance(wrong := found["other"], Broken)
+    assert wrong.error.endswith(
+        """its run is 'workloads.template:run': write run=f"{__name__}:run\""""
+    )
+    assert isinstance(nothing := found["empty"], Broken)
+    assert "declares 0 workloads" in nothing.error
+    assert isinstance(ended := found["ends"], Broken)
+    assert "SystemExit" in ended.error
+    assert isinstance(twice := found["train"], Broken)
+    assert "already named 'train'" in twice.error

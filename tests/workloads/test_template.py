@@ -1,10 +1,12 @@
-"""The template, copied into a package and installed as its text says, is a workload."""
+"""The template, copied into a package and installed as the page says, is a workload."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,9 +26,11 @@ def package(tmp_path: Path) -> Path:
     metadata = tmp_path / "my_package-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my_package\nVersion: 1.0\n")
-    group, point = (line.strip() for line in text.splitlines()[4:6])
-    assert group == '[project.entry-points."gputui.workloads"]'
-    (metadata / "entry_points.txt").write_text(f"[gputui.workloads]\n{point.replace(chr(34), '')}")
+    page = (ROOT / "gputui/docs/recipes/workload.md").read_text()
+    (declared,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    points = tomllib.loads(declared)["project"]["entry-points"]["gputui.workloads"]
+    place = points["mine"].replace("mine", "saxpy").replace("MINE", "SAXPY")
+    (metadata / "entry_points.txt").write_text(f"[gputui.workloads]\nsaxpy = {place}")
     return tmp_path
 
 
