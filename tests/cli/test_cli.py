@@ -574,7 +574,7 @@ def test_a_folder_of_settings_that_nobody_can_look_into_is_no_settings() -> None
 
 def test_an_encoding_without_arrows_loses_the_arrows_alone(recording: Path) -> None:
     plain = os.environ | {"PYTHONIOENCODING": "ascii"}
-    done = gputui("summary", str(recording), env=plain)
+    done = gputui("summary", str(recording), "--full", env=plain)
     assert done.returncode == 0, done.stderr
     assert "  by phase " in done.stdout
     assert "\n-----" in done.stdout
@@ -685,7 +685,7 @@ def test_recording_says_at_once_what_another_tool_holds(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr.startswith(f"gputui: {said} another tool (libx.so)\n")
     assert done.stderr.count("not captured") == 1
-    assert said in inside("summary", str(tmp_path / "x.gputui")).stdout
+    assert said in inside("summary", str(tmp_path / "x.gputui"), "--full").stdout
 
 
 def test_recording_a_program_that_loads_nothing_says_so(tmp_path: Path) -> None:
