@@ -101,6 +101,7 @@ def test_a_verdict_and_what_is_missing(whole: dict[str, Any]) -> None:
     no_energy = "no phase ran anything on a GPU"
     assert whole["unavailable"] == {
         "launch_shapes": reason, "time": reason, "phase_energy": no_energy,
+        "roofline": "no sample was taken in steady steps or an outermost phase",
     }  # fmt: skip
     assert whole["tables"] == []
     assert whole["schema"] == 1
@@ -141,7 +142,11 @@ def test_marks_threads_shapes_and_tables() -> None:
         }
     ]  # fmt: skip
     no_energy = "no GPU's power or energy was read while the run went on"
-    assert found["unavailable"] == {"energy": no_energy, "phase_energy": no_energy}
+    assert found["unavailable"] == {
+        "energy": no_energy, "phase_energy": no_energy,
+        "phase_causes": "the program has no ranges",
+        "roofline": "no sample was taken in steady steps or an outermost phase",
+    }  # fmt: skip
     assert list(found["run"]["processes"][0]["threads"].items()) == [("8", "main"), ("9", "loader")]
     (mark,) = found["marks"]
     assert (mark["domain"], mark["name"]) == ("d", "here")

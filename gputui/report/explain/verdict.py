@@ -120,7 +120,7 @@ HOLE = 0.05
 
 
 def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
-    """Why nothing can be said of idle time."""
+    """Why idle time explains nothing here; None where it does."""
     lost = lost_share(run)
     if lost > HOLE:
         why = why_lost(run)

@@ -1,0 +1,139 @@
+"""Each phase's own time: what ran, how long the GPU idled for it, and what binds it.
+
+Busy time is that of the phase, divided as its kernels and copies are; idle time are the gaps ended
+by what a thread launched in it. Why the GPU idled is known for the whole run only (time_tree).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
+from gputui.report.phase_tree import Phase, phase_tree
+from gputui.report.phases import PhaseRow, phase_rows
+from gputui.state import Run, Session
+
+MOSTLY = 0.5
+"""Share of a phase from which something binds it."""
+
+BETWEEN_NS = 200_000
+"""Idle time a launch up to which the CPU is busy launching, as in the accounting (SHORT_NS)."""
+
+_MEMORY = (
+    Leaf.ELEMENTWISE,
+    Leaf.NORMALIZATION,
+    Leaf.SOFTMAX,
+    Leaf.OPTIMIZER,
+)
+_COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
+_COMPUTE = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED, Leaf.ATTENTION)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCauses:
+    """One phase. `leaves` add up to `busy_ns`; `bound` is None where neither leads."""
+
+    row: PhaseRow
+    busy_ns: int
+    idle_ns: int
+    leaves: Mapping[Leaf, int]
+    bound: str | None
+
+    @property
+    def wall_ns(self) -> int:
+        """Busy and idle."""
+        return self.busy_ns + self.idle_ns
+
+    @property
+    def idle_percent(self) -> float:
+        """Of its wall time."""
+        return 100.0 * self.idle_ns / self.wall_ns
+
+    @property
+    def largest(self) -> tuple[str, float] | None:
+        """What ran most, and its percentage of the busy time."""
+        if not self.busy_ns or not self.leaves:
+            return None
+        leaf = max(self.leaves, key=lambda leaf: self.leaves[leaf])
+        return LEAVES[leaf].label, 100.0 * self.leaves[leaf] / self.busy_ns
+
+
+def phase_causes(session: Session, run: Run) -> list[PhaseCauses]:
+    """The phases that used a GPU, parents before children."""
+    if not run.devices:
+        return []
+    own = _leaves_by_range(session, run)
+    idle_of: dict[int, int] = defaultdict(int)
+    for key, time in run.timing.idle_ranges.items():
+        idle_of[key.range] += time.idle_ns
+    inclusive: dict[Phase, tuple[dict[Leaf, int], int]] = {}
+    for phase in reversed(phase_tree(run, library_domains=False).phases):
+        leaves: dict[Leaf, int] = defaultdict(int)
+        idle_ns = 0
+        for node in phase.nodes:
+            number = node.definition.range
+            idle_ns += idle_of[number]
+            for leaf, ns in own.get(number, {}).items():
+                leaves[leaf] += ns
+        for child in phase.children:
+            for leaf, ns in inclusive[child][0].items():
+                leaves[leaf] += ns
+            idle_ns += inclusive[child][1]
+        inclusive[phase] = leaves, idle_ns
+    found = []
+    for row in phase_rows(run):
+        leaves, idle_ns = inclusive.get(row.phase, ({}, 0))
+        if row.gpu_busy_ns + idle_ns:
+            found.append(_of_phase(row, leaves, idle_ns))
+    return found
+
+
+def _leaves_by_range(session: Session, run: Run) -> dict[int, dict[Leaf, int]]:
+    """Kernels' and copies' times by the innermost range that launched them."""
+    found: dict[int, dict[Leaf, int]] = defaultdict(lambda: defaultdict(int))
+    known: dict[int, Leaf] = {}
+    for key, kernels in run.kernels.items():
+        if key.kernel not in known:
+            named = session.kernel_names.get(key.kernel)
+            known[key.kernel] = leaf_of_kernel(named.name) if named else Leaf.OTHER
+        if not key.inherited:
+            found[key.range][known[key.kernel]] += kernels.time.total
+    for copy, both in run.memory_operations.items():
+        if not copy.inherited:
+            leaf = _leaf_of_copy(copy.operation, (copy.source_kind, copy.destination_kind))
+            found[copy.range][leaf] += both.time.total
+    return found
+
+
+def _leaf_of_copy(operation: str, kinds: tuple[str | None, str | None]) -> Leaf:
+    if "Host" not in operation:
+        return Leaf.COPY_DEVICE
+    return Leaf.COPY_PAGEABLE if "pageable" in kinds else Leaf.COPY_PINNED
+
+
+def _of_phase(row: PhaseRow, times: Mapping[Leaf, int], idle_ns: int) -> PhaseCauses:
+    busy_ns, total = row.gpu_busy_ns, sum(times.values())
+    # Where streams overlap, operations take more time together than the phase is busy.
+    leaves = {leaf: round(busy_ns * ns / total) for leaf, ns in times.items() if ns}
+    return PhaseCauses(row, busy_ns, idle_ns, leaves, _bound(row, leaves, busy_ns, idle_ns))
+
+
+def _bound(row: PhaseRow, leaves: Mapping[Leaf, int], busy_ns: int, idle_ns: int) -> str | None:
+    """What leads: more than half of the phase."""
+    if idle_ns >= MOSTLY * (busy_ns + idle_ns):
+        launches = row.known_launches
+        if not launches:
+            return "host"
+        return "launch" if idle_ns / launches <= BETWEEN_NS else "host"
+    groups = {
+        "communication": (Leaf.COMMUNICATION,),
+        "copies": _COPIES,
+        "memory": _MEMORY,
+        # Which of the two binds a matrix product only counters can say.
+        "matmul": _COMPUTE,
+    }
+    sums = {name: sum(leaves.get(leaf, 0) for leaf in group) for name, group in groups.items()}
+    name = max(sums, key=lambda name: sums[name])
+    return name if sums[name] >= MOSTLY * busy_ns else None

@@ -1,0 +1,148 @@
+"""How near the GPU came to its limits: by its counters, over the steady steps and outermost phases.
+
+Tensor operations are the share of cycles in which tensor pipes were active × the clock × what an SM
+does in a cycle; a copy of 4.27 TB/s on an H200 shows 88.8 % of its memory's peak, a matrix product
+of 678 TFLOP/s 67 % of the tensor peak. Instructions of older cards are counted too high, twofold on
+Hopper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputui.model.events import GpuFacts
+from gputui.report.energy import energy_joules
+from gputui.report.explain.time_tree import time_tree
+from gputui.state import Run, Session
+
+OPERATIONS = {"7.0": 1024, "7.5": 1024, "8.0": 2048, "9.0": 4096, "10.0": 8192, "10.3": 8192}
+"""Dense fp16 and bf16 operations of an SM in a cycle, by compute capability: data sheets' rates
+divided by SMs and boost clock (A100 312 TFLOP/s, H100 989, B200 2250). Other cards differ by
+model."""
+
+NEAR_COMPUTE = 60.0
+NEAR_MEMORY = 75.0
+"""Percent from which it binds: a GEMM benchmark keeps the tensor pipes active for 81 to 94 % of the
+cycles, a copy moves 89 % of the memory's peak (H200)."""
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """One scope on one GPU. Figures are None where they were not read; peaks are the card's at its
+    highest clocks."""
+
+    scope: str
+    gpu: int
+    length_ns: int
+    samples: int
+    watts: float | None = None
+    joules: float | None = None
+    sm_active_percent: float | None = None
+    tensor_active_percent: float | None = None
+    tensor_peak_percent: float | None = None
+    memory_peak_percent: float | None = None
+    tensor_flops_per_s: float | None = None
+    memory_bytes_per_s: float | None = None
+    peak_flops_per_s: float | None = None
+    peak_bytes_per_s: float | None = None
+
+    @property
+    def flops_per_byte(self) -> float | None:
+        """Arithmetic intensity."""
+        if not self.tensor_flops_per_s or not self.memory_bytes_per_s:
+            return None
+        return self.tensor_flops_per_s / self.memory_bytes_per_s
+
+    @property
+    def limit(self) -> str | None:
+        """What binds it: "compute", at the clock that it had, "memory" or "neither"; None without
+        counters."""
+        tensor, memory = self.tensor_active_percent, self.memory_peak_percent
+        if tensor is None and memory is None:
+            return None
+        by = {"compute": (tensor or 0.0) / NEAR_COMPUTE, "memory": (memory or 0.0) / NEAR_MEMORY}
+        name = max(by, key=lambda name: by[name])
+        return name if by[name] >= 1.0 else "neither"
+
+
+def roofline(session: Session, run: Run) -> list[Roof]:
+    """The steady steps first, then the outermost phases in which samples were taken."""
+    scopes: list[tuple[str, list[Span]]] = []
+    tree = time_tree(run)
+    if tree is not None and tree.has_steps:
+        scopes.append(("steady steps", [(tree.first_ns, tree.last_ns)]))
+    scopes += phase_spans(run).items()
+    return [
+        found
+        for scope, spans in scopes
+        for gpu in sorted(run.devices)
+        if (found := _roof(session, run, scope, gpu, spans)).samples
+    ]
+
+
+def phase_spans(run: Run) -> dict[str, list[Span]]:
+    """When each outermost phase went on, as far as was noted: until the next one began."""
+    starts = sorted(run.phase_starts)
+    if not starts:
+        return {}
+    ends = [since_ns for since_ns, _ in starts[1:]] + [run.ended_ns]
+    spans: dict[str, list[Span]] = {}
+    for (since_ns, name), end_ns in zip(starts, ends, strict=True):
+        if end_ns > since_ns:
+            spans.setdefault(name, []).append((since_ns, end_ns))
+    return spans
+
+
+def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -> Roof:
+    readings = run.readings
+    length_ns = sum(end_ns - start_ns for start_ns, end_ns in spans)
+    known = session.gpus.get(gpu)
+    moments = [moment_ns for moment_ns, _ in known.history] if known is not None else []
+    samples = sum(1 for at in moments if any(start <= at <= end for start, end in spans))
+
+    def mean(field: str) -> float | None:
+        integral = readings.gpu_integrals.get((gpu, field))
+        if integral is None or not length_ns:
+            return None
+        parts = [integral.between(*span) for span in spans]
+        total = sum(part for part in parts if part is not None)
+        return total * 1e9 / length_ns if None not in parts else None
+
+    energies = [energy_joules(readings, gpu, span) for span in spans]
+    joules = sum(one[0] for one in energies if one) if energies and all(energies) else None
+    tensor, clock = mean("tensor_active_percent"), mean("sm_clock_mhz")
+    facts = known.facts if known is not None else None
+    peak_flops, peak_bytes = _peaks(facts)
+    highest = facts.max_sm_clock_mhz if facts is not None else None
+    of_peak = tensor * clock / highest if tensor is not None and clock and highest else None
+    return Roof(
+        scope,
+        gpu,
+        length_ns,
+        samples,
+        mean("power_watts"),
+        joules,
+        mean("sm_active_percent"),
+        tensor,
+        of_peak,
+        mean("memory_bandwidth_percent"),
+        peak_flops * of_peak / 100 if peak_flops and of_peak is not None else None,
+        mean("memory_bandwidth_bytes_per_s"),
+        peak_flops,
+        peak_bytes,
+    )
+
+
+def _peaks(facts: GpuFacts | None) -> tuple[float | None, float | None]:
+    """Tensor operations and bytes a second at the highest clocks; memory moves twice a clock."""
+    if facts is None:
+        return None, None
+    a_cycle = OPERATIONS.get(facts.compute_capability or "")
+    flops = bytes_per_s = None
+    if a_cycle and facts.sm_count and facts.max_sm_clock_mhz:
+        flops = float(a_cycle) * facts.sm_count * facts.max_sm_clock_mhz * 1e6
+    if facts.memory_bus_width_bits and facts.max_memory_clock_mhz:
+        bytes_per_s = facts.memory_bus_width_bits / 8 * 2 * facts.max_memory_clock_mhz * 1e6
+    return flops, bytes_per_s

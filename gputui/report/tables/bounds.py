@@ -1,0 +1,129 @@
+"""What binds each phase, and how near the GPU came to its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gputui.model import units
+from gputui.model.leaves import LEAVES
+from gputui.report.phase_causes import PhaseCauses, phase_causes
+from gputui.report.roofline import Roof, roofline
+from gputui.report.schema import (
+    ROWS,
+    Column,
+    TableSpec,
+    count,
+    if_any,
+    if_differs,
+    number,
+    percent,
+    rate,
+    text,
+    time,
+)
+from gputui.state import Run
+
+
+def _flops(value: float | None) -> str:
+    return units.quantity(value, "FLOP/s")
+
+
+def _watts(value: float | None) -> str:
+    return units.quantity(value, "W")
+
+
+def _joules(value: float | None) -> str:
+    return units.quantity(value, "J")
+
+
+def _no_phases(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
+    if rows:
+        return {}
+    return {ROWS: "no phase ran anything on a GPU" if run.ranges else "the program has no ranges"}
+
+
+def _no_counters(_run: Run, rows: Sequence[Roof]) -> Mapping[str, str]:
+    if not rows:
+        return {ROWS: "no sample was taken in steady steps or an outermost phase"}
+    missing = {}
+    if all(row.tensor_active_percent is None and row.memory_peak_percent is None for row in rows):
+        missing["limit"] = "the GPU has no GPM counters (Hopper and later have)"
+    if all(row.peak_flops_per_s is None for row in rows):
+        missing["peak_flops_per_s"] = "operations a cycle of this card are not known"
+    return missing
+
+
+PHASE_CAUSES: TableSpec[PhaseCauses] = TableSpec(
+    key="phase_causes",
+    title="What Binds Each Phase",
+    meaning="Busy and idle time of each phase, what ran most in it, and what binds it.",
+    columns=(
+        text("Phase", "path", lambda row: "  " * row.row.depth + row.row.name, "The range's path",
+             document=lambda row: row.row.path),
+        number("Rank", "rank", lambda row: row.row.rank, "The process's rank", kind=int | None,
+               seen=if_any),
+        number("PID", "pid", lambda row: row.row.pid, "The process", seen=if_differs),
+        time("Wall", "wall_ns", lambda row: row.wall_ns, "GPU time busy or idle for it"),
+        percent("Idle", "idle_percent", lambda row: row.idle_percent,
+                "Of this, until the GPU got what was launched in it", kind=float),
+        text("Mostly", "largest", lambda row: row.largest and row.largest[0],
+             "What ran most in it", kind=str | None),
+        percent("of Busy", "largest_percent", lambda row: row.largest and row.largest[1],
+                "Its share of the phase's busy time", kind=float | None, priority=1),
+        text("Bound by", "bound", lambda row: row.bound,
+             "launch, host, communication, copies, memory or matmul, from half of the phase on",
+             kind=str | None),
+        Column("Leaves", key="leaves_ns", document=lambda row: {
+            LEAVES[leaf].key: ns for leaf, ns in row.leaves.items()},
+            value=lambda row: len(row.leaves), meaning="Busy time by leaf",
+            kind=dict[str, int], in_table=False, unit="ns"),
+    ),
+    rows=phase_causes,
+    order=45,
+    document="phase_causes",
+    unavailable=_no_phases,
+)  # fmt: skip
+
+ROOFLINE: TableSpec[Roof] = TableSpec(
+    key="roofline",
+    title="Roofline by the GPU's Counters",
+    meaning="Power, activity and distance to the peaks, in steady steps and outermost phases.",
+    columns=(
+        text("Scope", "scope", lambda row: row.scope, "Steady steps, or an outermost phase"),
+        number("GPU", "gpu", lambda row: row.gpu, "The GPU's index", seen=if_differs),
+        time("Time", "length_ns", lambda row: row.length_ns, "How long it went on"),
+        count("Samples", "samples", lambda row: row.samples, "Readings in it"),
+        Column("Power", _watts, "power_watts", lambda row: row.watts, "W", "Mean", float | None),
+        Column("Energy", _joules, "energy_joules", lambda row: row.joules, "J", "In it",
+               float | None, priority=3),
+        percent("SM Active", "sm_active_percent", lambda row: row.sm_active_percent, "Mean",
+                kind=float | None, priority=2),
+        percent("Tensor Active", "tensor_active_percent",
+                lambda row: row.tensor_active_percent, "Cycles of the tensor pipes, mean",
+                kind=float | None, priority=2),
+        percent("Tensor Peak", "tensor_peak_percent", lambda row: row.tensor_peak_percent,
+                "Active tensor pipes × clock, of the highest clock", kind=float | None),
+        percent("Memory Peak", "memory_peak_percent", lambda row: row.memory_peak_percent,
+                "Bytes moved, of the most possible", kind=float | None),
+        Column("Tensor Rate", _flops, "tensor_flops_per_s", lambda row: row.tensor_flops_per_s,
+               "FLOP/s", "Estimate from the same counters, as fp16", float | None, priority=1),
+        rate("Memory Rate", "memory_bytes_per_s", lambda row: row.memory_bytes_per_s,
+             "Bytes moved a second", kind=float | None, priority=1),
+        Column("FLOP/Byte", units.quantity, "flops_per_byte", lambda row: row.flops_per_byte, "",
+               "Arithmetic intensity", float | None, priority=2),
+        text("Limit", "limit", lambda row: row.limit,
+             "compute from 60 % active tensor pipes, memory from 75 % of its peak, or neither",
+             kind=str | None),
+        Column("Tensor Roof", _flops, "peak_flops_per_s", lambda row: row.peak_flops_per_s,
+               "FLOP/s", "Dense fp16 at the highest clock", float | None, priority=5),
+        rate("Memory Roof", "peak_bytes_per_s", lambda row: row.peak_bytes_per_s,
+             "Bus width × twice the highest clock", kind=float | None, priority=5),
+    ),
+    rows=roofline,
+    order=46,
+    in_summary=True,
+    document="roofline",
+    unavailable=_no_counters,
+)  # fmt: skip
+
+TABLES = (PHASE_CAUSES, ROOFLINE)

@@ -1,0 +1,155 @@
+"""What binds each phase, and the roofline by counters: on recordings of which it is known."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gputui.model.events import (
+    CaptureDelta,
+    DeviceDelta,
+    GpuSample,
+    HostSample,
+    IdleRange,
+    KernelDefined,
+    KernelDelta,
+    MachineSample,
+    RangeDelta,
+)
+from gputui.model.leaves import Leaf
+from gputui.playback.loading import Loaded, load
+from gputui.report.phase_causes import PhaseCauses, phase_causes
+from gputui.report.roofline import Roof, roofline
+from tests.conftest import DATA
+from tests.events_for_tests import defined, gpu, header, times
+from tests.report.test_verdict import STEP_NS, a_run, delta
+
+KERNELS = {1: "nvjet_gemm", 2: "vectorized_elementwise_kernel", 3: "ncclDevKernel_AllReduce"}
+
+
+def phase(kernels: dict[int, int], idle_ns: int, launches: int = 1) -> PhaseCauses:
+    """One phase whose kernels took so long."""
+    busy_ns = sum(kernels.values())
+    session, run = a_run(
+        header(gpu()),
+        defined(1, "outer"),
+        defined(2, "step", parent=1),
+        *(KernelDefined(time_ns=1, kernel=n, name=x, mangled=x) for n, x in KERNELS.items()),
+        CaptureDelta(
+            time_ns=2,
+            process=1,
+            ranges=(
+                RangeDelta(range=1, cpu=times(10), gpu_busy_ns=busy_ns),
+                RangeDelta(range=2, cpu=times(10), gpu_busy_ns=busy_ns),
+            ),
+            kernels=tuple(
+                KernelDelta(
+                    process=1, range=2, kernel=number, device=0,
+                    time=times(*([ns // launches] * launches)),
+                )
+                for number, ns in kernels.items()
+            ),
+            api=(),
+            idle_ranges=(IdleRange(0, 2, idle_ns),),
+            devices=(
+                DeviceDelta(
+                    process=1, device=0, busy_ns=busy_ns, operations=1, first_start_ns=1,
+                    last_end_ns=2,
+                ),
+            ),
+        ),
+    )  # fmt: skip
+    outer, inner = phase_causes(session, run)
+    assert (outer.busy_ns, outer.idle_ns, outer.leaves) == (
+        inner.busy_ns,
+        inner.idle_ns,
+        inner.leaves,
+    )
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("kernels", "idle_ns", "bound"),
+    [
+        ({1: 600, 2: 400}, 100, "matmul"),
+        ({1: 400, 2: 600}, 100, "memory"),
+        ({3: 700, 1: 300}, 100, "communication"),
+        ({1: 400, 2: 300, 3: 300}, 100, None),
+        ({1: 400, 2: 100}, 10**9, "host"),
+    ],
+)
+def test_what_leads_binds(kernels: dict[int, int], idle_ns: int, bound: str | None) -> None:
+    found = phase(kernels, idle_ns)
+    assert found.bound == bound
+    assert sum(found.leaves.values()) == pytest.approx(found.busy_ns, abs=3)
+    assert found.wall_ns == found.busy_ns + idle_ns
+
+
+@pytest.fixture(scope="module")
+def demo() -> Loaded:
+    return load(str(DATA.parent.parent / "gputui" / "demo.gputui"))
+
+
+def test_phases_of_a_real_decode_are_launch_bound(demo: Loaded) -> None:
+    assert demo.run is not None
+    found = {one.row.path: one for one in phase_causes(demo.session, demo.run)}
+    decode = found["decode"]
+    assert decode.bound == "launch"
+    assert decode.idle_percent == pytest.approx(78, abs=1)
+    assert found["decode/step/norm"].largest == ("normalization", pytest.approx(100, abs=1))
+    assert found["decode/step/lm_head"].bound == "matmul"
+    whole = sum(one.wall_ns for path, one in found.items() if "/" not in path)
+    assert sum(one.idle_ns for path, one in found.items() if "/" not in path) < whole
+
+
+def test_the_roofline_of_a_real_decode(demo: Loaded) -> None:
+    assert demo.run is not None
+    rows = {row.scope: row for row in roofline(demo.session, demo.run)}
+    decode = rows["decode"]
+    assert decode.limit == "neither"
+    assert decode.samples == 7
+    # Data sheet of the H200: 4.8 TB/s; 989 TFLOP/s at 1830 MHz, which is 1070 at 1980.
+    assert decode.peak_bytes_per_s == pytest.approx(4.8e12, rel=0.01)
+    assert decode.peak_flops_per_s == pytest.approx(989.4e12 * 1980 / 1830, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("healthy_copy", "memory"), ("tensor_cores-cure", "compute"), ("launch", "neither")],
+)
+def test_the_limit_of_known_programs(name: str, limit: str) -> None:
+    loaded = load(str(DATA / "faults" / f"{name}.gputui.gz"))
+    assert loaded.run is not None
+    assert roofline(loaded.session, loaded.run)[0].limit == limit
+
+
+def test_a_card_without_counters_has_power_but_no_limit() -> None:
+    readings = [
+        MachineSample(
+            time_ns=(1 + number) * STEP_NS,
+            host=HostSample(),
+            gpus=(GpuSample(index=0, power_watts=100.0),),
+        )
+        for number in range(5)
+    ]
+    used = DeviceDelta(
+        process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
+    )
+    steps = replace(delta({Leaf.MATMUL: 1.0}), devices=(used,))
+    session, run = a_run(header(gpu()), steps, *readings)
+    [found] = roofline(session, run)
+    assert (found.scope, found.samples, found.watts) == ("steady steps", 5, pytest.approx(100.0))
+    assert (found.limit, found.peak_flops_per_s, found.flops_per_byte) == (None, None, None)
+
+
+def test_nothing_read_is_nothing_shown() -> None:
+    session, run = a_run(header(gpu()), delta({Leaf.MATMUL: 1.0}))
+    assert roofline(session, run) == []
+    assert phase_causes(session, run) == []
+
+
+def test_compute_leads_where_both_limits_are_near() -> None:
+    near_memory = Roof("x", 0, 1, 1, tensor_active_percent=30.0, memory_peak_percent=76.0)
+    assert near_memory.limit == "memory"
+    near_both = Roof("x", 0, 1, 1, tensor_active_percent=70.0, memory_peak_percent=76.0)
+    assert near_both.limit == "compute"
