@@ -43,7 +43,7 @@ class Launches:
         self._process = process
         self._calls = calls
         self._parts: list[Slots] = []
-        self._told = 0
+        self._reported = 0
 
     def add(
         self,
@@ -81,8 +81,8 @@ class Launches:
             | launched["place"]
         )
         queued = launched["queue"] > 0
-        limit = FEW_VALUES if self._told >= EXACT_LAUNCHES else EXACT_VALUES
-        self._told += len(launched)
+        limit = FEW_VALUES if self._reported >= EXACT_LAUNCHES else EXACT_VALUES
+        self._reported += len(launched)
         queue = dict(grouped(keys[queued], launched["queue"][queued], limit))
         columns = (
             grouped(keys, launched[name].copy(), limit) for name in ("total", "call", "kernel")

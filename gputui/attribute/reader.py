@@ -64,7 +64,7 @@ class CaptureReader:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.problems: list[str] = []
-        self._told = 0
+        self._reported = 0
         self._refused = 0
 
     def poll(self, now_ns: int) -> int:
@@ -135,8 +135,8 @@ class CaptureReader:
 
     def _tell_problems(self, now_ns: int) -> list[AnyEvent]:
         """Lines for the run's log about rings that cannot be read."""
-        new = tuple(self.problems[self._told :])
-        self._told = len(self.problems)
+        new = tuple(self.problems[self._reported :])
+        self._reported = len(self.problems)
         if not new:
             return []
         return [RunOutput(time_ns=now_ns, run=self._run, stream="stderr", lines=new)]

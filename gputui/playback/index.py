@@ -53,13 +53,13 @@ class Index:
         recording: Recording,
         *,
         live: bool = False,
-        told: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
     ) -> None:
-        """`live` is for events that are passed on as they arrive; `told` is called when more states
-        are kept.
+        """`live` is for events that are passed on as they arrive; `notify` is called when more
+        states are kept.
         """
         self.line_index = LineIndex(recording, live=live)
-        self._told = told
+        self._notify = notify
         self._lock = threading.Lock()
         self._spacing = FIRST_SPACING
         self._numbers: list[int] = []
@@ -86,7 +86,7 @@ class Index:
         """
         self._fold_ahead(Fold(Session()), self._note)
         self.is_complete = not self._closing
-        self._told()
+        self._notify()
         if self.line_index.has_captures:
             self._fold_ahead(Fold(Session(), whole=True), lambda *_: None)
 
@@ -95,7 +95,7 @@ class Index:
         self.line_index.close()
         with self._lock:
             self._closing = True
-            self._told = lambda: None
+            self._notify = lambda: None
             self._kept, self._numbers = [], []
         self._calm.set()
 
@@ -153,7 +153,7 @@ class Index:
             if last == boundary:
                 with suppress(OverflowError):  # then an earlier state has to do
                     self._keep(fold.keep())
-                self._told()
+                self._notify()
 
     def _keep(self, kept: Kept) -> None:
         with self._lock:

@@ -49,7 +49,7 @@ class Playback:
         self._recording = recording
         self._notify = notify
         self._stop = stop
-        self._index = Index(recording, live=follows, told=self._see_folded)
+        self._index = Index(recording, live=follows, notify=self._see_folded)
         self._line_index = self._index.line_index
         self._targets = Targets(self._index, is_live=follows)
         self._asked = Requests(speed, follows=follows)
