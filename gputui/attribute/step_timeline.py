@@ -74,6 +74,7 @@ class Steps:
                 number[gpu[0][:gpu_room]].tolist(),
                 (gpu[1][:gpu_room] - start_ns).tolist(),
                 (gpu[2] - gpu[1])[:gpu_room].tolist(),
+                gpu[3][:gpu_room].tolist(),
                 strict=True,
             )
         ]
@@ -115,7 +116,7 @@ class Steps:
 
     def _gpu_spans(
         self, inside: Bools, ids: Int64s, start_ns: int, duration_ns: int
-    ) -> tuple[Int64s, Int64s, Int64s]:
+    ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
         parts = [(np.empty(0, np.int64),) * 3]
         for part in self._launched:
             mask = (part.starts_ns >= start_ns) & inside[part.nodes]
@@ -123,7 +124,7 @@ class Steps:
             parts.append((part.nodes[mask], part.starts_ns[mask], part.ends_ns[mask]))
         nodes, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         if not len(nodes):
-            return nodes, starts, ends
+            return nodes, starts, ends, ends
         order = np.argsort(starts, kind="stable")
         nodes, starts, ends = nodes[order], starts[order], ends[order]
         reach = np.maximum.accumulate(ends)
@@ -131,7 +132,11 @@ class Steps:
         gap = np.zeros(len(nodes), np.bool_)
         gap[1:] = starts[1:] > reach[:-1] + duration_ns // MAX_SPANS
         firsts = run_starts(np.cumsum(gap) * len(self._nodes) + nodes)
-        return nodes[firsts], starts[firsts], np.maximum.reduceat(ends, firsts)
+        # What each covers beyond those that began before it adds up to the time something ran.
+        before = np.concatenate((starts[:1], reach[:-1]))
+        exposed = np.maximum(0, ends - np.maximum(starts, before))
+        busy = np.add.reduceat(exposed, firsts)
+        return nodes[firsts], starts[firsts], np.maximum.reduceat(ends, firsts), busy
 
     def _forget(self, before_ns: int) -> None:
         self._instances = [p for p in self._instances if int(p.ends_ns.max()) >= before_ns]

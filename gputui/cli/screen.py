@@ -23,7 +23,10 @@ DEMO_START_S = 4.0
 
 def replay(options: argparse.Namespace) -> int:
     """Show a recording; the exit status."""
-    start_s = DEMO_START_S if options.demo else 0.0
+    from gputui.tui.source import AT_END_S
+
+    is_played = options.speed is not None or options.follow or options.replay == "-"
+    start_s = DEMO_START_S if options.demo else 0.0 if is_played else AT_END_S
     if options.start is not None:
         start_s = options.start
     path = str(Path(gputui.__file__).with_name("demo.gputui")) if options.demo else options.replay
@@ -42,7 +45,7 @@ def replay(options: argparse.Namespace) -> int:
     def connect(notify: Callable[[], None]) -> Source:
         return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)
 
-    return run_screen(connect, options, shows_run=True)
+    return run_screen(connect, options, shows_run=True, is_demo=bool(options.demo))
 
 
 def need_terminal(options: argparse.Namespace) -> None:
@@ -65,7 +68,9 @@ def need_terminal(options: argparse.Namespace) -> None:
         )
 
 
-def run_screen(connect: Connect, options: argparse.Namespace, *, shows_run: bool) -> int:
+def run_screen(
+    connect: Connect, options: argparse.Namespace, *, shows_run: bool, is_demo: bool = False
+) -> int:
     """Run the screen on what `connect` opens behind its first frame; the exit status."""
     if options.no_color:
         os.environ["NO_COLOR"] = "1"
@@ -76,6 +81,7 @@ def run_screen(connect: Connect, options: argparse.Namespace, *, shows_run: bool
         theme=options.theme,
         ascii=options.ascii,
         shows_run=shows_run,
+        is_demo=is_demo,
         readonly=options.readonly,
     )
     return run_app(connect, Session(), look)

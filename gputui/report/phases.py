@@ -285,6 +285,53 @@ def phase_rows(
     return [PhaseRow(phase, totals) for phase in tree.phases]
 
 
+def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
+    """The step that came most often: what is not in it is warm-up or preparation."""
+    wanted = run.started.step_range
+    steps = [row for row in rows if row.instances and (
+        row.name == wanted if wanted else STEP_NAMES.match(row.name))]  # fmt: skip
+    return max(steps, key=lambda row: (row.instances, row.cpu_total_ns), default=None)
+
+
+def wall_shares(run: Run, rows: Sequence[PhaseRow]) -> dict[PhaseKey, float]:
+    """The share of the wall time of the scope that each phase takes on its thread, 0 to 1: of the
+    steps of its process, for phases in the main step; of the run where there is none."""
+    main = main_step(run, rows)
+    if main is None:
+        length = run.duration_ns
+        return {row.key: row.cpu_total_ns / length for row in rows} if length else {}
+    whole = {row.key[0]: row.cpu.total for row in rows if row.key[1:] == main.key[1:]}
+    return {
+        row.key: row.cpu.total / whole[row.key[0]]
+        for row in rows
+        if is_inside(row, main) and whole.get(row.key[0])
+    }
+
+
+def is_inside(row: PhaseRow, outer: PhaseRow) -> bool:
+    """Whether a phase is another one or inside it, in any process."""
+    names = outer.key[2]
+    return row.key[1] == outer.key[1] and row.key[2][: len(names)] == names
+
+
+def in_main_step(run: Run, rows: Sequence[PhaseRow]) -> list[PhaseRow]:
+    """The innermost phases of the main step, the longest first; of a program without one, its
+    outermost phases."""
+    main = main_step(run, rows)
+    if main is None:
+        found = [row for row in rows if row.depth == 0]
+    else:
+        found = [
+            row
+            for row in rows
+            if is_inside(row, main)
+            and row.key[0] == main.key[0]
+            and not row.has_children
+            and row is not main
+        ] or [main]
+    return sorted(found, key=lambda row: -(row.per_step_ns or row.cpu_total_ns))
+
+
 def share_note(run: Run, rows: Sequence[PhaseRow]) -> str:
     """What the shares of `rows` refer to."""
     basis = "of GPU busy time" if run.devices else "of the time in outermost ranges"

@@ -17,7 +17,15 @@ from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.remarks import Remarks
 from gputui.tui.shell.home import Home
 from gputui.tui.shell.main import MainScreen
-from gputui.tui.source import Connect, Options, Playback, Recording, Runner, Source
+from gputui.tui.source import (
+    AT_END_S,
+    Connect,
+    Options,
+    Playback,
+    Recording,
+    Runner,
+    Source,
+)
 from gputui.tui.themes import THEMES, VARIABLE_DEFAULTS, sixteen_colors
 from gputui.tui.threads import Threads
 from gputui.tui.widgets.view import Model
@@ -52,7 +60,7 @@ class GputuiApp(Threads):
         super().__init__(driver_class=driver_class)
         self.options = options or Options()
         self.animation_level = "none"
-        self.model = Model(session, readonly=self.options.readonly)
+        self.model = Model(session, readonly=self.options.readonly, is_demo=self.options.is_demo)
         self.crash: BaseException | None = None
         self._connect_to = connect
         self._source: Source | None = None
@@ -64,7 +72,7 @@ class GputuiApp(Threads):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = self.options.theme
-        self.main = MainScreen(self.model, "phases" if self.options.shows_run else "devices")
+        self.main = MainScreen(self.model, "overview" if self.options.shows_run else "devices")
         self._remarks = Remarks(self.model, lambda text: self.main.say(text, bad=True))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -175,7 +183,11 @@ class GputuiApp(Threads):
         self.main.draw()
 
     def pause(self) -> None:
-        """Freeze the screen, or go on with all that came meanwhile; a replay's time itself."""
+        """Freeze the screen, or go on with all that came meanwhile; a replay's time itself, which
+        begins again after its end."""
+        if isinstance(self._source, Playback) and self._source.has_ended and not self.model.paused:
+            self._source.seek(0.0)
+            return
         self.model.paused = not self.model.paused
         if isinstance(self._source, Playback):
             self._source.is_paused = self.model.paused
@@ -206,7 +218,9 @@ class GputuiApp(Threads):
         def opened() -> Playback:
             from gputui.playback.player import Playback as Player
 
-            playback: Playback = Player.open(str(path), self._notice, follow=follow)
+            playback: Playback = Player.open(
+                str(path), self._notice, start_s=0.0 if follow else AT_END_S, follow=follow
+            )
             playback.start()
             return playback
 
@@ -232,7 +246,7 @@ class GputuiApp(Threads):
     def go_home(self) -> None:
         """Close the recording that was opened and show what goes on at home."""
         if self._home is None:
-            self.main.say("no recording was opened from here: 6 shows those there are")
+            self.main.say("no recording was opened from here: 7 shows those there are")
             return
         if self._source is not None:
             self._source.close()

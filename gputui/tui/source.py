@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from gputui.state import Session
 
 
+AT_END_S = 1e9
+"""A start beyond the end of any recording: it opens at its end, where all that it holds is seen."""
+
+
 class Events(Protocol):
     """Where events wait until the screen takes them."""
 
@@ -192,4 +196,5 @@ class Options:
     theme: str = "gputui-dark"
     ascii: bool = False
     shows_run: bool = False
+    is_demo: bool = False
     readonly: bool = False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.theme import BUILTIN_THEMES, Theme
 
+from gputui.tui.widgets.canvas import CAUSES
+
 _DARK = {
     "gp-text": "#d7dae0",
     "gp-dim": "#808896",
@@ -37,6 +39,16 @@ _DARK = {
             start=1,
         )
     },
+    **dict(
+        zip(
+            (f"gp-cause-{name}" for name in CAUSES),
+            (
+                *("#5b9cff", "#3ecfe0", "#2fb8a0", "#7fc97f", "#8fa3bf", "#b48cff", "#6f86a8"),
+                *("#f0b03a", "#f2803c", "#e8d75a", "#e06fae", "#b08860", "#a89888"),
+            ),
+            strict=True,
+        )
+    ),
 }
 
 _LIGHT = {
@@ -72,6 +84,16 @@ _LIGHT = {
             start=1,
         )
     },
+    **dict(
+        zip(
+            (f"gp-cause-{name}" for name in CAUSES),
+            (
+                *("#1f6fd0", "#0d7c90", "#0f7a6a", "#1f7a34", "#56688a", "#7447c4", "#5a6b88"),
+                *("#a86500", "#b84a10", "#857000", "#a83278", "#7a5230", "#706050"),
+            ),
+            strict=True,
+        )
+    ),
 }
 
 # The eight colours of Okabe and Ito (2008), distinguishable with every common colour blindness; red
@@ -99,6 +121,16 @@ _SAFE = {
             start=1,
         )
     },
+    **dict(
+        zip(
+            (f"gp-cause-{name}" for name in CAUSES),
+            (
+                *("#0072b2", "#56b4e9", "#009e73", "#7fd0b4", "#8fb3d9", "#cc79a7", "#6f86a8"),
+                *("#e69f00", "#d55e00", "#f0e442", "#e8a0c8", "#b08860", "#c4ccd8"),
+            ),
+            strict=True,
+        )
+    ),
 }
 
 # The 16 colours of a terminal as Rich knows them, named by their numbers: a span in one of these is
@@ -131,6 +163,16 @@ _SIXTEEN_DARK = {
     "gp-host": 14,
     "gp-on-block": 0,
     **{f"gp-phase-{n}": c for n, c in enumerate((12, 3, 10, 13, 11, 14, 5, 7), start=1)},
+    **dict(
+        zip(
+            (f"gp-cause-{name}" for name in CAUSES),
+            (
+                *(12, 14, 6, 10, 7, 13, 4),
+                *(11, 3, 11, 13, 3, 7),
+            ),
+            strict=True,
+        )
+    ),
 }
 _SIXTEEN_LIGHT = {
     "gp-text": 0,
@@ -155,6 +197,16 @@ _SIXTEEN_LIGHT = {
     "gp-host": 12,
     "gp-on-block": 15,
     **{f"gp-phase-{n}": c for n, c in enumerate((4, 3, 2, 5, 6, 12, 13, 8), start=1)},
+    **dict(
+        zip(
+            (f"gp-cause-{name}" for name in CAUSES),
+            (
+                *(4, 6, 6, 2, 8, 5, 4),
+                *(3, 1, 3, 5, 3, 8),
+            ),
+            strict=True,
+        )
+    ),
 }
 
 

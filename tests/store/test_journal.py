@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cli.dispatch import run as gputui
-from gputui.model.events import AnyEvent, GpuUnavailable, RunOutput
+from gputui.model.events import AnyEvent, GpuUnavailable, KernelDefined, RunOutput
 from gputui.state import Session
 from gputui.store.journal import (
     JournalError,
@@ -262,6 +262,17 @@ def test_a_screen_records_from_its_first_run_with_the_header_before_it(tmp_path:
         run_started(),
         run_ended(),
     ]
+
+
+def test_each_run_of_a_screen_has_a_file_with_all_that_it_needs(tmp_path: Path) -> None:
+    recorder = RunRecorder(lambda _: tmp_path / f"{len(list(tmp_path.iterdir()))}.gputui")
+    kernel = KernelDefined(time_ns=at(1), kernel=1, name="gemm", mangled="_Z4gemm")
+    recorder.write([header(gpu()), run_started(), kernel, run_ended(), run_started()])
+    recorder.write([run_ended()])
+    recorder.close()
+    first, second = (list(JournalReader.open(tmp_path / f"{n}.gputui")) for n in range(2))
+    assert first == [header(gpu()), run_started(), kernel, run_ended()]
+    assert second == [header(gpu()), kernel, run_started(), run_ended()]
 
 
 def test_a_recorder_that_may_not_write_says_so_and_does_not_raise(tmp_path: Path) -> None:

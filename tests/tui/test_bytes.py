@@ -18,7 +18,7 @@ async def _frame(pilot: Pilot[None]) -> None:
         await pilot.pause(2 / 60)
 
 
-@pytest.mark.parametrize("key", ["1", "2", "3", "5"])
+@pytest.mark.parametrize("key", ["1", "2", "3", "4", "5", "6"])
 async def test_unchanged_figures_write_nothing(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
     app = GputuiApp(scripted.ScriptedSource, Session(), driver_class=CountingDriver)

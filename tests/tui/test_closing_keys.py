@@ -25,7 +25,7 @@ from gputui.render import formats
 from gputui.report.process_table import ProcessRow
 from gputui.state import Session
 from gputui.tui import run_app
-from gputui.tui.dialogs import boxes, export, prompt, signal, workloads
+from gputui.tui.dialogs import boxes, export, palette, prompt, signal, workloads
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.widgets.view import Details
 from tests.tui import scripted
@@ -37,6 +37,7 @@ MAKE = {
     "ExportDialog": lambda: export.ExportDialog(Path("a-path"), formats.every(), "Export it"),
     "SignalDialog": lambda: signal.SignalDialog(ProcessRow(1)),
     "Prompt": lambda: prompt.Prompt("A title", "A hint.", "go", "a text"),
+    "Palette": lambda: palette.Palette(replays=False),
     "WorkloadDialog": lambda: workloads.WorkloadDialog({}, "", on_cpu=True),
 }
 
@@ -61,6 +62,7 @@ CLOSING = {
     "ExportDialog": ("Export it", "\r\r"),
     "SignalDialog": ("Send a signal", "qq"),
     "Prompt": ("A title", "\r\r"),
+    "Palette": ("All tables", "\r\r"),
     "WorkloadDialog": ("Workloads", "qq"),
 }
 """What each dialog shows, and keys that close it, twice. Escape twice is one escape sequence."""

@@ -17,7 +17,7 @@ from tests.tui.test_recorded import INFERENCE, recorded
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
 async def test_a_recorded_inference(show: Show, size: tuple[int, int]) -> None:
     async with show([recorded(INFERENCE)], size) as shown:
-        await shown.press("4")
+        await shown.press("6")
         for part in ("Memory of NVIDIA H200", "GPU 0 memory used", "weight 237 MiB", "now"):
             assert part in shown.text
         copies = next(line for line in shown.lines if line.strip().startswith("load"))
@@ -36,7 +36,7 @@ async def test_a_recorded_inference(show: Show, size: tuple[int, int]) -> None:
 
 async def test_details_sort_and_filter(show: Show) -> None:
     async with show([recorded(INFERENCE)], (120, 40)) as shown:
-        await shown.press("4", "enter")
+        await shown.press("6", "enter")
         assert "calls that allocate" in shown.text
         await shown.press("escape", "right", "enter")
         assert "rate while copying" in shown.text
@@ -55,7 +55,7 @@ async def test_details_sort_and_filter(show: Show) -> None:
 
 async def test_processes_are_a_key_away(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=5), (120, 40)) as shown:
-        await shown.press("4", "p")
+        await shown.press("6", "p")
         assert "python -m x" in shown.text
         await shown.press("t", "enter")
         assert "Process 4000" in shown.text
@@ -65,7 +65,7 @@ async def test_processes_are_a_key_away(show: Show) -> None:
 
 async def test_without_a_gpu_the_host_is_shown_and_why(show: Show) -> None:
     async with show(scripted.cpu_session(), (120, 40)) as shown:
-        await shown.press("4")
+        await shown.press("6")
         assert "no NVIDIA GPU: the NVIDIA driver is not loaded" in shown.text
         assert "of 126 GiB" in shown.text
         assert "no CUDA" in shown.text
@@ -75,7 +75,7 @@ async def test_without_a_gpu_the_host_is_shown_and_why(show: Show) -> None:
 
 async def test_eight_gpus_have_a_bar_each(show: Show) -> None:
     async with show(scripted.gpu_session(8, quiet=20), (80, 24)) as shown:
-        await shown.press("4")
+        await shown.press("6")
         for index in range(8):
             assert f"GPU {index} ▕" in shown.text
 

@@ -42,7 +42,7 @@ def finished_phases() -> list[Batch]:
 async def test_what_runs_is_in_sight_until_the_person_moves(show: Show) -> None:
     batches = finished_phases()
     async with show(batches[:-1], (80, 24)) as shown:
-        await shown.press("2")
+        await shown.press("4", "s")  # in the program's order
         assert "decode  ● now" in shown.text
         assert "step  ● now" in shown.text
         assert "before0" not in shown.text
@@ -83,7 +83,7 @@ async def test_a_phase_larger_than_the_view_gives_way_to_the_open_one_inside(sho
         ),
     )
     async with show([[scripted.header(0)], [*run, *defined, opened]], (80, 24)) as shown:
-        await shown.press("2")
+        await shown.press("4", "s")  # in the program's order
         assert "stage29  ● now" in shown.text
         assert "leaf  ● now" in shown.text
         assert "stage0 " not in shown.text
@@ -127,28 +127,28 @@ def with_libraries() -> list[Batch]:
 async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
     run = scripted.decode_run(0, 500, cuda=True)
     async with show([[scripted.header(1)], *run], (120, 40)) as shown:
-        await shown.press("2", "d")
+        await shown.press("4", "d")
         assert "no library (NCCL, CUB) wrote a range or a mark here" in shown.text
         await shown.press("0")
         assert "nothing runs now: 0 follows what does" in shown.text
-        await shown.press("5", "enter")
-        assert "nothing to open here: 2, 3 and 4 have details" in shown.text
+        await shown.press("1", "1", "enter")
+        assert "nothing to open here: 4 and 5 have details" in shown.text
 
 
 async def test_ranges_of_libraries_come_with_one_key(show: Show) -> None:
     async with show(with_libraries(), (120, 40)) as shown:
-        await shown.press("2")
+        await shown.press("4")
         assert "ncclAllReduce" not in shown.text
         assert "d: 1 of libraries" in shown.text
         await shown.press("d")
         assert "ncclAllReduce [NCCL]" in shown.text
-        await shown.press("1", "d")
+        await shown.press("6", "d")
         assert "ranges of libraries are in Phases" in shown.text
 
 
 async def test_kernels_of_threads_without_ranges_are_marked(show: Show) -> None:
     async with show(with_libraries(), (120, 40)) as shown:
-        await shown.press("2")
+        await shown.press("4")
         step = next(line for line in shown.lines if "▾ step" in line)
         assert "*" in step
         attention = next(line for line in shown.lines if " attention " in line and "%" in line)
@@ -162,7 +162,7 @@ async def test_what_is_not_seen_is_told_apart_from_what_is(show: Show) -> None:
     at = next(n for n, event in enumerate(batches[1]) if isinstance(event, RunStarted))
     batches[1][at] = replace(batches[1][at], capture_unavailable_reason=why)
     async with show(batches, (80, 24)) as shown:
-        await shown.press("2")
+        await shown.press("4")
         assert "decode  ● now" in shown.text
         assert "no kernels (phases are captured)" in shown.text
         assert "(nsys)" in shown.text
@@ -186,7 +186,7 @@ async def test_the_newest_marks_stand_above_the_tree_and_in_the_last_step(
         )),
     ]  # fmt: skip
     async with show([[scripted.header(0)], *run[:-1], [*run[-1], *marks]], size) as shown:
-        await shown.press("2")
+        await shown.press("4")
         assert "Marks   loss 0.25 ×12 at 7.00 s   io:saved ×2 at 6.00 s" in shown.text
         assert "sent" not in shown.text
         [line] = [line for line in shown.text.splitlines() if line.lstrip().startswith("MARK")]
@@ -220,20 +220,27 @@ async def test_shares_are_the_same_on_both_views_and_say_of_what(show: Show) -> 
         StepTimeline(time_ns=AT, process=2, range=2, start_ns=AT, duration_ns=3_000_000, spans=()),
     ]
     async with show([[scripted.header(1)], batch], (120, 40)) as shown:
-        await shown.press("2")
+        await shown.press("4")
         assert "Last step: step of rank 1" in shown.text
-        assert "100 %" in next(line for line in shown.lines if "io [loader]" in line)
+        steps = [line for line in shown.lines if line.lstrip().startswith("step")]
+        assert len(steps) == 2
+        assert all("100 %" in line for line in steps)
+        loading = next(line for line in shown.lines if "io [loader]" in line)
+        assert "%" not in loading  # not in a step: in no scope
         await shown.press("G", "enter")
         assert "process             4000" in shown.text
         assert "GPU busy" not in shown.text
-        await shown.press("escape", "5")
-        assert "share of the time in outermost ranges, in each domain by itself" in shown.text
-        assert "100 %" in next(line for line in shown.lines if "io [loader]" in line)
+        await shown.press("escape", "1", "1")
+        assert "100 % = 3.00 ms, a step" in shown.text
+        assert (
+            loading.split()[:2]
+            == next(line for line in shown.lines if "io [loader]" in line).split()[:2]
+        )
 
 
 async def test_a_run_without_marks_has_no_line_for_them(show: Show) -> None:
     batches = [[scripted.header(0)], *scripted.decode_run(0, 500, cuda=False, ended=False)]
     async with show(batches, (80, 24)) as shown:
-        await shown.press("2")
+        await shown.press("4")
         assert "Last step" in shown.text
         assert "MARK" not in shown.text.upper()

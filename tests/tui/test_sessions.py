@@ -44,7 +44,7 @@ def files(shown: Shown) -> int:
 
 async def listed(shown: Shown) -> None:
     """Until the folder was read."""
-    await shown.press("6")
+    await shown.press("7")
     await shown.until(lambda: files(shown) > 0)
 
 
@@ -76,7 +76,7 @@ async def test_what_is_in_the_folder(show: Show, size: tuple[int, int]) -> None:
 
 async def test_an_empty_folder_says_what_to_do(show: Show) -> None:
     async with show([[scripted.header(0)]], (80, 24)) as shown:
-        await shown.press("6")
+        await shown.press("7")
         await shown.until(lambda: "No recordings here" in shown.text)
         await shown.press("enter", "m", "c", "R", "D", "e")
         assert shown.app.main.current == "sessions"
@@ -113,7 +113,7 @@ async def test_a_recording_is_opened_in_place_and_left_again(show: Show) -> None
         await choose(shown, "small")
         await shown.press("enter")
         await shown.until(lambda: shown.app.model.visited == "small")
-        assert shown.app.main.current == "phases"
+        assert shown.app.main.current == "overview"
         assert "small" in shown.lines[0]
         shown.app.model.source.is_paused = True  # type: ignore[union-attr]
         await shown.press("J", *"100%", "enter")
@@ -139,7 +139,7 @@ async def test_one_recording_after_another(show: Show) -> None:
     async with show(LIVE, (120, 40)) as shown:
         await listed(shown)
         for name in ("small", "demo"):
-            await shown.press("6")
+            await shown.press("7")
             await choose(shown, name)
             await shown.press("enter")
             await shown.until(lambda name=name: shown.app.model.visited == name)

@@ -14,10 +14,10 @@ async def test_phases_and_summary_show_where_each_step_goes(
     show: Show, size: tuple[int, int]
 ) -> None:
     async with show([recorded(DATA / "faults" / "sync.gputui.gz")], size) as shown:
-        await shown.press("2")
+        await shown.press("4")
         assert "the program opened no NVTX range" in shown.text
         assert "Where each step goes" in shown.text
         [line] = [line for line in shown.lines if line.strip().startswith("idle   sync")]
         assert "29 %" in line
-        await shown.press("5")
+        await shown.press("1", "1")
         assert "Where each step goes" in shown.text

@@ -23,13 +23,15 @@ class Mark(Event, frozen=True, kw_only=True, tag="mark"):
 class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One span of a step's timeline, relative to its start. `lane` is "cpu" or "gpu".
 
-    On the "gpu" lane a span is a stretch of GPU work launched by `range`.
+    On the "gpu" lane a span is a stretch of GPU work launched by `range`, with gaps too small to
+    draw; `busy_ns` is the time in it in which something ran, None where that was not recorded.
     """
 
     lane: Literal["cpu", "gpu"]
     range: Integer
     start_ns: Amount
     duration_ns: Amount
+    busy_ns: Amount | None = None
 
 
 class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):

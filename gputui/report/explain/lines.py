@@ -22,15 +22,23 @@ class LikeliestLine(NamedTuple):
 
 def likeliest_line(run: Run, process: int | None = None) -> LikeliestLine | None:
     """Where a run, or one process of it, was most often; None where too little was seen."""
+    return next(iter(line_shares(run, process)), None)
+
+
+def line_shares(run: Run, process: int | None = None) -> list[LikeliestLine]:
+    """Where a run, or one process of it, was, the most frequent line first; none where too little
+    was seen."""
     counts = Counter[tuple[int, int]]()
     for key, seen in run.line_samples.items():
         if process in (None, key.process):
             counts[key.process, key.line] += seen.samples
     whole = sum(counts.values())
     if whole < LEAST_SAMPLES:
-        return None
-    (place, most) = counts.most_common(1)[0]
-    line = run.lines.get(place)
-    if line is None:
-        return None
-    return LikeliestLine(f"{PurePath(line.path).name}:{line.number} {line.function}", most, whole)
+        return []
+    return [
+        LikeliestLine(
+            f"{PurePath(line.path).name}:{line.number} {line.function}", seen_there, whole
+        )
+        for place, seen_there in counts.most_common()
+        if (line := run.lines.get(place)) is not None
+    ]

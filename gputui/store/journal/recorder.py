@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from gputui.model.events import AnyEvent, RunStarted
@@ -13,7 +14,8 @@ from gputui.store.places import make_folder
 
 
 class RunRecorder:
-    """Records from the first run on: a screen that only watches leaves no file behind.
+    """Records each run in a file of its own, until the next one starts: a screen that only watches
+    leaves no file behind.
 
     `path_of` returns the file's path for the run's name. The journal starts, like every journal,
     with the header and the reasons for missing readings.
@@ -48,15 +50,21 @@ class RunRecorder:
 
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append `events` once a run has started."""
-        if self._writer is None and self._refused is None:
-            first = next((i for i, event in enumerate(events) if isinstance(event, RunStarted)), -1)
-            self._preamble.see(events if first < 0 else events[:first])
-            if first >= 0:
-                started = events[first]
-                assert isinstance(started, RunStarted)
-                self._open(started.name)
-                events = [*self._preamble.events(), *events[first:]]
-        if self._writer is not None:
+        starts = [at for at, event in enumerate(events) if isinstance(event, RunStarted)]
+        for first, last in pairwise([0, *starts, len(events)]):
+            part = events[first:last]
+            if part and isinstance(part[0], RunStarted):
+                self.close()
+                self._writer = None
+                self._open(part[0].name)
+                if self._writer is not None:
+                    self._write([*self._preamble.events(), *part])
+            else:
+                self._write(part)
+            self._preamble.see(part)
+
+    def _write(self, events: Sequence[AnyEvent]) -> None:
+        if self._writer is not None and events:
             self._writer.write(events)
 
     def close(self) -> None:

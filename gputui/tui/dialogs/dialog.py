@@ -43,6 +43,9 @@ class Dialog(ModalScreen[ResultT]):
         self.top = 0
         self.focus_line: int | None = None
         self._is_closed = False
+        self._room = 0
+        self._hints: list[tuple[int, int, str]] = []
+        """The keys at the bottom, and in which cells they stand."""
 
     def rows(self, width: int) -> list[Row]:
         """What the box holds."""
@@ -88,6 +91,8 @@ class Dialog(ModalScreen[ResultT]):
         if self.focus_line is not None:
             self.top = min(max(self.top, self.focus_line - room + 1), self.focus_line)
         self.top = max(0, min(self.top, len(rows) - room))
+        self._room = room
+        self._hints = hint_places(footer[-1]) if footer else []
         self.box.styles.width = width
         self.box.styles.height = height
         shown = rows[self.top : self.top + room]
@@ -119,6 +124,24 @@ class Dialog(ModalScreen[ResultT]):
         elif not self._is_closed:
             self.key(event.key, event.character)
 
+    def clicked(self, line: int) -> None:
+        """A line of `rows` was clicked."""
+
+    def on_click(self, event: events.Click) -> None:
+        """A line of the box, or a key named at its bottom."""
+        event.stop()
+        inside = self.box.content_region
+        if self._is_closed or not inside.contains(event.screen_x, event.screen_y):
+            return
+        y, x = event.screen_y - inside.y, event.screen_x - inside.x
+        if y < self._room:
+            self.clicked(self.top + y)
+            return
+        for start, end, key in self._hints:
+            if start <= x < end and y == inside.height - 1:
+                self.key(key, None)
+                return
+
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel."""
         event.stop()
@@ -128,6 +151,22 @@ class Dialog(ModalScreen[ResultT]):
         """The wheel."""
         event.stop()
         self.scroll_by(-3)
+
+
+_KEYS = {"Enter": "enter", "Esc": "escape", "Ctrl-S": "ctrl+s", "Ctrl-R": "ctrl+r"}
+
+
+def hint_places(row: Row) -> list[tuple[int, int, str]]:
+    """Where the keys of a row of hints stand, each with what it does."""
+    found = []
+    x = 0
+    for (text, role), after in zip(row, (*row[1:], ("", "text")), strict=True):
+        if role == "key":
+            key = next((_KEYS[word] for word in text.split() if word in _KEYS), "")
+            if key or len(text) == 1:
+                found.append((x, x + len(text) + len(after[0]), key or text))
+        x += len(text)
+    return found
 
 
 def key_hints(width: int, *hints: tuple[str, str]) -> list[Row]:

@@ -96,7 +96,7 @@ class Commands(ReplayKeys):
         self._remembered[workload.name] = request.texts
         self._last_workload = workload.name
         source.start_workload(workload.name, request.values, workload.step_range)
-        await self.action_view("phases")
+        await self.action_view("overview")
 
     def action_stop_run(self) -> None:
         """Stop the run, after asking."""
@@ -124,7 +124,7 @@ class Commands(ReplayKeys):
         elif not isinstance(self.model.source, Runner):
             self.say("a recorded process can be sent nothing", bad=True)
         elif process is None:
-            self.say("choose a process first: 1 shows them, ↑ and ↓ choose one")
+            self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:
             self.say(
                 f"no signal to {process.pid}: its start time is unknown, so another "

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
 
+from gputui.tui.shell.views import GROUPS
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -30,14 +32,10 @@ REPLAY = "Replay"
 SESSIONS = "Sessions"
 
 KEYS: tuple[Key, ...] = (
-    Key(("1",), "1", "view('devices')", "Devices: GPUs, the host, GPU processes", VIEWS),
-    Key(("2",), "2", "view('phases')", "Phases: the running workload's NVTX ranges", VIEWS),
-    Key(("3",), "3", "view('kernels')", "Kernels, CUDA calls, memory operations", VIEWS),
-    Key(
-        ("4",), "4", "view('memory')", "Memory: of the GPUs, of phases, copies, allocations", VIEWS
+    *(
+        Key((group.key,), group.key, f"views('{group.key}')", f"{group.title}: {group.help}", VIEWS)
+        for group in GROUPS
     ),
-    Key(("5",), "5", "view('summary')", "Summary of the run", VIEWS),
-    Key(("6",), "6", "view('sessions')", "Sessions: recordings, to open and compare", VIEWS),
     Key(("w",), "w", "workloads", "choose a workload and start it", RUN, "workloads"),
     Key(("x", "ctrl+x"), "x", "stop_run", "stop the run (asks first)", RUN, "stop"),
     Key(("l",), "l", "log", "show or hide what the workload prints", RUN, "log"),
@@ -70,7 +68,24 @@ KEYS: tuple[Key, ...] = (
     Key(("r",), "r", "reverse", "sort the other way round", SCREEN),
     Key(("slash",), "/", "filter", "filter what is listed by text", SCREEN, "filter"),
     Key(("0",), "0", "follow", "follow what runs now; back to the newest moment", SCREEN),
-    Key(("escape",), "Esc", "clear", "clear the message or the filter, else as 0", SCREEN),
+    Key(
+        ("escape", "backspace"),
+        "Esc",
+        "clear",
+        "clear the filter, or go back; else as 0",
+        SCREEN,
+        "back",
+    ),
+    Key(("y",), "y", "copy", "copy the full text of what is chosen (OSC 52)", SCREEN, "copy"),
+    Key(("Y",), "Y", "copy_view", "copy all that the view shows", SCREEN),
+    Key(
+        ("colon", "ctrl+p"),
+        ": Ctrl-P",
+        "palette",
+        "every action and view by name",
+        SCREEN,
+        "palette",
+    ),
     Key(("d",), "d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
     Key(("number_sign",), "#", "raw_names", "Phases: names as ranges have them: Step 3", SCREEN),
     Key(("p",), "p", "processes", "Devices: processes on the whole screen", MACHINE, "processes"),
@@ -85,7 +100,7 @@ KEYS: tuple[Key, ...] = (
     Key(("R", "f2"), "R F2", "recording('rename')", "rename a recording", SESSIONS, "rename"),
     Key(("D", "delete"), "D Del", "recording('delete')", "delete it (asks)", SESSIONS, "delete"),
     Key(("f",), "f", "recording('folder')", "recordings of another folder", SESSIONS, "folder"),
-    Key(("b",), "b", "go_home", "back from a recording that was opened", SESSIONS, "back"),
+    Key(("b",), "b", "go_home", "back from a recording that was opened", SESSIONS, "live"),
     Key(("h", "question_mark", "f1"), "h ? F1", "help", "this help", SCREEN, "help"),
     Key(("q", "f10"), "q F10", "quit", "quit (asks while a run is active)", SCREEN, "quit"),
     Key(("ctrl+c",), "Ctrl-C", "quit_now", "quit at once; a run is stopped", SCREEN),

@@ -15,28 +15,29 @@ from gputui.tui.messages import Called
 from gputui.tui.shell.commands import Commands
 from gputui.tui.shell.keys import bindings
 from gputui.tui.shell.possible_keys import possible
+from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.widgets.bars import KeyBar, TopBar, hints
 from gputui.tui.widgets.canvas import ROLES
 from gputui.tui.widgets.field import TextField
 from gputui.tui.widgets.log import LogPane
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Comparing, Model, View, is_too_small
+from gputui.tui.widgets.view import (
+    Asked,
+    Comparing,
+    Lead,
+    Led,
+    Model,
+    View,
+    is_too_small,
+)
 
 if TYPE_CHECKING:
     from gputui.report.process_table import ProcessRow
 
-# Modules, so that the first frame waits for one view only.
-_VIEWS = {
-    "devices": ("gputui.tui.views.devices", "DevicesView"),
-    "phases": ("gputui.tui.views.phases", "PhasesView"),
-    "kernels": ("gputui.tui.views.kernels", "KernelsView"),
-    "memory": ("gputui.tui.views.memory", "MemoryView"),
-    "summary": ("gputui.tui.views.summary", "SummaryView"),
-    "sessions": ("gputui.tui.views.sessions", "SessionsView"),
-    "compare": ("gputui.tui.views.compare", "CompareView"),
-}
+MOST_COPIED = 74_000
+"""Bytes in one OSC 52 sequence: more, encoded, is over 100,000, where terminals stop reading."""
 
-_NO_PROCESSES = "processes are in Devices: 1 shows it"
+_NO_PROCESSES = "processes are in GPUs: 6 shows it"
 
 
 class MainScreen(Commands):
@@ -51,6 +52,8 @@ class MainScreen(Commands):
         self.top = TopBar(id="top")
         self.bottom = KeyBar(id="bottom")
         self.views: dict[str, View] = {}
+        self.trail: list[str] = []
+        """The views that Enter led from, in order."""
         self.holder = Container(id="views")
         self.log_pane = LogPane(model)
         self.log_pane.display = False
@@ -77,7 +80,7 @@ class MainScreen(Commands):
             self.top.show([])
             self.bottom.show([])
             return
-        self.top.update(self.model, self.view.LEADS_BACK_TO or self.current)
+        self.top.update(self.model, self.current)
         if self.log_pane.display:
             self.log_pane.draw()
         self._draw_bottom()
@@ -124,6 +127,28 @@ class MainScreen(Commands):
 
     # --- keys
 
+    async def action_views(self, key: str) -> None:
+        """A key's view; pressed again, its next tab."""
+        self.trail.clear()
+        names = [tab.name for tab in next(one for one in GROUPS if one.key == key).tabs]
+        shown = names.index(self.current) + 1 if self.current in names else 0
+        await self.action_view(names[shown % len(names)])
+
+    async def on_led(self, message: Led) -> None:
+        """Show the evidence; Escape leads back."""
+        await self._follow_lead(message.to)
+
+    async def on_asked(self, message: Asked) -> None:
+        await self.run_action(message.action)
+
+    async def _follow_lead(self, to: Lead) -> None:
+        if to.view != self.current:
+            self.trail.append(self.current)
+        await self.action_view(to.view)
+        if to.key is not None:
+            self.view.show_item(to.key)
+        self.draw()
+
     async def action_view(self, name: str) -> None:
         self._typing = None
         if name == self.current:
@@ -140,11 +165,13 @@ class MainScreen(Commands):
         """Arrows and similar keys."""
         self.view.move(move)
 
-    def action_activate(self) -> None:
+    async def action_activate(self) -> None:
         if not self.view.OPENS:
-            self.say("nothing to open here: 2, 3 and 4 have details of phases, kernels, copies")
+            self.say("nothing to open here: 4 and 5 have details of phases, kernels, copies")
         details = self.view.activate()
-        if details is not None:
+        if isinstance(details, Lead):
+            await self._follow_lead(details)
+        elif details is not None:
             from gputui.tui.dialogs.boxes import DetailsBox
 
             box = DetailsBox(details)
@@ -175,6 +202,8 @@ class MainScreen(Commands):
         """Clear the filter; without one, leave, or follow what runs now."""
         if self.view.needle:
             self.view.needle = ""
+        elif self.trail:
+            await self.action_view(self.trail.pop())
         elif self.view.LEADS_BACK_TO:
             await self.action_view(self.view.LEADS_BACK_TO)
         else:
@@ -212,7 +241,7 @@ class MainScreen(Commands):
     def action_zoom(self, step: int) -> None:
         """A longer or shorter time in all charts."""
         told = self.view.zoom(step)
-        self.say(f"charts show {told}" if told else "no charts here: 1 shows some")
+        self.say(f"charts show {told}" if told else "no charts here: 6 shows some")
 
     def action_step(self, columns: int) -> None:
         """Read all charts at another moment."""
@@ -221,7 +250,7 @@ class MainScreen(Commands):
     def action_recording(self, what: str) -> None:
         """Apply an action to a recording."""
         if not self.view.on_recording(what):
-            self.say("recordings are in Sessions: 6 shows it")
+            self.say("recordings are in Runs: 7 shows them")
 
     def action_log(self) -> None:
         self.log_pane.display = not self.log_pane.display
@@ -236,6 +265,29 @@ class MainScreen(Commands):
     def action_replay_log(self, lines: int) -> None:
         self.action_scroll_log(lines)
 
+    def action_copy(self) -> None:
+        """Copy the full text of what is chosen."""
+        self._copy(self.view.copied)
+
+    def action_copy_view(self) -> None:
+        """Copy all that the view shows."""
+        self._copy("\n".join(line.rstrip() for line in self.view.drawn).strip("\n"))
+
+    def _copy(self, text: str) -> None:
+        text = text.encode()[:MOST_COPIED].decode(errors="ignore")
+        self.app.copy_to_clipboard(text)
+        self.say(f"copied {len(text)} characters" if text else "nothing to copy here")
+
+    def action_palette(self) -> None:
+        """Every action and view by name."""
+        from gputui.tui.dialogs.palette import Palette
+
+        async def chosen(action: str | None) -> None:
+            if action is not None:
+                await self.run_action(action)
+
+        self.app.push_screen(Palette(replays=self.replays), chosen)
+
     def action_help(self) -> None:
         """Show every key."""
         from gputui.tui.dialogs.boxes import Help
@@ -245,8 +297,8 @@ class MainScreen(Commands):
     # --- what the keys lead to
 
     def show_run(self) -> None:
-        """Show the phases of what was just opened."""
-        self.run_worker(self.action_view("phases"))
+        """Show what limits the run that was just opened."""
+        self.run_worker(self.action_view("overview"))
         self.call_after_refresh(self.draw)
 
     def compare(self, paths: Sequence[Path]) -> None:
@@ -274,8 +326,8 @@ class MainScreen(Commands):
         return self.app.screen is self
 
     def _make(self, name: str) -> View:
-        module, kind = _VIEWS[name]
-        view: View = getattr(importlib.import_module(module), kind)(self.model)
+        tab = TABS[name]
+        view: View = getattr(importlib.import_module(tab.module), tab.kind)(self.model)
         self.views[name] = view
         return view
 

@@ -11,7 +11,7 @@ _OF_RECORDINGS = ("mark", "compare", "rename", "delete", "folder")
 def possible(model: Model, view: View) -> set[str]:
     """The actions, as the keys name them."""
     run = model.run
-    actions = {"help", "quit"}
+    actions = {"help", "quit", "palette"}
     if model.visited:
         actions.add("go_home")
     if view.SORTS:

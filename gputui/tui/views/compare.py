@@ -10,7 +10,7 @@ from gputui.base.sanitize import sanitize
 from gputui.model.units import MISSING
 from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
-from gputui.tui.widgets.canvas import Row, Span, wrap
+from gputui.tui.widgets.canvas import Row, wrap
 from gputui.tui.widgets.recordings import recording_name
 from gputui.tui.widgets.table import Move, column, table_rows
 from gputui.tui.widgets.view import Details, Model, View
@@ -95,7 +95,6 @@ class CompareView(View):
 
     def rows(self, width: int, height: int) -> list[Row]:
         """What is compared, tabs, the table."""
-        self.first_item_line = 0
         self._listed = []
         names = [recording_name(path) for path in self._paths]
         rows: list[Row] = []
@@ -113,7 +112,9 @@ class CompareView(View):
         for line in self._verdict:
             rows += wrap(line, width, "text" if line.startswith(" ") else "title")
         table = self._tables[self._tab]
-        rows.append(self._tabs(width))
+        titles = [_TITLES.get(one.name, one.title) for one in self._tables]
+        note = f"filter: {self.needle}" if self.needle else f"{len(table.rows)} lines"
+        rows.append(self.tab_row(len(rows), width, titles, self._tab, [note], self._put_tab))
         foot = wrap(NOISE_RULE, width, "dim") if table.name != "runs" and height >= 20 else []
         self._listed = self._ordered(table)
         if not self._listed:
@@ -135,8 +136,7 @@ class CompareView(View):
     def move(self, move: Move) -> None:
         """Left and right change the table."""
         if move in ("left", "right") and self._tables:
-            self._tab = (self._tab + (1 if move == "right" else -1)) % len(self._tables)
-            self.draw()
+            self._put_tab(self._tab + (1 if move == "right" else -1))
         else:
             super().move(move)
 
@@ -214,21 +214,9 @@ class CompareView(View):
             found.sort(key=change, reverse=True)
         return found[::-1] if self._least_first else found
 
-    def _tabs(self, width: int) -> Row:
-        spans: list[Span] = []
-        for number, table in enumerate(self._tables):
-            title = _TITLES.get(table.name, table.title)
-            spans.append((f" {title} ", "tab-active" if number == self._tab else "tab"))
-            spans.append((" ", "text"))
-        used = sum(len(text) for text, _ in spans)
-        note = (
-            f"filter: {self.needle}"
-            if self.needle
-            else f"{len(self._tables[self._tab].rows)} lines"
-        )
-        if used + len(note) + 2 <= width:
-            spans.append((f" {note}", "dim"))
-        return tuple(spans)
+    def _put_tab(self, number: int) -> None:
+        self._tab = number % len(self._tables)
+        self.draw()
 
 
 def _column(table: AnyTable, number: int) -> Column[Cells]:

@@ -36,8 +36,6 @@ class DevicesView(ChartedView):
 
     def rows(self, width: int, height: int) -> list[Row]:
         session = self.model.session
-        self.header = None
-        self.first_item_line = 0
         if session.header is None:
             waiting = self.model.failure or "reading the machine"
             return [(), ((f"  {waiting}…" if not self.model.failure else waiting, "dim"),)]
@@ -72,6 +70,10 @@ class DevicesView(ChartedView):
     def chosen_by_hand(self) -> None:
         """A process was clicked."""
         self.focus_on = "processes"
+
+    @property
+    def is_choosing(self) -> bool:
+        return self.focus_on == "processes"
 
     def activate(self) -> Details | None:
         """Details of the chosen process or GPU, or of the host if there is none."""

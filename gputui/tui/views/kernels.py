@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 
 from gputui.model.units import count, duration, percent, size
 from gputui.report.phase_tree import phase_path
@@ -17,12 +18,20 @@ from gputui.report.statistics import (
 )
 from gputui.report.tables.launch_shapes import shape_rows
 from gputui.state import Run
-from gputui.tui.widgets.canvas import Row, Span, flow, wrap
+from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, wrap
+from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
 from gputui.tui.widgets.table import Move, column, column_at, table_rows
 from gputui.tui.widgets.view import Details, Model, View, no_run
 
 TABLES = ("Kernels", "CUDA calls", "Memory operations")
+_TOLD_APART = 200
+"""Kernels, the longest, whose names are told apart."""
+
+BESIDE = 160
+"""Columns from which the details of the chosen line stand beside the table."""
+
+_BAR = 8
 _SORTS = ("total", "count", "average", "median", "longest")
 
 
@@ -35,6 +44,8 @@ class _Read:
     rows: tuple[TableRow, ...]
     sizes: dict[str, int]
     categories: tuple[tuple[str, int, int, float], ...]
+    names: dict[str, str]
+    """What tells the longest ones apart in little room, by the full name."""
 
 
 class KernelsView(View):
@@ -55,13 +66,8 @@ class KernelsView(View):
         """Tabs, categories, the table."""
         run = self.model.run
         if run is None:
-            self.first_item_line = 0
-            self.header = None
             text = "Kernels appear here while a program runs."
-            start: list[Row] = [((text, "text"),)]
-            if self.model.can_start:
-                start.append((("w", "key"), ("  choose a workload and start it", "text")))
-            return no_run(self.model, start, width, height)
+            return no_run(self.model, width, height, text)
         read = self._tables(run)
         rows: list[Row] = [self._tabs(width)]
         if self.table == 0 and read.categories:
@@ -74,28 +80,35 @@ class KernelsView(View):
         self.listed = [row for row in read.rows if needle in row.name.lower()]
         self.listed.sort(key=self._order)
         if not self.listed:
-            self.first_item_line = 0
             text = "nothing matches the filter (Esc clears it)" if read.rows else why_empty(run)
             return [*rows, (), *wrap(text, width - 2, "dim", "  ")]
+        left = width * 7 // 10 if width >= BESIDE else width
         window = self.cursor.window([row.name for row in self.listed], height - len(rows) - 1)
         self.first_item_line = len(rows) + 1
         selected = self.cursor.index - self.cursor.offset
         columns, shown = self._columns(read), self.listed[window]
-        self.header = (len(rows), lambda x: column_at(columns, shown, width, x))
-        return rows + table_rows(
+        self.header = (len(rows), lambda x: column_at(columns, shown, left, x))
+        table = table_rows(
             columns,
             shown,
-            width,
+            left,
             selected=selected,
             sorted_by=_SORTS[self.sorting],
             ascending=self.ascending,
         )
+        details = self.activate() if width >= BESIDE else None
+        if details is None:
+            return rows + table
+        room = width - left - 2
+        about = [heading(cut_middle(details.title, room - 6), room)]
+        for row in details.rows:
+            about += wrap(row[0][0], room, row[0][1]) if len(row) == 1 else [clip(row, room)]
+        return rows + beside([(table, left), (about[: height - len(rows)], room)])
 
     def move(self, move: Move) -> None:
         """Left and right change the table."""
         if move in ("left", "right"):
-            self.table = (self.table + (1 if move == "right" else -1)) % len(TABLES)
-            self.draw()
+            self._put_tab(self.table + (1 if move == "right" else -1))
         else:
             super().move(move)
 
@@ -110,7 +123,7 @@ class KernelsView(View):
             ("category", row.category if self.table == 0 else ""),
             ("count", count(row.instances)),
             ("total", duration(row.total)),
-            ("share of this table", percent(row.percent)),
+            ("of this table", percent(row.percent)),
             ("average", duration(row.average)),
             ("median", duration(row.median) + ("" if row.exact else " (within 1 %)")),
             ("shortest", duration(row.minimum)),
@@ -179,31 +192,51 @@ class KernelsView(View):
         else:
             rows = memory_time_rows(run)
             sizes = {row.name: row.total for row in memory_size_rows(run)}
-        self._read = _Read(*key, tuple(rows), sizes, tuple(categories))
+        told = [row.name for row in rows[:_TOLD_APART]] if self.table == 0 else []
+        names = dict(zip(told, short_names(told, 44), strict=True))
+        self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names)
         return self._read
 
     def _tabs(self, width: int) -> Row:
-        spans: list[Span] = []
-        for number, name in enumerate(TABLES):
-            spans.append((f" {name} ", "tab-active" if number == self.table else "tab"))
-            spans.append((" ", "text"))
-        used = sum(len(text) for text, _ in spans)
         total = len(self._read.rows) if self._read else 0
-        names = "1 name" if total == 1 else f"{total} names"
-        for note in (f"filter: {self.needle}" if self.needle else "", names):
-            if note and used + len(note) + 2 <= width:
-                spans.append((f" {note} ", "dim"))
-                used += len(note) + 2
-        return tuple(spans)
+        notes = [f"filter: {self.needle}" if self.needle else ""]
+        notes.append("1 name" if total == 1 else f"{total} names")
+        return self.tab_row(0, width, TABLES, self.table, notes, self._put_tab)
+
+    def _put_tab(self, number: int) -> None:
+        self.table = number % len(TABLES)
+        self.draw()
 
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
         if self.table == 0:
-            return kernel_columns()
-        if self.table == 1:
-            return call_columns()
-        columns = operation_columns()
-        columns.insert(3, column("bytes", lambda r: size(read.sizes.get(r.name)), 1, width=8))
+            columns = kernel_columns()
+            names = read.names
+            columns[0] = replace(columns[0], words=lambda row: names.get(row.name, row.short_name))
+        elif self.table == 1:
+            columns = call_columns()
+        else:
+            columns = operation_columns()
+            columns.insert(3, column("bytes", lambda r: size(read.sizes.get(r.name)), 1, width=8))
+        at = next(n for n, one in enumerate(columns) if one.key == "time_percent")
+        largest = max((row.percent for row in read.rows), default=0.0) or 1.0
+        columns[at] = column(
+            "of this table",
+            lambda row: f"{percent(row.percent):>7} {bar(row.percent / largest, _BAR)}",
+            columns[at].priority,
+            right=False,
+            width=9 + _BAR,
+        )
         return columns
+
+    @property
+    def copied(self) -> str:
+        row = next((row for row in self.listed if row.name == self.cursor.key), None)
+        return row.name if row is not None else super().copied
+
+    def show_item(self, key: Hashable) -> None:
+        """A kernel, by its full name."""
+        self.table = 0
+        super().show_item(key)
 
     def _phases(self, run: Run, name: str) -> list[tuple[str, int, int]]:
         """(path, count, total ns) of the phases in which the chosen thing was launched."""

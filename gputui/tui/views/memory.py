@@ -12,7 +12,7 @@ from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.views.kernels import why_empty
 from gputui.tui.widgets import memory_tables as tables
-from gputui.tui.widgets.canvas import Row, Span, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.charted import ChartedView
 from gputui.tui.widgets.host import host_items
 from gputui.tui.widgets.memory_charts import device_rows
@@ -42,8 +42,6 @@ class MemoryView(ChartedView):
 
     def rows(self, width: int, height: int) -> list[Row]:
         session = self.model.session
-        self.header = None
-        self.first_item_line = 0
         self._items = ()
         if session.header is None:
             return [(), ((f"  {self.model.failure or 'reading the machine…'}", "dim"),)]
@@ -55,16 +53,15 @@ class MemoryView(ChartedView):
         rows = self._above(width, above)
         if run is not None:
             rows += flow(tables.reported_items(run), width, 1 if height < 30 else 2)
-        rows.append(self._tabs(width))
+        notes = [f"filter: {self.needle}" if self.needle else ""]
+        rows.append(self.tab_row(len(rows), width, TABS, self.tab, notes, self._put_tab))
         return rows + self._table(run, width, height - len(rows), len(rows))
 
     # --- keys
 
     def move(self, move: Move) -> None:
         if move in ("left", "right"):
-            self.tab = (self.tab + (1 if move == "right" else -1)) % len(TABS)
-            self.sorting, self.ascending, self.top = 0, False, 0
-            self.draw()
+            self._put_tab(self.tab + (1 if move == "right" else -1))
         elif self.tab == 4:
             page = max(1, self.size.height // 2)
             steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page}
@@ -155,16 +152,10 @@ class MemoryView(ChartedView):
             return ""
         return f"this run: {size(over.first)} at first, {size(over.most)} at most"
 
-    def _tabs(self, width: int) -> Row:
-        spans: list[Span] = []
-        for number, name in enumerate(TABS):
-            spans.append((f" {name} ", "tab-active" if number == self.tab else "tab"))
-            spans.append((" ", "text"))
-        used = sum(len(text) for text, _ in spans)
-        note = f" filter: {self.needle} "
-        if self.needle and used + len(note) <= width:
-            spans.append((note, "dim"))
-        return tuple(spans)
+    def _put_tab(self, number: int) -> None:
+        self.tab = number % len(TABS)
+        self.sorting, self.ascending, self.top = 0, False, 0
+        self.draw()
 
     def _table(self, run: Run | None, width: int, height: int, top: int) -> list[Row]:
         if self.tab == 3:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from functools import partial
+
 from msgspec.structs import replace
 
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.report.phase_tree import PhaseKey, ranges_below
-from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows, wall_shares
 from gputui.report.statistics import kernel_rows
 from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.marks import newest_rows
-from gputui.tui.widgets.run import metric_rows, problems, progress_row, title_row
-from gputui.tui.widgets.standout import StandOut
+from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.statistics import time_rows
 from gputui.tui.widgets.table import Move, declared, table_rows
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
@@ -25,10 +27,11 @@ from gputui.tui.widgets.tree import (
     phase_colors,
     phase_details,
     running,
+    scope_text,
     tree_columns,
     visible_rows,
 )
-from gputui.tui.widgets.view import Details, Model, View, no_run
+from gputui.tui.widgets.view import Details, Model, Place, View, no_run
 
 _TALL = 30
 """Rows from which there is room for more than the tree needs."""
@@ -45,7 +48,11 @@ class PhasesView(View):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.collapsed: set[PhaseKey] = set()
+        self.turned: set[PhaseKey] = set()
+        """Those that were opened or closed by hand: what is not in the main step is closed."""
+        self.collapsed: frozenset[PhaseKey] = frozenset()
+        self._shares: dict[PhaseKey, float] = {}
+        self._scope: PhaseRow | None = None
         self.listed: list[PhaseRow] = []
         self._everything: list[PhaseRow] = []
         self.follows = True
@@ -53,30 +60,30 @@ class PhasesView(View):
         self.raw_names = False
         self.sorting = 0
         self.other_way = False
-        self._stands_out = StandOut()
         self._step: StepTimeline | None = None
         self._step_run: Run | None = None
 
     def rows(self, width: int, height: int) -> list[Row]:
         run = self.model.run
         if run is None:
-            self.first_item_line = 0
-            return no_run(self.model, _invitation(self.model), width, height)
+            return no_run(self.model, width, height)
         lost_end = self.model.lost_end
-        rows = [title_row(run, width, lost_end=lost_end)]
-        progress = progress_row(run, width, lost_end=lost_end)
-        if progress:
-            rows.append(progress)
+        rows = [run_row(run, width, lost_end=lost_end)]
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
         rows += newest_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
-        wrong = problems(run, width, self.model.remark)
-        rows += wrong
-        if height >= _TALL or not wrong:
-            rows += self._stands_out.rows(self.model.session, run, width)
+        rows += problems(run, width, self.model.remark)
         live, run = run, self._named(run)
         self._everything = everything = phase_rows(
             run, inherited=True, library_domains=self.libraries
         )
+        self._scope = main = main_step(run, everything)
+        self._shares = wall_shares(run, everything)
+        beside = {
+            row.key
+            for row in everything
+            if main is not None and row.has_children and row.depth == 0 and not is_inside(main, row)
+        }
+        self.collapsed = frozenset(beside ^ self.turned)
         by = SORTS[self.sorting]
         placed = ordered(everything, by, other_way=self.other_way)
         self.listed = visible_rows(placed, self.collapsed, self.needle)
@@ -102,11 +109,11 @@ class PhasesView(View):
             return
         if move == "left":
             if row.has_children and row.key not in self.collapsed:
-                self.collapsed.add(row.key)
+                self.turned ^= {row.key}
             else:
                 self._choose_parent(row)
         elif row.key in self.collapsed:
-            self.collapsed.discard(row.key)
+            self.turned ^= {row.key}
         elif row.has_children:
             self.cursor.move("down")
         self.draw()
@@ -118,7 +125,7 @@ class PhasesView(View):
             return None
         self.follows = False
         if row.has_children:
-            self.collapsed ^= {row.key}
+            self.turned ^= {row.key}
             self.draw()
             return None
         run = self.model.run
@@ -168,6 +175,23 @@ class PhasesView(View):
         """A run with names as they were asked for."""
         return replace(run, raw_names=True) if self.raw_names else run
 
+    def show_item(self, key: Hashable) -> None:
+        """A phase that another view led to, with those around it open."""
+        super().show_item(key)
+        for row in self._everything:
+            if row.key == key and self._scope is not None and not is_inside(row, self._scope):
+                root = (*row.key[:2], row.key[2][:1])
+                self.turned |= {root} & self.collapsed
+
+    @property
+    def copied(self) -> str:
+        row = self._chosen()
+        return row.path if row is not None else super().copied
+
+    def _turn(self, key: PhaseKey) -> None:
+        self.turned ^= {key}
+        self.draw()
+
     def _chosen(self) -> PhaseRow | None:
         return next((row for row in self.listed if row.key == self.cursor.key), None)
 
@@ -199,7 +223,6 @@ class PhasesView(View):
         inherited = self._inherited(run)
         rows = [heading("Phases", width, self._note(run, room, bool(inherited)))]
         if not self.listed:
-            self.first_item_line = 0
             text = "no phase matches the filter (Esc clears it)" if everything else _waiting(run)
             said = [*rows, *wrap(text, width, "dim", "  ")]
             steps = [] if everything else time_rows(self.model.session, run, width)
@@ -212,7 +235,13 @@ class PhasesView(View):
             ranks=len(run.processes) > 1,
             wide=width >= 132,
             inherited=inherited,
+            shares=self._shares,
         )
+        for number, row in enumerate(self.listed[window]):
+            if row.has_children:
+                act = partial(self._turn, row.key)
+                at = 2 * row.depth
+                self.places.append(Place(top + 2 + number, at, at + 2, act))
         selected = self.cursor.index - self.cursor.offset
         return rows + table_rows(columns, self.listed[window], width, selected=selected)
 
@@ -223,6 +252,7 @@ class PhasesView(View):
             part
             for part in (
                 f"filter: {self.needle}" if self.needle else "",
+                scope_text(run, self._scope),
                 f"by {SORTS[self.sorting]}{' ▲' * self.other_way}"
                 if self.sorting or self.other_way
                 else "",
@@ -284,12 +314,3 @@ def _waiting(run: Run) -> str:
     if run.is_active:
         return "waiting for the program's first NVTX range…"
     return "the program opened no NVTX range"
-
-
-def _invitation(model: Model) -> list[Row]:
-    if not model.can_start:
-        return [(("the recording holds no run so far", "text"),)]
-    return [
-        (("w", "key"), ("              choose a workload and start it", "text")),
-        (("gputui -- CMD", "key"), ("  runs your own program, with its NVTX ranges", "text")),
-    ]

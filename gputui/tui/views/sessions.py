@@ -52,8 +52,6 @@ class SessionsView(RecordingKeys):
 
     def rows(self, width: int, height: int) -> list[Row]:
         """One line per recording, newest first."""
-        self.header = None
-        self.first_item_line = 0
         folder = self.library.folder
         title = f"Recordings in {folder_text(folder)}" if folder else "Recordings"
         rows = [heading(title, width, self._note(width - cell_len(title) - 8))]

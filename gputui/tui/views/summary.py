@@ -9,7 +9,7 @@ from datetime import datetime
 from gputui.model.units import count, duration, percent, quantity, size
 from gputui.report.cost import cost_of
 from gputui.report.explain import findings
-from gputui.report.phases import PhaseRow, phase_rows, share_note
+from gputui.report.phases import PhaseRow, main_step, phase_rows, wall_shares
 from gputui.report.schema import Column
 from gputui.report.statistics import (
     api_rows,
@@ -35,6 +35,7 @@ from gputui.tui.widgets.statistics import (
     time_rows,
 )
 from gputui.tui.widgets.table import Move, column, declared, table_rows
+from gputui.tui.widgets.tree import scope_text, share_column
 from gputui.tui.widgets.view import SCROLL_LINES, Model, View, no_run
 
 _TOP_KERNELS = 20
@@ -58,12 +59,8 @@ class SummaryView(View):
         """The part of the summary that is in sight."""
         run = self.model.run
         if run is None:
-            start: list[Row] = [
-                (("The tables of a run stand here, during it and after it.", "text"),)
-            ]
-            if self.model.can_start:
-                start.append((("w", "key"), ("  choose a workload and start it", "text")))
-            return no_run(self.model, start, width, height)
+            text = "The tables of a run stand here, during it and after it."
+            return no_run(self.model, width, height, text)
         key = (self.model.revision, width)
         if self._built is None or self._built[:2] != key:
             self._built = (*key, self._tables(run, width - 2))
@@ -145,8 +142,9 @@ def summary_rows(
         on_gpu = any(device.busy_ns for device in run.devices.values())
         shown = phases[:_MOST_PHASES]
         cut = len(phases) > len(shown)
-        note = f"first {len(shown)} of {len(phases)}" if cut else share_note(run, phases)
-        rows += [(), heading("Phases", width, note), *_phases(shown, width, on_gpu)]
+        note = scope_text(run, main_step(run, phases))
+        note = f"first {len(shown)} of {len(phases)}  {note}" if cut else note
+        rows += [(), heading("Phases", width, note), *_phases(run, shown, width, on_gpu)]
     marks = mark_rows(run)
     if marks:
         note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)
@@ -249,12 +247,13 @@ def _phase_name(row: PhaseRow) -> str:
     return "  " * row.depth + row.name + where
 
 
-def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
-    keys = ["share_percent", "instances", "cpu_total_ns", "cpu_exclusive_ns", "cpu_med_ns"]
+def _phases(run: Run, phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
+    keys = ["instances", "cpu_total_ns", "cpu_exclusive_ns", "cpu_med_ns"]
     if on_gpu:
         keys += ["gpu_busy_ns", "gpu_projected_ns", "kernels", "launches", "memcpy_bytes"]
     name = replace(PHASES.column("name"), words=_phase_name)
-    columns = [name, *declared(PHASES, *keys, blank=("memcpy_bytes",))]
+    share = share_column(wall_shares(run, phases), {}, 8)
+    columns = [name, share, *declared(PHASES, *keys, blank=("memcpy_bytes",))]
     if len({row.pid for row in phases}) > 1:
         columns.insert(1, column("rank", lambda r: r.whose, 1))
     return table_rows(columns, phases, width)

@@ -5,25 +5,12 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual import events
 
-from gputui.model.units import duration
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, Key
+from gputui.tui.shell.views import GROUP_OF, GROUPS
 from gputui.tui.source import Playback
 from gputui.tui.times import clock_text
 from gputui.tui.widgets.canvas import LineView, Row, Span, clip, fit, row_width
-from gputui.tui.widgets.run import eta_ns
 from gputui.tui.widgets.view import Model
-
-VIEWS = (
-    ("devices", "1", "Devices", "Dev"),
-    ("phases", "2", "Phases", "Phase"),
-    ("kernels", "3", "Kernels", "Kern"),
-    ("memory", "4", "Memory", "Mem"),
-    ("summary", "5", "Summary", "Sum"),
-    ("sessions", "6", "Sessions", "Sess"),
-)
-"""Name, key, title, and the shortened title of a view that is not shown, for narrow terminals, so
-that there is room for the run.
-"""
 
 _WIDE = 112
 
@@ -31,7 +18,7 @@ _ORDER = (
     *("go_home", "activate", "recording('mark')", "recording('compare')"),
     *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(1)"),
     *("export", "recording('rename')", "recording('delete')", "recording('folder')"),
-    *("replay_jump", "replay_phase", "replay_event", "help", "quit"),
+    *("replay_jump", "replay_phase", "replay_event", "palette", "help", "quit"),
 )
 """The order in the key bar, from the left."""
 
@@ -71,10 +58,11 @@ class TopBar(Bar):
         places = []
         used = 0
         is_wide = self.size.width >= _WIDE
-        for name, key, title, short in VIEWS:
-            text = f" {key} {title if is_wide or name == current else short} "
-            spans.append((text, "tab-active" if name == current else "tab"))
-            places.append((used, used + len(text), f"view('{name}')"))
+        for group in GROUPS:
+            text = f" {group.key} {group.title if is_wide else group.short} "
+            is_current = group is GROUP_OF[current]
+            spans.append((text, "tab-active" if is_current else "tab"))
+            places.append((used, used + len(text), f"views('{group.key}')"))
             used += len(text)
         self._places = places
         width = self.size.width
@@ -84,27 +72,19 @@ class TopBar(Bar):
 
 
 def _state(model: Model, width: int) -> Row:
-    """As many as fit of: PAUSED, the position of a replay, the run, the pace, the program's
-    name.
-    """
-    parts: list[Row] = []
-    if model.paused:
-        parts.append(((" PAUSED ", "tab-active"),))
+    """As many as fit of: live, paused or where in a replay; the recording, the run, the pace, the
+    program's name."""
+    parts: list[Row] = [_mode(model)] if model.source is not None else []
     if model.visited:
-        parts.append(((f"{fit(model.visited, min(24, cell_len(model.visited)))}", "warn"),))
-    if isinstance(model.source, Playback):
-        parts.append(((_place(model.source), "label"),))
+        parts.append(((fit(model.visited, min(24, cell_len(model.visited))), "warn"),))
     run = model.run
     if run is not None and run.is_active and model.lost_end:
         parts.append((("■ no end recorded", "warn"),))
     elif run is not None and run.is_active:
-        text = f"▶ {fit(run.started.name, min(20, cell_len(run.started.name)))}"
+        text = fit(run.started.name, min(20, cell_len(run.started.name)))
         progress = run.progress
         if progress is not None and progress.total:
             text += f" {int(100 * min(1.0, progress.done / progress.total))} %"
-            left = eta_ns(run)
-            if left is not None and left > 1e9:
-                text += f" {duration(left // 1e9 * 1e9)} left"
         parts.append(((text, "accent"),))
     elif run is not None:
         parts.append((_OUTCOMES[run.outcome],))
@@ -118,6 +98,19 @@ def _state(model: Model, width: int) -> Row:
             kept += [*part, ("  ", "text")]
             width -= size
     return (*kept[:-1], (" ", "text")) if kept else ()
+
+
+def _mode(model: Model) -> Row:
+    """A shape and a word: what time is shown."""
+    source = model.source
+    if isinstance(source, Playback):
+        word = "❚❚ paused" if model.paused else "■ the end" if source.has_ended else "▶ replay"
+        return ((f"{'◆ demo ' * model.is_demo}{word} {_place(source)}", "tab-active"),)
+    if model.paused:
+        return ((" ❚❚ paused ", "tab-active"),)
+    run = model.run
+    since = f" {clock_text(run.duration_ns // 10**9)}" if run is not None and run.is_active else ""
+    return ((f"● live{since.removesuffix('.0')}", "good"),)
 
 
 def _place(playback: Playback) -> str:

@@ -21,9 +21,17 @@ Row = tuple[Span, ...]
 ELLIPSIS = "…"
 PHASE_COLORS = 8
 
+CAUSES = (
+    *("matmul", "attention", "normalization", "elementwise", "copy", "communication", "other"),
+    *("launch", "sync", "host", "rank", "input", "unknown"),
+)
+"""Causes of the time tree that have a color: busy ones are cool, idle ones warm."""
+
 ROLES = (
     *("text", "dim", "title", "rule", "label", "value", "accent", "good", "warn", "hot"),
     *("head", "cursor", "tab", "tab-active", "key", "input", "error"),
+    "verdict",
+    *(f"cause-{name}" for name in CAUSES),
     *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),
     *(f"phase-{number}" for number in range(1, PHASE_COLORS + 1)),
     *(f"block-{number}" for number in range(1, PHASE_COLORS + 1)),

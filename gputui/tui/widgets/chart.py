@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from rich.cells import cell_len, set_cell_size
 
+from gputui.model.units import size
 from gputui.tui.widgets.canvas import Row, Span, fit
+from gputui.tui.widgets.ink import nice_top
 from gputui.tui.widgets.series import Look, Series
 
 SECOND_NS = 1_000_000_000
@@ -191,6 +194,22 @@ class Chart:
     series: Series
     reason: str = ""
     value_role: str = "value"
+
+    def top(self, values: Sequence[float | None]) -> float:
+        """Where the axis ends: the next round figure above what is seen, at most the maximum; 0 if
+        the scale is unknown."""
+        if not self.maximum:
+            return 0.0
+        seen = max((value for value in values if value is not None), default=0.0)
+        if seen <= 0:
+            return self.maximum
+        unit = _binary_unit(seen) if self.format is size else 1.0
+        top = nice_top(seen / unit)
+        return min(self.maximum, unit * (1024.0 if top >= 1000 and unit > 1 else top))
+
+
+def _binary_unit(count: float) -> float:
+    return float(1024 ** max(0, int(math.log(max(count, 1), 1024))))
 
 
 def label_width(charts: Iterable[Chart]) -> int:

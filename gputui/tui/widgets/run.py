@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len
-
 from gputui.model.units import duration, quantity
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, remarks
-from gputui.tui.widgets.canvas import Row, bar, clip, flow, wrap
+from gputui.tui.widgets.canvas import Row, bar, clip, flow, row_width, wrap
 
 
 def state(run: Run, *, lost_end: bool = False) -> tuple[str, str]:
@@ -39,40 +37,40 @@ def eta_ns(run: Run) -> float | None:
     return elapsed * left / progress.done if elapsed > 0 else None
 
 
-def title_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
-    text, role = state(run, lost_end=lost_end)
+def run_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
+    """One row: what runs, and at its right end how far it is, or how it ended."""
     given = "  ".join(f"{name}={value}" for name, value in run.started.parameters.items())
     if run.started.kind == "command":
         given = " ".join(run.started.arguments)
-    row: Row = ((f"{run.started.name}  ", "title"), (text, role))
-    if given:
-        row = (*row, (f"   {given}", "dim"))
-    return clip(row, width)
+    right = _progress(run, lost_end=lost_end)
+    room = width - row_width(right) - 3
+    left = clip(((f" {run.started.name}  ", "title"), (given, "dim")), max(12, room))
+    gap = " " * max(2, width - row_width(left) - row_width(right) - 1)
+    return clip((*left, (gap, "text"), *right), width)
 
 
-def progress_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
-    """Stage, bar, progress, and the estimated time left. Empty if nothing is reported."""
+def _progress(run: Run, *, lost_end: bool) -> Row:
+    """Stage, bar, how much of how much and the estimated time left; the state where nothing more
+    is to come or nothing is reported."""
     progress = run.progress
-    if progress is None:
-        waits = run.is_active and not lost_end
-        return (("no progress reported", "dim"),) if waits else ()
+    text, role = state(run, lost_end=lost_end)
+    if progress is None or run.ended is not None or lost_end:
+        if progress is None or not progress.total:
+            return ((text, role),)
+        unit = f" {progress.unit}" if progress.unit else ""
+        far = f"{progress.stage} {progress.done:.0f} of {progress.total:.0f}{unit}  "
+        return ((far, "dim"), (text, role))
     done = f"{progress.done:.0f}" if progress.done == int(progress.done) else f"{progress.done:.1f}"
     unit = f" {progress.unit}" if progress.unit else ""
+    stage = (f"{progress.stage} ", "label")
     if not progress.total:
-        return clip(
-            (("stage ", "label"), (progress.stage, "value"), (f"  {done}{unit}", "text")), width
-        )
+        return (stage, (f"{done}{unit}", "value"))
     fraction = min(1.0, progress.done / progress.total)
-    left = None if lost_end else eta_ns(run)
-    ending = f"{int(100 * fraction):>3} %  {done} of {progress.total:.0f}{unit}"
+    left = eta_ns(run)
+    ending = f"{done} of {progress.total:.0f}{unit}"
     if left is not None and fraction < 1:
-        ending += f"  about {duration(left)} left"
-    stage = f"{progress.stage}  "
-    room = width - cell_len(stage) - cell_len(ending) - 4
-    if room < 4:
-        return clip(((stage, "label"), (ending, "value")), width)
-    meter = bar(fraction, min(room, 50))
-    return ((stage, "label"), ("▕", "dim"), (meter, "accent"), ("▏ ", "dim"), (ending, "value"))
+        ending += f", {duration(left)} left"
+    return (stage, ("▕", "dim"), (bar(fraction, 20), "accent"), ("▏ ", "dim"), (ending, "value"))
 
 
 def _is_static(name: str) -> bool:

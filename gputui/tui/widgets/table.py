@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from gputui.report.schema import Column, TableSpec, columns_that_fit
 from gputui.tui.widgets.canvas import Row, Span, fit
+from gputui.tui.widgets.names import cut_middle
 
 T = TypeVar("T")
 Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "right"]
@@ -104,7 +105,10 @@ def table_rows(
         spans: list[Span] = []
         for position, (column, size, cells) in enumerate(fitted):
             role = column.role if isinstance(column.role, str) else column.role(item)
-            text = fit(cells[number], size, right=column.is_right)
+            cell = cells[number]
+            if column.flexible and not column.is_right:
+                cell = cut_middle(cell, size)
+            text = fit(cell, size, right=column.is_right)
             if position:
                 spans.append((" " * GAP, "text"))
             spans.append((text, role))

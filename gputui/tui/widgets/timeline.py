@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len, set_cell_size
-
 from gputui.model.events import StepSpan, StepTimeline
 from gputui.model.units import duration
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, Span, fit, heading
+from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.marks import step_marks
 
 _LABEL = 5
+_FIGURE = 8
+_LEAST_NAME = 6
+"""Cells from which a span is drawn as a block of its own, with its name."""
 _MOST_LANES = 4
 LEAST_HEIGHT = 5
 """A title, one or two CPU lanes, the GPU's, the axis."""
@@ -31,7 +33,7 @@ def timeline_rows(
     node = run.ranges.get(step.range)
     if node is None or step.duration_ns <= 0 or height < LEAST_HEIGHT:
         return []
-    columns = width - _LABEL
+    columns = width - _LABEL - _FIGURE
     note = f"{step.spans_left_out} spans left out" if step.spans_left_out else ""
     whose = ""
     if len(run.processes) > 1 and step.process in run.processes:
@@ -58,11 +60,35 @@ def timeline_rows(
         label = "CPU" if number == 0 else ""
         rows.append(_lane(label, lanes[depth], step, run, colors, columns))
     if gpu:
-        rows.append(_lane("GPU", gpu, step, run, colors, columns))
+        rows.append(_busy_lane(gpu, step, columns))
     if marks:
         rows.append((("MARK".ljust(_LABEL), "label"), (marks, "text")))
     rows.append(((" " * _LABEL, "dim"), (_axis(step.duration_ns, columns), "dim")))
     return rows
+
+
+def _busy_lane(spans: Sequence[StepSpan], step: StepTimeline, columns: int) -> Row:
+    """How much of each column something ran: the ink is the figure at the right."""
+    each = step.duration_ns / columns
+    busy = [0.0] * columns
+    known = all(span.busy_ns is not None for span in spans)
+    for span in spans:
+        ran = (span.duration_ns if span.busy_ns is None else span.busy_ns) / max(
+            1, span.duration_ns
+        )
+        end_ns = span.start_ns + span.duration_ns
+        for column in range(int(span.start_ns / each), min(columns, int(end_ns / each) + 1)):
+            if column >= 0:
+                inside = min(end_ns, (column + 1) * each) - max(span.start_ns, column * each)
+                busy[column] += max(0.0, inside) * ran / each
+    [line] = block_rows([min(1.0, part) for part in busy], 1.0, 1)
+    share = 100 * sum(min(1.0, part) for part in busy) / columns
+    figure = f"{share:.1f} %" if known else f"≤ {share:.0f} %"
+    return (
+        ("GPU".ljust(_LABEL), "label"),
+        (line, "cause-matmul"),
+        (f"{figure:>{_FIGURE}}", "value"),
+    )
 
 
 def _lane(
@@ -73,37 +99,40 @@ def _lane(
     colors: dict[str, int],
     columns: int,
 ) -> Row:
-    """Spans as coloured blocks. Those narrower than a column share it: the longest is visible."""
-    owner = [-1] * columns
-    weight = [0] * columns
+    """Spans as named blocks. Those too narrow for a name are one block with their neighbours, which
+    names what took most of it."""
     scale = columns / step.duration_ns
-    for number, span in enumerate(spans):
-        first = max(0, min(columns - 1, int(span.start_ns * scale)))
-        last = int(max(first, min(columns - 1, (span.start_ns + span.duration_ns) * scale - 0.5)))
-        for column in range(first, last + 1):
-            if span.duration_ns > weight[column]:
-                weight[column] = span.duration_ns
-                owner[column] = number
-    result: list[Span] = [(label.ljust(_LABEL), "label")]
-    column = 0
-    while column < columns:
-        end = column
-        while end < columns and owner[end] == owner[column]:
-            end += 1
-        if owner[column] < 0:
-            result.append((" " * (end - column), "text"))
+    blocks: list[list[StepSpan]] = []
+    narrow = False
+    for span in sorted(spans, key=lambda span: span.start_ns):
+        is_narrow = span.duration_ns * scale < _LEAST_NAME
+        if is_narrow and narrow:
+            blocks[-1].append(span)
         else:
-            name = run.ranges[spans[owner[column]].range].definition.name
-            result.append((_block(name, end - column), f"block-{colors.get(name, 1)}"))
-        column = end
-    return tuple(result)
+            blocks.append([span])
+        narrow = is_narrow
+    result: list[Span] = [(label.ljust(_LABEL), "label")]
+    at = 0
+    for block in blocks:
+        last = block[-1]
+        first = max(at, min(columns, round(block[0].start_ns * scale)))
+        end = max(first, min(columns, round((last.start_ns + last.duration_ns) * scale)))
+        if first > at:
+            result.append((" " * (first - at), "text"))
+        if end > first:
+            took: dict[str, int] = {}
+            for span in block:
+                name = run.ranges[span.range].definition.name
+                took[name] = took.get(name, 0) + span.duration_ns
+            names = sorted(took, key=lambda name: -took[name])
+            text = names[0] if len(block) == 1 else f"{len(block)} × {', '.join(names)}"
+            result.append((_block(text, end - first), f"block-{colors.get(names[0], 1)}"))
+        at = max(at, end)
+    return (*result, (" " * (columns - at), "text"))
 
 
 def _block(name: str, width: int) -> str:
-    if width >= 5 or cell_len(name) < width:
-        return f"▏{fit(name, width - 1)}"
-    # Its first letters distinguish a narrow span from its neighbours even without colours.
-    return set_cell_size(name, width)
+    return f"▏{fit(name, width - 1)}" if width > 1 else "▏"
 
 
 def _axis(total_ns: int, columns: int) -> str:

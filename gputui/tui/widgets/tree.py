@@ -46,21 +46,21 @@ def visible_rows(
     return result
 
 
-SORTS = ("program's order", "time", "count", "a step")
+SORTS = ("time", "program's order", "count", "a step")
 """Sort orders of sibling phases; children stay inside their parent."""
 
 
 def ordered(rows: Sequence[PhaseRow], by: str, *, other_way: bool) -> Sequence[PhaseRow]:
     """Rows with siblings by one of SORTS, highest first, or lowest with `other_way`.
 
-    The time is the GPU's if the phase used one, else the CPU's.
+    The time is the wall time on the launching thread.
     """
-    if by == SORTS[0] and not other_way:
+    if by == SORTS[1] and not other_way:
         return rows
 
     def figure(row: PhaseRow) -> float:
         if by == "time":
-            return row.gpu_busy_ns or row.cpu_total_ns
+            return row.cpu_total_ns
         if by == "count":
             return row.instances
         return row.per_step_ns or 0.0 if by == "a step" else 0.0
@@ -120,6 +120,32 @@ def phase_colors(run: Run) -> dict[str, int]:
     return colors
 
 
+def share_column(
+    shares: Mapping[PhaseKey, float], colors: Mapping[str, int], meter: int
+) -> Column[PhaseRow]:
+    """Shares of the wall time of the scope, with a bar of `meter` cells for all of it."""
+
+    def share(row: PhaseRow) -> str:
+        part = shares.get(row.key)
+        return "" if part is None else f"{bar(part, meter)} {percent(100 * part):>7}"
+
+    return column(
+        "share",
+        share,
+        1,
+        right=False,
+        width=meter + 8,
+        role=lambda row: f"phase-{colors.get(row.name, 1)}",
+    )
+
+
+def scope_text(run: Run, main: PhaseRow | None) -> str:
+    """What shares of phases are of."""
+    if main is None:
+        return f"100 % = {duration(run.duration_ns)}, the run"
+    return f"100 % = {duration(main.cpu.average)}, a {main.name}"
+
+
 def tree_columns(
     collapsed: Collection[PhaseKey],
     colors: dict[str, int],
@@ -128,8 +154,9 @@ def tree_columns(
     ranks: bool,
     wide: bool,
     inherited: Mapping[PhaseKey, int],
+    shares: Mapping[PhaseKey, float],
 ) -> list[Column[PhaseRow]]:
-    """The columns of the tree.
+    """The columns of the tree. `shares` are of the wall time of the scope.
 
     `inherited` marks phases whose kernels were launched by threads without a range of their own.
     """
@@ -144,14 +171,6 @@ def tree_columns(
     def kernels(row: PhaseRow) -> str:
         return f"{count(row.kernels)}{'*' if row.key in inherited else ''}"
 
-    def share(row: PhaseRow) -> str:
-        part = row.share_percent
-        if part is None:
-            return ""
-        return f"{bar(part / 100, meter)} {percent(part):>7}"
-
-    meter = _WIDE_BAR if wide else _NARROW_BAR
-
     columns: list[Column[PhaseRow]] = [
         column(
             "phase",
@@ -162,14 +181,7 @@ def tree_columns(
             width=24,
             role=lambda row: "accent" if row.is_open else "text",
         ),
-        column(
-            "share of GPU" if on_gpu else "share of time",
-            share,
-            1,
-            right=False,
-            width=meter + 8,
-            role=lambda row: f"phase-{colors.get(row.name, 1)}",
-        ),
+        share_column(shares, colors, _WIDE_BAR if wide else _NARROW_BAR),
         *declared(PHASES, "cpu_per_step_ns", "instances", blank=("cpu_per_step_ns",)),
         column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
         *declared(PHASES, "cpu_total_ns"),

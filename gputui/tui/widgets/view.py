@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from textual import events
 from textual.geometry import Size
+from textual.message import Message
 
 from gputui.model.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
 from gputui.report.process_table import ProcessRow
 from gputui.state import Run, Session
 from gputui.tui.source import Playback, Runner, Source
-from gputui.tui.widgets.canvas import LineView, Row, wrap
+from gputui.tui.widgets.canvas import LineView, Row, Span, wrap
 from gputui.tui.widgets.table import Cursor, Move
 
 SCROLL_LINES = 3
@@ -33,6 +35,7 @@ class Model:
     readonly: bool = False
     failure: str = ""
     paused: bool = False
+    is_demo: bool = False
     visited: str = ""
     """The name of the recording opened from Sessions; "" for the live session."""
     remark: str = ""
@@ -91,6 +94,24 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Lead:
+    """Where Enter leads: another view, and what to choose there."""
+
+    view: str
+    key: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Cells of a row that do something when they are clicked."""
+
+    y: int
+    start: int
+    end: int
+    act: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Details:
     """What Enter shows about the chosen thing."""
 
@@ -107,6 +128,22 @@ class Comparing(Protocol):
     def compare(self, paths: Sequence[Path]) -> None:
         """Read them, in a thread, and show how they differ from the first."""
         ...
+
+
+class Asked(Message):
+    """A key's action, asked for by a click."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__()
+        self.action = action
+
+
+class Led(Message):
+    """A view leads to another one."""
+
+    def __init__(self, to: Lead) -> None:
+        super().__init__()
+        self.to = to
 
 
 class View(LineView):
@@ -128,6 +165,7 @@ class View(LineView):
         self.cursor = Cursor()
         self.needle = ""
         self.first_item_line = 0
+        self.places: list[Place] = []
         self.header: tuple[int, Callable[[int], str | None]] | None = None
         """The line of the table's header, and the column at each position in it."""
 
@@ -140,6 +178,7 @@ class View(LineView):
         width, height = self.size
         if not (width and height):
             return
+        self.places, self.header, self.first_item_line = [], None, 0
         if is_too_small(self.app.size):
             need = f"needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {self.app.size.width}×"
             need += str(self.app.size.height)
@@ -152,9 +191,19 @@ class View(LineView):
         if self.cursor.move(move):
             self.draw()
 
-    def activate(self) -> Details | None:
-        """Enter: details of the chosen thing, or None if Enter acted itself."""
+    def activate(self) -> Details | Lead | None:
+        """Enter: details of the chosen thing, where it leads, or None if Enter acted itself."""
         return None
+
+    def show_item(self, key: Hashable) -> None:
+        """Choose what another view led to."""
+        self.cursor.key = key
+        self.chosen_by_hand()
+
+    @property
+    def copied(self) -> str:
+        """The full text of what is chosen; the whole view where nothing is."""
+        return "\n".join(line.rstrip() for line in self.drawn).strip("\n")
 
     def sort(self) -> None:
         """Sort by the next column."""
@@ -203,7 +252,7 @@ class View(LineView):
 
     def toggle_libraries(self) -> str:
         """Show or hide ranges of libraries; returns a message if there are none."""
-        return "ranges of libraries are in Phases: 2 shows it"
+        return "ranges of libraries are in Phases: 4 shows it"
 
     def toggle_raw_names(self) -> str:
         """Call phases as their ranges are, or fold numbering; returns a message if that cannot
@@ -222,7 +271,12 @@ class View(LineView):
         self._roll("up")
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the row under the pointer, or sort by the column whose title was clicked."""
+        """What stands under the pointer: a place that does something, a column's title (sort), a
+        row (choose it; if it is chosen already, as Enter)."""
+        for place in self.places:
+            if place.y == event.y and place.start <= event.x < place.end:
+                place.act()
+                return
         if self.header is not None and event.y == self.header[0]:
             title = self.header[1](event.x)
             if title is not None:
@@ -230,9 +284,43 @@ class View(LineView):
             return
         line = event.y - self.first_item_line
         if line >= 0 and self.first_item_line:
-            self.cursor.choose(self.cursor.offset + line)
+            index = self.cursor.offset + line
+            if index == self.cursor.index and self.is_choosing:
+                self.enter()
+            self.cursor.choose(index)
             self.chosen_by_hand()
             self.draw()
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether the cursor's row is chosen."""
+        return True
+
+    def enter(self) -> None:
+        """As the key: open what is chosen."""
+        self.post_message(Asked("activate"))
+
+    def lead(self, to: Lead) -> None:
+        """Show another view, from which Escape leads back here."""
+        self.post_message(Led(to))
+
+    def tab_row(
+        self, y: int, width: int, titles: Sequence[str], chosen: int, notes: Sequence[str],
+        put: Callable[[int], None],
+    ) -> Row:  # fmt: skip
+        """Titles of tabs, each of which a click chooses, then as many notes as fit."""
+        spans: list[Span] = []
+        x = 0
+        for number, title in enumerate(titles):
+            text = f" {title} "
+            spans += [(text, "tab-active" if number == chosen else "tab"), (" ", "text")]
+            self.places.append(Place(y, x, x + len(text), partial(put, number)))
+            x += len(text) + 1
+        for note in notes:
+            if note and x + len(note) + 2 <= width:
+                spans.append((f" {note} ", "dim"))
+                x += len(note) + 2
+        return tuple(spans)
 
     def _roll(self, move: Move) -> None:
         for _ in range(SCROLL_LINES):
@@ -258,11 +346,19 @@ def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> lis
     return rows
 
 
-def no_run(model: Model, start: Sequence[Row], width: int, height: int) -> list[Row]:
+def no_run(model: Model, width: int, height: int, text: str = "") -> list[Row]:
     """A view of runs while there is none: how to start one, or why none will come."""
     if model.failure or model.remark:
-        text = model.failure or model.remark
-        return panel("No run", wrap(text, max(20, width - 4), "warn"), width, height)
-    if model.lost_end:
-        start = [(("the recording holds no run", "text"),)]
-    return panel("No run yet", start, width, height)
+        why = model.failure or model.remark
+        return panel("No run", wrap(why, max(20, width - 4), "warn"), width, height)
+    rows: list[Row] = [((text, "text"),)] if text else []
+    if model.can_start:
+        rows += [
+            (("w", "key"), ("              choose a workload and start it", "text")),
+            (("gputui -- CMD", "key"), ("  runs a program of yours", "text")),
+            (("7", "key"), ("              shows the runs that were recorded", "text")),
+        ]
+    else:
+        held = "holds no run" if model.lost_end else "holds no run so far"
+        rows = [((f"the recording {held}", "text"),)]
+    return panel("No run yet", rows, width, height)

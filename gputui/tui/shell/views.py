@@ -1,0 +1,82 @@
+"""The views and their keys: each key's view has tabs, which the same key goes through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One view: where it is, and its title among the tabs of its key."""
+
+    name: str
+    module: str
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The views of one key. `short` is the title where there is little room."""
+
+    key: str
+    title: str
+    short: str
+    help: str
+    tabs: tuple[Tab, ...]
+
+
+def _tab(name: str, kind: str, title: str) -> Tab:
+    return Tab(name, f"gputui.tui.views.{name}", kind, title)
+
+
+# Modules by name, so that the first frame waits for one view only.
+GROUPS: tuple[Group, ...] = (
+    Group(
+        "1",
+        "Overview",
+        "Over",
+        "what limits the run; again: all its tables",
+        (
+            _tab("overview", "OverviewView", "Overview"),
+            _tab("summary", "SummaryView", "All tables"),
+        ),
+    ),
+    Group("2", "Time", "Time", "where the time goes", (_tab("time", "TimeView", "By cause"),)),
+    Group(
+        "3",
+        "Timeline",
+        "Line",
+        "what happened when: the steps, and the last one",
+        (_tab("timeline", "TimelineView", "Timeline"),),
+    ),
+    Group(
+        "4", "Phases", "Phase", "the program's NVTX ranges", (_tab("phases", "PhasesView", "Tree"),)
+    ),
+    Group(
+        "5",
+        "Kernels",
+        "Kern",
+        "kernels, CUDA calls, copies",
+        (_tab("kernels", "KernelsView", "Kernels"),),
+    ),
+    Group(
+        "6",
+        "GPUs",
+        "GPUs",
+        "the GPUs, the host, processes; again: memory",
+        (_tab("devices", "DevicesView", "Devices"), _tab("memory", "MemoryView", "Memory")),
+    ),
+    Group(
+        "7",
+        "Runs",
+        "Runs",
+        "recordings, to open and compare",
+        (
+            _tab("sessions", "SessionsView", "Runs"),
+            _tab("compare", "CompareView", "Compare"),
+        ),
+    ),
+)
+TABS = {tab.name: tab for group in GROUPS for tab in group.tabs}
+GROUP_OF = {tab.name: group for group in GROUPS for tab in group.tabs}

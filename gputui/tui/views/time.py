@@ -1,0 +1,295 @@
+"""Time: where the time goes, as a tree whose leaves add up to 100 %, and the chosen leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf, leaf_of_kernel
+from gputui.model.units import count, duration, percent
+from gputui.report.explain import Finding, Verdict, conclusion
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.lines import line_shares
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.statistics import TableRow, kernel_rows
+from gputui.state import Run
+from gputui.tui.views.overview import unaccounted
+from gputui.tui.widgets.canvas import Row, bar, beside, fit, heading, wrap
+from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
+from gputui.tui.widgets.names import cut_middle
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
+
+BESIDE = 100
+"""Columns from which the chosen leaf stands beside the tree, not below it."""
+
+_STATES = ("busy", "idle")
+_MOST_KERNELS = 8
+
+
+class TimeView(View):
+    """Where the time goes."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.closed: set[str] = set()
+        self.opened: set[str] = set()
+        """Busy leaves whose kernels are shown."""
+        self._read: tuple[int, Verdict | None, dict[Leaf, list[TableRow]]] | None = None
+        self._lines: list[_Line] = []
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The tree, and beside or below it the chosen leaf."""
+        run = self.model.run
+        if run is None:
+            return no_run(self.model, width, height)
+        found, kernels = self._of(run)
+        tree = found.tree if found else None
+        if found is None or tree is None:
+            return wrap(unaccounted(run), width - 2, "text", "  ")
+        is_beside = width >= BESIDE
+        left = (width * 5 + 4) // 9 if is_beside else width
+        self._lines = self._listed(tree, kernels)
+        if self.cursor.key is None and found.findings:
+            self.cursor.key = found.findings[0].cause
+        keys = [line.key for line in self._lines]
+        tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))
+        window = self.cursor.window(keys, tall)
+        self.first_item_line = 1
+        title = "cause                       share"
+        rows: list[Row] = [((fit(f" {title}   {of_scope(tree)}", left), "head"),)]
+        for number, line in enumerate(self._lines[window], window.start):
+            rows.append(self._drawn(line, left, number == self.cursor.index))
+            if line.fold:
+                y = len(rows) - 1
+                act = partial(self._toggle, line.key)
+                at = 1 + 2 * line.depth
+                self.places.append(Place(y, at, at + 2, act))
+        rows.append(((fit(_total(tree), left), "dim"),))
+        chosen = next((line for line in self._lines if line.key == self.cursor.key), None)
+        if chosen is None:
+            return rows
+        if is_beside:
+            right = width - left - 2
+            return beside([(rows, left), (self._about(run, found, chosen, right), right)])
+        return [*rows, *self._about(run, found, chosen, width)]
+
+    # --- keys
+
+    def move(self, move: Move) -> None:
+        """Left closes what is open, right opens it."""
+        line = self._line
+        if line is not None and move in ("left", "right") and line.fold:
+            if (line.fold == "▾") == (move == "left"):
+                self._toggle(line.key)
+        else:
+            super().move(move)
+
+    def activate(self) -> Details | Lead | None:
+        """The evidence: the kernels of a busy leaf, the steps of an idle one."""
+        line = self._line
+        if line is None:
+            return None
+        if line.kernel is not None:
+            return Lead("kernels", line.kernel.name)
+        if line.leaf is None:
+            self._toggle(line.key)
+            return None
+        if LEAVES[line.leaf].is_idle:
+            return Lead("timeline", LEAVES[line.leaf].key)
+        read = self._read
+        own = read[2].get(line.leaf) if read is not None else None
+        return Lead("kernels", own[0].name if own else None)
+
+    def show_item(self, key: Hashable) -> None:
+        self.cursor.key = key
+
+    # --- parts
+
+    @property
+    def _line(self) -> _Line | None:
+        return next((line for line in self._lines if line.key == self.cursor.key), None)
+
+    def _of(self, run: Run) -> tuple[Verdict | None, dict[Leaf, list[TableRow]]]:
+        if self._read is None or self._read[0] != self.model.revision:
+            kernels: dict[Leaf, list[TableRow]] = {}
+            for row in kernel_rows(self.model.session, run):
+                kernels.setdefault(leaf_of_kernel(row.name), []).append(row)
+            self._read = (self.model.revision, conclusion(self.model.session, run), kernels)
+        return self._read[1], self._read[2]
+
+    def _toggle(self, key: Hashable) -> None:
+        name = str(key)
+        if name in _STATES:
+            self.closed ^= {name}
+        else:
+            self.opened ^= {name}
+        self.cursor.key = key
+        self.draw()
+
+    def _listed(self, tree: TimeTree, kernels: dict[Leaf, list[TableRow]]) -> list[_Line]:
+        known = sums(tree)
+        parts = sorted(
+            zip(_STATES, (known.busy, known.idle), strict=True),
+            key=lambda part: -sum(tree.leaves[leaf] for leaf in part[1]),
+        )
+        lines = []
+        for state, leaves in parts:
+            ns = sum(tree.leaves[leaf] for leaf in leaves)
+            fold = "▸" if state in self.closed else "▾"
+            lines.append(_Line(state, 0, state, known.text(leaves), ns, fold=fold))
+            if state in self.closed:
+                continue
+            for leaf in leaves:
+                name = LEAVES[leaf].key
+                own = kernels.get(leaf, [])
+                fold = "" if not own else "▾" if name in self.opened else "▸"
+                lines.append(_leaf_line(tree, known, leaf, fold))
+                if name in self.opened:
+                    whole = sum(row.total for row in own) or 1
+                    lines += [
+                        _Line(f"{name} {row.name}", 2, row.short_name,
+                              f"{percent(100 * row.total / whole)} of it",
+                              0, leaf=leaf, kernel=row)
+                        for row in own[:_MOST_KERNELS]
+                    ]  # fmt: skip
+        return lines
+
+    def _drawn(self, line: _Line, width: int, is_chosen: bool) -> Row:
+        tree = self._read[1].tree if self._read is not None and self._read[1] is not None else None
+        mark = f"{line.fold or ' '} "
+        label = cut_middle(line.label, 24 - 2 * line.depth)
+        name = f" {'  ' * line.depth}{mark}{label}"
+        role = "title" if line.depth == 0 else "dim" if line.kernel is not None else "text"
+        row: Row = ((fit(name, 27), role), (f" {line.share:>10}", "value"))
+        if line.kernel is None and tree is not None:
+            room = width - 27 - 11 - 13
+            drawn = bar(tree.share(line.ns), room) if room >= 4 else ""
+            first = line.leaf if line.leaf is not None else Leaf.OTHER
+            idle = line.key == "idle"
+            role = look(first).role if line.leaf is not None else "cause-launch" if idle else (
+                "cause-matmul")  # fmt: skip
+            row = (*row, ("  ", "text"), (drawn, role), (f" {amount(tree, line.ns):>9}", "text"))
+        else:
+            row = (*row, (f"  {duration(line.kernel.total) if line.kernel else ''} in all", "dim"))
+        if is_chosen:
+            return ((fit("".join(text for text, _ in row), width), "cursor"),)
+        return row
+
+    def _about(self, run: Run, found: Verdict, line: _Line, width: int) -> list[Row]:
+        """What a leaf means, what to try, what that gains, and the evidence."""
+        where = line.key if line.leaf is None else LEAVES[line.leaf].key.replace(".", " › ", 1)
+        rows = [heading(str(where), width, line.share if line.kernel is None else "")]
+        if line.leaf is None:
+            text = "at least one kernel, copy or memset ran" if line.key == "busy" else (
+                "nothing ran on the GPU; the causes are those of the launching thread")  # fmt: skip
+            return [*rows, *wrap(text, width, "text", "  ")]
+        if line.kernel is not None:
+            rows += wrap(line.kernel.name, width - 2, "text", "  ")[:6]
+            return [*rows, *_pairs([("count", count(line.kernel.instances)),
+                                   ("median", duration(line.kernel.median))])]  # fmt: skip
+        leaf = line.leaf
+        rows += wrap(f"{LEAVES[leaf].meaning}.", width - 2, "text", "  ")
+        finding = next((one for one in found.findings if one.cause == LEAVES[leaf].key), None)
+        rows += self._advice(leaf, finding, width)
+        if finding is not None:
+            for each in finding.evidence:
+                rows += wrap(f"{each}.", width - 2, "text", "  ")
+        rows += self._evidence(run, leaf, width)
+        return rows
+
+    def _advice(self, leaf: Leaf, finding: Finding | None, width: int) -> list[Row]:
+        cause = CAUSES.get(leaf)
+        rows: list[Row] = [()]
+        if finding is not None:
+            rows += [*wrap(finding.sentence, width - 2, "value", "  "), ()]
+            rows += _labelled("Try", f"{finding.advice}.", width)
+            if finding.bound:
+                rows += _labelled("Gain", finding.bound, width)
+        elif cause is not None:
+            rows += _labelled("Less", f"{cause.advice}: it is no finding at this size.", width)
+        return rows
+
+    def _evidence(self, run: Run, leaf: Leaf, width: int) -> list[Row]:
+        """Source lines of an idle leaf and the phases the GPU idled in; kernels of a busy one."""
+        rows: list[Row] = []
+        if not LEAVES[leaf].is_idle:
+            own = self._read[2].get(leaf, [])[:_MOST_KERNELS] if self._read else []
+            if own:
+                rows += [(), (("  Kernels  of this cause, by GPU time; Enter shows them", "head"),)]
+            for row in own:
+                name = cut_middle(row.short_name, width - 26)
+                rows.append(((f"  {fit(name, width - 26)}", "text"),
+                             (f" {duration(row.total):>9} {count(row.instances):>8} ×",
+                              "value")))  # fmt: skip
+            return rows
+        lines = line_shares(run)[:4]
+        if lines:
+            rows += [(), (("  Source lines  while the GPU idled", "head"),)]
+            rows += [
+                ((f"  {percent(100 * line.seen / line.samples):>6} ", "value"),
+                 (cut_middle(line.where, width - 10), "text"))
+                for line in lines
+            ]  # fmt: skip
+        idle = _idle_phases(run)[:5]
+        if idle:
+            rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]
+            rows += [
+                ((f"  {percent(100 * part):>6} ", "value"), (cut_middle(path, width - 10), "text"))
+                for path, part in idle
+            ]
+        rows += [(), (("  Enter ", "key"), ("shows the steps", "dim"))]
+        return rows
+
+
+class _Line:
+    """A line of the tree."""
+
+    __slots__ = ("depth", "fold", "kernel", "key", "label", "leaf", "ns", "share")
+
+    def __init__(
+        self, key: str, depth: int, label: str, share: str, ns: int, *, fold: str = "",
+        leaf: Leaf | None = None, kernel: TableRow | None = None,
+    ) -> None:  # fmt: skip
+        self.key, self.depth, self.label, self.share, self.ns = key, depth, label, share, ns
+        self.fold, self.leaf, self.kernel = fold, leaf, kernel
+
+
+def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> _Line:
+    meaning = LEAVES[leaf]
+    return _Line(
+        meaning.key, 1, meaning.label, known.text([leaf]), tree.leaves[leaf], fold=fold, leaf=leaf
+    )
+
+
+def _total(tree: TimeTree) -> str:
+    steps = f", mean of {count(tree.steps)} steps" if tree.has_steps else ""
+    return f" total{'100.0 %':>32}   {amount(tree, tree.wall_ns)}{steps}"
+
+
+def _labelled(label: str, text: str, width: int) -> list[Row]:
+    return [
+        ((f"  {label if not n else '':<5} ", "label"), *row)
+        for n, row in enumerate(wrap(text, width - 9, "text"))
+    ]
+
+
+def _pairs(pairs: list[tuple[str, str]]) -> list[Row]:
+    return [((f"  {name:<9}", "label"), (text, "value")) for name, text in pairs]
+
+
+def _idle_phases(run: Run) -> list[tuple[str, float]]:
+    """(path, part of all idle time), the largest first."""
+    found: dict[str, int] = {}
+    for key, time in run.timing.idle_ranges.items():
+        path = run.ranges[key.range].path if key.range in run.ranges else "outside every phase"
+        found[path] = found.get(path, 0) + time.idle_ns
+    whole = sum(found.values())
+    if not whole or set(found) == {"outside every phase"}:
+        return []
+    return sorted(((path, ns / whole) for path, ns in found.items()), key=lambda one: -one[1])
+
+
+def leaf_named(key: Hashable) -> Leaf | None:
+    """The leaf of a finding's id."""
+    return LEAF_OF_KEY.get(str(key))

@@ -1,0 +1,297 @@
+"""Timeline: every step of the run in order, and what is under the cursor, explained."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import partial
+
+from gputui.model.events import StepBlock
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.units import count, duration
+from gputui.report.explain.time_tree import TimeTree, device_trees
+from gputui.state import Run
+from gputui.tui.views.overview import unaccounted
+from gputui.tui.views.time import leaf_named
+from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
+from gputui.tui.widgets.causes import look
+from gputui.tui.widgets.chart import block_rows
+from gputui.tui.widgets.ink import apportion, nice_top
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
+from gputui.tui.widgets.tree import phase_colors
+from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
+
+_LABEL, _FIGURE = 14, 10
+_IDLE_SEEN = 0.125
+"""Share of a column from which its idle time has a texture."""
+
+_CHART = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Steps that stand in one column: consecutive ones, `first` counted from 1."""
+
+    first: int
+    steps: int
+    ns: int
+    leaves: dict[Leaf, int]
+
+    @property
+    def mean_ns(self) -> float:
+        """Of a step."""
+        return self.ns / self.steps if self.steps else 0.0
+
+    @property
+    def whole_ns(self) -> int:
+        """What shares of this column are of."""
+        return sum(self.leaves.values())
+
+    @property
+    def busy(self) -> float | None:
+        """Share of the time in which something ran; None where only the length is known."""
+        if not self.whole_ns:
+            return None
+        idle = sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
+        return 1 - idle / self.whole_ns
+
+
+def columns_of_tree(tree: TimeTree) -> list[Column]:
+    """The steps of a device in order: blocks of the whole run, or, where there are few of them,
+    the newest steps one by one."""
+    blocks = tree.blocks[0] if tree.blocks else ()
+    if len(blocks) > 1:
+        return _of_blocks(blocks)
+    first = tree.steps - len(tree.newest) + 1
+    return [Column(first + at, 1, length, {}) for at, length in enumerate(tree.newest)]
+
+
+def _of_blocks(blocks: tuple[StepBlock, ...]) -> list[Column]:
+    found, first = [], 1
+    for block in blocks:
+        leaves = {Leaf(leaf): ns for leaf, ns in block.leaves if ns}
+        found.append(Column(first, block.steps, block.ns, leaves))
+        first += block.steps
+    return found
+
+
+class TimelineView(View):
+    """What happened when."""
+
+    CHARTS = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.device = 0
+        self.at: int | None = None
+        """The column under the cursor; None for the newest."""
+        self.first = 0
+        self.shown: int | None = None
+        """How many columns are seen, from `first` on; None for all."""
+        self.leaf: Leaf | None = None
+        """The leaf that another view led here with."""
+        self._columns: list[Column] = []
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The steps as a chart and lanes, what is under the cursor, the last step."""
+        run = self.model.run
+        if run is None:
+            return no_run(self.model, width, height)
+        trees = {place: tree for place, tree in device_trees(run).items() if tree.wall_ns}
+        rows: list[Row] = []
+        if trees:
+            places = sorted(trees)
+            self.device = min(self.device, len(places) - 1)
+            tree = trees[places[self.device]]
+            rows += self._devices(run, places, width)
+            self._columns = columns_of_tree(tree)
+            if self._columns:
+                rows += self._lanes(tree, width, len(rows), height)
+            else:
+                rows += wrap(_no_steps(tree), width - 2, "dim", "  ")
+        else:
+            self._columns = []
+            rows += wrap(unaccounted(run), width - 2, "text", "  ")
+        newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
+        room = height - len(rows) - 1
+        if newest is not None and room >= LEAST_HEIGHT:
+            rows += [(), *timeline_rows(newest, run, phase_colors(run), width, min(room, 9))]
+        return rows
+
+    # --- keys
+
+    def move(self, move: Move) -> None:
+        """Left and right move the cursor, up and down change the device."""
+        last = len(self._columns) - 1
+        at = last if self.at is None else self.at
+        steps = {"left": -1, "right": 1, "page_up": -10, "page_down": 10}
+        if move in ("up", "down"):
+            self.device = max(0, self.device + (1 if move == "down" else -1))
+        elif move in ("home", "end"):
+            at = 0 if move == "home" else last
+        else:
+            at += steps[move]
+        self._put(max(0, min(last, at)))
+
+    def activate(self) -> Details | Lead | None:
+        """The time tree at the largest cause under the cursor."""
+        column = self._column
+        if column is None or not column.leaves:
+            return Lead("time")
+        largest = max(column.leaves, key=lambda leaf: (LEAVES[leaf].is_idle, column.leaves[leaf]))
+        return Lead("time", LEAVES[largest].key)
+
+    def zoom(self, step: int) -> str:
+        """Fewer or more steps around the cursor."""
+        whole = len(self._columns)
+        if not whole:
+            return ""
+        shown = min(whole, self.shown or whole)
+        shown = max(4, min(whole, shown // 2 if step < 0 else shown * 2))
+        at = self.at if self.at is not None else whole - 1
+        self.shown = None if shown >= whole else shown
+        self.first = max(0, min(at - shown // 2, whole - shown))
+        self.draw()
+        seen = self._columns[self.first : self.first + shown]
+        return f"steps {count(seen[0].first)} to {count(seen[-1].first + seen[-1].steps - 1)}"
+
+    def step(self, columns: int) -> None:
+        """The cursor a column on."""
+        self.move("left" if columns < 0 else "right")
+
+    def follow(self) -> None:
+        """The newest step, and all of them in sight."""
+        self.at = self.shown = self.leaf = None
+        self.first = 0
+
+    def show_item(self, key: Hashable) -> None:
+        """The column in which a leaf took most."""
+        self.leaf = leaf_named(key)
+
+    # --- parts
+
+    @property
+    def _column(self) -> Column | None:
+        if not self._columns:
+            return None
+        at = len(self._columns) - 1 if self.at is None else self.at
+        return self._columns[min(at, len(self._columns) - 1)]
+
+    def _put(self, at: int) -> None:
+        self.at = at
+        if self.shown is not None:
+            self.first = max(0, min(max(self.first, at - self.shown + 1), at))
+        self.draw()
+
+    def _devices(self, run: Run, places: list[tuple[int, int]], width: int) -> list[Row]:
+        if len(places) == 1:
+            return []
+        process, device = places[self.device]
+        rank = run.processes[process].attached.rank if process in run.processes else None
+        who = f"rank {rank}, " if rank is not None else ""
+        text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: ↑ ↓ another one"
+        return [clip(((text, "label"),), width)]
+
+    def _lanes(self, tree: TimeTree, width: int, top: int, height: int) -> list[Row]:
+        whole = self._columns
+        if self.leaf is not None:
+            leaf = self.leaf
+            part = [each.leaves.get(leaf, 0) / (each.whole_ns or 1) for each in whole]
+            self.at, self.leaf = part.index(max(part)), None
+        seen = whole[self.first : self.first + (self.shown or len(whole))]
+        room = width - _LABEL - _FIGURE - 1
+        cells = apportion([1.0] * len(seen), room) if len(seen) <= room else [1] * room
+        spread = [at for at, size in enumerate(cells) for _ in range(size)]
+        if len(seen) > room:
+            spread = [len(seen) * at // room for at in range(room)]
+        at = (len(whole) - 1 if self.at is None else self.at) - self.first
+        lengths = [each.mean_ns for each in seen]
+        scale = nice_top(max(lengths))
+        tall = _CHART if height >= 30 else 3
+        plot = block_rows([lengths[n] for n in spread], scale, tall)
+        rows: list[Row] = [heading(_title(tree), width, _slow(tree))]
+        for y, line in enumerate(plot):
+            label = "step time" if not y else ""
+            end = f"to {duration(scale)}" if not y else ""
+            rows.append(self._lane(label, [(line, "accent")], end, top + len(rows), spread))
+        if any(each.busy is not None for each in seen):
+            busy = [each.busy or 0.0 for each in seen]
+            [line] = block_rows([busy[n] for n in spread], 1.0, 1)
+            amount = sum(each.whole_ns * (each.busy or 0.0) for each in seen)
+            mean = amount / max(1, sum(each.whole_ns for each in seen))
+            figure = f"{100 * mean:.1f} %"
+            rows.append(
+                self._lane("GPU busy", [(line, "cause-matmul")], figure, top + len(rows), spread)
+            )
+            because = [_because(seen[n]) for n in spread]
+            figure = f"{100 * (1 - mean):.1f} %"
+            rows.append(self._lane("idle because", because, figure, top + len(rows), spread))
+        marker = "".join("▲" if n == at else " " for n in spread)
+        rows.append(((" " * _LABEL, "text"), (marker, "key")))
+        return [*rows, *self._explained(tree, width)]
+
+    def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
+        for x, number in enumerate(spread):
+            act = partial(self._put, self.first + number)
+            self.places.append(Place(y, _LABEL + x, _LABEL + x + 1, act))
+        return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
+
+    def _explained(self, tree: TimeTree, width: int) -> list[Row]:
+        """What is under the cursor, in words."""
+        column = self._column
+        if column is None:
+            return []
+        last = column.first + column.steps - 1
+        name = f"Step {count(column.first)}" if column.steps == 1 else (
+            f"Steps {column.first:,} to {last:,}")  # fmt: skip
+        against = column.mean_ns / tree.step_mean_ns - 1 if tree.step_mean_ns else 0.0
+        word = (
+            "as usual"
+            if abs(against) < 0.05
+            else (
+                f"{100 * abs(against):.0f} % {'longer' if against > 0 else 'shorter'} than the mean"
+            )
+        )
+        each = "" if column.steps == 1 else " each"
+        rows = [heading(f"{name}  {duration(column.mean_ns)}{each}, {word}", width,
+                        "Enter its causes")]  # fmt: skip
+        if not column.leaves:
+            text = "Only the lengths of single steps are kept: causes are those of all steps (2)."
+            return [*rows, *wrap(text, width - 2, "dim", "  ")]
+        per_step = column.whole_ns / column.steps
+        for leaf in sorted(column.leaves, key=lambda leaf: -column.leaves[leaf])[:4]:
+            share = column.leaves[leaf] / column.whole_ns
+            usual = tree.share(tree.leaves.get(leaf, 0))
+            state = "idle" if LEAVES[leaf].is_idle else "busy"
+            grown = share - usual
+            note = "" if abs(grown) < 0.02 else f"  {100 * grown:+.0f} points against all steps"
+            texture, role = look(leaf)
+            rows.append(clip((
+                (f"  {texture} ", role), (f"{state} {LEAVES[leaf].label}  ", "text"),
+                (f"{100 * share:.1f} %  {duration(per_step * share)}", "value"), (note, "warn"),
+                (f"  {LEAVES[leaf].meaning}", "dim"),
+            ), width))  # fmt: skip
+        return rows
+
+
+def _because(column: Column) -> Span:
+    """The texture of the largest idle leaf, where there is enough idle time to see."""
+    idle = {leaf: ns for leaf, ns in column.leaves.items() if LEAVES[leaf].is_idle}
+    if not idle or sum(idle.values()) < _IDLE_SEEN * column.whole_ns:
+        return (" ", "text")
+    texture, role = look(max(idle, key=lambda leaf: idle[leaf]))
+    return (texture, role)
+
+
+def _title(tree: TimeTree) -> str:
+    return f"Steps in order  {count(tree.steps)}, mean {duration(tree.step_mean_ns)}"
+
+
+def _slow(tree: TimeTree) -> str:
+    return f"{count(tree.slow_steps)} slow: {duration(tree.slow_ns)} in all"
+
+
+def _no_steps(tree: TimeTree) -> str:
+    del tree
+    return "No loop was found so far: the steps appear here when one is."

@@ -1,0 +1,169 @@
+"""The time tree on the screen: what each leaf looks like, the 100 % bar, the table of causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.units import duration
+from gputui.report.explain.time_tree import TimeTree
+from gputui.tui.widgets.canvas import Row, Span, bar, fit, flow
+from gputui.tui.widgets.ink import apportion
+
+
+class Look(NamedTuple):
+    """Texture and role of a leaf: busy causes are solid and cool, idle ones textured and warm, so
+    that neither needs colors to be told from the other."""
+
+    texture: str
+    role: str
+
+
+_BUSY = {
+    Leaf.MATMUL: "matmul",
+    Leaf.MATMUL_SIMT: "matmul",
+    Leaf.MATMUL_UNALIGNED: "matmul",
+    Leaf.ATTENTION: "attention",
+    Leaf.ATTENTION_UNFUSED: "attention",
+    Leaf.NORMALIZATION: "normalization",
+    Leaf.SOFTMAX: "normalization",
+    Leaf.ELEMENTWISE: "elementwise",
+    Leaf.ELEMENTWISE_CHAIN: "elementwise",
+    Leaf.COPY_PAGEABLE: "copy",
+    Leaf.COPY_PINNED: "copy",
+    Leaf.COPY_DEVICE: "copy",
+    Leaf.COMMUNICATION: "communication",
+}
+_IDLE = {
+    Leaf.LAUNCH: ("░", "launch"),
+    Leaf.SYNC: ("▒", "sync"),
+    Leaf.ALLOCATION: ("▒", "sync"),
+    Leaf.CUDA: ("▒", "sync"),
+    Leaf.HOST: ("▓", "host"),
+    Leaf.WAIT: ("▓", "host"),
+    Leaf.SCHEDULER: ("▓", "host"),
+    Leaf.COMPILE: ("▓", "host"),
+    Leaf.INPUT: ("∙", "input"),
+    Leaf.RANK: ("╱", "rank"),
+}
+
+
+def look(leaf: Leaf) -> Look:
+    """How a leaf is drawn."""
+    if not LEAVES[leaf].is_idle:
+        return Look("█", f"cause-{_BUSY.get(leaf, 'other')}")
+    texture, role = _IDLE.get(leaf, ("╲", "unknown"))
+    return Look(texture, f"cause-{role}")
+
+
+def by_size(tree: TimeTree) -> list[Leaf]:
+    """The leaves that took time, the largest first."""
+    return sorted(tree.leaves, key=lambda leaf: (-tree.leaves[leaf], leaf))
+
+
+class Sums(NamedTuple):
+    """The leaves of a tree, the largest first, in tenths of a percent that add up to 1000."""
+
+    leaves: list[Leaf]
+    tenths: dict[Leaf, int]
+
+    def text(self, leaves: Iterable[Leaf]) -> str:
+        """The share of some leaves together."""
+        tenths = sum(self.tenths[leaf] for leaf in leaves)
+        return f"{tenths / 10:.1f} %" if tenths or not self.leaves else "<0.1 %"
+
+    @property
+    def busy(self) -> list[Leaf]:
+        """What ran."""
+        return [leaf for leaf in self.leaves if not LEAVES[leaf].is_idle]
+
+    @property
+    def idle(self) -> list[Leaf]:
+        """Why nothing ran."""
+        return [leaf for leaf in self.leaves if LEAVES[leaf].is_idle]
+
+
+def sums(tree: TimeTree) -> Sums:
+    """The shares of a tree as they are written everywhere on the screen."""
+    leaves = by_size(tree)
+    tenths = apportion([float(tree.leaves[leaf]) for leaf in leaves], 1000)
+    return Sums(leaves, dict(zip(leaves, tenths, strict=True)))
+
+
+def of_scope(tree: TimeTree) -> str:
+    """What 100 % is."""
+    if tree.has_steps:
+        return f"100 % = {duration(tree.step_mean_ns)}"
+    return f"100 % = {duration(tree.wall_ns / max(1, tree.devices))} since the first kernel"
+
+
+def amount(tree: TimeTree, ns: float) -> str:
+    """A time of the tree a step, or of the whole scope where there are no steps."""
+    a_step = tree.a_step(ns)
+    return duration(ns / max(1, tree.devices) if a_step is None else a_step)
+
+
+def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, Leaf]]]:
+    """All of the time in `width` cells, and where each leaf is."""
+    known = sums(tree)
+    leaves = [*known.busy, *known.idle]
+    cells = apportion([float(tree.leaves[leaf]) for leaf in leaves], width)
+    spans: list[Span] = []
+    places = []
+    at = 0
+    for leaf, size in zip(leaves, cells, strict=True):
+        if size:
+            texture, role = look(leaf)
+            spans.append((texture * size, role))
+            places.append((at, at + size, leaf))
+            at += size
+    return tuple(spans), places
+
+
+def legend(tree: TimeTree, width: int) -> Row:
+    """What the 100 % bar shows: busy, then the idle leaves by size, as many as fit."""
+    known = sums(tree)
+    role = look(known.busy[0]).role if known.busy else "dim"
+    items: list[Row] = [(("█ ", role), (f"busy {known.text(known.busy)}", "value"))]
+    for leaf in known.idle:
+        texture, role = look(leaf)
+        name = (f"{LEAVES[leaf].label} ", "text")
+        items.append(((f"{texture} ", role), name, (known.text([leaf]), "value")))
+    rows = flow(items, width, 1)
+    return rows[0] if rows else ()
+
+
+def cause_rows(
+    tree: TimeTree, width: int, height: int, chosen: Leaf | None = None
+) -> tuple[list[Row], list[Leaf]]:
+    """A row a leaf, the largest first, and the leaves shown. What has no room, or no tenth of a
+    percent, is one row. All bars have one scale, on which the largest leaf is the longest."""
+    known = sums(tree)
+    shown = [leaf for leaf in known.leaves if known.tenths[leaf]]
+    if len(shown) + (len(shown) < len(known.leaves)) > height:
+        shown = shown[: max(0, height - 1)]
+    rest = known.leaves[len(shown) :]
+    label = max((len(LEAVES[leaf].label) for leaf in shown), default=8)
+    room = width - label - 28
+    largest = max((tree.leaves[leaf] for leaf in shown), default=1)
+    rows: list[Row] = []
+    for leaf in shown:
+        ns = tree.leaves[leaf]
+        state = "idle" if LEAVES[leaf].is_idle else "busy"
+        row: Row = (
+            (f" {state}  ", "dim"),
+            (f"{LEAVES[leaf].label:<{label}}", "text"),
+            (f" {known.text([leaf]):>8}", "value"),
+            (f" {amount(tree, ns):>8}  ", "text"),
+        )
+        if room >= 4:
+            row = (*row, (bar(ns / largest, room), look(leaf).role))
+        if leaf is chosen:
+            row = ((fit("".join(text for text, _ in row), width), "cursor"),)
+        rows.append(row)
+    if rest and height > 0:
+        ns = sum(tree.leaves[leaf] for leaf in rest)
+        text = f" {len(rest)} smaller".ljust(label + 7)
+        rows.append(((f"{text} {known.text(rest):>8} {amount(tree, ns):>8}", "dim"),))
+    return rows, shown

@@ -1,0 +1,208 @@
+"""The panels of the overview: short forms of the views of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gputui.model.leaves import Leaf
+from gputui.model.sketch import Accumulator
+from gputui.model.units import count, duration, percent
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.phases import PhaseRow
+from gputui.report.statistics import TableRow
+from gputui.state import Gpu, Run
+from gputui.tui.widgets.canvas import Row, bar, fit
+from gputui.tui.widgets.causes import cause_rows, of_scope
+from gputui.tui.widgets.chart import Chart, TimeAxis, block_rows, spark
+from gputui.tui.widgets.gpu_charts import charts
+from gputui.tui.widgets.gpu_figures import temperature, throttling
+from gputui.tui.widgets.ink import grouped, nice_top
+from gputui.tui.widgets.log import log_rows
+from gputui.tui.widgets.names import short_names
+from gputui.tui.widgets.panels import Panel
+
+_LEAST_POINTS = 8
+"""Blocks of steps that make a trend; of fewer the newest single steps are shown."""
+
+_AXIS = 9
+_SPARK_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is chosen on the overview."""
+
+    kind: str
+    key: Hashable
+
+
+def causes(tree: TimeTree, width: int, height: int, chosen: Chosen | None) -> Panel:
+    """Where each step goes."""
+    leaf = chosen.key if chosen is not None and chosen.kind == "leaf" else None
+    rows, shown = cause_rows(tree, width, height, leaf if isinstance(leaf, Leaf) else None)
+    title = "Where each step goes" if tree.has_steps else "Where the time goes"
+    items: dict[int, Hashable] = {n: Chosen("leaf", leaf) for n, leaf in enumerate(shown)}
+    return Panel(title, rows, of_scope(tree), items, "time")
+
+
+def step_points(tree: TimeTree) -> tuple[list[float], str]:
+    """The lengths of steps in order, and what each is: means of blocks over the whole run, or the
+    newest ones."""
+    blocks = tree.blocks[0] if tree.blocks else ()
+    means = [block.ns / block.steps for block in blocks if block.steps]
+    if len(means) >= _LEAST_POINTS:
+        return means, f"means over {tree.steps} steps"
+    return [float(length) for length in tree.newest], f"the newest {len(tree.newest)} steps"
+
+
+def steps(tree: TimeTree, width: int, height: int) -> Panel:
+    """How long steps took: one after another, and how they are spread."""
+    lengths = tree.step_ns
+    points, what = step_points(tree)
+    title = f"Step time  median {duration(lengths.median)}, p99 {duration(lengths.percentile(99))}"
+    slow = f"{count(tree.slow_steps)} slow of {count(tree.steps)}"
+    if not points:
+        return Panel(title, [], slow, view="timeline")
+    room = width - _AXIS
+    values = grouped(points, room)
+    top = nice_top(max(values))
+    if height < 4:
+        [line] = block_rows(list(values[-(width - 14) :]), top, 1)
+        rows: list[Row] = [((f" {line}", "accent"), (f" to {duration(top)}", "dim"))]
+        return Panel(title, rows, slow, view="timeline")
+    wide = _stretched(values, room)
+    plot = block_rows(list(wide), top, height - 1)
+    rows = [
+        ((f"{duration(top) if not y else '':>{_AXIS - 2}} ┤", "dim"), (text, "accent"))
+        for y, text in enumerate(plot)
+    ]
+    note = f"{what}, slowest shown" if len(points) > room else what
+    rows.append(((f"{'0':>{_AXIS - 2}} └", "dim"), (fit(note, room).rstrip().center(room, "─"),
+                                                  "dim")))  # fmt: skip
+    return Panel(title, rows, slow, view="timeline")
+
+
+def _stretched(values: Sequence[float], room: int) -> list[float]:
+    """Each value over as many columns as there is room for."""
+    each = max(1, room // max(1, len(values)))
+    return [value for value in values for _ in range(min(each, 4))]
+
+
+def distribution(lengths: Accumulator, width: int, height: int) -> Panel:
+    """How many steps took how long: equal classes between the 1st and the 99th percentile."""
+    low, high = lengths.percentile(1) or 0.0, lengths.percentile(99) or 0.0
+    classes = max(1, height - 2)
+    each = max((high - low) / classes, 1.0)
+    bounds = [low + each * number for number in range(classes + 1)]
+    counts = [0] * (classes + 2)
+    for value, number in lengths.values.items():
+        at = 0 if value < low else classes + 1 if value > high else int((value - low) / each) + 1
+        counts[min(at, classes + 1) if value > high else min(at, classes)] += number
+    labels = [f"< {duration(low)}", *(duration(one) for one in bounds[:-1]), f"> {duration(high)}"]
+    most = max(*counts, 1)
+    room = max(4, width - 22)
+    rows: list[Row] = [
+        ((f"{label:>11} ", "dim"), (bar(number / most, room), "accent"), (f" {number:>7}", "text"))
+        for label, number in zip(labels, counts, strict=True)
+    ]
+    return Panel("Distribution", rows, f"{count(lengths.count)} steps", view="timeline")
+
+
+def gpu(
+    gpu: Gpu, busy: float | None, width: int, height: int, interval_s: float, *, pairs: bool
+) -> Panel:
+    """A GPU's figures, each with its last minute on a scale that fits it."""
+    sample = gpu.sample
+    facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
+    state, role = throttling(gpu)
+    facts += [temperature(gpu)[0], state if role == "hot" else "not throttled"]
+    rows: list[Row] = []
+    if busy is not None:
+        rows.append(((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"),
+                     ("  of the steps", "dim")))  # fmt: skip
+    found = [chart for chart in charts(gpu) if not chart.reason]
+    half = (width - 2) // 2 if pairs else width
+    cells = [_spark_row(chart, half, interval_s) for chart in found]
+    if half < width:
+        cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
+    rows += cells
+    note = " · ".join(facts)
+    return Panel(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows[: height - 1], note,
+                 view="devices")  # fmt: skip
+
+
+def _spark_row(chart: Chart, width: int, interval_s: float) -> Row:
+    name, text = chart.titles[min(1, len(chart.titles) - 1)]
+    text = text.partition("  ")[0].partition(" of ")[0]
+    room = max(0, min(_SPARK_S, width - 41))
+    last_ns, interval_ns = chart.series.last_ns, int(interval_s * 1e9)
+    axis = TimeAxis((last_ns // interval_ns + 1) * interval_ns, interval_ns, interval_ns)
+    values = axis.columns(chart.series.samples(interval_ns), room) if room else []
+    top = chart.top(values)
+    line = spark(values, top) if top else ""
+    return (
+        (f" {name[:16]:<16}", "label"),
+        (f"{text:>9} ", "value"),
+        (f"{line:<{room}}", chart.role),
+        (f" to {chart.format(top)}" if top else "", "dim"),
+    )
+
+
+def phases(
+    rows: Sequence[PhaseRow], width: int, height: int, chosen: Chosen | None, running: bool
+) -> Panel:
+    """The phases of a step, or the outermost ones, by time."""
+    ranked = list(rows[:height])
+    within = bool(ranked and ranked[0].per_step_ns)
+    label = min(24, max((len(row.name) for row in ranked), default=6) + 2)
+    whole = max((row.per_step_ns or row.cpu_total_ns for row in ranked), default=1.0)
+    room = max(0, width - label - 24)
+    found: list[Row] = []
+    for row in ranked:
+        ns = row.per_step_ns or row.cpu_total_ns
+        now = " ●" if running and row.is_open else ""
+        line: Row = (
+            (f" {fit(row.name + now, label)}", "text"),
+            (f"{duration(ns):>9}  ", "value"),
+            (bar(ns / whole, room) if room >= 4 else "", "cause-other"),
+            (f" {duration(row.gpu_busy_ns / max(1, row.instances)):>9}" if row.on_gpu and room >= 4
+             else "", "text"),
+        )  # fmt: skip
+        if chosen == Chosen("phase", row.key):
+            line = ((fit("".join(text for text, _ in line), width), "cursor"),)
+        found.append(line)
+    items: dict[int, Hashable] = {n: Chosen("phase", row.key) for n, row in enumerate(ranked)}
+    title = "Phases  wall time a step" if within else "Phases  wall time"
+    return Panel(title, found, "GPU busy, each" if ranked and ranked[0].on_gpu else "", items,
+                 "phases")  # fmt: skip
+
+
+def kernels(
+    rows: Sequence[TableRow], width: int, height: int, chosen: Chosen | None
+) -> Panel:  # fmt: skip
+    """The kernels that took most."""
+    ranked = list(rows[:height])
+    names = short_names([row.name for row in ranked], max(16, width - 34))
+    whole = sum(row.total for row in rows) or 1
+    found: list[Row] = []
+    for row, name in zip(ranked, names, strict=True):
+        room = max(16, width - 34)
+        line: Row = (
+            (f" {fit(name, room)} ", "text"),
+            (f"{percent(100 * row.total / whole):>6}", "value"),
+            (f" {duration(row.total):>9}", "text"),
+            (f" {count(row.instances):>8} ×", "dim"),
+        )
+        if chosen == Chosen("kernel", row.name):
+            line = ((fit("".join(text for text, _ in line), width), "cursor"),)
+        found.append(line)
+    items: dict[int, Hashable] = {n: Chosen("kernel", row.name) for n, row in enumerate(ranked)}
+    shown = f"{len(ranked)} of {len(rows)}"
+    return Panel("Kernels  GPU time, all steps", found, shown, items, "kernels")
+
+
+def output(run: Run, width: int, height: int) -> Panel:
+    """The last lines that the program printed."""
+    return Panel("Output", log_rows(run, width, height, 0)[1:], f"{run.log_lines} lines")

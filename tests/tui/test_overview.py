@@ -1,0 +1,139 @@
+"""The answer first: a verdict on the first screen, its evidence a key or a click away."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from gputui.model.leaves import LEAVES
+from gputui.report.explain.time_tree import time_tree
+from gputui.tui.source import Options
+from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
+from gputui.tui.widgets.ink import apportion, nice_top
+from gputui.tui.widgets.names import cut_middle, short_names
+from tests.conftest import DATA
+from tests.tui import scripted
+from tests.tui.conftest import Show, Shown
+from tests.tui.test_recorded import recorded
+
+LAUNCH = DATA / "faults" / "launch.gputui.gz"
+FIRST = Options(shows_run=True)
+
+
+async def click_text(shown: Shown, text: str) -> None:
+    """Click where a text stands in the view."""
+    view = shown.app.main.view
+    y, line = next((y, line) for y, line in enumerate(view.drawn) if text in line)
+    await shown.pilot.click(view, offset=(cell_len(line[: line.index(text)]), y))
+    await shown.settle()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_a_program_without_ranges_opens_on_its_verdict(
+    show: Show, size: tuple[int, int]
+) -> None:
+    async with show([recorded(LAUNCH)], size, options=FIRST) as shown:
+        head = "\n".join(shown.lines[2:7])
+        for part in ("LAUNCH-BOUND", "88 % of each step", "CUDA graphs", "░░░░", "busy 9.7 %"):
+            assert part in head
+        assert "Where each step goes" in shown.text
+        assert "Step time  median 83.9 µs, p99 177 µs" in shown.text
+        assert all(cell_len(line) <= size[0] for line in shown.lines)
+        # The evidence in two keys, back in two.
+        await shown.press("enter")
+        assert shown.app.main.current == "time"
+        assert "─ idle › launch ─" in shown.text
+        await shown.press("enter")
+        assert shown.app.main.current == "timeline"
+        await shown.press("escape", "escape")
+        assert shown.app.main.current == "overview"
+        await shown.press("escape")
+        assert shown.app.main.current == "overview"
+
+
+async def test_what_a_key_does_a_click_does(show: Show) -> None:
+    async with show([recorded(LAUNCH)], (120, 40), options=FIRST) as shown:
+        await click_text(shown, "busy  matmul")
+        assert shown.app.main.current == "overview"
+        await click_text(shown, "busy  matmul")
+        assert shown.app.main.current == "time"
+        assert "─ busy › matmul ─" in shown.text
+        await click_text(shown, "▸ matmul")
+        assert "▾ matmul" in shown.text
+        assert "of it" in shown.text
+        await click_text(shown, "▾ busy")
+        assert "matmul" not in shown.text.split("total")[0].replace("busy › matmul", "")
+        await shown.press("escape")
+        await click_text(shown, "Kernels  GPU time")
+        assert shown.app.main.current == "kernels"
+        await click_text(shown, "CUDA calls")
+        assert "cudaLaunchKernel" in shown.text
+        await shown.pilot.click(shown.app.main.top, offset=(1, 0))
+        await shown.settle()
+        assert shown.app.main.current == "overview"
+
+
+async def test_the_palette_and_the_clipboard(show: Show) -> None:
+    async with show([recorded(LAUNCH)], (120, 40), options=FIRST) as shown:
+        await shown.press("colon", *"memory", "enter")
+        assert shown.app.main.current == "memory"
+        await shown.press("ctrl+p", *"zzz")
+        assert "nothing matches" in shown.text
+        await shown.press("escape", "5", "y")
+        row = shown.app.main.view.copied
+        assert row.startswith("nvjet_sm90")
+        assert shown.app.clipboard == row
+        assert f"copied {len(row)} characters" in shown.text
+        await shown.press("Y")
+        assert "distribution_ele" in shown.app.clipboard
+
+
+async def test_hostile_names_and_runs_without_a_gpu(show: Show) -> None:
+    for batches in (scripted.hostile_session(), scripted.cpu_session(ended=False)):
+        async with show(batches, (120, 40), options=FIRST) as shown:
+            for key in ("1", "2", "3"):
+                await shown.press(key, "down", "right", "down", "enter", "escape")
+                assert all(cell_len(line) <= 120 for line in shown.lines)
+
+
+def test_the_ink_equals_the_figure() -> None:
+    tree = None
+    for event_file in (LAUNCH, DATA / "faults" / "input.gputui.gz"):
+        from gputui.state import Session
+
+        session = Session()
+        session.apply(recorded(event_file))
+        assert session.run is not None
+        tree = time_tree(session.run)
+        assert tree is not None
+        known = sums(tree)
+        assert sum(known.tenths.values()) == 1000
+        row, _ = hundred_bar(tree, 200)
+        busy = sum(len(text) for text, _ in row if text[0] == "█")
+        assert abs(busy / 200 - (1 - tree.share(tree.idle_ns))) <= 1 / 200
+        rows, leaves = cause_rows(tree, 100, 20)
+        largest = tree.leaves[leaves[0]]
+        widest = _eighths(rows[0][-1][0])
+        for line, leaf in zip(rows, leaves, strict=False):
+            assert LEAVES[leaf].label in line[1][0]
+            assert abs(_eighths(line[-1][0]) - widest * tree.leaves[leaf] / largest) <= 1
+
+
+def _eighths(text: str) -> int:
+    return sum(8 if cell == "█" else " ▏▎▍▌▋▊▉".index(cell) for cell in text)
+
+
+def test_parts_and_scales() -> None:
+    assert apportion([1, 1, 1], 100) == [34, 33, 33]
+    assert apportion([], 7) == []
+    assert [nice_top(value) for value in (0.9, 12, 21, 26, 60)] == [1.0, 20.0, 25.0, 50.0, 100.0]
+
+
+def test_no_two_kernels_read_alike() -> None:
+    name = "void at::native::vectorized_elementwise_kernel<{}, at::native::{}<float>>(int, {})"
+    names = [name.format(*parts) for parts in ((4, "Add", "A"), (4, "Mul", "A"), (8, "Mul", "A"))]
+    for width in (20, 30, 60):
+        short = short_names(names, width)
+        assert len(set(short)) == 3
+        assert all(cell_len(one) <= width for one in short)
+    assert cut_middle("nvjet_sm90_tst_64x8_splitK_bias_TNT", 24) == "nvjet_sm90_tst…_bias_TNT"
