@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -136,10 +136,13 @@ class Live:
         """Attach to a process; an active run is ended first. Raises AttachError without one."""
         from gputui.collect.attached_run import request_of_pid
 
-        self.start_run(request_of_pid(pid))
+        # Programs that were not made to be looked at seldom have ranges of their own.
+        self.start_run(request_of_pid(pid), replace(self._options.capture, annotate="modules"))
 
-    def start_run(self, request: RunRequest) -> Run:
-        """Start `request`. Returns at once; the run's events report its progress."""
+    def start_run(self, request: RunRequest, capture: CaptureOptions | None = None) -> Run:
+        """Start `request`, capturing what the command line says or `capture`. Returns at once; the
+        run's events report its progress.
+        """
         previous = self._run
         if previous is not None:
             previous.stop()
@@ -155,7 +158,7 @@ class Live:
             self.hub.emit,
             interval_s=self._interval_s,
             numbering=self._numbering,
-            capture=self._options.capture,
+            capture=capture or self._options.capture,
             pass_through=self._options.pass_through,
             after=previous,
             trace=self._options.trace,

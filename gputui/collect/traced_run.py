@@ -259,6 +259,7 @@ class Run:
             step_range=self.request.step_range,
             capture_unavailable_reason=unavailable,
             annotate=self._annotates,
+            attached=self.request.pid is not None,
             traced_step=sanitize(sampling.step) if sampling is not None and sampling.step else None,
         )
         self._emit([started])

@@ -83,6 +83,15 @@ class Runner(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class Attacher(Runner, Protocol):
+    """A source that can look inside processes that run already."""
+
+    def attach(self, pid: int) -> None:
+        """Attach to a process; an active run is ended first. Events report the outcome."""
+        ...
+
+
 class Moment(Protocol):
     """Something in a recording worth jumping to. `kind` is "phase" or what happened."""
 

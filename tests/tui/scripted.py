@@ -552,6 +552,7 @@ class ScriptedSource:
         self.recording = ScriptedRecording(path)
         self.started: list[tuple[str, dict[str, Value]]] = []
         self.stops = 0
+        self.attached: list[int] = []
         self.closed = False
 
     def start(self) -> None:
@@ -577,6 +578,10 @@ class ScriptedSource:
         """Note it."""
         del step_range
         self.started.append((name, dict(parameters)))
+
+    def attach(self, pid: int) -> None:
+        """Note it."""
+        self.attached.append(pid)
 
     def stop_run(self) -> None:
         """Note it."""

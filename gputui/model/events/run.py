@@ -10,7 +10,8 @@ from gputui.model.events.base import Amount, Event, Integer, Moment, Record
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
-    """A child process was started. `run` numbers the runs of one session from 1.
+    """A child process was started, or one that runs was attached to. `run` numbers the runs of one
+    session from 1.
 
     `pid` is None when it could not be started; the RunEnded that follows says why.
     """
@@ -28,6 +29,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     """Which torch operations to put ranges around."""
     traced_step: str | None = None
     """Name of the range whose pushes are counted if only the kernels of some steps are traced."""
+    attached: bool = False
+    """Whether the process ran before, and goes on afterwards."""
 
 
 class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):

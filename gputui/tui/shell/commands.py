@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.tui.shell.replay_keys import ReplayKeys
-from gputui.tui.source import Playback, Runner
+from gputui.tui.source import Attacher, Playback, Runner
+from gputui.tui.widgets.processes import OUTSIDE
 from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
@@ -109,10 +110,60 @@ class Commands(ReplayKeys):
         def answered(yes: bool | None) -> None:
             if yes:
                 source.stop_run()
-                self.say("stopping the run")
+                self.say("detaching" if run.started.attached else "stopping the run")
 
-        text = f"{run.started.name} and every process it started will be ended."
-        self.app.push_screen(Question("Stop the run?", text, "stop it"), answered)
+        if run.started.attached:
+            text = f"gputui lets go of {run.started.name}, which goes on."
+            question = Question("Detach?", text, "detach")
+        else:
+            text = f"{run.started.name} and every process it started will be ended."
+            question = Question("Stop the run?", text, "stop it")
+        self.app.push_screen(question, answered)
+
+    # --- processes of others
+
+    def action_attach(self) -> None:
+        """Look inside the chosen process, after a question that names it."""
+        process, source, run = self.chosen_process(), self.model.source, self.model.run
+        if self.model.readonly:
+            self.say("nothing is attached to: gputui was started with --readonly", bad=True)
+        elif not isinstance(source, Attacher):
+            self.say("a recorded process cannot be attached to", bad=True)
+        elif process is None:
+            self.say("choose a process first: 1 shows them, ↑ and ↓ choose one")
+        elif process.start_time_ns is None:
+            self.say(f"process {process.pid} is not attached to: its start is unknown", bad=True)
+        elif run is not None and run.is_active:
+            self.say("a run is active: end it first with x", bad=True)
+        else:
+            self._ask_attach(source, process, process.start_time_ns)
+
+    def _ask_attach(self, source: Attacher, process: ProcessRow, start_ns: int) -> None:
+        from gputui.tui.dialogs.boxes import Question
+
+        def answered(yes: bool | None) -> None:
+            if not yes:
+                return
+
+            def attach() -> None:
+                from gputui.collect.process_details import same_process
+
+                same_process(process.pid, start_ns)
+                source.attach(process.pid)
+
+            self.gputui.in_thread(
+                attach,
+                lambda _: self.say(f"attaching to process {process.pid}; x detaches"),
+                lambda reason: self.say(reason, bad=True),
+            )
+
+        text = (
+            f"process {process.pid} of {process.user or 'an unknown user'}: "
+            f"{process.command or OUTSIDE}. It is stopped for some milliseconds at a moment that "
+            "is safe, or not attached to at all. Tracing costs it time until gputui detaches; then "
+            "the capture library stays in it, asleep."
+        )
+        self.app.push_screen(Question("Look inside this process?", text, "attach"), answered)
 
     # --- signals
 
@@ -197,8 +248,15 @@ class Commands(ReplayKeys):
             if yes:
                 self.gputui.quit_now()
 
-        text = f"{run.started.name} is running. It will be ended; what was recorded is kept."
-        self.app.push_screen(Question("Quit?", text, "end it and quit"), answered)
+        if run.started.attached:
+            text = (
+                f"gputui lets go of {run.started.name}, which goes on; what was recorded is kept."
+            )
+            question = Question("Quit?", text, "detach and quit")
+        else:
+            text = f"{run.started.name} is running. It will be ended; what was recorded is kept."
+            question = Question("Quit?", text, "end it and quit")
+        self.app.push_screen(question, answered)
 
     def action_quit_now(self) -> None:
         """Quit without asking."""

@@ -90,6 +90,7 @@ KEYS: tuple[Key, ...] = (
     Key(("number_sign",), "#", "raw_names", "Phases: names as ranges have them: Step 3", SCREEN),
     Key(("p",), "p", "processes", "Devices: processes on the whole screen", MACHINE, "processes"),
     Key(("t",), "t", "tree", "processes under what launched them", MACHINE, "tree"),
+    Key(("a",), "a", "attach", "look inside the chosen process (asks)", MACHINE, "attach"),
     Key(("K", "f9"), "K F9", "signal", "send the chosen process a signal (asks)", MACHINE),
     Key(("z",), "z", "zoom(1)", "charts over a longer time, up to 24 h", MACHINE, "zoom"),
     Key(("Z",), "Z", "zoom(-1)", "charts over a shorter time, down to 30 s", MACHINE),
