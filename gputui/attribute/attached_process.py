@@ -10,6 +10,7 @@ from gputui.attribute.accounting.python_lines import LEAF_OF_KIND, PythonLines
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.collectives.matching import Matching
+from gputui.attribute.job import job_of_process
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.model.events import AnyEvent, LineDefined, ProcessAttached, ProcessDetached
 from gputui.ring.layout import SLOT, RecordKind
@@ -186,6 +187,7 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
         parent_pid=facts.parent_pid,
         rank=facts.rank,
         local_rank=facts.local_rank,
+        job=job_of_process(facts.pid) if facts.rank is not None else None,
         command=facts.command,
         cuda_status=facts.cuda_text,
         cupti_version=facts.cupti_version,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gputui.cli.output_name import expanded
 from gputui.cli.requests import capture_options
 from gputui.cli.values import UsageError
 
@@ -45,6 +46,8 @@ def record(watch: Watch) -> int:
         make_folder(found.parent)
         return found
 
+    if options.output and options.output != "-":
+        options.output = expanded(options.output)
     path = None if options.output == "-" else Path(options.output) if options.output else place()
     limits = _limits(options)
     capture = capture_options(options, request)
@@ -69,7 +72,7 @@ def screen(watch: Watch) -> int:
 
     options, request = watch.options, watch.request
     need_terminal(options)
-    output = Path(options.output) if options.output else None
+    output = Path(expanded(options.output)) if options.output else None
     limits = _limits(options)
     capture = capture_options(options, request)
     _check_only(options)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from pathlib import Path
 
 from gputui.base.standard_streams import columns, say
-from gputui.cli.reading import load_run, one_recording
+from gputui.cli.reading import load_run, one_recording, recordings
 from gputui.cli.values import UsageError
 from gputui.render import formats
 
@@ -19,6 +20,8 @@ def run(options: argparse.Namespace) -> int:
     from gputui.report.answer import Line
     from gputui.report.domains import domains_of, of_domains
 
+    if len(options.file) == 1 and Path(options.file[0]).is_dir():
+        return _folder(Path(options.file[0]), options)
     if options.table and is_event_table(options.table):
         if options.domain:
             raise UsageError(f"--domain: {options.table} has no ranges")
@@ -46,6 +49,26 @@ def run(options: argparse.Namespace) -> int:
     else:
         text = formats.summary(session, recorded, options.format, columns(sys.stdout))
     sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def _folder(folder: Path, options: argparse.Namespace) -> int:
+    """A job's recordings, one of each node."""
+    from gputui.render.job import job_text
+    from gputui.report.job import Part, job_of
+    from gputui.store.places import SUFFIXES
+
+    if options.table or options.domain or options.run is not None:
+        raise UsageError("a folder of recordings is summed up by rank: leave --table, --run out")
+    names = sorted(str(path) for path in folder.iterdir() if path.name.endswith(SUFFIXES))
+    if not names:
+        raise UsageError(f"{folder} holds no recordings (*.gputui)")
+    parts = []
+    for name in recordings(names):
+        loaded = load_run(name)
+        parts.append(Part(Path(name).name, loaded.session, loaded.run))
+    sys.stdout.write(job_text(job_of(parts), options.format, columns(sys.stdout)))
     sys.stdout.flush()
     return 0
 

@@ -63,6 +63,8 @@ def test_the_header_describes_the_process(nvtx_program, tmp_path):
         ({"RANK": "x", "LOCAL_RANK": ""}, (None, None)),
         ({"OMPI_COMM_WORLD_RANK": "7", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}, (7, 2)),
         ({"SLURM_PROCID": "5", "SLURM_LOCALID": "0"}, (5, 0)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "2", "WORLD_SIZE": "16"}, (None, None)),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "WORLD_SIZE": "2"}, (1, None)),
     ],
 )
 def test_rank_is_that_of_the_launcher(nvtx_program, tmp_path, extra, ranks):

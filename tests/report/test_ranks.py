@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
     Distribution,
+    JobFacts,
     LeafTime,
     LoopDelta,
     ProcessAttached,
@@ -32,19 +33,32 @@ TRANSFER_NS = 8_000_000
 
 
 def job(ranks: Sequence[dict[Leaf, int]], count: int = STEPS) -> tuple[Session, Run]:
+    """Ranks of one job, as job_events has them."""
+    session = Session()
+    session.apply(job_events(ranks, count))
+    return session, session.runs[1]
+
+
+def job_events(
+    ranks: Sequence[dict[Leaf, int]],
+    count: int = STEPS,
+    here: Iterable[int] | None = None,
+    facts: JobFacts | None = None,
+) -> list[AnyEvent]:
     """Ranks of one job, each with its times a step without collectives: they last until all
-    ranks have come, and TRANSFER_NS longer."""
+    ranks have come, and TRANSFER_NS longer. Of those `here`, if not of all."""
     come = [sum(leaves.values()) for leaves in ranks]
     step_ns = max(come) + TRANSFER_NS
     events: list[AnyEvent] = [
         RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5)
     ]
-    for rank, leaves in enumerate(ranks):
-        number = rank + 1
-        collectives = {Leaf.COMMUNICATION: step_ns - come[rank]}
+    for device, rank in enumerate(range(len(ranks)) if here is None else here):
+        number = device + 1
+        leaves = {**ranks[rank], Leaf.COMMUNICATION: step_ns - come[rank]}
         lengths = Distribution(
             count, count * step_ns, 0.0, step_ns, step_ns, steps([(step_ns, count)])
         )
+        whole_ns = count * step_ns
         events += [
             ProcessAttached(
                 time_ns=0,
@@ -53,6 +67,7 @@ def job(ranks: Sequence[dict[Leaf, int]], count: int = STEPS) -> tuple[Session, 
                 pid=5 + number,
                 parent_pid=5,
                 rank=rank,
+                job=facts,
                 command="p",
                 cuda_status="tracing",
             ),
@@ -60,27 +75,17 @@ def job(ranks: Sequence[dict[Leaf, int]], count: int = STEPS) -> tuple[Session, 
                 time_ns=1,
                 process=number,
                 leaf_times=tuple(
-                    LeafTime(number, rank, Scope.STEADY, 0, leaf, ns * count)
-                    for leaf, ns in (leaves | collectives).items()
+                    LeafTime(number, device, Scope.STEADY, 0, leaf, ns * count)
+                    for leaf, ns in leaves.items()
                 ),
                 loops=(
                     LoopDelta(
-                        number,
-                        rank,
-                        Scope.STEADY,
-                        0,
-                        count,
-                        count,
-                        1,
-                        1 + count * step_ns,
-                        lengths,
+                        number, device, Scope.STEADY, 0, count, count, 1, 1 + whole_ns, lengths
                     ),
                 ),
             ),
         ]
-    session = Session()
-    session.apply(events)
-    return session, session.runs[1]
+    return events
 
 
 def rank(jitter: random.Random | None = None, **more: int) -> dict[Leaf, int]:

@@ -78,16 +78,41 @@ static uint64_t start_ticks(void)
     return at == NULL ? 0 : strtoull(at, NULL, 10);
 }
 
+/* A task of Slurm is a rank unless it starts the ranks: then their world is another size, or the
+ * command is a launcher's. */
+static int task_is_rank(const char *command)
+{
+    static const char *const launchers[] = {"torchrun", "torch.distributed.run",
+                                            "torch.distributed.launch", "deepspeed", "accelerate"};
+    const char *world = getenv("WORLD_SIZE"), *tasks = getenv("SLURM_NTASKS");
+    if (world != NULL && tasks != NULL && strcmp(world, tasks) != 0)
+        return 0;
+    for (uint64_t at = 0; at < sizeof launchers / sizeof *launchers; at++)
+        if (strstr(command, launchers[at]) != NULL)
+            return 0;
+    return 1;
+}
+
+static void find_rank(Header *target)
+{
+    static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", NULL};
+    static const char *const local_ranks[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", NULL};
+    static const char *const tasks[] = {"SLURM_PROCID", NULL};
+    static const char *const local_tasks[] = {"SLURM_LOCALID", NULL};
+    int may_be_task = task_is_rank(target->command);
+    target->rank = number_from_environment(ranks);
+    target->local_rank = number_from_environment(local_ranks);
+    if (target->rank < 0 && may_be_task)
+        target->rank = number_from_environment(tasks);
+    if (target->local_rank < 0 && may_be_task)
+        target->local_rank = number_from_environment(local_tasks);
+}
+
 static void describe_process(Header *target)
 {
-    static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
-    static const char *const local_ranks[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                              "SLURM_LOCALID", NULL};
     struct stat status;
     target->pid = (uint32_t)getpid();
     target->parent_pid = (uint32_t)getppid();
-    target->rank = number_from_environment(ranks);
-    target->local_rank = number_from_environment(local_ranks);
     target->start_ticks = start_ticks();
     if (stat("/proc/self/ns/pid", &status) == 0)
         target->pid_namespace = status.st_ino;
@@ -98,6 +123,7 @@ static void describe_process(Header *target)
     for (uint64_t at = 0; at < length; at++)
         if (target->command[at] == '\0')
             target->command[at] = ' ';
+    find_rank(target);
     if (!wishes.kernels) {
         target->cuda_state = CUDA_OFF;
         snprintf(target->cuda_text, sizeof target->cuda_text, "kernels were not asked for");

@@ -25,6 +25,7 @@ from gputui.model.events.base import (
 from gputui.model.events.definitions import (
     NO_THREAD,
     CaptureRefused,
+    JobFacts,
     KernelDefined,
     LaunchShape,
     LineDefined,
@@ -131,7 +132,7 @@ __all__ = [
     "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
-    "HostUnavailable", "IdleRange", "Index", "Integer", "KernelDefined", "KernelDelta",
+    "HostUnavailable", "IdleRange", "Index", "Integer", "JobFacts", "KernelDefined", "KernelDelta",
     "LaunchDelta", "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineLaunches",
     "LineSamples", "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined",
     "MarkDelta", "MemoryOperationDelta", "MigFacts", "MigSample", "Moment", "OpenRange",

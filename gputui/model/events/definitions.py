@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from gputui.model.events.base import Amount, Event, Integer, Moment
+from gputui.model.events.base import Amount, Event, Integer, Moment, Record
 
 MAX_SHAPES = 100_000
 """Distinct launch shapes per session; any further ones have none."""
@@ -15,6 +15,15 @@ MAX_KERNELS = 100_000
 """Distinct kernel names per session; any further ones share the name OTHER_KERNELS."""
 
 OTHER_KERNELS = "(other kernels)"
+
+
+class JobFacts(Record, frozen=True, kw_only=True):
+    """The job that a rank belongs to, by its environment: the id of torchrun or the scheduler, how
+    many ranks it has in all, and the number of this node in it."""
+
+    id: str | None = None
+    world_size: Integer | None = None
+    node_rank: Integer | None = None
 
 
 class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
@@ -29,6 +38,7 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     parent_pid: Integer
     rank: Integer | None = None
     local_rank: Integer | None = None
+    job: JobFacts | None = None
     command: str
     cuda_status: str
     """"tracing", "no CUDA", or one line saying why kernels are not captured."""

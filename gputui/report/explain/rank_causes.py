@@ -34,17 +34,22 @@ class RankTime:
     collectives waited for others, `late` how much less that is than the first rank's; None where
     ranks cannot be compared."""
 
+    run: Run
     rank: int
     process: int
     device: int | None
     tree: TimeTree | None
     waited: float | None
     late: float | None = None
+    host: str | None = None
+    """Where several recordings are compared."""
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"Rank {self.rank}" + (f" (GPU {self.device})" if self.device is not None else "")
+        parts = [self.host] if self.host else []
+        parts += [f"GPU {self.device}"] if self.device is not None else []
+        return f"Rank {self.rank}" + (f" ({', '.join(parts)})" if parts else "")
 
     @property
     def late_ns(self) -> float | None:
@@ -99,10 +104,10 @@ def _group(leaf: Leaf) -> str | None:
     return "copies" if leaf in _COPIES else "more work"
 
 
-def late_rank(run: Run, one: RankTime, others: Sequence[RankTime]) -> LateRank:
+def late_rank(one: RankTime, others: Sequence[RankTime]) -> LateRank:
     """A rank with what makes it late."""
     if one.tree is None:
-        phase = _phase(one, others, lambda rank: _cpu_by_phase(run, rank.process))
+        phase = _phase(one, others, _cpu_by_phase)
         where = phase or "its time is spread over its phases"
         return LateRank(one, {}, "host", f"on its CPU, {where}", _FIND_IT)
     excess = _excess(one, others)
@@ -118,9 +123,9 @@ def late_rank(run: Run, one: RankTime, others: Sequence[RankTime]) -> LateRank:
     label = LEAVES[leaf].label
     more = f"{_amount(one, groups[group])} more than the others"
     if group == "more work":
-        if clock := _slow_clock(run, one, others):
+        if clock := _slow_clock(one, others):
             return LateRank(one, excess, "throttled", clock, "look at that GPU's cooling and power")
-        phase = _phase(one, others, lambda rank: _kernels_by_phase(run, rank))
+        phase = _phase(one, others, _kernels_by_phase)
         return LateRank(
             one,
             excess,
@@ -130,8 +135,8 @@ def late_rank(run: Run, one: RankTime, others: Sequence[RankTime]) -> LateRank:
         )
     if group == "copies":
         return LateRank(one, excess, group, f"{label} take {more}", "pin host memory")
-    line = likeliest_line(run, one.process)
-    phase = _phase(one, others, lambda rank: _idle_by_phase(run, rank))
+    line = likeliest_line(one.run, one.process)
+    phase = _phase(one, others, _idle_by_phase)
     parts = [phase, f"most often at {line.where}" if line else None]
     where = "".join(f", {part}" for part in parts if part)
     if group == "data":
@@ -184,9 +189,10 @@ def _phase(
     return f"most of it in {name}" if name else "most of it outside every range"
 
 
-def _cpu_by_phase(run: Run, process: int) -> Phases:
+def _cpu_by_phase(rank: RankTime) -> Phases:
     """Time inside each range and in none of its inner ones; of steps only, where they are what the
     program does."""
+    run, process = rank.run, rank.process
     found: dict[str, float] = defaultdict(float)
     times = [
         row
@@ -223,17 +229,17 @@ def _is_in_step(run: Run, node: Range) -> bool:
     return any(name == wanted if wanted else STEP_NAMES.match(name) for name in names)
 
 
-def _idle_by_phase(run: Run, rank: RankTime) -> Phases:
+def _idle_by_phase(rank: RankTime) -> Phases:
     assert rank.device is not None
-    span_ns = _span_ns(run, rank)
+    run, span_ns = rank.run, _span_ns(rank)
     found: dict[str, float] = defaultdict(float)
     for number, ns in run.timing.idle_by_range(rank.process, rank.device).items():
         found[_path(run, number)] += ns / span_ns if span_ns else 0.0
     return found
 
 
-def _kernels_by_phase(run: Run, rank: RankTime) -> Phases:
-    span_ns = _span_ns(run, rank)
+def _kernels_by_phase(rank: RankTime) -> Phases:
+    run, span_ns = rank.run, _span_ns(rank)
     found: dict[str, float] = defaultdict(float)
     for key, row in run.kernels.items():
         if (key.process, key.device) == (rank.process, rank.device):
@@ -241,8 +247,8 @@ def _kernels_by_phase(run: Run, rank: RankTime) -> Phases:
     return found
 
 
-def _span_ns(run: Run, rank: RankTime) -> int:
-    uses = run.timing.devices.items()
+def _span_ns(rank: RankTime) -> int:
+    uses = rank.run.timing.devices.items()
     return sum(
         use.span_ns for key, use in uses if (key.process, key.device) == (rank.process, rank.device)
     )
@@ -252,17 +258,19 @@ def _path(run: Run, number: int) -> str:
     return run.ranges[number].path if number in run.ranges else ""
 
 
-def _slow_clock(run: Run, one: RankTime, others: Sequence[RankTime]) -> str | None:
-    clocks = {
-        time.device: spread.average or 0.0
-        for time in (one, *others)
-        if time.device is not None
-        and (spread := run.readings.gpu_spreads.get((time.device, "sm_clock_mhz"))) is not None
-    }
-    theirs = [clocks[other.device] for other in others if other.device in clocks]
-    if one.device not in clocks or not theirs:
+def _slow_clock(one: RankTime, others: Sequence[RankTime]) -> str | None:
+    clock = _clock(one)
+    theirs = [found for other in others if (found := _clock(other)) is not None]
+    if clock is None or not theirs:
         return None
     usual = median(theirs)
-    if clocks[one.device] >= SLOWER_CLOCK * usual:
+    if clock >= SLOWER_CLOCK * usual:
         return None
-    return f"GPU {one.device} runs at {clocks[one.device]:.0f} MHz, the others at {usual:.0f}"
+    return f"GPU {one.device} runs at {clock:.0f} MHz, the others at {usual:.0f}"
+
+
+def _clock(one: RankTime) -> float | None:
+    if one.device is None:
+        return None
+    spread = one.run.readings.gpu_spreads.get((one.device, "sm_clock_mhz"))
+    return spread.average if spread is not None else None

@@ -9,7 +9,7 @@ the rank that waits least is waiting.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gputui.model.collectives import SYNCHRONIZING
 from gputui.state import Run
@@ -93,14 +93,26 @@ def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:
             for place, part in exposed.items()
             if place[0] in by_match
         }
-    ranked = [place for place in exposed if rank_of(run, place[0]) is not None]
-    ranks = {rank_of(run, process) for process, _ in ranked}
-    if len(ranks) < 2 or len(ranks) < len(ranked):
+    ranked = {place: part for place, part in exposed.items() if rank_of(run, place[0]) is not None}
+    if len({rank_of(run, process) for process, _ in ranked}) < len(ranked):
         return {}
-    counts = [exposed[place].steps for place in ranked]
+    return waits_by_sums(ranked)
+
+
+_Key = TypeVar("_Key")
+
+
+def waits_by_sums(exposed: Mapping[_Key, Exposed]) -> dict[_Key, int]:
+    """What the collectives of each rank take beyond those of the rank that waits least, in ns.
+
+    Empty where fewer than two ranks are seen, they do different loops, or took too few steps.
+    """
+    if len(exposed) < 2:
+        return {}
+    counts = [part.steps for part in exposed.values()]
     if min(counts) < LEAST_STEPS or min(counts) < STEPS_ALIKE * max(counts):
         return {}
-    each = {place: exposed[place].collectives_ns / exposed[place].steps for place in ranked}
+    each = {place: part.collectives_ns / part.steps for place, part in exposed.items()}
     least = min(each.values())
     if not least:
         return {}

@@ -88,12 +88,17 @@ def rank_times(run: Run) -> list[RankTime]:
         rank = rank_of(run, process)
         if rank is not None and tree.wall_ns:
             waited = tree.share(tree.leaves[Leaf.RANK]) if Leaf.RANK in tree.leaves else None
-            found.append(RankTime(rank, process, device, tree, waited))
+            found.append(RankTime(run, rank, process, device, tree, waited))
     with_tree = {one.process for one in found}
     for process, part in matched(run).items():
         rank = rank_of(run, process)
         if process not in with_tree and rank is not None:
-            found.append(RankTime(rank, process, None, None, _share(part.waited_ns, part)))
+            found.append(RankTime(run, rank, process, None, None, _share(part.waited_ns, part)))
+    return in_order(found)
+
+
+def in_order(found: Sequence[RankTime]) -> list[RankTime]:
+    """How late each is beside the others, the latest first."""
     longest = max((one.waited for one in found if one.waited is not None), default=0.0)
     for one in found:
         one.late = None if one.waited is None else longest - one.waited
@@ -102,18 +107,22 @@ def rank_times(run: Run) -> list[RankTime]:
 
 def lateness(run: Run) -> Lateness | None:
     """Who is late; None where nobody is, or where it cannot be told who."""
-    times = [one for one in rank_times(run) if one.late is not None]
+    return lateness_of(rank_times(run), matched(run))
+
+
+def lateness_of(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> Lateness | None:
+    """The same of ranks in order; `by_match` by process, where collectives were matched."""
+    times = [one for one in ranks if one.late is not None]
     if len(times) < 2:
         return None
     named, share = _always_late(times)
     if not named:
-        named, share = _blamed(times, matched(run))
+        named, share = _blamed(times, by_match)
     if not named:
         return None
     others = [one for one in times if one not in named]
     late = tuple(
-        late_rank(run, one, others)
-        for one in sorted(named, key=lambda one: (one.rank, one.process))
+        late_rank(one, others) for one in sorted(named, key=lambda one: (one.rank, one.process))
     )
     steps = [one.tree.step_mean_ns for one in times if one.tree is not None and one.tree.has_steps]
     step_ns = median(steps) if len(steps) == len(times) else None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
@@ -97,6 +99,11 @@ class TimeTree:
         """Mean length of a step."""
         return self.step_ns.total / self.step_ns.count if self.step_ns.count else 0.0
 
+    def wait(self, ns: int) -> None:
+        """So much of its exposed collectives was waiting for another rank: idle time."""
+        self.leaves[Leaf.COMMUNICATION] -= ns
+        self.leaves[Leaf.RANK] = self.leaves.get(Leaf.RANK, 0) + ns
+
     def share(self, ns: float) -> float:
         """Of the wall time, 0 to 1."""
         return ns / self.wall_ns if self.wall_ns else 0.0
@@ -142,22 +149,32 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
 def device_trees(run: Run) -> dict[Place, TimeTree]:
     """The tree of each device of each process, empty ones too. What collectives waited for other
     ranks is idle time there."""
+    trees = trees_without_waits(run)
+    for place, waited_ns in waits(run, exposed_of(trees)).items():
+        trees[place].wait(waited_ns)
+    return trees
+
+
+Key = TypeVar("Key")
+
+
+def exposed_of(trees: Mapping[Key, TimeTree]) -> dict[Key, Exposed]:
+    """The exposed collectives of each."""
+    return {
+        place: Exposed(tree.steps, tree.leaves.get(Leaf.COMMUNICATION, 0))
+        for place, tree in trees.items()
+    }
+
+
+def trees_without_waits(run: Run) -> dict[Place, TimeTree]:
+    """The same, collectives counted as communication however long they waited."""
     by_device: dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]] = defaultdict(
         lambda: defaultdict(dict)
     )
     for key, time in run.leaf_times.items():
         of = by_device[key.process, key.device][key.loop, Scope(key.scope)]
         of[Leaf(key.leaf)] = of.get(Leaf(key.leaf), 0) + time.ns
-    trees = {place: _device_tree(run, *place, parts) for place, parts in by_device.items()}
-    exposed = {
-        place: Exposed(tree.steps, tree.leaves.get(Leaf.COMMUNICATION, 0))
-        for place, tree in trees.items()
-    }
-    for place, waited_ns in waits(run, exposed).items():
-        leaves = trees[place].leaves
-        leaves[Leaf.COMMUNICATION] -= waited_ns
-        leaves[Leaf.RANK] = leaves.get(Leaf.RANK, 0) + waited_ns
-    return trees
+    return {place: _device_tree(run, *place, parts) for place, parts in by_device.items()}
 
 
 def _device_tree(

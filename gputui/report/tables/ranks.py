@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.ranks import rank_times
-from gputui.report.schema import TableSpec, if_any, number, percent, time
+from gputui.report.schema import TableSpec, if_any, number, percent, text, time
 from gputui.state import Run, Session
 
 
@@ -59,6 +59,8 @@ RANKS: TableSpec[RankTime] = TableSpec(
     meaning="The time of each rank's GPU in steady steps, the latest rank first.",
     columns=(
         number("Rank", "rank", lambda row: row.rank, "Its rank"),
+        text("Host", "host", lambda row: row.host, "Its host, of several", kind=str | None,
+             seen=if_any),
         number("GPU", "gpu", lambda row: row.device, "Its GPU", kind=int | None, seen=if_any),
         percent("Late", "late_percent", _late,
                 "How much less its collectives wait than those of the first rank, of the time",
