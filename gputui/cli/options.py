@@ -16,6 +16,7 @@ from gputui.cli.values import (
     choice,
     count,
     interval,
+    kernel_category,
     moment,
     price,
     rotation,
@@ -220,6 +221,11 @@ _ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
 _PRICE = Option("energy_price", "price of a kWh, to show what energy costs", "PRICE", parse=price,
                 set_in=_ANYWHERE)  # fmt: skip
 
+_CATEGORY = Option(
+    "kernel_category", "kernels whose names match the regular expression are of that category, "
+    "before gputui's own rules", "PATTERN=CATEGORY", parse=kernel_category, many=True,
+    set_in=_ANYWHERE)  # fmt: skip
+
 MAIN = Command(
     "",
     "See inside an LLM workload on NVIDIA GPUs, live: its phases (NVTX ranges), the kernels each\n"
@@ -270,6 +276,7 @@ MAIN = Command(
         Option("theme", "colours of the screen", "NAME", default="gputui-dark",
                set_in=_ANYWHERE, completes="theme"),
         _PRICE,
+        _CATEGORY,
         Option("config", "read settings from this file", "FILE",
                set_in=("environment",), completes="file"),
         Option("no_color", "draw without colours", set_in=_ANYWHERE, variables=("NO_COLOR",)),
@@ -313,6 +320,7 @@ COMMANDS = (
             _RAW_NAMES,
             _RUN,
             _PRICE,
+            _CATEGORY,
         ),
     ),
     Command(
@@ -327,6 +335,7 @@ COMMANDS = (
             _RAW_NAMES,
             _RUN,
             _PRICE,
+            _CATEGORY,
         ),
         _format_notes,
     ),

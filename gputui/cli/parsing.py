@@ -79,6 +79,10 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
         from gputui.model.price import configure
 
         configure(price)
+    if rules := getattr(options, "kernel_category", None):
+        from gputui.model import kernel_categories
+
+        kernel_categories.configure(rules)
     return options
 
 

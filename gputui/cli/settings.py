@@ -73,7 +73,8 @@ def _from_environment(option: Option, environment: Mapping[str, str]) -> tuple[A
     if not text:
         return None
     where = f"{option.variable}={sanitize(text, 60)}"
-    return _read(option, text, option.variable), where
+    found = _read(option, text, option.variable)
+    return [found] if option.many else found, where
 
 
 def _read(option: Option, text: str, where: str) -> Any:
@@ -113,6 +114,10 @@ def _from_file(environment: Mapping[str, str], chosen: str | None) -> dict[str, 
 
 
 def _of_file(option: Option, value: object, where: str) -> tuple[Any, str]:
+    if option.many:
+        values = value if isinstance(value, list) else [value]
+        found = [_of_file(option._replace(many=False), one, where) for one in values]
+        return [one for one, _ in found], sanitize(", ".join(said for _, said in found), 4000)
     fits = str | int | float if option.metavar else bool
     if not isinstance(value, fits) or (option.metavar and isinstance(value, bool)):
         what = "text or a number" if option.metavar else "true or false"

@@ -83,6 +83,17 @@ def price(typed: str, where: str) -> Any:
     return Price(float(match[1]), match[2] or "")
 
 
+def kernel_category(typed: str, where: str) -> Any:
+    """A pattern of kernel names, and the category of those that match."""
+    pattern, equals, category = typed.rpartition("=")
+    if not (pattern and equals and 0 < len(category.strip()) <= 40):
+        raise UsageError(f"{where} {typed}: give PATTERN=CATEGORY, as in my_attn.*=attention")
+    try:
+        return re.compile(pattern, re.IGNORECASE), category.strip()
+    except re.error as error:
+        raise UsageError(f"{where} {typed}: {error}") from None
+
+
 def interval(typed: str, where: str) -> float:
     """Seconds between samples, as a number or a time."""
     try:

@@ -145,11 +145,13 @@ _OF_CATEGORY = {
     "memory copy": Leaf.COPY_DEVICE,
     "triton fused": Leaf.ELEMENTWISE,
     "attention": Leaf.ATTENTION,
+    "KV cache": Leaf.ATTENTION,
     "optimizer": Leaf.OPTIMIZER,
     "normalization": Leaf.NORMALIZATION,
     "softmax": Leaf.SOFTMAX,
     "matmul": Leaf.MATMUL,
     "copy": Leaf.ELEMENTWISE,
+    "quantization": Leaf.ELEMENTWISE,
     "rotary embedding": Leaf.ELEMENTWISE,
     "random": Leaf.ELEMENTWISE,
     "elementwise": Leaf.ELEMENTWISE,
@@ -161,12 +163,16 @@ _OF_CATEGORY = {
 _SIMT = re.compile(r"simt|ffma|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
 _TENSOR = re.compile(r"tensorop|tf32|wgmma|hmma|s1688|s16816|nvjet", re.I)
 _LOSS = re.compile(r"log_?soft_?max", re.I)
+_EXPERTS = re.compile(r"gemm|fused_moe|mul_mat|moe_mm|marlin", re.I)
 _UNALIGNED = re.compile(r"align[12](?![0-9])")
 
 
 def leaf_of_kernel(name: str) -> Leaf:
     """The leaf of a kernel by its demangled name."""
-    leaf = _OF_CATEGORY.get(category(name), Leaf.OTHER)
+    of = category(name)
+    leaf = _OF_CATEGORY.get(of, Leaf.OTHER)
+    if of == "mixture of experts" and _EXPERTS.search(name):
+        leaf = Leaf.MATMUL
     if leaf is Leaf.SOFTMAX and _LOSS.search(name):
         return Leaf.OTHER
     if leaf is Leaf.MATMUL:

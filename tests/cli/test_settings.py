@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ DECLARED = (*settings(), MAIN.option("config"))
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 DEFAULTS = {
     "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False,
-    "energy_price": None,
+    "energy_price": None, "kernel_category": [],
 }  # fmt: skip
 
 
@@ -135,7 +136,7 @@ def test_flags_then_environment_then_file(folder: Path) -> None:
     environment = {"GPUTUI_THEME": "environment", "GPUTUI_READONLY": "no", "GPUTUI_INTERVAL": ""}
     assert load({"theme": "flag", "interval": None, "ascii": True}, environment, path) == {
         "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True,
-        "energy_price": None,
+        "energy_price": None, "kernel_category": [],
     }  # fmt: skip
 
 
@@ -148,6 +149,7 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
     in_file, in_environment, typed = {
         "interval": ("2", "3", "4"), "theme": ('"nord"', "dracula", "gruvbox"),
         "energy_price": ("0.3", "4 EUR", "5€"),
+        "kernel_category": ('["x=copy", "x=sort"]', "x=sort", ["x=loss"]),
     }.get(name, ("true", "false", True))  # fmt: skip
     assert load({}, {}, written(folder, b""))[name] == DEFAULTS[name]
     path = written(folder, f"{name} = {in_file}".encode())
@@ -159,7 +161,9 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
     by_flag = resolved({name: typed}, environment, path)
     assert by_flag.set_by[name].split()[0] == option.flag
     values = [getattr(found, name) for found in (by_file, by_environment, by_flag)]
-    assert values in ([2, 3, 4], ["nord", "dracula", "gruvbox"], [True, False, True],
+    rule = re.compile("x", re.IGNORECASE)
+    rules = [[(rule, "copy"), (rule, "sort")], [(rule, "sort")], [(rule, "loss")]]
+    assert values in (rules, [2, 3, 4], ["nord", "dracula", "gruvbox"], [True, False, True],
                       [(0.3, ""), (4, "EUR"), (5, "€")])  # fmt: skip
 
 

@@ -1,0 +1,260 @@
+"""Which kernel names stand for which kind of work: the rules, as data.
+
+Each rule is a category and patterns, regular expressions on the demangled name in lower case. The
+first rule with a pattern that matches decides, so that special names stand before general ones:
+flash kernels contain "cutlass", FBGEMM's contain "gemm", Inductor's are named after the operators
+they fuse. `tests/data/kernel_names.csv` has names of public engines, with their categories.
+"""
+
+from __future__ import annotations
+
+RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "communication",
+        (
+            r"nccl", r"nvshmem", r"deep_ep", r"all_?reduce", r"all_?gather", r"reduce_?scatter",
+            r"all_?to_?all", r"alltoall", r"all2all", r"cross_device_reduce", r"(one|two)_?shot",
+            r"nvls", r"multimem", r"userbuffers", r"hybrid_?ep", r"symm_mem", r"lamport",
+            r"::comm::", r"send_?recv", r"quick_?reduce", r"oneccl", r"(?<![a-z])barrier",
+            r"reshardkernel", r"ubx_kernel", r"onerank", r"ggml_cuda_ar_",
+        ),
+    ),
+    (
+        "memory copy",
+        (
+            r"^\[?(cuda )?mem(cpy|set)",
+        ),
+    ),
+    (
+        "triton fused",
+        (
+            r"^triton_(poi|red|per|for)_",
+        ),
+    ),
+    (
+        "index",
+        (
+            r"split_embedding", r"embedding_codegen",
+        ),
+    ),
+    (
+        "loss",
+        (
+            r"cross_?entropy", r"xentropy", r"nll_loss", r"nllloss", r"kl_?div", r"_jsd_",
+            r"(?<![a-z])loss", r"tv_distance", r"fused_classifier",
+            r"_ce_(fwd|bwd|forward|backward)",
+        ),
+    ),
+    (
+        "KV cache",
+        (
+            r"reshape_and_cache", r"concat_and_cache", r"append_?paged", r"(swap|copy)_blocks",
+            r"copy_kv", r"copy_page_indices", r"flatten_?kv",
+            r"(gather|update|append|store|write|copy)_(kv_?)?cache",
+            r"kv_?cache_(copy|write|store|append|update|scatter)", r"transfer_kv", r"kv_trans_",
+            r"uncompact_caches", r"set_kv_buffer", r"(write|store|process|move)_?kv",
+            r"kv_?cache_?manager", r"destindex_copy", r"quantize_kv", r"to_q_kv", r"q_to_fp16_kv",
+            r"cache_rotate", r"copykvcache", r"kvcachecopy", r"updatekvcache", r"appendkv",
+        ),
+    ),
+    (
+        "state space",
+        (
+            r"selective_(scan|state)", r"mamba", r"rwkv", r"wkv", r"linear_?att", r"lightning_att",
+            r"delta_?rule", r"gated_delta", r"fused_recurrent", r"chunk_(bwd|fwd|gla|kda)",
+            r"chunk_(scan|state|dplr|delta|local)", r"chunk_(o_|h_|mesa|simple)",
+            r"chunk_(comba|transform|precond|retention|linear)", r"(?<![a-z])kda(?![a-z])",
+            r"(?<![a-z])gd[nr](?![a-z])", r"segsum", r"state_passing", r"wy_(repr|fast)",
+            r"ssm_(scan|conv)", r"causal_conv1d", r"bmm_chunk", r"chunk_cumsum",
+            r"(?<![a-z])(dadt|ddt|dtrap)(?![a-z])", r"state_select", r"(?<![a-z])wu_(fwd|bwd)",
+            r"_inverse_kernel", r"parallel_based", r"(?<![a-z])gla(?![a-z])", r"hgrn", r"angle_dt",
+            r"kkt_?solve", r"solve_tril", r"sm90gdr", r"fusedgdr",
+        ),
+    ),
+    (
+        "attention",
+        (
+            r"flash_?(fwd|bwd|attn|att|decode|mla)", r"fmha", r"sdpa", r"mha_(fwd|bwd|varlen)",
+            r"(?<!neighborhood_)attention", r"preatt", r"compute_att", r"paged_?att",
+            r"(prefill|decode)_?with_?(paged|ragged)?_?kv", r"singleprefill",
+            r"merge_?(attn_)?states?", r"(?<![a-z])attn_(fwd|bwd|score|kernel|inner|res)",
+            r"(?<![a-z])mla(?![a-z])", r"xqa", r"kernel_mha", r"masked_?multi_?head", r"split_?kv",
+            r"flash_decode", r"_(fwd|bwd)_(grouped_)?kernel_(stage|alibi|batch|one_col|with_v)",
+            r"bwd_preprocess", r"parallel_nsa", r"dk_?dv", r"attn_?score", r"int8kv",
+            r"sage_(fwd|bwd|att)", r"(?<![a-z])att(?![a-z])", r"prepare_varlen", r"kv2q",
+            r"neighborhood",
+            # What cuDNN's attention runs before and after its backward pass.
+            r"compute_dot_do_o", r"convert_dq_", r"convert_dkv", r"computelsefrom", r"cunn_?attn",
+        ),
+    ),
+    (
+        "mixture of experts",
+        (
+            r"(?<![a-z])moe", r"[a-z]moe(?![a-z])", r"top_?k_?gating", r"expert", r"grouped_topk",
+            r"routing", r"router", r"routes", r"(un)?permute_tokens?", r"ep_(gather|scatter)",
+            r"row_id_map", r"noaux_tc", r"moe(align|permute|softmax)",
+            r"(?<!online_)softmax\d*_topk",
+        ),
+    ),
+    (
+        "sampling",
+        (
+            r"sampling", r"penal", r"repetition", r"multinomial", r"(bad|stop)_?words", r"beam_",
+            r"top_?p(?![a-z])", r"topp", r"min_?p_", r"speculative", r"rejection", r"bitmask",
+            r"gumbel", r"min_length", r"logits_?proc", r"_sample_", r"log_?probs?_kernel",
+            r"verify_tree", r"token_id_counter",
+        ),
+    ),
+    (
+        "optimizer",
+        (
+            r"multi_tensor_(?!(un)?swizzle|transpose)", r"fused_?(adam|sgd|lamb|adagrad)",
+            r"(?<![a-z])adamw?_", r"amp_foreach", r"amp_update_scale", r"optimizer", r"_adam_",
+            r"adafactor", r"reset_weight_momentum", r"(?<![a-z])lamb_", r"adagrad",
+            r"update_scale_hysteresis",
+        ),
+    ),
+    (
+        "normalization",
+        (
+            r"layer_?norm", r"rms_?norm", r"gammabeta", r"rowwisemoments", r"batch_?norm",
+            r"group_?norm", r"instance_?norm", r"l2_?norm", r"(?<![a-z])ln_(fwd|bwd|parallel)",
+            r"(?<![a-z])bn_(fw|bw)", r"head_norm", r"qk_?norm",
+            r"(?<![a-z])norm_(fwd|bwd|kernel|f32)", r"computeinternalgradients",
+            r"computefusedparams", r"poly_norm", r"cucomputegradinput", r"_dyt_",
+        ),
+    ),
+    (
+        "softmax",
+        (
+            r"soft_?max", r"sparsemax",
+        ),
+    ),
+    (
+        "matmul",
+        (
+            r"(?<![a-z])bmm_",
+        ),
+    ),
+    (
+        "reduction",
+        (
+            r"(?<![a-z])[a-z]*pool(\d?d)?_", r"average_pool", r"backward_bias", r"global_norm",
+        ),
+    ),
+    (
+        "elementwise",
+        (
+            r"subtensorop", r"(sigmoid|tanh|relu)_[fb]prop", r"_fg_kernel", r"_dwf_dw_dfg_",
+            r"_(approx|exact)_(forward|backward)_kernel", r"(act|silu|gelu|relu)_and_mul",
+            r"swiglu", r"geglu",
+        ),
+    ),
+    (
+        "quantization",
+        (
+            r"dequant(?!.*(mul_mat|gemv|matmul))", r"dequatize",
+            r"(?<![a-z])quant(?![a-z])(?!.*(gemm|matmul))", r"(?<!de)quantiz(e|ation)",
+            r"act_quant", r"_quant_kernel", r"vectorquant", r"repack", r"reconstruct", r"hadamard",
+            r"fwht", r"cast_(transpose|fp8|mxfp8|nvfp4|gated)", r"cast_transpose", r"amax",
+            r"scale_inv", r"qparam", r"(convert|to)_(fp8|hfp8|nvfp4|mxfp8)", r"mx_blocked",
+            r"fp8rowwise", r"fp8_to_fp16", r"shuffle_(kernel|\dbit)", r"make_sequential",
+            r"pack_(rows|window)", r"to_marlin", r"marlin.*preprocess", r"permute_cols",
+            r"scaling_kernel", r"fp8_rowwise", r"column_remap", r"msfp", r"colwise_scales",
+        ),
+    ),
+    (
+        "index",
+        (
+            r"fbgemm_gpu::.*(permute|bucketize|index|lookup|offsets|jagged|zch|indices)",
+            r"get_(g|group_)?gemm_starts", r"bounds_check",
+        ),
+    ),
+    (
+        "matmul",
+        (
+            r"(?<!fb)gemm", r"nvjet", r"cublas", r"cutlass", r"xmma", r"gemv", r"split_?k",
+            r"mat_?mul", r"mul_mat", r"(?<![a-z])bmm_", r"_tensorop_", r"wgmma", r"(?<![a-z])umma",
+            r"(?<![a-z0-9])[hs](884|1688|16816|16832)", r"triton_(tem|mm)", r"cijk_", r"dot_kernel",
+            r"reduce_1block", r"conv(olution)?[0-9_]*(d|_kernel|fprop|dgrad|wgrad)", r"winograd",
+            r"^kernel2?$", r"marlin", r"machete", r"scaled_mm", r"(?<![a-z])mm_kernel", r"wvsplitk",
+            r"[bs]gmv_(shrink|expand)", r"lora_(shrink|expand)", r"linear_kernel", r"scudnn",
+            r"(dgrad|wgrad|fprop)", r"im2?d?2?col", r"epilogue::impl", r"fft2d_",
+            r"mul_mat_(q|vec|f)", r"compute(b|wgradb|wgradsplitk)?offsets", r"nuq\d?matmul",
+            r"aqlm", r"_xdl_", r"sparse24_apply_dense", r"ldkmultiplication", r"trimul",
+        ),
+    ),
+    (
+        "triton",
+        (
+            r"^triton_",
+        ),
+    ),
+    (
+        "rotary embedding",
+        (
+            r"rotary", r"rope(?![a-z])", r"kv_rot", r"apply_?rot",
+        ),
+    ),
+    (
+        "random",
+        (
+            r"philox", r"distribution_", r"curand", r"(?<![a-z])random", r"bernoulli", r"dropout",
+            r"rng_", r"threefry",
+        ),
+    ),
+    (
+        "copy",
+        (
+            r"catarraybatched", r"direct_copy", r"copy_kernel", r"convertfp", r"transpose",
+            r"permute", r"(?<![a-z])cast_", r"copy_device_to_device", r"(?<![a-z])cpy_",
+            r"copy_(contiguous|optimized|shared|async)", r"tonhwc", r"tonchw", r"concat", r"nchw",
+            r"split_?(qkv|mod)", r"repeat", r"(un)?pad_", r"packunpack", r"unpack", r"memcpy",
+            r"shift_partition", r"window_(partition|reverse)", r"to_(lowp|half|bf16|fp16|float)",
+            r"rearrange", r"batched_transpose", r"bias_add_transform",
+        ),
+    ),
+    (
+        "sort",
+        (
+            r"radix_?sort", r"(?<![a-z])sort", r"arg_?sort", r"top_?k", r"mergesort", r"bitonic",
+        ),
+    ),
+    (
+        "scan",
+        (
+            r"(?<![a-z])scan", r"devicescan", r"cumsum", r"cumprod", r"prefix_?sum",
+        ),
+    ),
+    (
+        "index",
+        (
+            r"index", r"indices", r"gather", r"scatter", r"embed", r"(?<![a-z])tril?_", r"triu",
+            r"arange", r"range_kernel", r"get_rows", r"set_rows", r"lookup", r"bucketize",
+            r"seqidx", r"(?<![a-z])w[tp]e_", r"padded_offsets", r"encoder_(forward|backward)",
+            r"nonzero", r"compactinit", r"(lru|lfu|ssd)_cache", r"diag_kernel", r"one_?hot",
+            r"unique", r"k_set_", r"jagged",
+            # The backward pass of an embedding.
+            r"compute_grad_weight", r"krn_partial",
+        ),
+    ),
+    (
+        "reduction",
+        (
+            r"reduce", r"reduction", r"(?<![a-z])argm(ax|in)", r"(?<![a-z])sum_?", r"_sum(?![a-z])",
+            r"mean_kernel", r"pool", r"(?<![a-z])dbias", r"median", r"count_inf",
+        ),
+    ),
+    (
+        "elementwise",
+        (
+            r"elementwise", r"vectorized", r"pointwise", r"fill", r"activation", r"gelu", r"silu",
+            r"relu", r"unrolled", r"foreach", r"loop_.*fusion",
+            r"^(input_.*|wrapped_.*)?fusion(_\d+)?$", r"bias", r"residual",
+            r"(?<![a-z])(add|mul|sub|div|scale|acc|clamp|scal|unary|binary|sigmoid|tanh|exp|neg|set|clear|act)_(?!.*gemm)",
+            r"_(add|mul|scale|glu|sub)(_|$|<)", r"bin_bcast", r"softcap", r"packedtensor", r"axpy",
+            r"vector_(add|set)", r"diag_mask", r"snake", r"upscale", r"upsample", r"bilinear",
+            r"divide_by",
+        ),
+    ),
+)  # fmt: skip
