@@ -139,6 +139,7 @@ def test_marks_threads_shapes_and_tables() -> None:
         {
             "name": "gemm", "launches": 10, "grid": (1, 2, 3), "block": (4, 5, 6),
             "registers_per_thread": 7, "static_shared_bytes": 8, "dynamic_shared_bytes": 9,
+            "occupancy_percent": None, "occupancy_limiter": None,
         }
     ]  # fmt: skip
     no_energy = "no GPU's power or energy was read while the run went on"

@@ -70,7 +70,8 @@ AUTOCAST = Table(
     (
         Figure("autocast", "type of the context"),
         Figure("tensor", "which one"),
-        Figure("type", "its dtype"),
+        Figure("type", "its dtype here"),
+        Figure("cuda_type", "its dtype on a GPU, whose autocast keeps norms and softmax in fp32"),
     ),
 )
 

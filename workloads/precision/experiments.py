@@ -56,6 +56,11 @@ class _Toy(nn.Module):
         return seen["logits"]
 
 
+_FP32_ON_CUDA = ("parameters", "layer norm's output", "softmax", "loss", "gradients")
+"""torch.amp's documentation: CUDA's list of operations that autocast to float32 has norms and
+softmax, the CPU's does not."""
+
+
 def autocast_rows(device: torch.device, types: tuple[torch.dtype, ...]) -> Iterator[Row]:
     """The type of each tensor of a small network (CS336, benchmarking_mixed_precision)."""
     for autocast in types:
@@ -72,7 +77,12 @@ def autocast_rows(device: torch.device, types: tuple[torch.dtype, ...]) -> Itera
         if gradient is not None:
             seen["gradients"] = gradient
         for name, tensor in seen.items():
-            yield {"autocast": _short(autocast), "tensor": name, "type": _short(tensor.dtype)}
+            yield {
+                "autocast": _short(autocast),
+                "tensor": name,
+                "type": _short(tensor.dtype),
+                "cuda_type": "fp32" if name in _FP32_ON_CUDA else _short(autocast),
+            }
 
 
 def errors(result: Tensor, left: Tensor, right: Tensor) -> tuple[float, float]:
