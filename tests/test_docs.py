@@ -15,7 +15,14 @@ from gputui.cli.options import MAIN
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "gputui" / "docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-OF_OTHERS = {"--nproc-per-node", "--type", "--gpm-metrics", "--trace=cuda,nvtx"}
+OF_OTHERS = {
+    "--nproc-per-node",
+    "--type",
+    "--gpm-metrics",
+    "--trace=cuda,nvtx",
+    "--nnodes",
+    "--ntasks-per-node",
+}
 
 
 def gputui(*arguments: str, module: str = "gputui") -> subprocess.CompletedProcess[str]:
