@@ -45,19 +45,22 @@ class StepBlocks(msgspec.Struct):
 
 
 def blocks_of(delta: CaptureDelta) -> Iterator[StepBlock]:
-    """The steady steps of a delta: its blocks, or one for each device and loop."""
-    if delta.step_blocks:
-        yield from delta.step_blocks
-        return
+    """The steady steps of a delta: its blocks, and one for each device and loop without any."""
+    yield from delta.step_blocks
+    divided = {(block.device, block.loop) for block in delta.step_blocks}
+    whole: dict[tuple[int, int], tuple[int, int]] = {}
     for loop in delta.loops:
-        if loop.scope != Scope.STEADY or not loop.steps or loop.step_ns is None:
-            continue
-        leaves = tuple(
-            (time.leaf, time.ns)
-            for time in delta.leaf_times
-            if (time.device, time.loop, time.scope) == (loop.device, loop.loop, Scope.STEADY)
-        )
-        yield StepBlock(loop.device, loop.loop, loop.steps, loop.step_ns.total, leaves)
+        key = loop.device, loop.loop
+        if loop.scope == Scope.STEADY and loop.step_ns is not None and key not in divided:
+            steps, ns = whole.get(key, (0, 0))
+            whole[key] = steps + loop.steps, ns + loop.step_ns.total
+    for (device, number), (steps, ns) in whole.items():
+        leaves: dict[int, int] = {}
+        for time in delta.leaf_times:
+            if (time.device, time.loop, time.scope) == (device, number, Scope.STEADY):
+                leaves[time.leaf] = leaves.get(time.leaf, 0) + time.ns
+        if steps:
+            yield StepBlock(device, number, steps, ns, tuple(leaves.items()))
 
 
 def _joined(first: StepBlock, second: StepBlock) -> StepBlock:

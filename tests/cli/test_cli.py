@@ -245,7 +245,7 @@ def test_a_cut_recording_sums_up_and_says_where_it_ends(recording: Path, tmp_pat
     done = inside("summary", str(cut))
     assert done.returncode == 0
     assert "is truncated; read until there" in done.stderr
-    assert "attention" in done.stdout
+    assert "  by phase " in done.stdout
 
 
 def test_a_journal_on_stdout_can_be_read_from_a_pipe() -> None:
