@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, KeyTable, Slots, pick, times_ns
+from gputui.attribute.arrays import Int64s, KeyTable, Slots, times_ns
 from gputui.attribute.strings import Strings
 from gputui.model.collectives import OTHER, kind_of, kind_of_kernel
 from gputui.model.payloads import PayloadType
@@ -69,6 +69,29 @@ class Found(NamedTuple):
     """By communicator, where the process said how many ranks it has."""
 
 
+class _Record(NamedTuple):
+    """What is read of a range's record: see RANGE_PUSH in ring.layout."""
+
+    kind: int
+    sub: int
+    source_kind: int
+    thread: int
+    end: int
+    correlation: int
+    name: int
+    value: int
+    b: int
+    d: int
+
+
+_COLUMNS = _Record._fields
+
+
+def _column(records: Slots, name: str, rows: Int64s) -> list[int]:
+    values: list[int] = records[name].take(rows).tolist()
+    return values
+
+
 class _Launch(NamedTuple):
     start_ns: int
     end_ns: int
@@ -100,6 +123,7 @@ class LocalCollectives:
     def __init__(self) -> None:
         self._domains = KeyTable(MAX_NAMED)
         self._threads: dict[int, _Thread] = defaultdict(_Thread)
+        self._names: dict[int, tuple[str, str]] = {}
         self._kinds: list[str | None] = []
         self._is_nccl = np.zeros(256, np.bool_)
         self._kernels: list[tuple[int, int, int, int, int]] = []
@@ -128,14 +152,18 @@ class LocalCollectives:
         if not domains.any():
             return
         rows = np.flatnonzero(domains)
-        records = pick(records, rows)
-        moments = times_ns(records["start"]).tolist()
-        for record, domain, time_ns in zip(records, domains[rows].tolist(), moments, strict=True):
-            thread = self._threads[int(record["thread"])]
-            is_push = record["kind"] == RecordKind.RANGE_PUSH
+        columns = (_column(records, name, rows) for name in _COLUMNS)
+        moments = times_ns(records["start"].take(rows)).tolist()
+        for record, domain, time_ns in zip(
+            map(_Record._make, zip(*columns, strict=True)),
+            domains[rows].tolist(),
+            moments,
+            strict=True,
+        ):
+            thread = self._threads[record.thread]
             if domain == _COMM:
-                self._comm(thread, record, time_ns, is_push, strings)
-            elif is_push:
+                self._comm(thread, record, time_ns, strings)
+            elif record.kind == RecordKind.RANGE_PUSH:
                 self._push(thread, record, time_ns, strings)
             else:
                 self._pop(thread, record, time_ns)
@@ -171,20 +199,35 @@ class LocalCollectives:
 
     def _operations(self, thread: int, called_ns: int) -> list[Operation]:
         """Those that a launch at `called_ns` ran; none where they were not seen."""
-        launches = self._threads[thread].launches if thread in self._threads else ()
+        if thread not in self._threads:
+            return []
+        launches = self._threads[thread].launches
         place = bisect_right(launches, called_ns, key=lambda launch: launch.start_ns) - 1
-        if place < 0 or not launches:
+        if place < 0:
             return []
         launch = launches[place]
         if called_ns > launch.end_ns or not launch.groups:
             return []
-        return launch.groups.pop(0)
+        found = launch.groups.pop(0)
+        while launches and not launches[0].groups:
+            launches.popleft()
+        return found
 
-    def _push(self, thread: _Thread, record: np.void, time_ns: int, strings: Strings) -> None:
-        name = strings.label(int(record["name"]))
-        del thread.stack[int(record["d"]) :]
+    def _name(self, number: int, strings: Strings) -> tuple[str, str]:
+        """A range's name, and the collective that it stands for."""
+        known = self._names.get(number)
+        if known is None:
+            name = strings.label(number)
+            known = name, kind_of(name)
+            if len(self._names) < MAX_NAMED:
+                self._names[number] = known
+        return known
+
+    def _push(self, thread: _Thread, record: _Record, time_ns: int, strings: Strings) -> None:
+        name, kind = self._name(record.name, strings)
+        del thread.stack[record.d :]
         operation = None
-        if (kind := kind_of(name)) != OTHER:
+        if kind != OTHER:
             operation = _operation(record, kind)
             self._enter(operation, time_ns)
         elif name == "ncclGroupStart":
@@ -192,9 +235,9 @@ class LocalCollectives:
         self._learn_ranks(record)
         thread.stack.append((name, time_ns, operation))
 
-    def _pop(self, thread: _Thread, record: np.void, time_ns: int) -> None:
+    def _pop(self, thread: _Thread, record: _Record, time_ns: int) -> None:
         self._learn_ranks(record)
-        level = int(record["d"])
+        level = record.d
         if level >= len(thread.stack):
             return
         name, start_ns, operation = thread.stack[level]
@@ -209,16 +252,14 @@ class LocalCollectives:
                 thread.launch(start_ns, time_ns, thread.group)
                 thread.group = []
 
-    def _comm(
-        self, thread: _Thread, record: np.void, time_ns: int, is_push: bool, strings: Strings
-    ) -> None:
-        level = int(record["d"])
-        if is_push:
+    def _comm(self, thread: _Thread, record: _Record, time_ns: int, strings: Strings) -> None:
+        level = record.d
+        if record.kind == RecordKind.RANGE_PUSH:
             del thread.comm[level:]
             operation = None
-            if (kind := kind_of(strings.label(int(record["name"])))) != OTHER:
-                category = int(record["b"])
-                name = strings.label(category) if category else "world"
+            _, kind = self._name(record.name, strings)
+            if kind != OTHER:
+                name = strings.label(record.b) if record.b else "world"
                 operation = _operation(record, kind)._replace(communicator=name)
                 self._enter(operation, time_ns)
             thread.comm.append((operation, time_ns))
@@ -233,26 +274,25 @@ class LocalCollectives:
     def _enter(self, operation: Operation, time_ns: int) -> None:
         self._entered.append(Entered(*operation[:3], time_ns))
 
-    def _learn_ranks(self, record: np.void) -> None:
+    def _learn_ranks(self, record: _Record) -> None:
         """How many ranks a communicator has, from the range that made it."""
-        made = (
-            int(record["sub"]) & FLAG_COMMUNICATOR and record["source_kind"] == PayloadType.UINT64
-        )
+        made = record.sub & FLAG_COMMUNICATOR and record.source_kind == PayloadType.UINT64
         if made and len(self._ranks) < MAX_NAMED:
-            self._ranks[_named(int(record["value"]))] = int(record["end"])
+            self._ranks[_named(record.value)] = record.end
 
 
 def _named(communicator: int) -> str:
     return f"{communicator:016x}"
 
 
-def _operation(record: np.void, kind: str) -> Operation:
-    flags = int(record["sub"])
-    known = flags & FLAG_COMMUNICATOR
-    partner = int(record["correlation"]) - 1 if known and record["correlation"] else None
-    whole = {PayloadType.BYTES, PayloadType.UINT64, PayloadType.INT64}
-    size = int(record["end"]) if flags & FLAG_PAYLOAD and record["source_kind"] in whole else 0
-    communicator = _named(int(record["value"])) if known else ""
+_SIZES = {PayloadType.BYTES, PayloadType.UINT64, PayloadType.INT64}
+
+
+def _operation(record: _Record, kind: str) -> Operation:
+    known = record.sub & FLAG_COMMUNICATOR
+    partner = record.correlation - 1 if known and record.correlation else None
+    size = record.end if record.sub & FLAG_PAYLOAD and record.source_kind in _SIZES else 0
+    communicator = _named(record.value) if known else ""
     return Operation(communicator, kind, size if size < 1 << 62 else 0, partner)
 
 
