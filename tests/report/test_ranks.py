@@ -10,6 +10,7 @@ import pytest
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
+    CollectiveDelta,
     Distribution,
     JobFacts,
     LeafTime,
@@ -22,6 +23,7 @@ from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
 from gputui.report.explain import findings
 from gputui.report.explain.ranks import Lateness, lateness, rank_times
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import verdict
 from gputui.report.registry import table
 from gputui.state import Run, Session
@@ -194,6 +196,41 @@ def test_waiting_for_another_rank_is_idle_time_and_all_adds_up() -> None:
         assert row["compute_percent"] + row["transfer_percent"] == pytest.approx(
             row["busy_percent"]
         )
+
+
+def test_collectives_that_other_work_hides_make_nobody_wait() -> None:
+    """Matched ones that waited, on ranks whose trees have no exposed collective."""
+    session, run = job([rank(), rank()])
+    for of in (run.leaf_times, run.collectives):
+        of.clear()
+    session.apply(
+        [
+            CaptureDelta(
+                time_ns=1,
+                process=number,
+                leaf_times=(LeafTime(number, number - 1, Scope.STEADY, 0, Leaf.MATMUL, STEP_NS),),
+                collectives=(
+                    CollectiveDelta(
+                        communicator="c",
+                        kind="all_reduce",
+                        size_class=20,
+                        count=100,
+                        compared=100,
+                        matched=100,
+                        time_ns=2_000_000,
+                        matched_ns=2_000_000,
+                        wait_ns=1_000_000,
+                        first_ns=1,
+                        last_ns=STEP_NS,
+                    ),
+                ),
+            )
+            for number in (1, 2)
+        ]
+    )
+    tree = time_tree(run)
+    assert tree is not None
+    assert tree.leaves == {Leaf.MATMUL: 2 * STEP_NS}
 
 
 def test_what_makes_a_rank_late_is_reported_once() -> None:

@@ -101,7 +101,10 @@ class TimeTree:
 
     def wait(self, ns: int) -> None:
         """So much of its exposed collectives was waiting for another rank: idle time."""
-        self.leaves[Leaf.COMMUNICATION] -= ns
+        # Collectives that other work hides make nobody wait.
+        ns = min(ns, self.leaves.get(Leaf.COMMUNICATION, 0))
+        if ns:
+            self.leaves[Leaf.COMMUNICATION] -= ns
         self.leaves[Leaf.RANK] = self.leaves.get(Leaf.RANK, 0) + ns
 
     def share(self, ns: float) -> float:
