@@ -22,7 +22,7 @@ from gputui.inject.build import CAPTURE, INJECTOR, LIBRARIES
 from gputui.inject.environment import LOADERS, holder_of, library_path, missing_library_reason
 from gputui.inject.word import Word, WordError, open_word
 
-INJECTION_S = 6.0
+INJECTION_S = 5.0
 """Longer than the injector looks for a moment."""
 BEGIN_S = 3.0
 """How long the library may take to begin, once it was handed over."""
@@ -32,6 +32,7 @@ _TOOLS = (
     ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute", "libInterceptorInjection")),
 )
 _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "hoard")
+_HANDED_OVER = "/memfd:gputui-capture"
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _CAP_SYS_PTRACE = 19
 _POLL_S = 0.005
@@ -51,8 +52,14 @@ def attach(pid: int) -> Word:
     _check_process(pid)
     word = _word(pid)
     if word is None:
-        if CAPTURE.path.name in _maps(pid):
+        maps = _maps(pid)
+        if CAPTURE.path.name in maps:
             raise AttachError(f"process {pid} was started by gputui, which traces it already")
+        if _HANDED_OVER in maps:
+            raise AttachError(
+                f"process {pid} carries gputui, but has closed the file by which it is woken: "
+                "restart it"
+            )
         _check_program(pid)
         _inject(pid)
         word = _await_word(pid)

@@ -211,6 +211,21 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(compile_program):
         program.end()
 
 
+def test_cupti_of_another_tool_is_left_alone(compile_program, monkeypatch):
+    fake = compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC")
+    monkeypatch.setenv("FAKE_CUPTI_FAILS", "Subscribe=39")
+    program = Program(str(fake))
+    try:
+        for number in range(1, 3):
+            trace = one_session(program, ["ranges"], kernels=True)
+            assert trace.ranges() == RANGES
+            assert trace.facts.cuda_state == CudaState.FAILED
+            assert "another profiler is at work in this process" in trace.facts.cuda_text
+            assert program.ask("calls") == " ".join(["Subscribe(0)"] * number)
+    finally:
+        program.end()
+
+
 def test_the_environment_for_a_shell(library, tmp_path):
     def printed(*words: str, **extra: str) -> str:
         command = [sys.executable, "-m", "gputui", "env", *words]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import random
 import signal
@@ -131,8 +132,9 @@ def session(pid: int, asked: Callable[[], object], modules: bool = True) -> Trac
     return drain.finish()
 
 
-def test_a_python_program_is_seen_and_let_go_and_seen_again(handed_over):
-    pytest.importorskip("torch")
+def test_a_python_program_is_seen_and_let_go_and_seen_again(handed_over, tmp_path):
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("no torch")
     library, _ = handed_over
     before = leftovers()
     with target(sys.executable, str(HERE / "attach_child.py")) as started:
@@ -158,10 +160,26 @@ def test_a_python_program_is_seen_and_let_go_and_seen_again(handed_over):
         assert names[0] == names[1]
         assert started.ask("filters") == filters
 
+        recording = tmp_path / "attached.gputui"
+        words = ["attach", str(started.pid), "--record", "-o", str(recording)]
+        command = [sys.executable, "-m", "gputui", *words, "--no-kernels"]
+        monitor = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        word = open_word(started.pid)
+        until(lambda: word.page.python == PYTHON_HOOKED, "the hooks")
+        word.close()
+        assert started.ask("steps 20") == "0"
+        monitor.send_signal(signal.SIGINT)
+        monitor.communicate()
+        assert monitor.returncode == 0
+        recorded = recording.read_text()
+        assert '"attached":true' in recorded
+        assert '"Sequential"' in recorded
+        assert "which goes on" in recorded
+
         started.ask("threads 3")
-        for _ in range(15):
+        for _ in range(6):
             session(started.pid, lambda: None, modules=False)
-        assert {inject(started.pid, library) for _ in range(15)} <= {"done breakpoint", "done wait"}
+        assert {inject(started.pid, library) for _ in range(10)} <= {"done breakpoint", "done wait"}
         assert started.ask("steps 20") == "0"
     assert leftovers() == before
 
@@ -246,7 +264,7 @@ def test_whoever_is_killed_leaves_nothing(program):
     before = leftovers()
     seed = random.randrange(1 << 30)
     moments = random.Random(seed)
-    for number in range(6):
+    for number in range(4):
         started = Target(program)
         monitor = subprocess.Popen(
             [sys.executable, "-c", ATTACHES, str(started.pid), str(HERE.parents[1])],

@@ -58,6 +58,7 @@ static int claim_cupti(const char *path, int *another_may_do)
     int result = cupti.Subscribe(&subscriber, ignore_callback, NULL);
     if (result != CUPTI_SUCCESS) {
         failed("cuptiSubscribe", result);
+        subscriber = NULL; /* nothing of the one who has it may be touched */
         *another_may_do = result != CUPTI_MULTIPLE_SUBSCRIBERS;
         return 0; /* it stays loaded: it may have started threads */
     }

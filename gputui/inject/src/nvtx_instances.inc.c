@@ -80,8 +80,7 @@ static int is_whole(const struct dl_phdr_info *library, const Callbacks *callbac
 }
 
 typedef struct {
-    int awake, pagemap;
-    uint32_t found;
+    int awake, pagemap, unfinished; /* instances in the making */
     uint8_t alive[INSTANCES];
 } Search;
 
@@ -178,8 +177,10 @@ static void meet_instance(Search *search, Globals *globals)
         return;
     switch (__atomic_load_n(&globals->state, __ATOMIC_ACQUIRE)) {
     case STATE_FRESH:
-        if (!begin_fresh(globals))
-            return; /* its first call has just come; the next search finds it done */
+        if (!begin_fresh(globals)) {
+            search->unfinished = 1; /* its first call has just come */
+            return;
+        }
         break;
     case STATE_COMPLETE:
         if (is_held(&globals->callbacks)) {
@@ -188,11 +189,10 @@ static void meet_instance(Search *search, Globals *globals)
         }
         install(&globals->callbacks, is_armed());
         break;
-    default: return;
+    default: search->unfinished = 1; return;
     }
     instances[instance_count].callbacks = &globals->callbacks;
     instances[instance_count++].functions = globals->callbacks.get_module_functions;
-    search->found++;
 }
 
 /* NVTX's structure holds 170 addresses, which the loader relocated: it lies in a page that is this
@@ -273,7 +273,7 @@ static int search_instances(int again)
     if (lock(INSTANCES_LOCK)) {
         held_instances = 0;
         dl_iterate_phdr(search_library, &search);
-        seen = additions;
+        seen = search.unfinished ? 0 : additions;
         unlock(INSTANCES_LOCK);
     }
     close(search.pagemap);

@@ -33,7 +33,7 @@
 __attribute__((used)) static const char sources_mark[] = SOURCES_MARK;
 
 enum { DONE = 0, USAGE = 2, NO_MOMENT = 3, REFUSED = 4, ENDED = 5, FAILED = 6 };
-enum { THREADS = 512, MOMENT_MS = 100, MOMENTS_MS = 2000, CALL_MS = 2000 };
+enum { THREADS = 512, MOMENT_MS = 100, MOMENTS_MS = 1000, CALL_MS = 2000 };
 
 static struct {
     uint64_t malloc, free, dlopen, memfd_create, sigreturn;
