@@ -14,6 +14,12 @@ LIBRARY_DOMAINS = (
 NO_NAME = "(no name)"
 """Replaces the empty string, and the missing message of a range or mark."""
 
+PROFILER_STEP = "ProfilerStep"
+"""torch.profiler's name of a step, which it follows with # and a number."""
+
+OPERATOR_CATEGORY = "operator"
+"""The category of ranges that a framework's profiler put around its operators."""
+
 _KERNEL_LAUNCHES = re.compile(
     r"^(cudaLaunch(?!HostFunc)|cuLaunch(?!HostFunc)|cudaGraphLaunch|cuGraphLaunch)"
 )

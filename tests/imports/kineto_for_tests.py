@@ -10,6 +10,7 @@ from typing import Any
 
 PID = 500
 EPOCH_NS = 1_750_000_000_000_000_000
+US = 1_000
 
 
 class Trace:
@@ -70,3 +71,29 @@ class Trace:
 def _number(value: object) -> float:
     assert isinstance(value, Decimal)
     return float(value)
+
+
+def training(**beside: Any) -> Trace:
+    """Two steps on the main thread, with their backward pass on another."""
+    trace = Trace(**beside)
+    for step in (1, 2):
+        at = step * 1000 * US
+        trace.add("user_annotation", f"ProfilerStep#{step}", at, at + 900 * US)
+        trace.add("user_annotation", "forward", at + 10 * US, at + 300 * US)
+        trace.add("cpu_op", "aten::linear", at + 20 * US, at + 200 * US)
+        trace.add("cpu_op", "aten::addmm", at + 30 * US, at + 190 * US + 7)
+        trace.kernel("gemm", (at + 40 * US, at + 50 * US), (at + 60 * US, at + 160 * US + 5),
+                     10 * step, grid=[128, 1, 1], block=[256, 1, 1],
+                     **{"registers per thread": 40, "shared memory": 1024})  # fmt: skip
+        trace.add("cpu_op", "AddmmBackward0", at + 310 * US, at + 400 * US, tid=PID + 1)
+        trace.kernel("gemm", (at + 320 * US, at + 330 * US), (at + 340 * US, at + 390 * US),
+                     10 * step + 1, thread=PID + 1)  # fmt: skip
+        trace.kernel("Memcpy HtoD (Pageable -> Device)", (at + 410 * US, at + 480 * US),
+                     (at + 420 * US, at + 470 * US), 10 * step + 2, "gpu_memcpy",
+                     bytes=4096)  # fmt: skip
+        trace.kernel("Memset (Device)", (at + 500 * US, at + 510 * US),
+                     (at + 520 * US, at + 530 * US), 10 * step + 3, "gpu_memset",
+                     bytes=64)  # fmt: skip
+        trace.add("python_function", "train.py(1): step", at, at + 900 * US)
+        trace.add("gpu_user_annotation", "forward", at, at + 900 * US, pid=0, tid=7)
+    return trace

@@ -7,7 +7,6 @@ import json
 import tracemalloc
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,9 +24,7 @@ from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows
 from gputui.ring.layout import RecordKind
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError
-from tests.imports.kineto_for_tests import EPOCH_NS, PID, Trace
-
-US = 1_000
+from tests.imports.kineto_for_tests import EPOCH_NS, PID, US, training
 
 
 def fold(path: Path) -> tuple[Session, Run]:
@@ -38,32 +35,6 @@ def fold(path: Path) -> tuple[Session, Run]:
     assert session.unknown_references == 0
     assert session.run is not None
     return session, session.run
-
-
-def training(**beside: Any) -> Trace:
-    """Two steps on the main thread, with their backward pass on another."""
-    trace = Trace(**beside)
-    for step in (1, 2):
-        at = step * 1000 * US
-        trace.add("user_annotation", f"ProfilerStep#{step}", at, at + 900 * US)
-        trace.add("user_annotation", "forward", at + 10 * US, at + 300 * US)
-        trace.add("cpu_op", "aten::linear", at + 20 * US, at + 200 * US)
-        trace.add("cpu_op", "aten::addmm", at + 30 * US, at + 190 * US + 7)
-        trace.kernel("gemm", (at + 40 * US, at + 50 * US), (at + 60 * US, at + 160 * US + 5),
-                     10 * step, grid=[128, 1, 1], block=[256, 1, 1],
-                     **{"registers per thread": 40, "shared memory": 1024})  # fmt: skip
-        trace.add("cpu_op", "AddmmBackward0", at + 310 * US, at + 400 * US, tid=PID + 1)
-        trace.kernel("gemm", (at + 320 * US, at + 330 * US), (at + 340 * US, at + 390 * US),
-                     10 * step + 1, thread=PID + 1)  # fmt: skip
-        trace.kernel("Memcpy HtoD (Pageable -> Device)", (at + 410 * US, at + 480 * US),
-                     (at + 420 * US, at + 470 * US), 10 * step + 2, "gpu_memcpy",
-                     bytes=4096)  # fmt: skip
-        trace.kernel("Memset (Device)", (at + 500 * US, at + 510 * US),
-                     (at + 520 * US, at + 530 * US), 10 * step + 3, "gpu_memset",
-                     bytes=64)  # fmt: skip
-        trace.add("python_function", "train.py(1): step", at, at + 900 * US)
-        trace.add("gpu_user_annotation", "forward", at, at + 900 * US, pid=0, tid=7)
-    return trace
 
 
 # --- against torch itself ----------------------------------------------------------------------
@@ -208,7 +179,7 @@ def test_older_traces_count_from_the_epoch(tmp_path: Path) -> None:
 def test_ranges_nest_or_overlap_freely(spans: list[tuple[int, int]]) -> None:
     ranges = Ranges()
     for start, length in spans:
-        ranges.add(start * US, (start + length) * US + length % 2 * 400, 1, 1, None)
+        ranges.add(start * US, (start + length) * US + length % 2 * 400, 1, 1, None, 0)
     rows = as_rows(ranges)
     stacked = rows.kind == RecordKind.RANGE_PUSH
     open_until: list[int] = []

@@ -16,6 +16,7 @@ import pytest
 from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import GpuSample, HostSample, MachineSample, Mark
+from gputui.playback.opening import open_recording
 from gputui.render import formats
 from gputui.render.chrome import write_chrome
 from gputui.render.errors import ExportError
@@ -28,6 +29,7 @@ from gputui.store.journal import JournalError, JournalReader, JournalWriter
 from gputui.store.trace import TRACE, TraceKind, TraceReader, TraceWriter, trace_path
 from gputui.store.trace.layout import HEAD, RECORDS_AT
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
+from tests.imports.kineto_for_tests import US, training
 from tests.imports.nsys_for_tests import PID, REAL, TASK, Export
 
 needs_real = pytest.mark.skipif(not REAL.is_file(), reason="no real nsys export beside the project")
@@ -183,11 +185,13 @@ def test_chrome_events_say_what_ran_where_and_when(tmp_path: Path) -> None:
     launch = complete["cuda_runtime", "cudaMemcpyAsync"]
     assert (launch["pid"], launch["tid"], launch["args"]) == (PID, PID, {"correlation": 13})
     # A call that launched nothing joins nothing.
-    assert complete["cuda_runtime", "cudaStreamSynchronize"]["args"] == {}
+    alone = complete["cuda_runtime", "cudaStreamSynchronize"]["args"]["correlation"]
+    assert alone > 13
     assert complete["user_annotation", "step"]["dur"] == 8.0
-    on_gpu = [event["ts"] for event in events if event["ph"] in "be" and
-              (event["cat"], event["name"]) == ("gpu_user_annotation", "attention")]  # fmt: skip
-    assert on_gpu == [2.0, 2.75]
+    on_gpu = complete["gpu_user_annotation", "attention"]
+    assert (on_gpu["pid"], on_gpu["tid"], on_gpu["ts"], on_gpu["dur"]) == (0, 7, 2.0, 0.75)
+    on_cpu = complete["user_annotation", "attention"]
+    assert on_gpu["args"]["External id"] == on_cpu["args"]["External id"]
     flows = [(event["ph"], event["id"]) for event in events if event["ph"] in "sf"]
     assert sorted(flows) == [(phase, number) for phase in "fs" for number in (11, 12, 13)]
     assert all(event["bp"] == "e" for event in events if event["ph"] == "f")
@@ -212,6 +216,45 @@ def test_spans_of_a_track_nest(tmp_path: Path) -> None:
                 inside = one[0] <= other[0] and other[1] <= one[1]
                 around = other[0] <= one[0] and one[1] <= other[1]
                 assert apart or inside or around
+
+
+def test_a_trace_of_torch_is_written_as_it_was_read(tmp_path: Path) -> None:
+    """What tools made for Kineto rely on: correlations, annotations on streams, operators."""
+    first = training(distributedInfo={"rank": 2, "world_size": 4})
+    first.add("cuda_runtime", "cudaDeviceSynchronize", 1600 * US, 1700 * US)
+    path = first.write(tmp_path / "first.json")
+    [out] = exported(path, "chrome", tmp_path / "again.json.gz")
+    document = json.loads(gzip.decompress(out.read_bytes()))
+    assert document["distributedInfo"]["rank"] == 2
+    events = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    calls = [event for event in events if event["cat"] in {"cuda_runtime", "cuda_driver"}]
+    operations = [e for e in events if e["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}]
+    launched = [event["args"]["correlation"] for event in operations]
+    assert len({call["args"]["correlation"] for call in calls}) == len(calls) == 9
+    assert len(set(launched)) == len(launched) == 8
+    for category in ("cpu_op", "user_annotation"):
+        names = sorted(event["name"] for event in first.events if event["cat"] == category)
+        assert sorted(event["name"] for event in events if event["cat"] == category) == names
+    on_gpu = [
+        (event["name"], event["pid"], event["tid"], event["ts"], event["dur"])
+        for event in events
+        if event["cat"] == "gpu_user_annotation"
+    ]
+    # From the first operation that the main thread launched inside to the end of the last.
+    assert sorted(on_gpu) == [
+        ("ProfilerStep#1", 0, 7, 60.0, 470.0), ("ProfilerStep#2", 0, 7, 1060.0, 470.0),
+        ("forward", 0, 7, 60.0, 100.005), ("forward", 0, 7, 1060.0, 100.005),
+    ]  # fmt: skip
+    # And it is read again as what it was.
+    before, after = (Session(), Session())
+    before.apply(open_recording(str(path)))
+    after.apply(open_recording(str(out)))
+    assert before.run is not None
+    assert after.run is not None
+    assert [row.key[2] for row in phase_rows(after.run)] == [
+        row.key[2] for row in phase_rows(before.run)
+    ]
+    assert kernel_rows(after, after.run) == kernel_rows(before, before.run)
 
 
 def test_a_chrome_trace_can_be_packed(tmp_path: Path) -> None:
@@ -287,7 +330,7 @@ def test_operations_whose_call_was_dropped_join_nothing(tmp_path: Path) -> None:
     with out.open("w") as file:
         write_chrome(file, session, session.run, TraceReader(trace.path), 1)
     [kernel] = [event for event in chrome(out)["traceEvents"] if event.get("cat") == "kernel"]
-    assert "correlation" not in kernel["args"]
+    assert kernel["args"]["correlation"] != 9
 
 
 # --- nsys --------------------------------------------------------------------------------------

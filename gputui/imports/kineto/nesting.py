@@ -18,7 +18,7 @@ ROUNDING_NS = 1_000
 
 def as_rows(ranges: Ranges) -> RangeRows:
     """The ranges in order of time, of which those that overlap are Start/End ranges."""
-    start, end, thread, name, payload, payload_type = ranges.columns()
+    start, end, thread, name, payload, payload_type, category = ranges.columns()
     order = np.lexsort((-end, start, thread))
     start, end, thread = start[order], end[order], thread[order]
     overlaps = np.zeros(len(start), np.bool_)
@@ -32,7 +32,7 @@ def as_rows(ranges: Ranges) -> RangeRows:
         start=start,
         end=end,
         kind=kind,
-        category=zero,
+        category=category[order],
         color=np.broadcast_to(np.int64(ABSENT), len(start)),
         name=name[order],
         task=thread,

@@ -16,6 +16,7 @@ from gputui.imports.kineto.trace_events import Arguments, TraceEvent
 from gputui.imports.ranges import THREAD
 from gputui.imports.shapes import LaunchShapes
 from gputui.imports.texts import Texts
+from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
 from gputui.model.payloads import NO_PAYLOAD, PayloadType
 from gputui.ring.layout import SLOT, RecordKind
 
@@ -43,7 +44,7 @@ _MEMORY = "[memory]"
 _CUDA_DEVICE = 1
 """c10's DeviceType."""
 
-_STEP = re.compile(r"(ProfilerStep)#(\d{1,18})")
+_STEP = re.compile(rf"{PROFILER_STEP}#(\d{{1,18}})")
 _COPY = re.compile(r"Memcpy (\w)to(\w)(?: \(([\w ]+) -> ([\w ]+)\))?")
 _SET = re.compile(r"Memset \(([\w ]+)\)")
 _THREAD = re.compile(r"thread \d+ \((.*)\)")
@@ -70,6 +71,7 @@ class Table:
 
     def __init__(self) -> None:
         self.texts = Texts()
+        self._operator = self.texts.of_text(OPERATOR_CATEGORY)
         self.shapes = LaunchShapes()
         self.skipped = 0
         self.thread_names: dict[int, str] = {}
@@ -127,9 +129,9 @@ class Table:
         self._kept += 1
         start = ns(event.ts)
         name, payload = event.name, None
-        if name.startswith("ProfilerStep#") and (step := _STEP.fullmatch(name)):
+        if name.startswith(PROFILER_STEP) and (step := _STEP.fullmatch(name)):
             # One phase of all steps, with its number as the payload.
-            name, payload = step[1], int(step[2])
+            name, payload = PROFILER_STEP, int(step[1])
         self.pids[number(event.pid)] += 1
         self._ranges.add(
             start,
@@ -137,6 +139,7 @@ class Table:
             number(event.tid) & THREAD,
             self.texts.of_text(name),
             payload,
+            self._operator if event.cat.lower() in OPERATORS else 0,
         )
 
     def _add_memory(self, event: TraceEvent) -> None:
@@ -196,20 +199,28 @@ class Ranges:
     """Ranges with both ends, as columns that grow."""
 
     def __init__(self) -> None:
-        self._columns = [array("q") for _ in range(6)]
+        self._columns = [array("q") for _ in range(7)]
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def add(self, start: int, end: int, thread: int, name: int, payload: int | None) -> None:
-        """Add one; `payload` is None if it has none."""
+    def add(
+        self,
+        start: int,
+        end: int,
+        thread: int,
+        name: int,
+        payload: int | None,
+        category: int,
+    ) -> None:
+        """Add one; `payload` is None if it has none, `category` the number of its text or 0."""
         values = (start, end, thread, name, 0 if payload is None else payload,
-                  NO_PAYLOAD if payload is None else PayloadType.INT64)  # fmt: skip
+                  NO_PAYLOAD if payload is None else PayloadType.INT64, category)  # fmt: skip
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
 
     def columns(self) -> tuple[Int64s, ...]:
-        """Start, end, thread, name, payload and its type."""
+        """Start, end, thread, name, payload and its type, category."""
         return tuple(np.frombuffer(column, np.int64) if column else np.empty(0, np.int64)
                      for column in self._columns)  # fmt: skip
 

@@ -1,10 +1,11 @@
 """A run as a trace for Perfetto, chrome://tracing and Holistic Trace Analysis: one file per
 process.
 
-Kernels are on one track per stream, ranges and calls on one track per thread, the GPU time of
-ranges on separate tracks, NVML's readings as counters, all on one clock (`baseTimeNanoseconds`).
-What Holistic Trace Analysis needs (version 0.5): `"rank": N` with a space, a call for each GPU
-operation with a correlation, and no launch without its operation.
+As Kineto writes them: kernels are on one track per stream, with the ranges that launched them
+around them; ranges and calls on one track per thread, a framework's operators as `cpu_op`; NVML's
+readings are counters; all on one clock (`baseTimeNanoseconds`). What Holistic Trace Analysis needs
+(version 0.5): `"rank": N` with a space, and on every call and operation a correlation that no other
+call or operation has unless one launched the other.
 """
 
 from gputui.render.chrome.file import write_chrome

@@ -38,8 +38,10 @@ def write_chrome(
     found = survey(trace, process)
     base_ns = found.first_ns
     told = Metadata(session, run, process, found.devices)
-    annotations = Annotations(run, told.pid, base_ns, found.devices)
-    operations = Operations(session, trace.call_names, told.pid, base_ns, told.stream_names())
+    annotations = Annotations(run, told.pid, base_ns)
+    operations = Operations(
+        session, trace.call_names, told.pid, base_ns, told.stream_names(), found.highest
+    )
     # The list of events goes last, so that it can be written as it is read.
     out.write(told.head(base_ns, trace.dropped)[:-1] + ', "traceEvents": [\n' + told.names())
     count = 0
@@ -47,6 +49,8 @@ def write_chrome(
         mine = portion[portion["process"] == process]
         count += len(mine)
         out.writelines(_lines(mine, found, annotations, operations))
+    for placed in found.on_streams.placed(found.joined, annotations.threads(process)):
+        out.write(annotations.on_stream(placed))
     out.writelines(counter_lines(run, base_ns, samples))
     # Every event ends in a comma; a final one without closes the list.
     at = us(max(found.last_ns, run.started.time_ns + run.duration_ns) - base_ns)
@@ -61,7 +65,8 @@ def _lines(
     if not len(records):
         return
     columns = zip(
-        # The first pass found which calls have operations; unmatched ones get no correlation.
+        # The first pass found which calls have operations; the others get a correlation of their
+        # own, which joins nothing.
         (records["correlation"] * found.is_joined(records["correlation"])).tolist(),
         *(
             records[name].tolist()
@@ -82,7 +87,7 @@ def _lines(
         elif kind == _MARK:
             yield annotations.mark(name, thread, start, source, size)
         elif kind == _PROJECTION:
-            yield annotations.projection(node, start, end)
+            continue  # of all streams together: see OnStreams
         elif kind in _KERNELS:
             yield operations.kernel(name, size, device, context, stream, start, end, correlation)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gputui.model.events import ProcessAttached
-from gputui.render.chrome.notation import RANGES_ON_GPU, named
+from gputui.render.chrome.notation import named
 from gputui.render.chrome.operations import StreamNames
 from gputui.state import Run, Session
 
@@ -17,6 +17,7 @@ class Metadata:
         known = run.processes.get(process)
         self._session = session
         self._run = run
+        self._process = process
         self._devices = devices
         self._attached: ProcessAttached | None = known.attached if known else None
         self._threads = known.threads if known else {}
@@ -25,19 +26,14 @@ class Metadata:
 
     def head(self, base_ns: int, dropped: int) -> str:
         """The document's own keys; the list of events follows."""
-        ranks = [
-            other.attached.rank
-            for other in self._run.processes.values()
-            if other.attached.rank is not None
-        ]
-        rank = self._attached.rank if self._attached else None
+        ranks = _ranks(self._run)
         document = {
             "schemaVersion": 1,
             "deviceProperties": [self._device(index) for index in sorted(self._session.gpus)],
             "distributedInfo": {
                 "backend": "nccl",
-                "rank": rank or 0,
-                "world_size": max(ranks, default=0) + 1,
+                "rank": ranks.get(self._process, 0),
+                "world_size": max(ranks.values(), default=0) + 1,
             },
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": base_ns,
@@ -53,9 +49,6 @@ class Metadata:
         for device in self._devices:
             words = f"GPU {device} {given[device]}" if device in given else f"GPU {device}"
             events.append(named("process_name", device, 0, words))
-        for device in self._devices[:1]:
-            words = "ranges, from first start to last end"
-            events.append(named("thread_name", device, RANGES_ON_GPU, words))
         events += [
             named("thread_name", self.pid, thread, one.name)
             for thread, one in sorted(self._threads.items())
@@ -82,3 +75,13 @@ class Metadata:
             "computeMinor": int(minor) if minor.isdecimal() else 0,
             "numSms": facts.sm_count or 0,
         }
+
+
+def _ranks(run: Run) -> dict[int, int]:
+    """Process → rank: of several processes without one, the one after those before it."""
+    known = {
+        number: process.attached.rank
+        for number, process in sorted(run.processes.items())
+        if process.attached.rank is not None
+    }
+    return known or {number: rank for rank, number in enumerate(sorted(run.processes))}

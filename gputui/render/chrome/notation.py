@@ -7,9 +7,6 @@ import json
 UNKNOWN = '"(unknown)"'
 """The name of what was never defined."""
 
-RANGES_ON_GPU = 1_000_000
-"""The track of ranges on a GPU, above those of streams."""
-
 
 def us(ns: int) -> str:
     """Nanoseconds as microseconds with three decimals, without rounding."""

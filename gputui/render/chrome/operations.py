@@ -19,7 +19,7 @@ _SHORT_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 class Operations:
     """Writes the calls and operations of process `pid`, moments after `base_ns`.
 
-    A correlation of 0 links nothing.
+    A correlation of 0 links nothing: it becomes one above `highest`, of its own.
     """
 
     def __init__(
@@ -29,7 +29,9 @@ class Operations:
         pid: int,
         base_ns: int,
         stream_names: StreamNames,
+        highest: int,
     ) -> None:
+        self._correlation = highest
         self._pid = pid
         self._base_ns = base_ns
         self._stream_names = stream_names
@@ -47,7 +49,7 @@ class Operations:
         """A CUDA call, and the arrow's tail if it has an operation."""
         category = "cuda_driver" if name in self._drivers else "cuda_runtime"
         at = us(start - self._base_ns)
-        joins = f'"correlation":{correlation}' if correlation else ""
+        joins = f'"correlation":{correlation or self._own()}'
         text = (
             f'{{"ph":"X","cat":"{category}","name":{self._calls.get(name, UNKNOWN)},'
             f'"pid":{self._pid},"tid":{thread},"ts":{at},"dur":{us(max(0, end - start))},'
@@ -59,6 +61,10 @@ class Operations:
                 f'"ts":{at},"cat":"ac2g","name":"ac2g"}},\n'
             )
         return text
+
+    def _own(self) -> int:
+        self._correlation += 1
+        return self._correlation
 
     def kernel(self, name: int, shape: int, device: int, context: int, stream: int,
                start: int, end: int, correlation: int) -> str:  # fmt: skip
@@ -78,7 +84,7 @@ class Operations:
     def _on_gpu(self, what: str, label: str, device: int, context: int, stream: int,
                 start: int, end: int, correlation: int, more: str) -> str:  # fmt: skip
         at = us(start - self._base_ns)
-        joins = f',"correlation":{correlation}' if correlation else ""
+        joins = f',"correlation":{correlation or self._own()}'
         text = (
             f'{{"ph":"X","cat":"{what}","name":{label},"pid":{device},"tid":{stream},'
             f'"ts":{at},"dur":{us(max(0, end - start))},'

@@ -6,20 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputui.render.chrome.streams import OnStreams
 from gputui.store.trace import TraceKind, TraceReader
 from gputui.store.trace.layout import Bools, UInt32s
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The first moment and the last, the devices, and the correlations shared by a call and an
-    operation, ascending.
+    """The first moment and the last, the devices, the correlations shared by a call and an
+    operation, ascending, the highest of all correlations, and what ran on the streams.
     """
 
     first_ns: int
     last_ns: int
     joined: UInt32s
     devices: list[int]
+    highest: int
+    on_streams: OnStreams
 
     def is_joined(self, correlations: UInt32s) -> Bools:
         """Which of them are shared by a call and an operation."""
@@ -37,6 +40,8 @@ def survey(trace: TraceReader, process: int) -> Survey:
     calls: list[UInt32s] = [np.empty(0, np.uint32)]
     operations: list[UInt32s] = [np.empty(0, np.uint32)]
     devices: set[int] = set()
+    highest = 0
+    on_streams = OnStreams()
     for portion in trace.portions():
         mine = portion[portion["process"] == process]
         if not len(mine):
@@ -44,13 +49,16 @@ def survey(trace: TraceReader, process: int) -> Survey:
         least = int(mine["start"].min())
         first_ns = least if first_ns is None else min(first_ns, least)
         last_ns = max(last_ns, int(mine["end"].max()))
+        highest = max(highest, int(mine["correlation"].max()))
+        on_streams.add(mine)
         kinds = mine["kind"]
         on_gpu = mine[(kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)]
         calls.append(np.unique(mine["correlation"][kinds == TraceKind.CALL]))
         operations.append(np.unique(on_gpu["correlation"]))
         devices.update(np.unique(on_gpu["device"]).tolist())
     joined = np.intersect1d(np.concatenate(calls), np.concatenate(operations))
-    return Survey(first_ns or 0, last_ns, joined[joined > 0], sorted(devices))
+    joined = joined[joined > 0]
+    return Survey(first_ns or 0, last_ns, joined, sorted(devices), highest, on_streams)
 
 
 def processes_of(trace: TraceReader) -> list[int]:
