@@ -43,6 +43,8 @@ class Entry:
     gpus: tuple[str, ...] = ()
     kind: str | None = None
     name: str | None = None
+    arguments: tuple[str, ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
     length_ns: int | None = None
     result: str | None = None
     succeeded: bool | None = None
@@ -154,6 +156,10 @@ def describe(path: Path) -> Entry:
         gpus=tuple(gpu.name for gpu in header.gpus),
         kind=seen.started.kind if seen.started else None,
         name=seen.started.name if seen.started else None,
+        arguments=seen.started.arguments if seen.started else (),
+        parameters=tuple((name, str(value)) for name, value in seen.started.parameters.items())
+        if seen.started
+        else (),
         length_ns=None if seen.newest_ns is None else max(0, seen.newest_ns - header.time_ns),
         result=result,
         succeeded=seen.ended.exit_code == 0 if result and seen.ended else None,

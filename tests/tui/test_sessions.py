@@ -13,6 +13,7 @@ from gputui.store.journal import JournalReader, JournalWriter, Limits
 from gputui.store.places import default_folder
 from gputui.tui.source import Options
 from gputui.tui.views.sessions import SessionsView
+from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show, Shown
 from tests.tui.test_recorded import DEMO, INFERENCE, recorded
@@ -272,8 +273,9 @@ async def test_another_folder(show: Show, tmp_path: Path, monkeypatch: pytest.Mo
 async def test_marked_recordings_are_compared(show: Show) -> None:
     async with show(LIVE, (120, 40)) as shown:
         await listed(shown)
+        await choose(shown, "cut")
         await shown.press("c")
-        assert "mark two or more" in shown.lines[-1]
+        assert "no earlier run of this command" in shown.lines[-1]
         await choose(shown, "demo")
         await shown.press("m")
         await choose(shown, "small")
@@ -282,7 +284,7 @@ async def test_marked_recordings_are_compared(show: Show) -> None:
         await shown.until(lambda: "gpu_busy_avg_ns" in shown.text)
         assert "baseline  demo" in shown.text
         assert "run 2     small" in shown.text
-        assert "exceeds the spread" in shown.text
+        assert "a difference beyond it is more than" in shown.text
         await shown.press("slash", *"decode/step/mlp", "enter")
         mlp = next(line for line in shown.lines if line.startswith("decode/step/mlp"))
         assert "%" in mlp
@@ -300,6 +302,29 @@ async def test_marked_recordings_are_compared(show: Show) -> None:
         await shown.until(lambda: "written:" in shown.text)
         [written] = default_folder().glob("compare-*.md")
         assert "decode/step/mlp" in written.read_text()
+        await shown.press("escape")
+        assert shown.app.main.current == "sessions"
+
+
+async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
+    """One row a run, by command, with what changed and what it did; c compares with the one
+    before."""
+    place = default_folder()
+    place.mkdir(parents=True)
+    for name in ("launch", "sync"):
+        shutil.copy(DATA / "faults" / f"{name}.gputui.gz", place)
+    async with show([[scripted.header(0)]], (160, 40)) as shown:
+        await listed(shown)
+        await shown.until(lambda: "launch-bound 88 %" in shown.text and "90.3 µs" in shown.text)
+        newer, older = (line for line in shown.lines if "python3" in line and ".gz" not in line)
+        assert "first of its kind" in older
+        changed = newer.split()[3]
+        assert changed in ("launch", "sync")
+        assert (tmp_path / "xdg-cache" / "gputui" / "runs.json").exists()
+        await shown.press("home", "c")
+        await shown.until(lambda: shown.app.main.current == "compare" and "because" in shown.text)
+        assert f"run 2     {changed}" in shown.text
+        assert "Causes" in shown.text
         await shown.press("escape")
         assert shown.app.main.current == "sessions"
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from rich.cells import cell_len
 
 from gputui.store.library import Entry
+from gputui.tui.run_index import RunIndex
 from gputui.tui.shell.recording_keys import RecordingKeys
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.recordings import (
@@ -16,6 +19,8 @@ from gputui.tui.widgets.recordings import (
     recording_columns,
     recording_details,
     recording_name,
+    run_before,
+    what_changed,
 )
 from gputui.tui.widgets.table import Move, column_at, table_rows
 from gputui.tui.widgets.view import Details, Model
@@ -36,6 +41,10 @@ class SessionsView(RecordingKeys):
         self._sorting = 0
         self._other_way = False
         self._listed: list[Entry] = []
+
+    @cached_property
+    def index(self) -> RunIndex:
+        return RunIndex(self.gputui, self._draw_if_seen)
 
     def chosen(self) -> Entry | None:
         """The one under the cursor."""
@@ -62,7 +71,15 @@ class SessionsView(RecordingKeys):
             return [*rows, (), *wrap(self._why_empty(), width - 2, "dim", "  ")]
         window = self.cursor.window([entry.path for entry in self._listed], height - 2)
         self.first_item_line = 2
-        columns, shown = recording_columns(self.marked, self.current), self._listed[window]
+        shown = self._listed[window]
+        entries = self.library.entries
+        self.index.want(shown)
+        columns = recording_columns(
+            self.marked,
+            self.current,
+            self.index.of,
+            lambda entry: what_changed(entry, run_before(entry, entries)),
+        )
         self.header = (1, lambda x: column_at(columns, shown, width, x))
         return rows + table_rows(
             columns,
@@ -136,8 +153,8 @@ class SessionsView(RecordingKeys):
         if self.needle:
             return "nothing matches the filter (Esc clears it)"
         return (
-            "No recordings here. Every run that the screen starts is recorded, and gputui --record "
-            "writes one without a screen; f chooses another folder."
+            "No recordings here. Every run that the screen starts is recorded, in a file of its "
+            "own, and gputui --record writes one without a screen; f chooses another folder."
         )
 
     # --- what keys do
@@ -156,15 +173,17 @@ class SessionsView(RecordingKeys):
         self.draw()
 
     def compare_marked(self) -> None:
-        """The marked ones, in the order they were marked; with only one, that and the chosen
-        one.
-        """
+        """The marked ones, in the order they were marked; with only one, that and the chosen one;
+        with none, the run before the chosen one and that."""
         there = {entry.path for entry in self.library.entries if entry.problem is None}
         paths = [path for path in self.marked if path in there]
         entry = self.chosen()
         if len(paths) == 1 and entry is not None and entry.path in there - set(paths):
             paths.append(entry.path)
+        before = run_before(entry, self.library.entries) if entry is not None else None
+        if not paths and entry is not None and before is not None and entry.path in there:
+            paths = [before.path, entry.path]
         if len(paths) < 2:
-            self.say("mark two or more recordings first: m marks, the first is the baseline")
+            self.say("no earlier run of this command: m marks others, the baseline first")
         else:
             self.gputui.main.compare(paths)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 
 from gputui.base.sanitize import sanitize
-from gputui.model.units import MISSING, duration, size
+from gputui.model.units import MISSING, duration, percent, quantity, size
 from gputui.report.schema import Column
 from gputui.store.library import Entry
 from gputui.store.places import SUFFIXES
+from gputui.tui.run_index import RunFacts
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.table import column
 
-SORTS = ("date", "name", "workload", "host", "length", "result", "size")
+SORTS = ("command", "name", "workload", "host", "length", "result", "size", "date")
 FROM_LEAST = ("name", "workload", "host", "result")
 
 
@@ -62,12 +63,65 @@ def result_role(entry: Entry, current: Path | None) -> str:
     return {True: "good", False: "hot", None: "text"}[entry.succeeded]
 
 
-def recording_columns(marked: Collection[Path], current: Path | None) -> list[Column[Entry]]:
-    """The columns; the least useful ones are dropped first if there is no room."""
+def command_of(entry: Entry) -> tuple[str, ...]:
+    """What runs of one command share: a workload's name, or a program with its script."""
+    if entry.kind == "command":
+        return ("command", *entry.arguments[:2])
+    return (entry.kind or "", entry.name or "")
+
+
+def run_before(entry: Entry, entries: Iterable[Entry]) -> Entry | None:
+    """The newest older run of the same command."""
+    older = [
+        one
+        for one in entries
+        if one.problem is None
+        and one.kind is not None
+        and command_of(one) == command_of(entry)
+        and (one.started_ns, one.path) < (entry.started_ns, entry.path)
+    ]
+    return max(older, key=lambda one: (one.started_ns, one.path), default=None)
+
+
+def what_changed(entry: Entry, before: Entry | None) -> str:
+    """The parameters and arguments that the run before did not have."""
+    if entry.kind is None:
+        return ""
+    if before is None:
+        return "first of its kind"
+    was = dict(before.parameters)
+    parts = [f"{name}={value}" for name, value in entry.parameters if was.get(name) != value]
+    parts += [f"no {name}" for name in was if name not in dict(entry.parameters)]
+    if entry.kind == "command":
+        parts += [word for word in entry.arguments if word not in before.arguments]
+        parts += [f"no {word}" for word in before.arguments if word not in entry.arguments]
+    if entry.hostname != before.hostname:
+        parts.append(f"on {entry.hostname}")
+    return sanitize(" ".join(parts), 200) or "nothing"
+
+
+def recording_columns(
+    marked: Collection[Path],
+    current: Path | None,
+    facts: Callable[[Entry], RunFacts | None],
+    changed: Callable[[Entry], str],
+) -> list[Column[Entry]]:
+    """The columns; the least useful ones are dropped first if there is no room. `facts` are those
+    of a run, `changed` what it has of its own."""
+
+    def of(entry: Entry, show: Callable[[RunFacts], str]) -> str:
+        found = facts(entry)
+        return "" if found is None else show(found)
+
     return [
         column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
-        column("date", lambda e: date_text(e.started_ns), 1, right=False, width=16),
+        column("date", lambda e: date_text(e.started_ns), 3, right=False, width=16),
         column("workload", lambda e: e.name or "-", 0, right=False, width=9),
+        column("changed", changed, 4, flexible=True, right=False, width=12),
+        column("step", lambda e: of(e, lambda f: duration(f.step_ns) if f.step_ns else "-"), 2),
+        column("per s", lambda e: of(e, lambda f: quantity(f.rate) if f.rate else "-"), 6),
+        column("busy", lambda e: of(e, lambda f: _percent(f.busy_percent)), 6),
+        column("top cause", lambda e: of(e, lambda f: f.cause or "-"), 3, right=False, width=9),
         column("length", lambda e: duration(e.length_ns) if e.length_ns else "-", 1, width=7),
         column(
             "result",
@@ -78,11 +132,15 @@ def recording_columns(marked: Collection[Path], current: Path | None) -> list[Co
             width=16,
             role=lambda e: result_role(e, current),
         ),
-        column("host", lambda e: (e.hostname or "-")[:16], 4, right=False, width=6),
-        column("GPU", lambda e: gpus_text(e)[:20], 6, right=False, width=8),
-        column("size", lambda e: size(e.size_bytes), 3, width=8),
+        column("host", lambda e: (e.hostname or "-")[:16], 8, right=False, width=6),
+        column("GPU", lambda e: gpus_text(e)[:20], 9, right=False, width=8),
+        column("size", lambda e: size(e.size_bytes), 7, width=8),
         column("name", lambda e: recording_name(e.path), 2, flexible=True, right=False, width=18),
     ]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else percent(value)
 
 
 def date_text(time_ns: int) -> str:
@@ -121,7 +179,18 @@ def matching(entries: Iterable[Entry], needle: str) -> list[Entry]:
 
 
 def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry]:
-    """The recordings by one of SORTS: names from A, figures and dates from the highest."""
+    """The recordings by one of SORTS: names from A, figures and dates from the highest. By command:
+    those of the newest run first, newest first."""
+
+    if by == "command":
+        known = list(entries)
+        newest: dict[tuple[str, ...], int] = {}
+        for one in known:
+            newest[command_of(one)] = max(newest.get(command_of(one), 0), one.started_ns)
+        known.sort(
+            key=lambda e: (newest[command_of(e)], command_of(e), e.started_ns, e.path), reverse=True
+        )
+        return known[::-1] if other_way else known
 
     def key(entry: Entry) -> tuple[str | float, str]:
         texts = {

@@ -1,0 +1,130 @@
+"""What each recorded run did: read once, in the background, and kept in a small file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gputui.store.library import Entry
+from gputui.tui.threads import Threads
+
+LARGEST_BYTES = 64 << 20
+"""A recording that is larger is not read in passing."""
+
+_MOST = 5000
+"""Runs kept, the newest read."""
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """The figures by which runs of one command are compared. None where nothing is known."""
+
+    step_ns: float | None = None
+    rate: float | None = None
+    """Of the first thing that the workload reports per second: tokens, if it has some."""
+    busy_percent: float | None = None
+    cause: str = ""
+    """The verdict's word, or the largest leaf, with its share."""
+
+
+def read_facts(path: Path) -> RunFacts:
+    """Read a recording. Raises JournalError."""
+    from gputui.model.leaves import LEAVES
+    from gputui.playback.loading import load
+    from gputui.report.explain import conclusion
+
+    loaded = load(str(path))
+    run = loaded.run
+    if run is None:
+        return RunFacts()
+    found = conclusion(loaded.session, run)
+    tree = found.tree if found is not None else None
+    rates = [name for name in run.metrics if name.endswith("_per_s") and "bytes" not in name]
+    rates.sort(key=lambda name: (name != "tokens_per_s", name))
+    value = run.metrics.get(rates[0]) if rates else None
+    rate = float(value) if isinstance(value, int | float) else None
+    if found is None or tree is None:
+        return RunFacts(rate=rate)
+    largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
+    cause = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
+    if found.findings:
+        cause = found.findings[0].headline.lower().replace(":", "")
+    return RunFacts(
+        step_ns=tree.step_mean_ns if tree.has_steps else None,
+        rate=rate,
+        busy_percent=100 * (1 - tree.share(tree.idle_ns)),
+        cause=cause,
+    )
+
+
+class RunIndex:
+    """Facts by recording. `changed` is called in the screen's thread when there are more."""
+
+    def __init__(self, threads: Threads, changed: Callable[[], None]) -> None:
+        self._threads = threads
+        self._changed = changed
+        self._known: dict[str, RunFacts] | None = None
+        self._is_reading = False
+
+    def of(self, entry: Entry) -> RunFacts | None:
+        """What is known of a run; None before it was read."""
+        return (self._known or {}).get(_key(entry))
+
+    def want(self, entries: Sequence[Entry]) -> None:
+        """Read what is not known of these, one after another."""
+        if self._known is None:
+            self._known = _load()
+        missing = next(
+            (
+                entry
+                for entry in entries
+                if _key(entry) not in self._known
+                and entry.problem is None
+                and entry.kind is not None
+                and not (entry.is_written and entry.succeeded is None)
+                and entry.size_bytes <= LARGEST_BYTES
+            ),
+            None,
+        )
+        if missing is None or self._is_reading:
+            return
+        self._is_reading = True
+        key, path = _key(missing), missing.path
+
+        def done(facts: RunFacts) -> None:
+            self._is_reading = False
+            known = self._known = {**(self._known or {}), key: facts}
+            _store(known)
+            self._changed()
+
+        self._threads.in_thread(lambda: read_facts(path), done, lambda _: done(RunFacts()))
+
+
+def _key(entry: Entry) -> str:
+    return f"{entry.path}|{entry.size_bytes}|{entry.started_ns}"
+
+
+def _place() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "gputui", "runs.json")
+
+
+def _load() -> dict[str, RunFacts]:
+    # It can always be made again: whatever is wrong with it, begin anew.
+    try:
+        return msgspec.json.decode(_place().read_bytes(), type=dict[str, RunFacts])
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return {}
+
+
+def _store(known: dict[str, RunFacts]) -> None:
+    place = _place()
+    kept = dict(list(known.items())[-_MOST:])
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = place.with_suffix(f".{os.getpid()}")
+        part.write_bytes(msgspec.json.encode(kept))
+        part.replace(place)
