@@ -20,6 +20,7 @@ from gputui.model.events import (
     MarkDefined,
     RangeDefined,
     ResourceNamed,
+    StepLanes,
     StepTimeline,
     ThreadNamed,
 )
@@ -28,7 +29,7 @@ from gputui.model.merge import merger_of
 from gputui.model.naming import is_kernel_launch
 from gputui.model.step_blocks import StepBlocks, blocks_of
 from gputui.model.visible_devices import read_visible_devices
-from gputui.state.run import Launched, Process, Range, Run
+from gputui.state.run import STEP_LANES, Launched, Process, Range, Run
 from gputui.state.tables import Places, fold_of
 
 if TYPE_CHECKING:
@@ -140,6 +141,20 @@ def step(session: Session, event: StepTimeline) -> None:
     """The last whole step of a process."""
     if run := session.run_of_process(event.process, event.time_ns):
         run.steps[event.process] = event
+
+
+def lanes(session: Session, event: StepLanes) -> None:
+    """A step of a device in parts; of many the newest are kept, and the longest."""
+    run = session.run_of_process(event.process, event.time_ns)
+    if run is None:
+        return
+    gpu = _Gpus(session, run, event.process)[event.device]
+    kept = run.step_lanes
+    kept.append(event if gpu == event.device else replace(event, device=gpu))
+    if len(kept) > STEP_LANES:
+        lengths = sorted(one.duration_ns for one in kept)
+        usual = lengths[len(lengths) * 3 // 4]
+        kept.remove(next(one for one in kept if one.duration_ns <= usual))
 
 
 def delta(session: Session, event: CaptureDelta) -> None:

@@ -21,6 +21,7 @@ from gputui.model.events import (
     RunProgress,
     RunResult,
     RunStarted,
+    StepLanes,
     StepTimeline,
     ThreadNamed,
 )
@@ -60,6 +61,9 @@ LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
 
 MARKS = 1000
+
+STEP_LANES = 48
+"""Steps kept in parts."""
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -279,6 +283,8 @@ class Run(msgspec.Struct):
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while it ran."""
     steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
+    step_lanes: list[StepLanes] = msgspec.field(default_factory=list)
+    """Steps in parts, in order: the newest, and the longest. Devices are the machine's."""
     marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
     """The newest; `mark_counts` counts all."""
     mark_counts: Annotated[dict[MarkKey, Marks], Of("marks")] = msgspec.field(default_factory=dict)

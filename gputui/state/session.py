@@ -147,4 +147,5 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.CaptureSum: fold_capture.delta,
     events.Mark: fold_capture.mark,
     events.StepTimeline: fold_capture.step,
+    events.StepLanes: fold_capture.lanes,
 }

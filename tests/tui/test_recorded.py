@@ -42,7 +42,7 @@ async def test_phases_and_progress_of_the_inference(show: Show, size: tuple[int,
         await shown.press("slash", *"attention", "enter", "end")
         attention = next(
             line
-            for line in reversed(shown.lines)
+            for line in shown.lines
             if " attention " in line and "flash" not in line  # the phase, not its kernel
         )
         assert f" {63 * 12} " in attention  # twelve layers

@@ -13,7 +13,7 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
-from gputui.model.events import LeafTime, LineLaunches, LineSamples, LoopDelta, Stretch
+from gputui.model.events import LeafTime, LineLaunches, LineSamples, LoopDelta, StepLanes, Stretch
 from gputui.model.leaves import Leaf
 
 MAX_DEVICES = 64
@@ -123,6 +123,11 @@ class Accounting:
             moments = self._launches.starts_after(started_ns)
             for device in self._devices.values():
                 device.mark(moments, renewed=False)
+
+    def take_lanes(self, time_ns: int) -> list[StepLanes]:
+        """A step of each device in parts, of those whose steps the last collection ended."""
+        found = [device.take_lanes(time_ns) for device in self._devices.values()]
+        return [lanes for lanes in found if lanes is not None]
 
     def collect(self, until_ns: int | None, steps_named: bool) -> Parts:
         """The deltas up to `until_ns`, None at the end. `steps_named` means that the program has

@@ -84,7 +84,7 @@ from gputui.model.events.machine import (
     MachineSample,
     ProcessSample,
 )
-from gputui.model.events.moments import Mark, StepSpan, StepTimeline
+from gputui.model.events.moments import IdleLane, Mark, StepLanes, StepSpan, StepTimeline
 from gputui.model.events.run import (
     ResultColumn,
     ResultTable,
@@ -122,6 +122,7 @@ AnyEvent = (
     | CaptureDelta
     | Mark
     | StepTimeline
+    | StepLanes
 )
 
 __all__ = [
@@ -132,13 +133,14 @@ __all__ = [
     "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
-    "HostUnavailable", "IdleRange", "Index", "Integer", "JobFacts", "KernelDefined", "KernelDelta",
+    "HostUnavailable", "IdleLane", "IdleRange", "Index", "Integer", "JobFacts", "KernelDefined",
+    "KernelDelta",
     "LaunchDelta", "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineLaunches",
     "LineSamples", "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined",
     "MarkDelta", "MemoryOperationDelta", "MigFacts", "MigSample", "Moment", "OpenRange",
     "Payload", "ProcessAttached", "ProcessDetached", "ProcessSample", "RangeDefined",
     "RangeDelta", "RangeKernels", "Record", "ResourceNamed", "ResultColumn", "ResultTable",
     "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
-    "ShapeLaunches", "Step", "StepBlock", "StepSpan", "StepTimeline", "StreamDelta",
+    "ShapeLaunches", "Step", "StepBlock", "StepLanes", "StepSpan", "StepTimeline", "StreamDelta",
     "Stretch", "ThreadLaunches", "ThreadNamed",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.model.events.base import Amount, Event, Integer, Moment
+from gputui.model.events.base import Amount, Event, Index, Integer, Moment
 from gputui.model.events.deltas import Payload
 
 
@@ -32,6 +32,27 @@ class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start_ns: Amount
     duration_ns: Amount
     busy_ns: Amount | None = None
+
+
+class IdleLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How much of each part of a step a device idled for one cause, in thousandths of the part.
+    `leaf` is its number in model.leaves."""
+
+    leaf: Integer
+    parts: tuple[Index, ...]
+
+
+class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
+    """One steady step of a device in equal parts: how much of each it was busy, in thousandths, and
+    why it idled in the rest. It is the newest step of its delta, or one that stands out by its
+    length. `device` is the process's."""
+
+    process: Integer
+    device: Integer
+    start_ns: Moment
+    duration_ns: Amount
+    busy: tuple[Index, ...]
+    idle: tuple[IdleLane, ...] = ()
 
 
 class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):

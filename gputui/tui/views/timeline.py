@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 
-from gputui.model.events import StepBlock
+from gputui.model.events import StepBlock, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
@@ -17,12 +17,13 @@ from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import apportion, nice_top
+from gputui.tui.widgets.step_lanes import FIGURE, LABEL, columns_of, gap_words, lane_rows
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors
 from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
 
-_LABEL, _FIGURE = 14, 10
+_LABEL, _FIGURE = LABEL, 10
 _IDLE_SEEN = 0.125
 """Share of a column from which its idle time has a texture."""
 
@@ -80,6 +81,7 @@ class TimelineView(View):
     """What happened when."""
 
     CHARTS = True
+    SORTS = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -89,6 +91,14 @@ class TimelineView(View):
         self.first = 0
         self.shown: int | None = None
         """How many columns are seen, from `first` on; None for all."""
+        self.step_back: int = 0
+        """Which of the steps that were kept in parts: 0 is the newest."""
+        self.inside: int | None = None
+        """The column under the cursor in that step; None where steps are chosen."""
+        self.parts: tuple[int, int] | None = None
+        """The parts of that step in sight; None for all."""
+        self._lane_columns = 0
+        self._kept: list[StepLanes] = []
         self.leaf: Leaf | None = None
         """The leaf that another view led here with."""
         self._columns: list[Column] = []
@@ -102,7 +112,7 @@ class TimelineView(View):
         rows: list[Row] = []
         if trees:
             places = sorted(trees)
-            self.device = min(self.device, len(places) - 1)
+            self.device %= len(places)
             tree = trees[places[self.device]]
             rows += self._devices(run, places, width)
             self._columns = columns_of_tree(tree)
@@ -113,6 +123,13 @@ class TimelineView(View):
         else:
             self._columns = []
             rows += wrap(unaccounted(run), width - 2, "text", "  ")
+        self._kept = []
+        if trees:
+            process, device = sorted(trees)[self.device]
+            self._kept = [
+                one for one in run.step_lanes if (one.process, one.device) == (process, device)
+            ]
+        rows += self._step(width, len(rows), height)
         newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
         room = height - len(rows) - 1
         if newest is not None and room >= LEAST_HEIGHT:
@@ -122,13 +139,24 @@ class TimelineView(View):
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Left and right move the cursor, up and down change the device."""
+        """Left and right move the cursor; up and down choose a step, whose gaps they then go
+        through."""
+        steps = {"left": -1, "right": 1, "page_up": -10, "page_down": 10}
+        if move in ("up", "down") and self._kept:
+            back = self.step_back + (1 if move == "up" else -1)
+            self.step_back = max(0, min(len(self._kept) - 1, back))
+            self.inside = self._lane_columns // 2 if self.inside is None else self.inside
+            self.parts = None
+            self.draw()
+            return
+        if self.inside is not None:
+            self._put_inside(self.inside + steps.get(move, 0))
+            return
         last = len(self._columns) - 1
         at = last if self.at is None else self.at
-        steps = {"left": -1, "right": 1, "page_up": -10, "page_down": 10}
         if move in ("up", "down"):
-            self.device = max(0, self.device + (1 if move == "down" else -1))
-        elif move in ("home", "end"):
+            return
+        if move in ("home", "end"):
             at = 0 if move == "home" else last
         else:
             at += steps[move]
@@ -142,8 +170,16 @@ class TimelineView(View):
         largest = max(column.leaves, key=lambda leaf: (LEAVES[leaf].is_idle, column.leaves[leaf]))
         return Lead("time", LEAVES[largest].key)
 
+    def sort(self) -> None:
+        """Another device."""
+        self.device += 1
+        self.step_back, self.inside = 0, None
+        self.draw()
+
     def zoom(self, step: int) -> str:
         """Fewer or more steps around the cursor."""
+        if self.inside is not None and self._kept:
+            return self._zoom_inside(step)
         whole = len(self._columns)
         if not whole:
             return ""
@@ -162,8 +198,9 @@ class TimelineView(View):
 
     def follow(self) -> None:
         """The newest step, and all of them in sight."""
-        self.at = self.shown = self.leaf = None
-        self.first = 0
+        self.at = self.shown = self.leaf = self.inside = None
+        self.first = self.step_back = 0
+        self.parts = None
 
     def show_item(self, key: Hashable) -> None:
         """The column in which a leaf took most."""
@@ -184,13 +221,61 @@ class TimelineView(View):
             self.first = max(0, min(max(self.first, at - self.shown + 1), at))
         self.draw()
 
+    def _zoom_inside(self, step: int) -> str:
+        """Fewer or more parts of a step, around the cursor."""
+        kept = self._kept[-1 - self.step_back]
+        whole = len(kept.busy)
+        low, high = self.parts or (0, whole)
+        seen = high - low
+        assert self.inside is not None
+        middle = low + seen * self.inside // max(1, self._lane_columns)
+        seen = max(min(8, whole), seen // 2) if step < 0 else min(whole, seen * 2)
+        low = max(0, min(middle - seen // 2, whole - seen))
+        self.parts = None if seen == whole else (low, low + seen)
+        self.inside = self._lane_columns * (middle - low) // max(1, seen)
+        self.draw()
+        each = kept.duration_ns / max(1, whole)
+        return f"{duration(each * low)} to {duration(each * (low + seen))} of the step"
+
+    def _put_inside(self, at: int) -> None:
+        self.inside = max(0, min(self._lane_columns - 1, at))
+        self.draw()
+
+    def _step(self, width: int, top: int, height: int) -> list[Row]:
+        """A step in parts, and the gap under the cursor."""
+        if not self._kept or height - top < 8:
+            return []
+        self.step_back = min(self.step_back, len(self._kept) - 1)
+        step = self._kept[-1 - self.step_back]
+        self._lane_columns = max(1, width - LABEL - FIGURE - 1)
+        low, high = self.parts or (0, len(step.busy))
+        high = min(high, len(step.busy))
+        columns = columns_of(step, low, high, self._lane_columns)
+        each = step.duration_ns / max(1, len(step.busy))
+        start_ns, span_ns = low * each, (high - low) * each
+        at = self.inside
+        if at is None:
+            longest = max(range(len(columns)), key=lambda n: -columns[n].busy)
+            at = longest
+        which = "newest" if not self.step_back else f"{self.step_back} before the newest"
+        title = f"One step, {duration(step.duration_ns)}: {which} of {len(self._kept)} kept"
+        rows: list[Row] = [(), heading(title, width, "↑ ↓ another step")]
+        rows += lane_rows(columns, step.device, at, start_ns, span_ns)
+        for y in (3, 4):
+            for x in range(len(columns)):
+                act = partial(self._put_inside, x)
+                self.places.append(Place(top + y, LABEL + x, LABEL + x + 1, act))
+        for line in gap_words(columns, at, start_ns, span_ns):
+            rows += wrap(line, width - 2, "text", "  ")
+        return rows
+
     def _devices(self, run: Run, places: list[tuple[int, int]], width: int) -> list[Row]:
         if len(places) == 1:
             return []
         process, device = places[self.device]
         rank = run.processes[process].attached.rank if process in run.processes else None
         who = f"rank {rank}, " if rank is not None else ""
-        text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: ↑ ↓ another one"
+        text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: s another one"
         return [clip(((text, "label"),), width)]
 
     def _lanes(self, tree: TimeTree, width: int, top: int, height: int) -> list[Row]:

@@ -1,0 +1,87 @@
+"""The timeline: ink that equals the figure, steps to choose, a cursor that explains the gap."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputui.model.events import AnyEvent, IdleLane, StepLanes
+from gputui.model.leaves import Leaf
+from gputui.playback.opening import open_recording
+from gputui.tui.widgets.step_lanes import columns_of, gap_words
+from tests.conftest import DATA
+from tests.tui.conftest import Show
+from tests.tui.test_overview import click_text
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> list[AnyEvent]:
+    """Steps of a program on an H200, as nsys recorded them, through the same attribution as live
+    ones."""
+    path: Path = tmp_path_factory.mktemp("nsys") / "ranges.sqlite"
+    path.write_bytes(gzip.decompress((DATA / "h200-ranges.sqlite.gz").read_bytes()))
+    return list(open_recording(str(path)))
+
+
+def lanes_of(events: list[AnyEvent]) -> StepLanes:
+    return next(event for event in events if isinstance(event, StepLanes))
+
+
+def test_the_parts_of_a_step_are_busy_or_idle_for_a_cause(training: list[AnyEvent]) -> None:
+    step = lanes_of(training)
+    assert len(step.busy) == 96
+    for part, busy in enumerate(step.busy):
+        whole = busy + sum(lane.parts[part] for lane in step.idle)
+        assert abs(whole - 1000) <= len(step.idle) + 1
+
+
+def test_columns_hold_the_mean_of_their_parts(training: list[AnyEvent]) -> None:
+    step = lanes_of(training)
+    mean = sum(step.busy) / 96_000
+    for width in (7, 50, 96, 113, 200):
+        columns = columns_of(step, 0, 96, width)
+        assert abs(sum(column.busy for column in columns) / width - mean) < 1e-6
+
+
+def test_the_gap_under_the_cursor_is_explained() -> None:
+    step = StepLanes(
+        time_ns=0, process=1, device=0, start_ns=0, duration_ns=4_000, busy=(1000, 0, 0, 1000),
+        idle=(IdleLane(Leaf.SYNC, (0, 1000, 900, 0)), IdleLane(Leaf.HOST, (0, 0, 100, 0))),
+    )  # fmt: skip
+    columns = columns_of(step, 0, 4, 4)
+    assert gap_words(columns, 2, 0, 4000)[0] == (
+        "Idle 2.00 µs from 1.00 µs to 3.00 µs: sync 1.90 µs, host code 100 ns."
+    )
+    assert gap_words(columns, 3, 0, 4000) == [
+        "Work from 3.00 µs to 4.00 µs: busy 1.00 µs of 1.00 µs."
+    ]
+
+
+async def test_steps_are_chosen_and_their_gaps_explained(
+    show: Show, training: list[AnyEvent]
+) -> None:
+    step = lanes_of(training)
+    other = replace(step, busy=(1000,) * 96, idle=(), duration_ns=2 * step.duration_ns)
+    at = training.index(step)
+    events = [*training[:at], other, *training[at:]]
+    async with show([events], (120, 40)) as shown:
+        await shown.press("3")
+        assert "One step, 8.00 ms: newest of 2 kept" in shown.text
+        busy = next(line for line in shown.lines if "GPU 0 busy" in line)
+        assert busy.endswith("12.8 %")
+        ink = [" ▁▂▃▄▅▆▇█".index(cell) for cell in busy[14 : 14 + 97]]
+        assert abs(sum(ink) / 97 / 8 - 0.128) < 1 / 16  # what is there at all shows an eighth
+        because = next(line for line in shown.lines if line.startswith(" idle because ░"))
+        assert because.endswith("87.2 %")
+        assert "host code" in shown.text
+        await shown.press("up")
+        assert "One step, 16.0 ms: 1 before the newest of 2 kept" in shown.text
+        assert next(line for line in shown.lines if "GPU 0 busy" in line).endswith("100.0 %")
+        await shown.press("down", "Z", "right")
+        assert "from" in shown.text
+        await click_text(shown, "▲")
+        await shown.press("0", "left", "enter")
+        assert shown.app.main.current == "time"
