@@ -64,8 +64,12 @@ GROUPS: tuple[Group, ...] = (
         "6",
         "GPUs",
         "GPUs",
-        "the GPUs, the host, processes; again: memory",
-        (_tab("devices", "DevicesView", "Devices"), _tab("memory", "MemoryView", "Memory")),
+        "the GPUs, the host, processes; again: memory, then ranks",
+        (
+            _tab("devices", "DevicesView", "Devices"),
+            _tab("memory", "MemoryView", "Memory"),
+            _tab("ranks", "RanksView", "Ranks"),
+        ),
     ),
     Group(
         "7",

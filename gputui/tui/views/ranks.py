@@ -1,0 +1,193 @@
+"""Ranks: who is late and why, the ranks of the job side by side, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from gputui.model.leaves import LEAVES
+from gputui.model.units import percent
+from gputui.report.explain.rank_causes import RankTime
+from gputui.report.explain.rank_waits import matched
+from gputui.report.explain.ranks import Lateness, lateness_of
+from gputui.report.tables.ranks import RANKS, rank_rows
+from gputui.tui.widgets.canvas import Row, fit, heading, wrap
+from gputui.tui.widgets.causes import amount, hundred_bar
+from gputui.tui.widgets.table import Move, column_at, declared, table_rows
+from gputui.tui.widgets.view import Details, Model, View, no_run
+
+ALIKE = 0.01
+"""How far apart shares of ranks are that are shown as one, 0 to 1."""
+
+SHOWN = 3
+"""Ranks that are not late and stand by themselves, before those like them are folded."""
+
+_COLUMNS = (
+    "rank", "gpu", "late_percent", "late_ns", "other_rank_percent", "busy_percent",
+    "compute_percent", "transfer_percent", "idle_percent", "host_percent", "launch_percent",
+    "step_ns",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Ranks that are alike, shown as one line."""
+
+    ranks: tuple[RankTime, ...]
+
+    @property
+    def text(self) -> str:
+        """What they have in common."""
+        late = _range([one.late for one in self.ranks])
+        waits = _range([one.waited for one in self.ranks])
+        return f" ▸ {len(self.ranks)} more ranks, late {late}, waiting {waits}"
+
+
+def _range(shares: Sequence[float | None]) -> str:
+    known = [100 * share for share in shares if share is not None]
+    if not known:
+        return "n/a"
+    least, most = percent(min(known)), percent(max(known))
+    return least if least == most else f"{least} to {most}"
+
+
+def folded(ranks: Sequence[RankTime], late: Lateness | None) -> list[RankTime | Fold]:
+    """Ranks in their order; those that are alike, and not late, as one."""
+    named = {id(one.time) for one in late.late} if late is not None else set()
+    others = [one for one in ranks if id(one) not in named]
+    first = [one for one in ranks if id(one) in named]
+    if len(others) <= SHOWN + 1:
+        return [*first, *others]
+    found: list[RankTime | Fold] = [*first, *others[:SHOWN]]
+    group: list[RankTime] = []
+    for one in others[SHOWN:]:
+        if group and not _is_alike(group[0], one):
+            found += _as_one(group)
+            group = []
+        group.append(one)
+    return found + _as_one(group)
+
+
+def _as_one(group: list[RankTime]) -> list[RankTime | Fold]:
+    return [Fold(tuple(group))] if len(group) > 1 else [*group]
+
+
+def _is_alike(one: RankTime, other: RankTime) -> bool:
+    pairs = ((one.late, other.late), (one.waited, other.waited))
+    return all(abs((a or 0.0) - (b or 0.0)) <= ALIKE for a, b in pairs)
+
+
+class RanksView(View):
+    """The ranks of the run."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._open = False
+        self._read: tuple[int, list[RankTime], Lateness | None] | None = None
+        self._listed: list[RankTime | Fold] = []
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The answer, the table, and a bar for each rank where there is room."""
+        run = self.model.run
+        if run is None:
+            return no_run(self.model, width, height)
+        ranks, late = self._ranks()
+        if not ranks:
+            return wrap(
+                "One process, or none that says its rank: start a job with torchrun, mpirun or "
+                "srun, and its ranks stand here side by side.",
+                width - 2,
+                "text",
+                "  ",
+            )
+        rows = _answer(late, width)
+        rows.append(heading(f"Ranks  {len(ranks)}", width, "the latest first"))
+        self._listed = list(ranks) if self._open else folded(ranks, late)
+        keys: list[Hashable] = [_key(one) for one in self._listed]
+        window = self.cursor.window(keys, max(3, min(len(keys), (height - len(rows)) * 2 // 3)))
+        rows += self._table(width, window, len(rows))
+        return (rows + self._bars(width, height - len(rows) - 1))[:height]
+
+    def move(self, move: Move) -> None:
+        """Right opens ranks that are folded, left folds them."""
+        if move in ("left", "right"):
+            self._open = move == "right"
+            self.draw()
+        else:
+            super().move(move)
+
+    def activate(self) -> Details | None:
+        """Where a rank's time goes; of folded ones, each."""
+        chosen = next((one for one in self._listed if _key(one) == self.cursor.key), None)
+        if isinstance(chosen, Fold):
+            self.move("right")
+            return None
+        if chosen is None or chosen.tree is None:
+            return None
+        tree = chosen.tree
+        lines = sorted(tree.leaves.items(), key=lambda item: -item[1])
+        rows: list[Row] = [
+            (
+                (f"{'idle' if LEAVES[leaf].is_idle else 'busy'}  ", "dim"),
+                (f"{LEAVES[leaf].label:<26}", "text"),
+                (f"{percent(100 * tree.share(ns)):>8}  {amount(tree, ns):>9}", "text"),
+            )
+            for leaf, ns in lines
+            if ns
+        ]
+        return Details(chosen.name, tuple(rows))
+
+    def _ranks(self) -> tuple[list[RankTime], Lateness | None]:
+        run = self.model.run
+        assert run is not None
+        if self._read is None or self._read[0] != self.model.revision:
+            ranks = rank_rows(self.model.session, run)
+            self._read = self.model.revision, ranks, lateness_of(ranks, matched(run))
+        return self._read[1], self._read[2]
+
+    def _table(self, width: int, window: slice, top: int) -> list[Row]:
+        shown = self._listed[window]
+        ranks = [one for one in shown if isinstance(one, RankTime)]
+        columns = [
+            column
+            for column in declared(RANKS, *_COLUMNS)
+            if column.seen([column.cell(one) for one in ranks])
+        ]
+        self.header = (top, lambda x: column_at(columns, ranks, width, x))
+        self.first_item_line = top + 1
+        drawn = table_rows(columns, ranks, width)
+        rows, left = drawn[:1], drawn[1:]
+        for number, one in enumerate(shown, window.start):
+            if isinstance(one, Fold):
+                row: Row = ((fit(one.text, width), "dim"),)
+            else:
+                row = left.pop(0)
+            if number == self.cursor.index:
+                row = ((fit("".join(text for text, _ in row), width), "cursor"),)
+            rows.append(row)
+        return rows
+
+    def _bars(self, width: int, height: int) -> list[Row]:
+        ranks = [one for one in self._listed if isinstance(one, RankTime) and one.tree is not None]
+        if height < 3 or not ranks:
+            return []
+        rows: list[Row] = [(), heading("Where each rank's time goes", width)]
+        for one in ranks[: height - 2]:
+            assert one.tree is not None
+            drawn, _ = hundred_bar(one.tree, max(10, width - 12))
+            rows.append(((f" rank {one.rank:<5}", "dim"), *drawn))
+        return rows
+
+
+def _answer(late: Lateness | None, width: int) -> list[Row]:
+    if late is None:
+        return [*wrap("No rank is late, or waits are spread over all.", width - 2, "text", " "), ()]
+    rows = [*wrap(f"{late.word}  {late.sentence}", width - 2, "title", " ")]
+    for line in late.evidence:
+        rows += wrap(f"{line}.", width - 2, "text", " ")
+    return [*rows, *wrap(f"Try: {late.advice}.", width - 2, "dim", " "), ()]
+
+
+def _key(one: RankTime | Fold) -> Hashable:
+    first = one.ranks[0] if isinstance(one, Fold) else one
+    return isinstance(one, Fold), first.process, first.device
