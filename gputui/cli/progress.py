@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
 
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.base.standard_streams import columns, draw
@@ -15,6 +17,9 @@ _LONGEST_ETA_NS = 1000 * 3600e9
 _ENDS = "Ctrl-C ends"
 MOST_GPUS = 8
 
+EXPLAIN_S = 1.0
+"""Seconds from one look at where the time goes to the next."""
+
 
 class ProgressLine:
     """One line on a terminal, rewritten only if it changed; nothing if not a terminal."""
@@ -22,10 +27,17 @@ class ProgressLine:
     def __init__(self, *, hidden: bool) -> None:
         self._active = sys.stderr.isatty() and not hidden
         self._shown = ""
+        self._explained: tuple[float, list[str]] = (-EXPLAIN_S, [])
 
     def show(self, session: Session) -> None:
         """Show the session's progress."""
-        if self._active and (text := progress_text(session)) != self._shown:
+        if not self._active:
+            return
+        now_s = time.monotonic()
+        if session.run is not None and now_s - self._explained[0] >= EXPLAIN_S:
+            self._explained = now_s, short_line(session.run)
+        text = progress_text(session, self._explained[1])
+        if text != self._shown:
             self._draw(text)
 
     def clear(self) -> None:
@@ -43,9 +55,9 @@ class ProgressLine:
             self._active = False
 
 
-def progress_text(session: Session) -> str:
-    """How long it runs, the stage, where the time goes and the machine's newest figures, on one
-    line."""
+def progress_text(session: Session, explained: Sequence[str] = ()) -> str:
+    """How long it runs, the stage, where the time goes as `explained` says, and the machine's
+    newest figures, on one line."""
     run = session.run
     if run is None:
         gpus = [f"GPU {index} {_reading(gpu)}" for index, gpu in sorted(session.gpus.items())]
@@ -57,7 +69,7 @@ def progress_text(session: Session) -> str:
         value = run.metrics.get(name)
         if isinstance(value, int | float):
             parts.append(" ".join(metric_text(name, value)))
-    parts += short_line(run)
+    parts += explained
     used = [index for index in run.devices if index in session.gpus]
     parts += [_reading(session.gpus[index]) for index in sorted(used)[:1]]
     if session.recorded_bytes:

@@ -68,7 +68,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
     ),
     Leaf.MATMUL_UNALIGNED: LeafMeaning(
         "busy.matmul_unaligned",
-        "matmul badly aligned",
+        "misaligned matmul",
         "matrix products whose dimensions are no multiple of 8",
     ),
     Leaf.ATTENTION: LeafMeaning("busy.attention", "attention", "fused attention"),
@@ -84,7 +84,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
     ),
     Leaf.ATTENTION_UNFUSED: LeafMeaning(
         "busy.attention_unfused",
-        "attention by hand",
+        "unfused attention",
         "softmax, masks and casts between two matrix products, scores in memory",
     ),
     Leaf.SHARED: LeafMeaning(

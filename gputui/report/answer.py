@@ -77,7 +77,10 @@ def also(session: Session, run: Run | None, found: Verdict | None) -> Group:
 
 
 def _advice(one: Finding) -> str:
-    return " ".join(filter(None, (f"{one.advice[:1].upper()}{one.advice[1:]}.", one.bound)))
+    first = one.advice.split(maxsplit=1)[0].rstrip(":,;") if one.advice else ""
+    # A name of code is written as it is.
+    advice = one.advice[:1].upper() + one.advice[1:] if first.isalpha() else one.advice
+    return " ".join(filter(None, (f"{advice}.", one.bound)))
 
 
 def _sentences(evidence: Iterable[str]) -> list[str]:

@@ -86,4 +86,4 @@ def test_the_page_and_the_note_begin_with_the_answer() -> None:
     assert page.index("SYNC-BOUND") < page.index("<div class='stack'>") < page.index("<table>")
     assert page.count("<i class='idle'") == 6
     note = formats.summary(loaded.session, loaded.run, "md")
-    assert note.index("**SYNC-BOUND** The CPU stops") < note.index("| State | Cause |")
+    assert note.index("**SYNC-BOUND** The CPU synchronizes") < note.index("| State | Cause |")

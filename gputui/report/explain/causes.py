@@ -30,23 +30,24 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.SYNC: Cause(
         "SYNC-BOUND",
-        "The CPU stops for the GPU, and the GPU idles {share} of {scope} after it{time}.",
+        "The CPU synchronizes with the GPU, which then idles {share} of {scope} until it gets "
+        "work again{time}.",
         "keep values on the GPU: no .item(), .cpu() or print of a tensor in the loop; "
         "read them every N steps",
     ),
     Leaf.ALLOCATION: Cause(
         "ALLOCATION-BOUND",
-        "The GPU waits for cudaMalloc and cudaFree {share} of {scope}{time}.",
+        "The GPU idles {share} of {scope} while the CPU is in cudaMalloc and cudaFree{time}.",
         "no torch.cuda.empty_cache() in the loop; leave the allocator room to keep its blocks",
     ),
     Leaf.CUDA: Cause(
-        "HOST-BOUND",
-        "The GPU waits for other CUDA calls {share} of {scope}{time}.",
+        "CUDA CALLS",
+        "The GPU idles {share} of {scope} while the CPU is in other CUDA calls{time}.",
         "load modules, capture graphs and register memory before the loop",
     ),
     Leaf.HOST: Cause(
         "HOST-BOUND",
-        "The GPU waits while the CPU runs the program's own code {share} of {scope}{time}.",
+        "The GPU idles {share} of {scope} while the CPU runs the program's own code{time}.",
         "move that work out of the loop, or into DataLoader workers (num_workers > 0)",
     ),
     Leaf.INPUT: Cause(
@@ -56,17 +57,17 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.WAIT: Cause(
         "HOST WAITS",
-        "The launching thread sleeps, and the GPU waits {share} of {scope}{time}.",
+        "The GPU idles {share} of {scope} while the launching thread sleeps{time}.",
         "find what it waits for: a lock, a queue, a sleep, another process",
     ),
     Leaf.SCHEDULER: Cause(
         "NO CPU CORE",
-        "The launching thread wants a core and has none {share} of {scope}{time}.",
+        "The launching thread is ready and gets no CPU core {share} of {scope}{time}.",
         "give it a core of its own: taskset, fewer busy workers, a larger CPU quota",
     ),
     Leaf.COMPILE: Cause(
         "COMPILING",
-        "The GPU waits for compilation {share} of {scope}{time}.",
+        "The GPU idles {share} of {scope} while the program compiles{time}.",
         "keep shapes fixed or mark them dynamic; TORCH_LOGS=recompiles names the reason",
     ),
     Leaf.RANK: Cause(
@@ -83,30 +84,30 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.DEPENDENCY: Cause(
         "DEPENDENCIES",
-        "Work was launched in time and waited for something else {share} of {scope}{time}.",
+        "Work launched in time waits for something else {share} of {scope}{time}.",
         "look for event and stream waits, and for other processes on this GPU",
     ),
     Leaf.COPY_PAGEABLE: Cause(
         "COPY-BOUND",
-        "Copies from or to pageable memory run alone {share} of {scope}{time}.",
+        "Copies from or to pageable memory, nothing beside them, take {share} of {scope}{time}.",
         "pin the host memory (pin_memory=True), copy with non_blocking=True, copy less",
         0.87,
         "7.5 GB/s pageable against 55 pinned on one PCIe 5 link",
     ),
     Leaf.COPY_PINNED: Cause(
         "COPY-BOUND",
-        "Copies run while no kernel does {share} of {scope}{time}.",
+        "Copies with no kernel beside them take {share} of {scope}{time}.",
         "copy the next batch on a stream of its own while this one computes",
     ),
     Leaf.MATMUL_SIMT: Cause(
         "NO TENSOR CORES",
-        "Matrix products run in plain FP32 {share} of {scope}{time}.",
+        "Matrix products in plain FP32 take {share} of {scope}{time}.",
         'torch.set_float32_matmul_precision("high"), or bf16 autocast',
         0.86,
         "67 against 495 TFLOP/s, FP32 and TF32 of an H100 (data sheet)",
     ),
     Leaf.MATMUL_UNALIGNED: Cause(
-        "BADLY SHAPED",
+        "MISALIGNED SHAPES",
         "Matrix products with a dimension that is no multiple of 8 take {share} of {scope}{time}.",
         "pad the dimension: a multiple of 64 is best (a vocabulary of 50,304 for 50,257)",
         0.6,
@@ -114,21 +115,21 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.ELEMENTWISE_CHAIN: Cause(
         "MEMORY-BOUND",
-        "Elementwise kernels in a row go over the same memory again {share} of {scope}{time}.",
+        "Elementwise kernels in a row, over the same memory, take {share} of {scope}{time}.",
         "torch.compile makes one kernel of the chain",
         0.6,
         "a chain of n two-operand kernels moves 3n tensors, the fused one 3",
     ),
     Leaf.ATTENTION_UNFUSED: Cause(
-        "ATTENTION BY HAND",
-        "Attention written out keeps its scores in memory {share} of {scope}{time}.",
+        "UNFUSED ATTENTION",
+        "Attention written out, with its scores in memory, takes {share} of {scope}{time}.",
         "torch.nn.functional.scaled_dot_product_attention",
         0.8,
         "6 to 8 T² of memory traffic that a fused kernel does not have",
     ),
     Leaf.COMMUNICATION: Cause(
         "COMMUNICATION-BOUND",
-        "Collectives run while nothing else does {share} of {scope}{time}.",
+        "Collectives with nothing beside them take {share} of {scope}{time}.",
         "overlap them with the backward pass: larger buckets, gradient accumulation",
     ),
 }
