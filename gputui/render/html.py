@@ -11,7 +11,7 @@ from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, charted
 from gputui.render.charts import bars, line, points
 from gputui.render.facts import title_of
-from gputui.render.text_tables import header
+from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.machine_summary import started_ns
@@ -163,7 +163,8 @@ def _phases(run: Run) -> Iterator[str]:
     yield bars([(row.depth, row.name, row.share_percent or 0.0) for row in rows])
 
 
-def _table(table: AnyTable) -> str:
+def _table(whole: AnyTable) -> str:
+    table, left_out = shortened(whole)
     columns, _, texts = table.for_people()
     classes = [" class='n'" if column.is_right else "" for column in columns]
     heads = "".join(
@@ -177,7 +178,8 @@ def _table(table: AnyTable) -> str:
         for row in texts
     )
     note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
+    more = f"<p class='note'>{escape(left_out)}</p>" if left_out else ""
     return (
         f"<h2>{escape(table.title)}</h2>{note}<div class='scroll'><table><thead><tr>{heads}</tr>"
-        f"</thead><tbody>{rows}</tbody></table></div>"
+        f"</thead><tbody>{rows}</tbody></table></div>{more}"
     )

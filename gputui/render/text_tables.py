@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from textwrap import wrap
 from typing import TextIO
 
@@ -21,6 +22,20 @@ a log, or of a pager, could not be read. CSV and JSON have them whole."""
 
 DEEPEST = 40
 """Blanks before a name at most, in a table for people: twenty levels."""
+
+
+MOST_ROWS = 1000
+"""Rows of a table in a summary for people; a table requested by name is complete."""
+
+
+def shortened(table: AnyTable) -> tuple[AnyTable, str]:
+    """A table as a summary shows it, and what is left out, in a line: a program with thousands of
+    names must not push the rest out of sight."""
+    left_out = len(table.rows) - MOST_ROWS
+    if left_out <= 0:
+        return table, ""
+    said = f"… and {left_out} rows more: gputui summary FILE --table {table.name}"
+    return replace(table, rows=table.rows[:MOST_ROWS]), said
 
 
 def to_csv(table: AnyTable) -> str:

@@ -138,9 +138,14 @@ def test_a_summary_does_not_print_names_by_the_thousand() -> None:
     session.apply([header(), run_started(), attached(), *names])
     run = session.run
     assert run is not None
+    run.raw_names = True
     text = formats.summary(session, run, "table")
     assert "name 999 " in text
     assert "name 1000 " not in text
+    page = formats.summary(session, run, "html")
+    assert "name 999<" in page
+    assert "name 1000<" not in page
+    assert "200 rows more" in page
     assert "… and 200 rows more: gputui summary FILE --table phases" in text
     assert "name 1199" in to_text(run_tables()["phases"].table(session, run))
 

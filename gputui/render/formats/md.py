@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 def _summary(session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.render.facts import facts_lines, title_of
     from gputui.render.summary import tables_with_rows
-    from gputui.render.text_tables import markdown_text, to_markdown
+    from gputui.render.text_tables import markdown_text, shortened, to_markdown
     from gputui.report.answer import answer
 
-    sections = [to_markdown(table) for table in tables_with_rows(session, run)]
+    cut = map(shortened, tables_with_rows(session, run))
+    sections = [to_markdown(table) + f"\n{left_out}\n" * bool(left_out) for table, left_out in cut]
     facts = "".join(f"- {markdown_text(line)}\n" for line in facts_lines(session, run))
     # The title stands above.
     for group in reversed(answer(session, run)[1:]):

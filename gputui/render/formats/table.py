@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputui.render.formats import Format
@@ -11,9 +10,6 @@ if TYPE_CHECKING:
     from gputui.report.compare import Comparison
     from gputui.report.schema import AnyTable
     from gputui.state import Run, Session
-
-_MOST_ROWS = 1000
-"""Rows of a table in a terminal's summary; a table requested by name is complete."""
 
 
 def _summary(session: Session, run: Run | None, width: int | None) -> str:
@@ -27,12 +23,10 @@ def _summary(session: Session, run: Run | None, width: int | None) -> str:
 
 
 def _cut(table: AnyTable, width: int | None) -> str:
-    """A program with thousands of range names must not push the rest off the terminal."""
-    left_out = len(table.rows) - _MOST_ROWS
-    if left_out <= 0:
-        return _table(table, width)
-    short = _table(replace(table, rows=table.rows[:_MOST_ROWS]), width)
-    return f"{short}… and {left_out} rows more: gputui summary FILE --table {table.name}\n"
+    from gputui.render.text_tables import shortened
+
+    short, left_out = shortened(table)
+    return _table(short, width) + f"{left_out}\n" * bool(left_out)
 
 
 def _table(table: AnyTable, width: int | None) -> str:
