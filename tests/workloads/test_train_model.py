@@ -45,7 +45,20 @@ def test_gpt2_in_fp32_is_the_497_903_616_bytes_that_the_seed_copies_to_its_gpu()
     assert adamw_state_bytes(SHAPES["gpt2"].parameters)["model"] == 497_903_616
 
 
-@pytest.mark.parametrize(("size", "per_layer"), [("cs336-tiny", 9), ("gpt2-tiny", 6)])
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [
+        ("llama-3.2-1b", 1_235_814_400), ("llama-3.2-3b", 3_212_749_824),
+        ("llama-3.1-8b", 8_030_261_248),
+    ],
+)  # fmt: skip
+def test_the_llamas_are_as_large_as_the_released_ones(size: str, parameters: int) -> None:
+    assert SHAPES[size].parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("size", "per_layer"), [("cs336-tiny", 9), ("gpt2-tiny", 6), ("llama-tiny", 9)]
+)
 def test_matrix_products_are_so_many_a_layer_and_one_and_thrice_that_with_backward(
     size: str, per_layer: int
 ) -> None:
@@ -64,7 +77,7 @@ def test_thirty_steps_of_medium_are_the_19_530_products_of_the_seed() -> None:
     assert 30 * SHAPES["cs336-medium"].products(backward=True) == 19_530
 
 
-@pytest.mark.parametrize("size", ["cs336-tiny", "gpt2-tiny", "cs336-small", "gpt2"])
+@pytest.mark.parametrize("size", ["cs336-tiny", "gpt2-tiny", "llama-tiny", "cs336-small", "gpt2"])
 @pytest.mark.parametrize("naive", [True, False])
 def test_operations_are_those_that_torch_counts(size: str, naive: bool) -> None:
     model = decoder(size, naive=naive)
@@ -106,7 +119,7 @@ def test_a_fused_kernel_does_half_of_the_scores_and_computes_them_again() -> Non
     assert naive.hardware - fused.hardware == 3 * attention - 3.5 * attention / 2
 
 
-@pytest.mark.parametrize("size", ["cs336-tiny", "gpt2-tiny"])
+@pytest.mark.parametrize("size", ["cs336-tiny", "gpt2-tiny", "llama-tiny"])
 def test_naive_and_fused_attention_and_checkpoints_give_the_same_gradients(size: str) -> None:
     expected = gradients(on_cpu(size))
     for other in (on_cpu(size, naive=False), on_cpu(size, every=1), on_cpu(size, every=2)):
@@ -197,3 +210,25 @@ def test_one_mask_serves_all_layers_and_the_fused_attention_has_none() -> None:
         model = decoder("cs336-tiny", naive=naive)
         found = [tuple(buffer.shape) for name, buffer in model.named_buffers() if "mask" in name]
         assert found == masks
+
+
+@pytest.mark.parametrize("mode", ["full", "fwd"])
+def test_accumulated_passes_give_the_update_of_one_large_batch(mode: str) -> None:
+    def trained(batch: int, accumulate: int) -> tuple[Trainer, list[float]]:
+        trainer = Trainer(
+            SHAPES["cs336-tiny"], batch, 16, mode=mode, naive=False, checkpoint=0, compiled=False,
+            optimizer="foreach", lr=1e-2, autocast=None, device=torch.device("cpu"), seed=0,
+            accumulate=accumulate,
+        )  # fmt: skip
+        losses = []
+        for _ in range(3):
+            trainer.step()
+            losses.append(trainer.loss)
+        return trainer, losses
+
+    whole, expected = trained(8, 1)
+    parts, found = trained(2, 4)
+    assert found == pytest.approx(expected, rel=1e-3)
+    assert parts.phases["FORWARD"].count == 4 * whole.phases["FORWARD"].count == 12
+    updates = whole.phases["OPTIMIZER"].count
+    assert parts.phases["OPTIMIZER"].count == updates == (3 if mode == "full" else 0)

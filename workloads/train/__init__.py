@@ -51,7 +51,7 @@ _STD_MS = Figure("std_ms", "sample standard deviation of the steps")
 _FIRST = Figure("first_step_ms", "the very first step, before or after any warm-up")
 _P50 = Figure("step_p50_ms", "median measured step")
 _P99 = Figure("step_p99_ms", "99th percentile of the measured steps")
-_TOKENS_PER_S = Figure("tokens_per_s", "batch × ctx over the mean step", unit="tokens/s")
+_TOKENS_PER_S = Figure("tokens_per_s", "global batch × ctx over the mean step", unit="tokens/s")
 _MFU = Figure(
     "mfu_percent",
     "PaLM's model operations over the time, of the dense peak of the effective precision",
@@ -151,7 +151,15 @@ TRAIN = Workload(
             cpu_default="cs336-tiny",
             aliases=OLD_NAMES,
         ),
-        whole("batch", 4, 1, 65536, "sequences of a step", unit="sequences"),
+        whole("batch", 4, 1, 65536, "sequences of a pass: the micro batch", unit="sequences"),
+        whole(
+            "accumulate",
+            1,
+            1,
+            65536,
+            "passes whose gradients add up before an update; times batch: the global batch",
+            unit="passes",
+        ),
         whole(
             "ctx",
             256,
@@ -224,6 +232,11 @@ TRAIN = Workload(
             {"sweep": "ctx", "size": "cs336-2.7B", "precision": "fp32", "mode": "fwd"},
         ),
         Preset(
+            "accumulate",
+            "a global batch of 32 in passes of 4: the same update with less memory",
+            {"batch": 4, "accumulate": 8, "steps": 5},
+        ),
+        Preset(
             "seed-003",
             "the lecture's loop: GPT-2, 4 × 512 tokens, three steps, no warm-up",
             {"size": "gpt2", "ctx": 512, "steps": 3, "warmup": 0, "precision": "fp32"},
@@ -263,7 +276,8 @@ TRAIN = Workload(
         DEVICE_NAME,
         EFFECTIVE_PRECISION,
         Figure("parameter_count", "parameters of the model"),
-        Figure("tokens_per_step", "batch × ctx"),
+        Figure("global_batch", "sequences of a step: batch × accumulate", unit="sequences"),
+        Figure("tokens_per_step", "global batch × ctx"),
         Figure("model_flops_per_step", "PaLM's 6 N + 12 L H Q T a token"),
         Figure("matrix_products_per_step", "matrix products the layers imply"),
         _FIRST,

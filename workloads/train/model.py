@@ -120,20 +120,22 @@ class Attention(nn.Module):
         self.rotary: Rotary | None = None
         if shape.family == "llama":
             self.rotary = Rotary(shape.head_width, length)
-            self.projections = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(3))
+            widths = (width, shape.kv_width, shape.kv_width)
+            self.projections = nn.ModuleList(nn.Linear(width, out, bias=False) for out in widths)
         else:
             self.projections = nn.ModuleList([nn.Linear(width, 3 * width)])
         self.out = nn.Linear(width, width, bias=shape.family == "gpt2")
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         batch, length, width = x.shape
-        heads, head_width = self.shape.heads, self.shape.head_width
+        head_width = self.shape.head_width
+        groups = self.shape.heads // self.shape.kv_heads
         with self.ranges(MHA):
             with self.ranges("QKV projections"):
                 parts = [part(x) for part in self.projections]
                 parts = parts[0].chunk(3, dim=-1) if len(parts) == 1 else parts
                 q, k, v = (
-                    part.view(batch, length, heads, head_width).transpose(1, 2) for part in parts
+                    part.view(batch, length, -1, head_width).transpose(1, 2) for part in parts
                 )
             if self.rotary is not None:
                 with self.ranges("RoPE(Q)"):
@@ -141,10 +143,14 @@ class Attention(nn.Module):
                 with self.ranges("RoPE(K)"):
                     k = self.rotary(k)
             if mask is not None:
+                if groups > 1:
+                    k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
                 context = naive_attention(q, k, v, mask, self.ranges)
             else:
                 with self.ranges("scaled_dot_product_attention"):
-                    context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                    context = F.scaled_dot_product_attention(
+                        q, k, v, is_causal=True, enable_gqa=groups > 1
+                    )
             with self.ranges("output proj"):
                 joined = context.transpose(1, 2).reshape(batch, length, width)
                 return self.out(joined)  # type: ignore[no-any-return]
@@ -207,7 +213,7 @@ class Decoder(nn.Module):
         self.register_buffer("mask", above, persistent=False)
         self.norm = _norm(shape)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
-        if shape.family == "gpt2":
+        if shape.family == "gpt2" or shape.tied:
             self.head.weight = self.tokens.weight
 
     @torch.no_grad()

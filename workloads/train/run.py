@@ -41,6 +41,7 @@ class Settings:
 
     size: str
     batch: int
+    accumulate: int
     ctx: int
     mode: str
     precision: str
@@ -65,10 +66,15 @@ class Settings:
         return f"{self.size} ctx {self.ctx} {self.mode} {self.precision} warm-up {self.warmup}"
 
     @property
+    def global_batch(self) -> int:
+        """Sequences between two updates."""
+        return self.batch * self.accumulate
+
+    @property
     def flops(self) -> StepFlops:
         return step_flops(
             self.shape,
-            self.batch,
+            self.global_batch,
             self.ctx,
             backward=self.mode != "fwd",
             naive=self.attention == "naive",
@@ -207,8 +213,9 @@ def _row(
         )
         footprint.refuse_unless_fits(free_bytes(place.device), settings.device)
         report.say(
-            f"train: {where}{settings.size} ({settings.shape}), batch {settings.batch}, "
-            f"ctx {settings.ctx}, {settings.mode} in {effective} on {place.name}"
+            f"train: {where}{settings.size} ({settings.shape}), "
+            f"batch {settings.accumulate} × {settings.batch}, ctx {settings.ctx}, "
+            f"{settings.mode} in {effective} on {place.name}"
         )
         with out_of_memory_explained():
             _measure(settings, place, row, results, report, stop, effective)
@@ -246,10 +253,11 @@ def _measure(
         autocast=_AUTOCAST.get(settings.precision),
         device=device,
         seed=settings.seed,
+        accumulate=settings.accumulate,
     )
     report.progress("load", 1, 1, "model")
     first_ns, first_loss = 0, 0.0
-    tokens = settings.batch * settings.ctx
+    tokens = settings.global_batch * settings.ctx
     if settings.warmup:
         report.progress("warmup", 0, settings.warmup, "steps")
         with WARMUP:
@@ -287,6 +295,7 @@ def _measure(
     results.figures = {
         "effective_precision": effective,
         "parameter_count": settings.shape.parameters,
+        "global_batch": settings.global_batch,
         "tokens_per_step": tokens,
         "model_flops_per_step": settings.flops.model,
         "matrix_products_per_step": settings.shape.products(backward=settings.mode != "fwd"),

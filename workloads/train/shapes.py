@@ -15,8 +15,9 @@ GPT2_CONTEXT = 1024
 class Shape:
     """The dimensions of one model.
 
-    "llama" has RMSNorm, rotary positions, SwiGLU, no biases and a separate head, like the CS336
-    assignments' model; "gpt2" has LayerNorm, learned positions, GELU, biases and a head that is the
+    "llama" has RMSNorm, rotary positions, SwiGLU, no biases and a head of its own unless `tied`,
+    like the CS336 assignments' model; `kv_heads` may be fewer than heads, and groups of queries
+    then share them. "gpt2" has LayerNorm, learned positions, GELU, biases and a head that is the
     token table.
     """
 
@@ -26,6 +27,17 @@ class Shape:
     inner: int
     heads: int
     vocabulary: int
+    kv_heads: int = 0
+    tied: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.kv_heads:
+            object.__setattr__(self, "kv_heads", self.heads)
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of one position's keys in one layer."""
+        return self.kv_heads * self.head_width
 
     @property
     def head_width(self) -> int:
@@ -51,7 +63,10 @@ class Shape:
     def matrix_parameters(self) -> int:
         """Parameters that every token is multiplied with: all matrices and the head."""
         width, inner = self.width, self.inner
-        per_layer = 4 * width**2 + (3 if self.family == "llama" else 2) * width * inner
+        per_layer = (
+            2 * width * (width + self.kv_width)
+            + (3 if self.family == "llama" else 2) * width * inner
+        )
         return self.layers * per_layer + self.vocabulary * width
 
     @property
@@ -59,7 +74,8 @@ class Shape:
         width, inner = self.width, self.inner
         if self.family == "llama":
             # A token table besides the head; two norms per layer and a last one.
-            return self.matrix_parameters + self.vocabulary * width + (2 * self.layers + 1) * width
+            table = 0 if self.tied else self.vocabulary * width
+            return self.matrix_parameters + table + (2 * self.layers + 1) * width
         # A position table; biases of qkv, output and both MLP matrices; norms with biases.
         per_layer = 3 * width + width + inner + width + 4 * width
         return self.matrix_parameters + GPT2_CONTEXT * width + self.layers * per_layer + 2 * width
@@ -101,6 +117,10 @@ SHAPES = {
     "cs336-xl": _cs336(48, 1600, 6400, 25),
     "cs336-2.7B": _cs336(32, 2560, 10240, 32),
     "cs336-10B": _cs336(50, 4608, 12288, 36),
+    "llama-tiny": Shape("llama", 2, 128, 384, 4, 1024, kv_heads=2, tied=True),
+    "llama-3.2-1b": Shape("llama", 16, 2048, 8192, 32, 128_256, kv_heads=8, tied=True),
+    "llama-3.2-3b": Shape("llama", 28, 3072, 8192, 24, 128_256, kv_heads=8, tied=True),
+    "llama-3.1-8b": Shape("llama", 32, 4096, 14336, 32, 128_256, kv_heads=8),
     "gpt2-tiny": Shape("gpt2", layers=2, width=128, inner=512, heads=4, vocabulary=1024),
     "gpt2": _gpt2(12, 768, 12),
     "gpt2-medium": _gpt2(24, 1024, 16),
@@ -108,7 +128,8 @@ SHAPES = {
     "gpt2-xl": _gpt2(48, 1600, 25),
 }
 """`cs336-small` to `-2.7B` are the 2025 handout's of Stanford CS336's second assignment (table 1),
-`-10B` the 2026 one's. The names mislead: `-2.7B` has 3.4 billion parameters and is 2026's `xl`."""
+`-10B` the 2026 one's. The names mislead: `-2.7B` has 3.4 billion parameters and is 2026's `xl`.
+Llama's are those of the released models, with the rotary base of the others."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -51,7 +52,9 @@ class Trainer:
         autocast: torch.dtype | None,
         device: torch.device,
         seed: int,
+        accumulate: int = 1,
     ) -> None:
+        """`batch` is of one pass; a step has `accumulate` of them before its update."""
         self.device = device
         self.mode = mode
         self.layers = LayerRanges()
@@ -85,8 +88,11 @@ class Trainer:
             else None
         )
         random = torch.Generator().manual_seed(seed)
-        text = torch.randint(shape.vocabulary, (batch, length + 1), generator=random).to(device)
-        self._tokens, self._targets = text[:, :-1].contiguous(), text[:, 1:].flatten()
+        sequences = accumulate * batch, length + 1
+        text = torch.randint(shape.vocabulary, sequences, generator=random).to(device)
+        self._batches = [
+            (part[:, :-1].contiguous(), part[:, 1:].flatten()) for part in torch.split(text, batch)
+        ]
 
     def step(self) -> int:
         """Run one step; returns its wall time in ns, including the wait for the device."""
@@ -106,7 +112,11 @@ class Trainer:
         """Like `step`, and measures what each part allocates."""
         grown: dict[str, int] = {}
         base = self._allocated()
-        self._phase_ended = lambda phase: grown.update({phase: self._allocated() - base})
+
+        def ended(phase: str) -> None:
+            grown.setdefault(phase, self._allocated() - base)
+
+        self._phase_ended = ended
         copies = _WeightCopies(self._model)
         with copies if self._autocast is not None else nullcontext():
             wall_ns = self.step()
@@ -134,22 +144,29 @@ class Trainer:
         return sum(self.phases[name].total_ms for name in PHASES)
 
     def _do(self, events: _Events) -> Tensor:
-        self.layers.count(True)
-        with self._phase(FORWARD, events), self._autocasting():
-            logits = self._forward(self._tokens)
-        self.layers.count(False)
-        with self._phase(LOSS, events), self._autocasting():
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), self._targets)
-        del logits
-        if self.mode != "fwd":
-            with self._phase(BACKWARD, events):
-                scaled = loss if self._scaler is None else self._scaler.scale(loss)
-                torch.autograd.backward(scaled)
+        whole = torch.zeros((), device=self.device)
+        for tokens, targets in self._batches:
+            whole += self._pass(tokens, targets, events)
         if self._optimizer is not None:
             with self._phase(OPTIMIZER, events):
                 self._update(self._optimizer)
         else:
             self._model.zero_grad(set_to_none=True)
+        return whole
+
+    def _pass(self, tokens: Tensor, targets: Tensor, events: _Events) -> Tensor:
+        """Forward and backward of one batch; its part of the step's mean loss."""
+        self.layers.count(True)
+        with self._phase(FORWARD, events), self._autocasting():
+            logits = self._forward(tokens)
+        self.layers.count(False)
+        with self._phase(LOSS, events), self._autocasting():
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), targets) / len(self._batches)
+        del logits
+        if self.mode != "fwd":
+            with self._phase(BACKWARD, events):
+                scaled = loss if self._scaler is None else self._scaler.scale(loss)
+                torch.autograd.backward(scaled)
         return loss.detach()
 
     def _update(self, optimizer: torch.optim.Optimizer) -> None:
@@ -220,11 +237,11 @@ class _Events:
 
     def spans_ms(self) -> dict[str, float]:
         """By phase, once the device has finished."""
-        return {
-            name: before.elapsed_time(after)
-            for (_, before), (name, after) in zip(self._marks, self._marks[1:], strict=False)
-            if name is not None
-        }
+        spans: dict[str, float] = {}
+        for (_, before), (name, after) in pairwise(self._marks):
+            if name is not None:
+                spans[name] = spans.get(name, 0.0) + before.elapsed_time(after)
+        return spans
 
     def whole_ms(self) -> float:
         """From the first event to the last."""
