@@ -10,8 +10,8 @@ from gputui.base.sanitize import sanitize
 from gputui.collect.child.process import Ending
 from gputui.collect.traced_run import Run, RunRequest
 from gputui.inject import word as words
-from gputui.inject.attach import AttachError, attach
-from gputui.inject.environment import create_capture_folder
+from gputui.inject.attach import AttachError, attach, shared_memory_of
+from gputui.inject.environment import SHARED_MEMORY, create_capture_folder
 from gputui.inject.options import Annotate
 from gputui.inject.word import Word, WordError
 
@@ -63,7 +63,7 @@ class AttachedRun(Run):
 
         pid = self.request.pid
         assert pid is not None
-        with create_capture_folder() as folder:
+        with shared_memory_of(pid) as place, create_capture_folder(place=place) as folder:
             try:
                 word = attach(pid)
             except AttachError as error:
@@ -76,7 +76,7 @@ class AttachedRun(Run):
                     self._reader = reader
                 reader.watch()
                 try:
-                    self._wake(word, folder)
+                    self._wake(word, folder, place)
                 except WordError as error:
                     return Ending(126, None, f"process {pid}: {error}")
                 self._start(pid, None)
@@ -92,10 +92,10 @@ class AttachedRun(Run):
                 reader.stop()
                 word.close()
 
-    def _wake(self, word: Word, folder: Path) -> None:
+    def _wake(self, word: Word, folder: Path, place: Path | None) -> None:
         sampling = self._capture.trace_sampling
         word.wake(
-            folder,
+            SHARED_MEMORY / folder.name if place is not None else folder,
             kernels=self._capture.kernels,
             modules=self._capture.annotate is not None,
             sampling=sampling.encode() if sampling is not None else "",

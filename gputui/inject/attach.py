@@ -19,7 +19,13 @@ from pathlib import Path
 from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import CAPTURE, INJECTOR, LIBRARIES
-from gputui.inject.environment import LOADERS, holder_of, library_path, missing_library_reason
+from gputui.inject.environment import (
+    LOADERS,
+    SHARED_MEMORY,
+    holder_of,
+    library_path,
+    missing_library_reason,
+)
 from gputui.inject.word import Word, WordError, open_word
 
 INJECTION_S = 5.0
@@ -284,6 +290,28 @@ def _defined_names(path: Path) -> Iterator[bytes]:
             ):
                 if section:
                     yield names[name : names.find(b"\0", name)]
+
+
+@contextlib.contextmanager
+def shared_memory_of(pid: int) -> Iterator[Path | None]:
+    """The shared memory of a process in a container of its own, as a path that outlives it; None if
+    it has ours, or none that can be entered.
+    """
+    held: list[int] = []
+    try:
+        place = None
+        with contextlib.suppress(OSError):
+            held.append(os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+            for name in SHARED_MEMORY.parts[1:]:
+                # A link in there would be followed out here.
+                flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                held.append(os.open(name, flags, dir_fd=held[-1]))
+            if not os.path.samestat(os.fstat(held[-1]), os.stat(SHARED_MEMORY)):
+                place = Path(f"/proc/self/fd/{held[-1]}")
+        yield place
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
 
 
 def _await_word(pid: int) -> Word:

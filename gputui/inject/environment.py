@@ -185,8 +185,11 @@ def _cupti_of_this_python() -> Path | None:
 
 
 @contextlib.contextmanager
-def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
-    """A new private folder (0700), in shared memory if that has room, else in the temporary folder.
+def create_capture_folder(
+    room_bytes: int = ROOM_BYTES, place: Path | None = None
+) -> Iterator[Path]:
+    """A new private folder (0700), in shared memory if that has room, else in the temporary folder;
+    or in `place`, which is another's shared memory.
 
     Removed with all its rings on leaving the `with`: processes that still write there keep their
     memory and notice nothing. First removes folders left by dead gputui processes of this user.
@@ -197,6 +200,8 @@ def create_capture_folder(room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
         free = os.statvfs(SHARED_MEMORY)
         if free.f_bavail * free.f_frsize >= room_bytes and os.access(SHARED_MEMORY, os.W_OK):
             roots.insert(0, SHARED_MEMORY)
+    if place is not None:
+        roots = [place]
     for root in {SHARED_MEMORY, *roots}:
         _remove_stale(root)
     path, lock_fd = _create_in(roots)

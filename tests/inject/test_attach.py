@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.inject.attach import AttachError, attach, detach
+from gputui.inject.attach import AttachError, attach, detach, shared_memory_of
 from gputui.inject.build import INJECTOR, LIBRARIES
 from gputui.inject.environment import create_capture_folder
 from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, open_word
@@ -249,6 +249,34 @@ def test_other_tools_programs_are_left_alone(program, tmp_path, monkeypatch):
     assert "was started for Nsight Systems (nsys)" in refusal(process.pid)
     process.kill()
     process.communicate()
+
+
+CONTAINER = "mount -t tmpfs tmpfs /dev/shm && exec $0"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces")
+def test_a_container_of_its_own_is_reached_through_its_shared_memory(program):
+    command = ["unshare", "-pmf", "--mount-proc", "sh", "-c", CONTAINER, program]
+    if subprocess.run([*command[:3], "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces can be made here")
+    before = leftovers()
+    started = Target(*command)
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    inside = int(children[0])
+    word = attach(inside)
+    with shared_memory_of(inside) as place, create_capture_folder(place=place) as folder:
+        assert place is not None
+        there = Path("/dev/shm", folder.name)
+        word.wake(there, kernels=False, modules=False, sampling="", timeout_s=LIMIT_S)
+        (ring,), _ = RingFolder(folder).discover()
+        assert ring.facts.pid != inside
+        assert word.sleep(LIMIT_S)
+        ring.close()
+    word.close()
+    assert os.listdir(f"/proc/{inside}/root/dev/shm") == []
+    os.kill(inside, signal.SIGKILL)
+    assert "wrong" not in started.process.communicate()[0]
+    assert leftovers() == before
 
 
 ATTACHES = """
