@@ -241,3 +241,42 @@ def test_what_makes_a_rank_late_is_reported_once() -> None:
     assert [one.cause for one in found.findings] == ["idle.rank"]
     assert found.headline == "The other rank waits 80.0 ms of each 122 ms step for rank 1."
     assert "waits for its CPU (host waiting) 80.0 ms a step more" in found.findings[0].evidence[0]
+
+
+def test_in_a_pipeline_who_waits_little_is_not_late() -> None:
+    ranks = [rank(), rank(wait=40_000_000)]
+    session, run = job(ranks)
+    assert who(run) == {1: "host"}
+    for process in (1, 2):
+        sent = CollectiveDelta(
+            communicator="a", kind="send_recv", size_class=9, count=900, time_ns=900_000_000
+        )
+        session.apply([CaptureDelta(time_ns=2, process=process, collectives=(sent,))])
+    assert lateness(run) is None
+    assert Leaf.RANK not in rank_times(run)[0].tree.leaves  # type: ignore[union-attr]
+
+
+def test_what_one_rank_does_besides_does_not_make_it_late() -> None:
+    """Collectives were matched, and rank 0 computed as long again by itself."""
+    session, run = job([rank(), rank(), rank(), rank(wait=20_000_000)])
+    more = LeafTime(1, 0, Scope.STEADY, 0, Leaf.MATMUL, STEPS * STEP_NS)
+    session.apply([CaptureDelta(time_ns=2, process=1, leaf_times=(more,))])
+    for process, wait_ns in enumerate((20_000_000, 20_000_000, 20_000_000, 0), 1):
+        matched = CollectiveDelta(
+            communicator="a",
+            kind="all_reduce",
+            size_class=9,
+            count=STEPS,
+            time_ns=STEPS * (wait_ns + TRANSFER_NS),
+            ranks=4,
+            compared=STEPS,
+            matched=STEPS,
+            matched_ns=STEPS * (wait_ns + TRANSFER_NS),
+            wait_ns=STEPS * wait_ns,
+            first_ns=1,
+            last_ns=1 + STEPS * 62_000_000,
+        )
+        session.apply([CaptureDelta(time_ns=2, process=process, collectives=(matched,))])
+    found = lateness(run)
+    assert found is not None
+    assert [one.time.rank for one in found.late] == [3]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from gputui.model.collectives import SYNCHRONIZING
+from gputui.model.leaves import Leaf
 from gputui.state import Run
 
 Place = tuple[int, int]
@@ -37,13 +38,25 @@ class Exposed(NamedTuple):
 
 class Matched(NamedTuple):
     """A rank's collectives that were matched: `waited` is the share of their time in which it
-    waited, `window_ns` from the first to the last."""
+    waited, `window_ns` from the first to the last, `exposed` the share of their time in which
+    nothing else ran."""
 
     waited: float
     waited_ns: int
     window_ns: int
     blame_ns: int
     last: int
+    exposed: float
+
+    @property
+    def waited_share(self) -> float:
+        """Of the time, waiting for another rank with nothing else to do."""
+        return self.exposed * self.waited_ns / self.window_ns if self.window_ns else 0.0
+
+    @property
+    def blamed_share(self) -> float:
+        """Of the time, what its coming last cost."""
+        return self.exposed * self.blame_ns / self.window_ns if self.window_ns else 0.0
 
 
 def rank_of(run: Run, process: int) -> int | None:
@@ -76,8 +89,20 @@ def matched(run: Run) -> dict[int, Matched]:
             max(row.last_ns or 0 for row in together) - min(row.first_ns or 0 for row in together),
             sum(row.blame_ns for row in together),
             sum(row.last for row in together),
+            _exposed(run, process, sum(row.time_ns for row in sums)),
         )
     return found if len(found) > 1 else {}
+
+
+def _exposed(run: Run, process: int, whole_ns: int) -> float:
+    """Which share of a process's collectives ran alone: all of them without a GPU."""
+    alone = [
+        time.ns
+        for key, time in run.leaf_times.items()
+        if key.process == process and key.leaf == Leaf.COMMUNICATION
+    ]
+    on_gpu = any(key.process == process for key in run.leaf_times)
+    return min(1.0, sum(alone) / whole_ns) if on_gpu and whole_ns else 1.0
 
 
 def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:
@@ -93,10 +118,28 @@ def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:
             for place, part in exposed.items()
             if place[0] in by_match
         }
+    if run.collectives and not _may_be_summed(run):
+        return {}
     ranked = {place: part for place, part in exposed.items() if rank_of(run, place[0]) is not None}
     if len({rank_of(run, process) for process, _ in ranked}) < len(ranked):
         return {}
     return waits_by_sums(ranked)
+
+
+SYNCHRONIZED = 0.8
+"""Share of the time of all collectives that has to be in synchronizing ones: in a pipeline's sends
+and receives nobody is late who waits little."""
+
+
+def _may_be_summed(run: Run) -> bool:
+    """Whether sums say who waits, where collectives were seen and could not be matched."""
+    if any(row.compared for row in run.collectives.values()):
+        return False
+    whole_ns = sum(row.time_ns for row in run.collectives.values())
+    together_ns = sum(
+        row.time_ns for key, row in run.collectives.items() if key.kind in SYNCHRONIZING
+    )
+    return together_ns >= SYNCHRONIZED * whole_ns
 
 
 _Key = TypeVar("_Key")

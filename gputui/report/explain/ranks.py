@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import median
 
 from gputui.model.leaves import Leaf
 from gputui.model.units import duration
@@ -84,16 +84,20 @@ class Lateness:
 def rank_times(run: Run) -> list[RankTime]:
     """Each rank and device, the latest first."""
     found: list[RankTime] = []
+    by_match = matched(run)
     for (process, device), tree in device_trees(run).items():
         rank = rank_of(run, process)
         if rank is not None and tree.wall_ns:
             waited = tree.share(tree.leaves[Leaf.RANK]) if Leaf.RANK in tree.leaves else None
+            if by_match:
+                # Of the time in which there were collectives: one rank may have done more besides.
+                waited = by_match[process].waited_share if process in by_match else None
             found.append(RankTime(run, rank, process, device, tree, waited))
     with_tree = {one.process for one in found}
-    for process, part in matched(run).items():
+    for process, part in by_match.items():
         rank = rank_of(run, process)
         if process not in with_tree and rank is not None:
-            found.append(RankTime(run, rank, process, None, None, _share(part.waited_ns, part)))
+            found.append(RankTime(run, rank, process, None, None, part.waited_share))
     return in_order(found)
 
 
@@ -144,35 +148,16 @@ def _blamed(
     times: Sequence[RankTime], by_match: Mapping[int, Matched]
 ) -> tuple[Sequence[RankTime], float]:
     """Those that were last far more often than the rest, by what that cost."""
-    known = [one for one in times if one.process in by_match]
-    if len(known) < 2:
-        return (), 0.0
-    exposed = (
-        mean(
-            min(1.0, (one.waited or 0.0) / share)
-            for one in known
-            if (share := _share(by_match[one.process].waited_ns, by_match[one.process]))
-        )
-        if any(by_match[one.process].waited_ns for one in known)
-        else 0.0
-    )
     blame = sorted(
-        (
-            (exposed * _share(by_match[one.process].blame_ns, by_match[one.process]), one)
-            for one in known
-        ),
+        ((by_match[one.process].blamed_share, one) for one in times if one.process in by_match),
         key=lambda pair: -pair[0],
     )
     for count in range(len(blame) // 2, 0, -1):
-        least = blame[count - 1]
-        enough = by_match[least[1].process].last >= LEAST_COLLECTIVES
-        if least[0] >= LEAST_LATE and enough and least[0] >= CLEARLY * blame[count][0]:
+        share, least = blame[count - 1]
+        enough = by_match[least.process].last >= LEAST_COLLECTIVES
+        if share >= LEAST_LATE and enough and share >= CLEARLY * blame[count][0]:
             return [one for _, one in blame[:count]], sum(share for share, _ in blame[:count])
     return (), 0.0
-
-
-def _share(ns: int, part: Matched) -> float:
-    return ns / part.window_ns if part.window_ns else 0.0
 
 
 def _claimed(late: Sequence[LateRank]) -> dict[Leaf, int]:
