@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
+from gputui.report.availability import REASON
 from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
@@ -61,6 +62,15 @@ def why(found: Verdict) -> Group:
     ]
 
 
+def _why_not(run: Run) -> Group:
+    """Why there is no verdict, where no remark says it."""
+    if run.kernels:
+        return [Line("No verdict", f"Where the time goes was {REASON}.")]
+    if remarks(run):
+        return []
+    return [Line("No verdict", "Nothing ran on a GPU.")]
+
+
 def also(session: Session, run: Run | None, found: Verdict | None) -> Group:
     """The findings that do not lead, and facts."""
     readings = session.readings
@@ -102,7 +112,7 @@ def _of_run(session: Session, run: Run) -> list[Group]:
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
     return [
         [Line("", _title(run))],
-        why(found) if found is not None else [],
+        why(found) if found is not None else _why_not(run),
         where,
         also(session, run, found) + _slow(tree) + notes,
     ]

@@ -12,6 +12,7 @@ from gputui.render import formats
 from gputui.render.answer import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
 from gputui.report.answer import Line, short_line
 from tests.conftest import DATA
+from tests.report.test_verdict import a_run
 
 SYNC = str(DATA / "faults" / "sync.gputui.gz")
 
@@ -87,3 +88,10 @@ def test_the_page_and_the_note_begin_with_the_answer() -> None:
     assert page.count("<i class='idle'") == 6
     note = formats.summary(loaded.session, loaded.run, "md")
     assert note.index("**SYNC-BOUND** The CPU synchronizes") < note.index("| State | Cause |")
+
+
+def test_without_a_verdict_it_says_why() -> None:
+    demo = load(str(DATA.parent.parent / "gputui" / "demo.gputui"))
+    text = answer_text(demo.session, demo.run, 110)
+    assert "No verdict     Where the time goes was not measured when this was recorded." in text
+    assert answer_text(*a_run(), 110).splitlines()[2] == "  No verdict     Nothing ran on a GPU."
