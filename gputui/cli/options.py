@@ -313,6 +313,8 @@ COMMANDS = (
         (
             Option("table", "only this table", "NAME", completes="table"),
             Option("full", "the answer, then every table"),
+            Option("fail_if", "exit with 1 if this holds, as compare takes it, but without a sign: "
+                   "'idle.launch>40%'", "CONDITION", many=True),
             Option("format", "how it is written", "FORMAT", choices=_formats(table=True),
                    default="table"),
             Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",

@@ -6,11 +6,15 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import columns, say
 from gputui.cli.reading import load_run, one_recording, recordings
 from gputui.cli.values import UsageError
 from gputui.render import formats
+
+if TYPE_CHECKING:
+    from gputui.state import Run, Session
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,9 +52,28 @@ def run(options: argparse.Namespace) -> int:
         text = answer_text(session, recorded, columns(sys.stdout), more)
     else:
         text = formats.summary(session, recorded, options.format, columns(sys.stdout))
+    lines = _tripped(options.fail_if, loaded.name, session, recorded)
     sys.stdout.write(text)
     sys.stdout.flush()
-    return 0
+    for line in lines:
+        say(line)
+    return 1 if lines else 0
+
+
+def _tripped(conditions: list[str], name: str, session: Session, run: Run | None) -> list[str]:
+    """The conditions that hold. Raises GateError."""
+    if not conditions:
+        return []
+    from gputui.report.compare import Subject, compare
+    from gputui.report.gate import Condition, GateError
+
+    parsed = [Condition.parse(text) for text in conditions]
+    for condition in parsed:
+        if condition.relative:
+            raise GateError(f"{condition.text!r}: a change needs two runs: gputui compare")
+    subject = Subject(name, session, run)
+    comparison = compare([subject, subject])
+    return [line for condition in parsed for line in condition.tripped(comparison)]
 
 
 def _folder(folder: Path, options: argparse.Namespace) -> int:

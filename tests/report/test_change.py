@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gputui.cli.dispatch import run as gputui
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.render import formats
@@ -11,6 +12,7 @@ from gputui.report.change import Change, changes
 from gputui.report.compare import Comparison, Subject, compare
 from gputui.report.gate import Condition, GateError
 from gputui.report.means import Mean, mean_of_blocks, noise
+from tests.conftest import DATA
 from tests.report.test_verdict import STEP_NS, a_run, delta
 
 Shares = dict[Leaf, float]
@@ -148,3 +150,14 @@ def test_blocks_that_a_delta_brings_count_one_by_one() -> None:
     assert run.step_blocks[1].loops[0, 0] == list(blocks)
     assert tree.step_mean.error is not None
     assert tree.step_mean.freedom == len(EVEN) - 1
+
+
+def test_one_recording_is_held_to_conditions_too(capsys: pytest.CaptureFixture[str]) -> None:
+    sync = str(DATA / "faults" / "sync.gputui.gz")
+    assert gputui(["summary", sync, "--fail-if", "idle.sync>40%"]) == 0
+    assert gputui(["summary", sync, "--fail-if", "idle.sync>20%", "--fail-if", "idle>99%"]) == 1
+    assert "idle.sync>20%: it is 29" in capsys.readouterr().err
+    assert gputui(["summary", sync, "--fail-if", "idle.sync>+5%"]) == 2
+    assert "a change needs two runs: gputui compare" in capsys.readouterr().err
+    assert gputui(["summary", sync, "--fail-if", "idle.sink>5%"]) == 2
+    assert "there is no cause 'idle.sink'; known: idle, busy" in capsys.readouterr().err
