@@ -14,7 +14,7 @@ _GROUP = re.compile(r"\([^()]*\)[*?]?")
 _OPTIONAL = re.compile(r"\[[^]]*\][*?]?|\\.[*?]?|.[*?]|[\^$|]")
 
 
-def _needing(pattern: str) -> tuple[str, re.Pattern[str] | None]:
+def _needing(pattern: str) -> tuple[str, str | None]:
     """A pattern, after a text that must be there for it to match; None where the text is all.
 
     Looking for a plain text is a hundred times faster than for a pattern, and names may be long.
@@ -24,10 +24,16 @@ def _needing(pattern: str) -> tuple[str, re.Pattern[str] | None]:
         plain, groups = _GROUP.subn("\0", plain)
     parts = [] if "|" in plain else _OPTIONAL.sub("\0", plain).split("\0")
     text = max(parts, key=len, default="")
-    return text, None if text == pattern else re.compile(pattern)
+    return text, None if text == pattern else pattern
 
 
-_COMPILED = tuple((category, tuple(map(_needing, patterns))) for category, patterns in RULES)
+@functools.cache
+def _rules() -> tuple[tuple[str, tuple[tuple[str, str | None], ...]], ...]:
+    return tuple((category, tuple(map(_needing, patterns))) for category, patterns in RULES)
+
+
+_compiled = functools.cache(re.compile)
+"""Patterns are compiled when a name may match: all of them would take as long as a first frame."""
 
 CATEGORIES: tuple[str, ...] = (*dict.fromkeys(category for category, _ in RULES), OTHER)
 """Every category, in the order of the rules; `other` is last."""
@@ -49,8 +55,8 @@ def category(name: str) -> str:
         if pattern.search(name):
             return label
     low = name.lower()
-    for label, alternatives in _COMPILED:
+    for label, alternatives in _rules():
         for needed, rest in alternatives:
-            if needed in low and (rest is None or rest.search(low)):
+            if needed in low and (rest is None or _compiled(rest).search(low)):
                 return label
     return OTHER
