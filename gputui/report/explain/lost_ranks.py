@@ -74,6 +74,15 @@ def _others(errors: dict[int, str]) -> str:
     return f", and {more} more" if more else ""
 
 
+AT_ONCE_NS = 1_000_000_000
+"""Within this the end of one rank may be seen before that of another which ended first. Then it was
+the one that had begun fewer collectives: the others waited for it."""
+
+
+def _entered(run: Run, process: int) -> int:
+    return sum(sums.entered for key, sums in run.collectives.items() if key.process == process)
+
+
 def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     """The first to vanish, while others went on."""
     ranked = _ranked(run)
@@ -84,7 +93,9 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     }
     if not gone or len(ranked) < 2 or (run.ended is not None and run.ended.stopped):
         return ()
-    first = min(gone, key=lambda process: gone[process])
+    earliest_ns = min(gone.values())
+    at_once = [process for process, ns in gone.items() if ns - earliest_ns < AT_ONCE_NS]
+    first = min(at_once, key=lambda process: (_entered(run, process), gone[process]))
     still = sum(run.processes[process].detached is None for process in ranked)
     if not still and len(gone) < 2 and run.ended is not None and run.ended.exit_code == 0:
         return ()
