@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from gputui.model import units
 from gputui.model.metrics import Metric
+from gputui.report.roofline import Roof
 from gputui.state.long_history import LongHistory
 
 WIDTH, HEIGHT = 400, 150
@@ -78,6 +80,63 @@ def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str)
         f"aria-label='{escape(f'{metric.title}, {of}', quote=True)}'>{''.join(marks)}"
         f"<polyline points='{places}' class='l'/></svg></figure>"
     )
+
+
+def roof(rows: Sequence[Roof]) -> str:
+    """Scopes of one card by intensity and rate, under its two roofs, both axes logarithmic; nothing
+    where no rate is known."""
+    known = [
+        row for row in rows if _is_real(row.flops_per_byte) and _is_real(row.tensor_flops_per_s)
+    ]
+    peaks = [(row.peak_flops_per_s, row.peak_bytes_per_s) for row in rows]
+    flops, bytes_per_s = next(
+        ((f, b) for f, b in peaks if _is_real(f) and _is_real(b)), (None, None)
+    )
+    if not known or not flops or not bytes_per_s:
+        return ""
+    ridge = flops / bytes_per_s
+    intensities = [ridge, *(row.flops_per_byte or ridge for row in known)]
+    left, right = math.log10(min(intensities)) - 1, math.log10(max(intensities)) + 1
+    top = math.log10(flops) + 0.3
+    bottom = min(math.log10(row.tensor_flops_per_s or flops) for row in known) - 0.5
+    bottom = min(bottom, top - 2)
+    wide, high = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+
+    def place(intensity: float, rate: float) -> tuple[float, float]:
+        x = (math.log10(intensity) - left) / (right - left)
+        y = (math.log10(rate) - bottom) / (top - bottom)
+        return _LEFT + wide * x, _TOP + high * (1 - min(1.0, max(0.0, y)))
+
+    corners = [
+        place(10**left, max(10**bottom, 10**left * bytes_per_s)),
+        place(ridge, flops),
+        place(10**right, flops),
+    ]
+    marks = [
+        f"<polyline points='{' '.join(f'{x:.1f},{y:.1f}' for x, y in corners)}' class='l'/>",
+        f"<text x='{_LEFT}' y='{HEIGHT - 6}'>{escape(units.quantity(10**left))} FLOP/byte</text>",
+        f"<text x='{WIDTH - _RIGHT}' y='{HEIGHT - 6}' text-anchor='end'>"
+        f"{escape(units.quantity(10**right))}</text>",
+        f"<text x='{_LEFT - 6}' y='{corners[1][1] + 4:.1f}' text-anchor='end'>"
+        f"{escape(units.quantity(flops))}</text>",
+    ]
+    for row in known:
+        x, y = place(row.flops_per_byte or ridge, row.tensor_flops_per_s or flops)
+        words = f"{row.scope}, GPU {row.gpu}: {units.quantity(row.tensor_flops_per_s, 'FLOP/s')}"
+        marks.append(
+            f"<circle cx='{x:.1f}' cy='{y:.1f}' r='4' class='p'><title>{escape(words)}</title>"
+            f"</circle><text x='{x + 7:.1f}' y='{y + 4:.1f}'>{escape(row.scope[:24])}</text>"
+        )
+    return (
+        "<figure><figcaption>Roofline <span class='note'>tensor operations a second by "
+        f"intensity, both logarithmic</span></figcaption><svg viewBox='0 0 {WIDTH} {HEIGHT}' "
+        f"role='img' aria-label='Roofline'>{''.join(marks)}</svg></figure>"
+    )
+
+
+def _is_real(value: float | None) -> bool:
+    """Whether it has a place on an axis: damaged recordings have figures of any size."""
+    return value is not None and 1e-12 < value < 1e24
 
 
 def bars(rows: Sequence[tuple[int, str, float]]) -> str:

@@ -9,13 +9,14 @@ from gputui.model import units
 from gputui.model.events import GpuSample, HostSample
 from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, charted
-from gputui.render.charts import bars, line, points
+from gputui.render.charts import bars, line, points, roof
 from gputui.render.facts import title_of
 from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.machine_summary import started_ns
 from gputui.report.phases import phase_rows
+from gputui.report.roofline import roofline
 from gputui.report.schema import AnyTable
 from gputui.state import Run, Session
 from gputui.state.long_history import LongHistory
@@ -48,7 +49,7 @@ border-radius:4px;display:grid;grid-template-columns:max-content 1fr;gap:.25rem 
 figure{margin:0;padding:.6rem .7rem .3rem;border:1px solid var(--edge);border-radius:6px}
 figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:auto}
 svg text{font:11px system-ui,sans-serif;fill:var(--dim)}.g{stroke:var(--edge)}
-.l{fill:none;stroke:var(--line);stroke-width:1.6;stroke-linejoin:round}
+.p{fill:var(--mark)}.l{fill:none;stroke:var(--line);stroke-width:1.6;stroke-linejoin:round}
 .bars{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(4rem,44rem) max-content;
 gap:.15rem .7rem;align-items:center;font-size:13px}
 .bar i{display:block;height:.8rem;background:var(--bar);border-radius:2px;min-width:1px}
@@ -85,6 +86,7 @@ def page(
         "</ul>",
         *_answer(answered),
         *(_time(run) if run else ()),
+        *(_roofs(session, run) if run else ()),
         *(_phases(run) if run else ()),
         *_machine(session, run),
         *map(_table, tables),
@@ -121,6 +123,15 @@ def _time(run: Run) -> Iterator[str]:
         rows.append((0, state, 100 * tree.share(sum(ns for _, ns in of))))
         rows += [(1, LEAVES[leaf].label, 100 * tree.share(ns)) for leaf, ns in of]
     yield bars(rows)
+
+
+def _roofs(session: Session, run: Run) -> Iterator[str]:
+    rows = roofline(session, run)
+    charts = [roof([row for row in rows if row.gpu == gpu]) for gpu in {row.gpu: 0 for row in rows}]
+    if any(charts):
+        yield "<h2>How near the limits</h2><div class='charts'>"
+        yield from charts
+        yield "</div>"
 
 
 def _machine(session: Session, run: Run | None) -> Iterator[str]:

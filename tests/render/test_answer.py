@@ -10,7 +10,9 @@ from gputui.cli.dispatch import run as gputui
 from gputui.playback.loading import load
 from gputui.render import formats
 from gputui.render.answer import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
+from gputui.render.charts import roof
 from gputui.report.answer import Line, short_line
+from gputui.report.roofline import Roof
 from tests.conftest import DATA
 from tests.report.test_verdict import a_run
 
@@ -88,6 +90,18 @@ def test_the_page_and_the_note_begin_with_the_answer() -> None:
     assert page.count("<i class='idle'") == 6
     note = formats.summary(loaded.session, loaded.run, "md")
     assert note.index("**SYNC-BOUND** The CPU synchronizes") < note.index("| State | Cause |")
+
+
+def test_the_page_draws_the_roofline() -> None:
+    training = load(str(DATA / "faults" / "healthy_training.gputui.gz"))
+    page = formats.summary(training.session, training.run, "html")
+    assert "<title>steady steps, GPU 0: 521 TFLOP/s</title>" in page
+    unknown = Roof("<b>", 0, 1, 1, tensor_flops_per_s=1e300, memory_bytes_per_s=1e-300)
+    assert roof([unknown]) == ""
+    known = Roof("<b>", 0, 1, 1, tensor_flops_per_s=1e12, memory_bytes_per_s=1e10,
+                 peak_flops_per_s=1e15, peak_bytes_per_s=4e12)  # fmt: skip
+    assert "&lt;b&gt;" in roof([known, unknown])
+    assert "<b>" not in roof([known, unknown])
 
 
 def test_without_a_verdict_it_says_why() -> None:
