@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from gputui.model.leaves import Leaf
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import matched, rank_of, waits_by_sums
+from gputui.report.explain.rank_waits import matched, rank_of, rank_processes, waits_by_sums
 from gputui.report.explain.ranks import Lateness, in_order, lateness_of, rank_times
 from gputui.report.explain.time_tree import exposed_of, trees_without_waits
 from gputui.state import Run, Session
@@ -131,11 +131,9 @@ def _times(parts: Sequence[Part]) -> list[RankTime]:
         trees[key].wait(waited_ns)
     found: list[RankTime] = []
     for number, part in enumerate(parts):
-        for process in part.run.processes if part.run is not None else ():
-            assert part.run is not None
-            rank = rank_of(part.run, process)
-            if rank is None:
-                continue
+        if part.run is None:
+            continue
+        for process, rank in rank_processes(part.run).items():
             own = {key[2]: tree for key, tree in trees.items() if key[:2] == (number, process)}
             for device, tree in own.items() or [(None, None)]:
                 waited = None

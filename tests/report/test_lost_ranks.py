@@ -130,3 +130,10 @@ def test_out_of_memory_and_failures_name_the_first_rank_and_not_those_it_took_al
 def test_ranks_that_end_properly_are_no_finding() -> None:
     assert found(*(gone(rank, 5, clean=True) for rank in range(RANKS))) == []
     assert found(output("ValueError: of a program without ranks", "[rank1]: a remark")) == []
+
+
+def test_a_data_loader_that_inherits_a_rank_is_not_that_rank() -> None:
+    worker = attached(9, rank=1)
+    events = [collective(rank, 20, 20, 5) for rank in range(4)]
+    ended = ProcessDetached(time_ns=at(6), process=9, clean=False)
+    assert found(worker, *events, ended, later(7)) == []

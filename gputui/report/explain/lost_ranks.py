@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from gputui.model.units import duration
 from gputui.report.explain.finding import Finding, RunRule
-from gputui.report.explain.rank_waits import rank_of
+from gputui.report.explain.rank_waits import rank_processes
 from gputui.report.explain.time_tree import time_tree
 from gputui.state import Run, Session
 
@@ -30,12 +30,6 @@ _ABORTED = re.compile(r"DistBackendError|DistNetworkError|DistStoreError|Connect
 def lost_ranks(session: Session, run: Run) -> Iterator[Finding]:
     """One finding at most: the first cause, not what followed from it."""
     yield from _failed(run) or _died(session, run) or _hangs(run)
-
-
-def _ranked(run: Run) -> dict[int, int]:
-    """Process to rank."""
-    found = {process: rank_of(run, process) for process in run.processes}
-    return {process: rank for process, rank in found.items() if rank is not None}
 
 
 def _failed(run: Run) -> tuple[Finding, ...]:
@@ -85,7 +79,7 @@ def _entered(run: Run, process: int) -> int:
 
 def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     """The first to vanish, while others went on."""
-    ranked = _ranked(run)
+    ranked = rank_processes(run)
     gone = {
         process: detached.time_ns
         for process in ranked
@@ -114,7 +108,7 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
 
 def _hangs(run: Run) -> tuple[Finding, ...]:
     """Who has not begun a collective that the others are in, on any communicator."""
-    ranked = _ranked(run)
+    ranked = rank_processes(run)
     entered: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     inside: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     newest: dict[str, int] = defaultdict(int)

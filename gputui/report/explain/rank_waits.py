@@ -64,6 +64,20 @@ def rank_of(run: Run, process: int) -> int | None:
     return run.processes[process].attached.rank
 
 
+def rank_processes(run: Run) -> dict[int, int]:
+    """The rank of each process that is one: not of its data loaders, which inherit its number."""
+    of_rank: dict[int, list[int]] = {}
+    for process in run.processes:
+        if (rank := rank_of(run, process)) is not None:
+            of_rank.setdefault(rank, []).append(process)
+    working = {key.process for key in run.collectives} | {key.process for key in run.leaf_times}
+    return {
+        process: rank
+        for rank, processes in of_rank.items()
+        for process in [one for one in processes if one in working] or processes[:1]
+    }
+
+
 def matched(run: Run) -> dict[int, Matched]:
     """By process. Empty where too few collectives could be matched to say anything."""
     found: dict[int, Matched] = {}
