@@ -280,3 +280,5 @@ def test_what_one_rank_does_besides_does_not_make_it_late() -> None:
     found = lateness(run)
     assert found is not None
     assert [one.time.rank for one in found.late] == [3]
+    hidden = {row["rank"]: row["hidden_percent"] for row in table(session, run, "ranks").records()}
+    assert hidden == dict.fromkeys(range(4), 0.0)

@@ -110,13 +110,27 @@ def matched(run: Run) -> dict[int, Matched]:
 
 def _exposed(run: Run, process: int, whole_ns: int) -> float:
     """Which share of a process's collectives ran alone: all of them without a GPU."""
-    alone = [
-        time.ns
-        for key, time in run.leaf_times.items()
-        if key.process == process and key.leaf == Leaf.COMMUNICATION
-    ]
-    on_gpu = any(key.process == process for key in run.leaf_times)
-    return min(1.0, sum(alone) / whole_ns) if on_gpu and whole_ns else 1.0
+    alone_ns = _alone_ns(run, process)
+    return 1.0 if alone_ns is None or not whole_ns else min(1.0, alone_ns / whole_ns)
+
+
+def _alone_ns(run: Run, process: int) -> int | None:
+    """How long collectives ran while nothing else did; None without a GPU."""
+    times = {key: time.ns for key, time in run.leaf_times.items() if key.process == process}
+    if not times:
+        return None
+    return sum(ns for key, ns in times.items() if key.leaf == Leaf.COMMUNICATION)
+
+
+def hidden_share(run: Run, process: int) -> float | None:
+    """Share of the time of a process's GPUs in which collectives ran beside other kernels; None
+    where collectives or the GPU were not seen."""
+    alone_ns = _alone_ns(run, process)
+    whole_ns = sum(row.time_ns for key, row in run.collectives.items() if key.process == process)
+    all_ns = sum(time.ns for key, time in run.leaf_times.items() if key.process == process)
+    if alone_ns is None or not whole_ns or not all_ns:
+        return None
+    return max(0, whole_ns - alone_ns) / all_ns
 
 
 def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:

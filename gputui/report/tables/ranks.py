@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.rank_causes import RankTime
+from gputui.report.explain.rank_waits import hidden_share
 from gputui.report.explain.ranks import rank_times
 from gputui.report.schema import TableSpec, if_any, number, percent, text, time
 from gputui.state import Run, Session
@@ -37,6 +38,11 @@ def _late(row: RankTime) -> float | None:
 
 def _waited(row: RankTime) -> float | None:
     return None if row.waited is None else 100 * row.waited
+
+
+def _hidden(row: RankTime) -> float | None:
+    share = hidden_share(row.run, row.process)
+    return None if share is None else 100 * share
 
 
 def _steps(row: RankTime) -> int | None:
@@ -84,6 +90,9 @@ RANKS: TableSpec[RankTime] = TableSpec(
         percent("Launch-Bound", "launch_percent", _share(Leaf.LAUNCH),
                 "Of it, the CPU between two launches", kind=float | None, seen=if_any, priority=4,
                 label="launch"),
+        percent("Hidden", "hidden_percent", _hidden,
+                "Collectives beside other kernels: in no other column", kind=float | None,
+                seen=if_any, priority=4),
         number("Steps", "steps", _steps, "Steady steps", kind=int | None, seen=if_any, priority=6),
         time("Step", "step_ns", _step_ns, "Mean time of a step", kind=float | None, seen=if_any,
              priority=5),
