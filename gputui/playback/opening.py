@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from gputui.base.standard_streams import standard_input
 from gputui.model.events import AnyEvent, Header
 from gputui.store.journal import JournalError, JournalReader, open_journal
-from gputui.store.journal.compression import CompressionError, expanded
+from gputui.store.journal.compression import CompressionError, expanded, is_compressed
 from gputui.store.regular_file import open_regular
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _SQLITE = b"SQLite format 3\x00"
 """How such a file begins (sqlite.org/fileformat.html)."""
 
 _HEADER = b'{"event":"header",'
+_NSYS_SUFFIXES = (".nsys-rep", ".qdrep")
 _CHROME_SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 1 << 16
 
@@ -74,7 +75,15 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
 def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | KinetoTrace | None:
     """What another tool wrote, with every single event; None for anything else. With `trace`,
     these also go there. Raises JournalError, one line."""
+    if path.suffix in _NSYS_SUFFIXES:
+        from gputui.imports.nsys.files import exported_report
+
+        return exported_report(path, trace)
     kind = import_kind(path)
+    if kind == "packed sqlite":
+        from gputui.imports.nsys.files import unpacked_report
+
+        return unpacked_report(path, trace)
     if kind == "sqlite":
         from gputui.imports.nsys.report import NsysReport
 
@@ -97,20 +106,21 @@ def remarks(recording: Recording) -> tuple[str, ...]:
     return tuple(found)
 
 
-def import_kind(path: Path) -> Literal["sqlite", "chrome"] | None:
+def import_kind(path: Path) -> Literal["sqlite", "packed sqlite", "chrome"] | None:
     """What another tool wrote to a file, by its name and its beginning: an export of nsys, a trace
     of torch.profiler; None for anything else, and where it cannot be read."""
     try:
         with open_regular(path) as file:
             head = file.read(_HEAD_BYTES)
-            if not head.startswith((_SQLITE, b"{", b"[")):
+            is_packed = is_compressed(head)
+            if is_packed:
                 file.seek(0)
                 with expanded(file, str(path)) as stream:
                     head = stream.read(_HEAD_BYTES)
     except (JournalError, CompressionError, OSError):
         return None  # whoever opens it next reports why
     if head.startswith(_SQLITE):
-        return "sqlite"
+        return "packed sqlite" if is_packed else "sqlite"
     begin = head.lstrip()
     if begin.startswith(_HEADER) or not begin.startswith((b"{", b"[")):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
 import stat
 from pathlib import Path
@@ -488,3 +489,61 @@ def test_copies_of_unified_memory_are_named_as_in_nsys(tmp_path: Path) -> None:
             "ON id = copyKind ORDER BY copyKind"
         ).fetchall()
     assert labels == [("Unified Host-to-Device",), ("Unified Device-to-Host",)]
+
+
+def test_a_compressed_export_is_read_as_what_it_holds(tmp_path: Path) -> None:
+    export = Export()
+    export.range("step", 0, 1000)
+    path = export.write(tmp_path / "r.sqlite")
+    packed = tmp_path / "r.sqlite.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    reader = open_recording(str(packed))
+    assert reader.name == str(packed)
+    session = Session()
+    session.apply(reader)
+    assert session.run is not None
+    assert [row.name for row in phase_rows(session.run)] == ["step"]
+    packed.write_bytes(gzip.compress(path.read_bytes()[:3000]))
+    with pytest.raises(JournalError) as caught:
+        open_recording(str(packed))
+    assert str(packed) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nsys_itself_exports_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = Export()
+    export.range("step", 0, 1000)
+    made = export.write(tmp_path / "made.sqlite")
+    path = tmp_path / "-r $(touch x).nsys-rep"
+    path.write_bytes(b"of nsys")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(JournalError, match="nsys export --type sqlite -r") as caught:
+        open_recording(str(path))
+    assert "\n" not in str(caught.value)
+    program = tmp_path / "bin" / "nsys"
+    program.parent.mkdir()
+    # Its output is its seventh argument, its input the eighth.
+    program.write_text(f'#!/bin/sh\n[ -f "$8" ] && /bin/cp {made} "$7"\n')
+    program.chmod(0o755)
+    _, run = fold(path)
+    assert [row.name for row in phase_rows(run)] == ["step"]
+    program.write_text("#!/bin/sh\necho Version number is invalid >&2\nexit 1\n")
+    with pytest.raises(JournalError, match="nsys export failed: Version number is invalid"):
+        open_recording(str(path))
+
+
+def test_an_export_names_its_devices_and_their_clocks(tmp_path: Path) -> None:
+    export = Export()
+    export.kernel("gemm", (10, 20), (30, 100), 1)
+    export.add(
+        "TARGET_INFO_GPU", id=0, name="Tesla V100", clockRate=1_530_000_000, computeMajor=7,
+        computeMinor=0,
+    )  # fmt: skip
+    out = tmp_path / "out.sqlite"
+    with open_traced(str(export.write(tmp_path / "r.sqlite"))) as traced:
+        write_nsys(out, traced.session, traced.run, traced.trace)
+    with sqlite3.connect(out) as connection:
+        found = connection.execute("SELECT clockRate, chipName FROM TARGET_INFO_GPU").fetchall()
+        devices = connection.execute("SELECT * FROM TARGET_INFO_CUDA_DEVICE").fetchall()
+    assert found == [(1_530_000_000, "GV100")]
+    assert devices == [(0, 0, PID)]

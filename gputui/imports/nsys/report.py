@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gputui import __version__
 from gputui.base.sanitize import sanitize
@@ -36,9 +37,13 @@ class NsysReport:
     skipped.
     """
 
-    def __init__(self, path: Path, trace: TraceWriter | None = None) -> None:
-        """With `trace`, every row also goes there."""
-        self.name = str(path)
+    def __init__(
+        self, path: Path, trace: TraceWriter | None = None, name: str | None = None
+    ) -> None:
+        """With `trace`, every row also goes there. `name` is what it is called, if not `path`."""
+        self.name = name or str(path)
+        self.folder: TemporaryDirectory[str] | None = None
+        """The temporary folder it lies in, which goes with it."""
         self._trace = trace
         self.damage: str | None = None
         self.skipped = 0
@@ -127,10 +132,10 @@ class NsysReport:
         }
         rows = self._database.rows(
             "TARGET_INFO_GPU", "id", "name", "busLocation", "totalMemory", "memoryBandwidth",
-            "smCount", "uuid", "computeMajor", "computeMinor",
+            "smCount", "uuid", "computeMajor", "computeMinor", "clockRate",
         )  # fmt: skip
         gpus: dict[int, GpuFacts] = {}
-        for number, name, bus, memory, bandwidth, sms, uuid, major, minor in rows:
+        for number, name, bus, memory, bandwidth, sms, uuid, major, minor, clock in rows:
             if not isinstance(number, int) or len(gpus) >= 256:
                 continue
             index = numbers.get(number, number)
@@ -141,6 +146,7 @@ class NsysReport:
                 pci_bus_id=sanitize(bus, 64) if isinstance(bus, str) else None,
                 compute_capability=f"{major}.{minor}" if isinstance(major, int) else None,
                 sm_count=sms if isinstance(sms, int) else None,
+                max_sm_clock_mhz=clock // 1_000_000 if isinstance(clock, int) else None,
                 memory_total_bytes=memory if isinstance(memory, int) else None,
                 peak_memory_bandwidth_bytes_per_s=(
                     float(bandwidth) if isinstance(bandwidth, int) else None

@@ -21,7 +21,7 @@ def _write(source: Source, path: Path | None) -> Written:
     if name == "-":
         raise ExportError("a memory snapshot is a file beside a recording: name the recording")
     if kind := import_kind(Path(name)):
-        made_by = {"sqlite": "a report of nsys", "chrome": "a trace of torch.profiler"}[kind]
+        made_by = "a trace of torch.profiler" if kind == "chrome" else "a report of nsys"
         raise ExportError(
             f"{name} is {made_by}, which takes no memory snapshots: record the program with gputui "
             "instead, a workload with -p snapshot=true"

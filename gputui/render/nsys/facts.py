@@ -18,8 +18,13 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
     machine = rows.process(-1)
     rows.insert("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", [(rows.base_ns,)])
     rows.insert("TARGET_INFO_GPU", "vmId id name busLocation totalMemory memoryBandwidth "
-                "smCount uuid cuDevice computeMajor computeMinor",
+                "clockRate smCount uuid chipName cuDevice computeMajor computeMinor",
                 ((machine, *gpu) for gpu in _gpus(session)))  # fmt: skip
+    # Devices are numbered as the machine's here, in every process.
+    rows.insert("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", (
+        (key.device, key.device, run.processes[key.process].attached.pid)
+        for key in sorted(run.timing.devices)
+    ))  # fmt: skip
     facts = {
         "Hostname": header.host.hostname if header else None,
         "OsDescription": header.host.system if header else None,
@@ -53,6 +58,10 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
     ))  # fmt: skip
 
 
+_CHIPS = {"6.0": "GP100", "7.0": "GV100", "8.0": "GA100", "9.0": "GH100"}
+"""Compute capability → chip, where there is one of it (CUDA C++ Programming Guide)."""
+
+
 def _gpus(session: Session) -> Iterator[tuple[Any, ...]]:
     for index, gpu in sorted(session.gpus.items()):
         facts = gpu.facts
@@ -60,6 +69,8 @@ def _gpus(session: Session) -> Iterator[tuple[Any, ...]]:
         bandwidth = facts.peak_memory_bandwidth_bytes_per_s
         yield (
             index, facts.name, facts.pci_bus_id, facts.memory_total_bytes,
-            None if bandwidth is None else int(bandwidth), facts.sm_count,
-            facts.uuid.removeprefix("GPU-"), index, major or None, minor or None,
+            None if bandwidth is None else int(bandwidth),
+            None if facts.max_sm_clock_mhz is None else facts.max_sm_clock_mhz * 1_000_000,
+            facts.sm_count, facts.uuid.removeprefix("GPU-"),
+            _CHIPS.get(facts.compute_capability or ""), index, major or None, minor or None,
         )  # fmt: skip
