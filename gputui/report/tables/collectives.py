@@ -66,6 +66,12 @@ def _note(_run: Run, rows: Sequence[CollectiveRow]) -> str:
     found = sum(row.sums.matched for row in rows)
     if compared and found < MATCHED * compared:
         return f"only {100 * found / compared:.0f} % found on all ranks: waits are not compared"
+    unknown = sum(row.sums.count for row in rows if not row.key.communicator)
+    if unknown:
+        return (
+            f"{unknown:,} without a communicator: replayed from a CUDA graph, of NCCL before 2.25, "
+            "or with NCCL_NVTX_DISABLE"
+        )
     if rows and not any(row.sums.matched for row in rows):
         return "not matched among ranks: bandwidths and waits are not known"
     return ""
