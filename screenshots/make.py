@@ -9,6 +9,7 @@ unless told otherwise. The same recording gives the same pictures.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import shutil
 import sys
@@ -25,6 +26,7 @@ import gputui
 from gputui.collect.catalogue import load_catalogue
 from gputui.model.events import AnyEvent, RunEnded, RunProgress
 from gputui.model.hub import Hub
+from gputui.playback.opening import open_recording
 from gputui.state import Session
 from gputui.store.journal import JournalReader
 from gputui.tui.app import GputuiApp
@@ -33,21 +35,29 @@ from gputui.tui.source import Options
 RECORDING = Path(gputui.__file__).with_name("demo.gputui")
 SMALL = Path(__file__).parents[1] / "tests" / "data" / "h200-inference.gputui"
 
-PICTURES: tuple[tuple[str, tuple[int, int], bool, tuple[str, ...]], ...] = (
-    ("devices", (120, 40), False, ("1",)),
-    ("phases", (120, 40), False, ("2",)),
-    ("kernels", (120, 40), True, ("3",)),
-    ("memory", (120, 40), False, ("4",)),
-    ("summary", (120, 40), True, ("5",)),
-    ("sessions", (120, 40), True, ("6",)),
-    ("compare", (120, 40), True, ("6", "m", "j", "m", "c")),
-    ("phases-80x24", (80, 24), False, ("2",)),
-    ("devices-80x24", (80, 24), False, ("1",)),
-    ("phases-200x50", (200, 50), True, ("2",)),
-    ("workloads", (120, 40), True, ("w",)),
-    ("help", (120, 40), True, ("h",)),
+FAULT = Path(__file__).parents[1] / "tests" / "data" / "faults" / "optimizer.gputui.gz"
+"""A run with an account of its time: the demo was recorded before there was one."""
+
+REPORT = Path(__file__).parents[1] / "tests" / "data" / "h200-ranges.sqlite.gz"
+"""Steps as nsys recorded them."""
+
+PICTURES: tuple[tuple[str, tuple[int, int], str, tuple[str, ...]], ...] = (
+    ("overview", (120, 40), "fault", ("1",)),
+    ("time", (120, 40), "fault", ("2",)),
+    ("timeline", (120, 40), "report", ("3",)),
+    ("phases", (120, 40), "running", ("4",)),
+    ("kernels", (120, 40), "whole", ("5",)),
+    ("gpus", (120, 40), "running", ("6",)),
+    ("memory", (120, 40), "running", ("6", "6")),
+    ("runs", (160, 40), "whole", ("7",)),
+    ("compare", (120, 40), "whole", ("7", "m", "j", "m", "c")),
+    ("overview-80x24", (80, 24), "fault", ("1",)),
+    ("gpus-80x24", (80, 24), "running", ("6",)),
+    ("overview-200x50", (200, 50), "fault", ("1",)),
+    ("workloads", (120, 40), "whole", ("w",)),
+    ("help", (120, 40), "whole", ("h",)),
 )
-"""Name, columns and lines, whether the run has ended, keys pressed."""
+"""Name, columns and lines, what is shown, keys pressed."""
 
 
 class Still:
@@ -111,11 +121,13 @@ async def draw(
 
 
 def furnish(home: Path) -> None:
-    """A home with three recordings, one of which was killed."""
+    """A home with recordings, one of which was killed."""
     place = home / ".local" / "share" / "gputui" / "sessions"
     place.mkdir(parents=True)
     shutil.copy(RECORDING, place / "medium-batch4.gputui")
     shutil.copy(SMALL, place / "small-64-tokens.gputui")
+    shutil.copy(FAULT, place / "optimizer.gputui.gz")
+    shutil.copy(FAULT.with_name("launch.gputui.gz"), place / "launch.gputui.gz")
     (place / "killed.gputui").write_bytes(RECORDING.read_bytes()[:100_000])
     for file in place.iterdir():
         os.utime(file, (0, 0))
@@ -125,14 +137,20 @@ def main() -> int:
     """Draw every picture."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     running, whole = moments()
+    shown = {"running": running, "whole": whole, "fault": list(open_recording(str(FAULT)))}
     os.environ.pop("XDG_DATA_HOME", None)
     os.environ["TZ"] = "UTC"
     time.tzset()
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home
         furnish(Path(home))
-        for name, size, ended, keys in PICTURES:
-            asyncio.run(draw(folder, name, size, whole if ended else running, keys))
+        report = Path(home, "report.sqlite")
+        report.write_bytes(gzip.decompress(REPORT.read_bytes()))
+        shown["report"] = list(open_recording(str(report)))
+        for name, size, what, keys in PICTURES:
+            # The screen opens on the overview: its key would turn to the next tab.
+            typed = keys[1:] if keys[0] == "1" else keys
+            asyncio.run(draw(folder, name, size, shown[what], typed))
     return 0
 
 

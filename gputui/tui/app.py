@@ -67,6 +67,7 @@ class GputuiApp(Threads):
         self._connecting: threading.Thread | None = None
         self._held: list[AnyEvent] = []
         self._writing = False
+        self._plays = False
         self._leaving = False
         self._home: Home | None = None
         for theme in THEMES:
@@ -180,6 +181,10 @@ class GputuiApp(Threads):
         self.model.apply(events)
         self.model.paused = playback.is_paused
         self._remarks.of_playback(playback)
+        if playback.has_ended and self._plays:
+            what = "demo" if self.model.is_demo else "recording"
+            self.main.say(f"the end of the {what}: space plays it again, 2 and 3 look around in it")
+        self._plays = not playback.has_ended and playback.position_s > 0
         self.main.draw()
 
     def pause(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
+from gputui.model.events import MachineSample
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
-from gputui.tui.widgets.canvas import changed_width
+from gputui.tui.widgets.canvas import changed_runs
 from tests.bench.bench_screen import CountingDriver
 from tests.tui import scripted
 
@@ -37,8 +39,43 @@ async def test_unchanged_figures_write_nothing(key: str, monkeypatch: pytest.Mon
         assert CountingDriver.sent == before
 
 
-def test_only_the_changed_part_of_a_row_counts() -> None:
-    old = (("label ", "label"), ("12 %", "value"), ("     ", "text"))
-    new = (("label ", "label"), ("13 %", "value"), ("     ", "text"))
-    assert changed_width(old, new) == 8
-    assert changed_width(old, old) == 0
+def test_only_the_changed_cells_count() -> None:
+    old = (("label ", "label"), ("12 %", "value"), ("                    x", "text"))
+    new = (("label ", "label"), ("13 %", "value"), ("                    y", "text"))
+    assert changed_runs(old, new) == [(7, 8), (30, 31)]
+    assert changed_runs(old, old) == []
+    assert changed_runs((("12", "a"), ("3", "b")), (("123", "a"),)) == [(2, 3)]
+    assert changed_runs((("日 ", "a"),), (("日x", "a"),)) == [(0, 3)]
+
+
+async def test_an_idle_gpu_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At one reading a second: at most 0.5 kB each, the moving on of all charts included."""
+    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
+    app = GputuiApp(scripted.ScriptedSource, Session(), driver_class=CountingDriver)
+    async with app.run_test(headless=False, size=(160, 50)) as pilot:
+        while app.model.source is None:
+            await pilot.pause(0.005)
+        source = app.model.source
+        assert isinstance(source, scripted.ScriptedSource)
+        source.give([[scripted.header(1)], *([idle(tick)] for tick in range(300))])
+        await _frame(pilot)
+        before = CountingDriver.sent
+        for tick in range(300, 320):
+            source.give([[idle(tick)]])
+            await _frame(pilot)
+        assert 0 < CountingDriver.sent - before <= 20 * 500
+
+
+def idle(tick: int) -> MachineSample:
+    """A reading of a machine on which little moves: power, PCIe, the host's CPU."""
+    sample = scripted.machine(tick, 1, busy=False)
+    noise = (tick * 7919) % 97 / 97
+    gpu = replace(
+        sample.gpus[0],
+        power_watts=76.0 + 0.8 * noise,
+        memory_used_bytes=650_000_000,
+        pcie_rx_bytes_per_s=3e4 * noise,
+        pcie_tx_bytes_per_s=2e4 * noise,
+    )
+    host = replace(sample.host, cpu_percent=1 + 2 * noise, memory_used_bytes=31 << 30)
+    return replace(sample, gpus=(gpu,), host=host)

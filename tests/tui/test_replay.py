@@ -333,10 +333,10 @@ async def test_a_damaged_recording_is_said_to_be(tmp_path: Path, size: tuple[int
         await replay.until(lambda: "line 59 is damaged" in replay.text)
         assert str(tmp_path) not in replay.text
         await replay.press("4", "J", *"50%", "enter")
-        await replay.until(lambda: " left" in replay.text)
+        await replay.until(lambda: "running" in replay.text)
         await replay.press("J", *"100%", "enter")
         await replay.until(lambda: "no end was recorded" in replay.text)
-        assert " left" not in replay.text
+        assert "running" not in replay.text
         assert "mid.gputui: line 59 is damaged" in replay.text
         await replay.press("1", "1")
         await replay.until(lambda: "state" in replay.text)

@@ -193,7 +193,12 @@ async def test_the_menu_checks_starts_and_remembers(show: Show) -> None:
         assert "expected a whole number from 1 to 64" in shown.text
         await shown.press("enter")
         assert not shown.source.started
-        await shown.press("ctrl+u", "4", "down", "down", "space", "ctrl+s")
+        await shown.press("up", "down", "4")  # typing replaces what a field held
+        assert "gputui --workload inference -p batch=4" in shown.text
+        assert "[ Start ]" in shown.text
+        await shown.press("down", "down", "space", "ctrl+y")
+        assert shown.app.clipboard == "gputui --workload inference -p batch=4 -p compile=true"
+        await shown.press("ctrl+s")
         assert shown.source.started == [("inference", {"batch": 4, "compile": True})]
         assert shown.app.main.current == "overview"
         await shown.press("w")

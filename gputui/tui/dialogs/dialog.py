@@ -153,7 +153,7 @@ class Dialog(ModalScreen[ResultT]):
         self.scroll_by(-3)
 
 
-_KEYS = {"Enter": "enter", "Esc": "escape", "Ctrl-S": "ctrl+s", "Ctrl-R": "ctrl+r"}
+_KEYS = {"Enter": "enter", "Esc": "escape", "Ctrl-Y": "ctrl+y", "Ctrl-R": "ctrl+r"}
 
 
 def hint_places(row: Row) -> list[tuple[int, int, str]]:

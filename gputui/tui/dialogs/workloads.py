@@ -10,6 +10,7 @@ from gputui.collect.catalogue import Catalogue, Parameter, Value, Workload
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.widgets.canvas import Row, Span, fit, wrap
 from gputui.tui.widgets.form import Form
+from gputui.tui.widgets.names import cut_middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,21 @@ class WorkloadDialog(Dialog[StartRequest | None]):
 
     def footer(self, width: int) -> list[Row]:
         if self.form is not None:
-            return key_hints(
+            form = self.form
+            start = "tab-active" if form.on_start else "key"
+            command = form.command()
+            rows: list[Row] = [
+                (("› " if form.on_start else "  ", "accent"), ("[ Start ]", start)),
+                *self._explanation(form, width),
+                ((cut_middle(command, width) if command else "", "text"),),
+            ]
+            return rows + key_hints(
                 width,
                 ("Enter", "start"),
                 ("Esc", "back"),
                 ("↑ ↓", "field"),
                 ("← →", "choose"),
-                ("Ctrl-S", "start"),
+                ("Ctrl-Y", "copy the command"),
                 ("Ctrl-R", "defaults"),
             )
         if self._catalogue is None:
@@ -98,6 +107,18 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             self.form.paste(event.text)
             self.draw()
 
+    def clicked(self, line: int) -> None:
+        """A workload, or a field: chosen already, as Enter."""
+        number = line - 2
+        if self.form is not None:
+            if 0 <= number < self.form.lines - 1:
+                self.form.choose(number)
+        elif self._catalogue is not None and 0 <= number < len(self._catalogue.workloads):
+            if number == self._index:
+                self._open()
+            self._index = number
+        self.draw()
+
     def _open(self) -> None:
         assert self._catalogue is not None
         workload = self._catalogue.workloads[self._index]
@@ -117,7 +138,9 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             if wrong is None:
                 self.dismiss(StartRequest(form.workload, form.values(), form.texts()))
             else:
-                form.line = wrong
+                form.choose(wrong)
+        elif key == "ctrl+y":
+            self.app.copy_to_clipboard(form.command())
         elif key == "ctrl+r":
             self.form = Form(form.workload, self._on_cpu, line=form.line)
         else:
@@ -159,14 +182,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             if chosen:
                 self.focus_line = len(rows)
             rows.append((("› " if chosen else "  ", "accent"), *line))
-        rows.append(())
-        if form.on_start:
-            self.focus_line = len(rows)
-        start = "tab-active" if form.on_start else "key"
-        mark = "› " if form.on_start else "  "
-        rows.append(((mark, "accent"), ("[ Start ]", start)))
-        rows.append(())
-        return rows + self._explanation(form, width)
+        return rows
 
     def _explanation(self, form: Form, width: int) -> list[Row]:
         """Two lines about the chosen field, always two, so that nothing jumps."""

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from gputui.tui.messages import Called
+from gputui.tui.narrow_updates import NarrowCompositor
 from gputui.tui.shell.commands import Commands
 from gputui.tui.shell.keys import bindings
 from gputui.tui.shell.possible_keys import possible
@@ -48,6 +49,7 @@ class MainScreen(Commands):
 
     def __init__(self, model: Model, first: str) -> None:
         super().__init__(model)
+        self._compositor = NarrowCompositor()
         self.current = first
         self.top = TopBar(id="top")
         self.bottom = KeyBar(id="bottom")
@@ -130,7 +132,8 @@ class MainScreen(Commands):
     async def action_views(self, key: str) -> None:
         """A key's view; pressed again, its next tab."""
         self.trail.clear()
-        names = [tab.name for tab in next(one for one in GROUPS if one.key == key).tabs]
+        group = next(one for one in GROUPS if one.key == key)
+        names = [tab.name for tab in group.tabs if tab.turns]
         shown = names.index(self.current) + 1 if self.current in names else 0
         await self.action_view(names[shown % len(names)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,8 @@ class Tab:
     module: str
     kind: str
     title: str
+    turns: bool = True
+    """Whether its key leads to it; else another view does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ GROUPS: tuple[Group, ...] = (
         "recordings, to open and compare",
         (
             _tab("sessions", "SessionsView", "Runs"),
-            _tab("compare", "CompareView", "Compare"),
+            replace(_tab("compare", "CompareView", "Compare"), turns=False),
         ),
     ),
 )

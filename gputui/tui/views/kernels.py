@@ -25,8 +25,8 @@ from gputui.tui.widgets.table import Move, column, column_at, table_rows
 from gputui.tui.widgets.view import Details, Model, View, no_run
 
 TABLES = ("Kernels", "CUDA calls", "Memory operations")
-_TOLD_APART = 200
-"""Kernels, the longest, whose names are told apart."""
+_MOST_NAMED = 200
+"""Kernels, the longest, whose names are made different."""
 
 BESIDE = 160
 """Columns from which the details of the chosen line stand beside the table."""
@@ -192,8 +192,8 @@ class KernelsView(View):
         else:
             rows = memory_time_rows(run)
             sizes = {row.name: row.total for row in memory_size_rows(run)}
-        told = [row.name for row in rows[:_TOLD_APART]] if self.table == 0 else []
-        names = dict(zip(told, short_names(told, 44), strict=True))
+        named = [row.name for row in rows[:_MOST_NAMED]] if self.table == 0 else []
+        names = dict(zip(named, short_names(named, 44), strict=True))
         self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names)
         return self._read
 

@@ -85,7 +85,7 @@ class PhasesView(View):
         }
         self.collapsed = frozenset(beside ^ self.turned)
         by = SORTS[self.sorting]
-        placed = ordered(everything, by, other_way=self.other_way)
+        placed = ordered(everything, by, other_way=self.other_way, main=main)
         self.listed = visible_rows(placed, self.collapsed, self.needle)
         left = height - len(rows)
         colors = phase_colors(run)

@@ -155,21 +155,30 @@ def bar(fraction: float, width: int) -> str:
     return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)
 
 
-def changed_width(old: Row, new: Row) -> int:
-    """Cells from the left edge to the last cell that differs between two rows of one width."""
-    old_spans, new_spans = list(old), list(new)
-    while old_spans and new_spans and old_spans[-1] == new_spans[-1]:
-        old_spans.pop()
-        new_spans.pop()
-    width = max(row_width(tuple(old_spans)), row_width(tuple(new_spans)))
-    if old_spans and new_spans and old_spans[-1][1] == new_spans[-1][1]:
-        before, after = old_spans[-1][0], new_spans[-1][0]
-        if len(before) == len(after) and cell_len(before) == len(before) == cell_len(after):
-            same = 0
-            while same < len(after) and before[-1 - same] == after[-1 - same]:
-                same += 1
-            width -= same
-    return width
+_NEAR = 12
+"""Cells between two changes that cost less than moving the cursor past them."""
+
+
+def changed_runs(old: Row, new: Row) -> list[tuple[int, int]]:
+    """The cells that differ between two rows of one width, as (start, end)."""
+    before, after = _cells(old), _cells(new)
+    if before is None or after is None or len(before) != len(after):
+        return [(0, max(1, row_width(old), row_width(new)))]
+    runs: list[tuple[int, int]] = []
+    for at, (was, now) in enumerate(zip(before, after, strict=True)):
+        if was != now:
+            if runs and at - runs[-1][1] < _NEAR:
+                runs[-1] = (runs[-1][0], at + 1)
+            else:
+                runs.append((at, at + 1))
+    return runs
+
+
+def _cells(row: Row) -> list[tuple[str, str]] | None:
+    """Each cell's character and role; None where a character takes no cell, or two."""
+    if any(cell_len(text) != len(text) for text, _ in row):
+        return None
+    return [(character, role) for text, role in row for character in text]
 
 
 class LineView(Widget):
@@ -206,7 +215,9 @@ class LineView(Widget):
         for y, (before, after) in enumerate(zip(old, new, strict=True)):
             if before != after:
                 self._strips.pop(y, None)
-                regions.append(Region(0, y, max(1, changed_width(before, after)), 1))
+                regions += [
+                    Region(start, y, end - start, 1) for start, end in changed_runs(before, after)
+                ]
         if regions:
             self.refresh(*regions)
 

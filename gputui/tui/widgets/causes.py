@@ -14,7 +14,7 @@ from gputui.tui.widgets.ink import apportion
 
 class Look(NamedTuple):
     """Texture and role of a leaf: busy causes are solid and cool, idle ones textured and warm, so
-    that neither needs colors to be told from the other."""
+    that nobody needs colors to distinguish them."""
 
     texture: str
     role: str
@@ -146,7 +146,7 @@ def cause_rows(
     rest = known.leaves[len(shown) :]
     label = max((len(LEAVES[leaf].label) for leaf in shown), default=8)
     room = width - label - 28
-    largest = max((tree.leaves[leaf] for leaf in shown), default=1)
+    largest = max((tree.leaves[leaf] for leaf in shown), default=1) or 1
     rows: list[Row] = []
     for leaf in shown:
         ns = tree.leaves[leaf]

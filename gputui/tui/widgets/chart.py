@@ -1,4 +1,4 @@
-"""Charts over time as rows: a fixed scale, labelled axes, a fixed time per column."""
+"""Charts over time as rows: a scale that fits what is seen, axes, a fixed time per column."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TimeAxis:
         ago = step_s
         while ago < span_s + step_s:
             column = count - round(ago * SECOND_NS / self.column_ns)
-            label = f"-{ago}s" if step_s < 60 and ago < 120 else _minutes(ago)
+            label = f"-{ago}s" if step_s < 60 and span_s < 600 else _minutes(ago)
             if column >= 0 and column + len(label) <= limit:
                 line[column : column + len(label)] = label
             ago += step_s
@@ -213,9 +213,13 @@ def _binary_unit(count: float) -> float:
 
 
 def label_width(charts: Iterable[Chart]) -> int:
-    """Cells that the y axes of `charts` need, so that their plots line up."""
-    tops = (chart.format(chart.maximum) for chart in charts if chart.maximum)
-    return max([3, *map(cell_len, tops)])
+    """Cells that the y axes of `charts` need, wherever they end, so that their plots line up."""
+    needed = [
+        cell_len("1000 GiB" if chart.format is size else chart.format(0.25))
+        for chart in charts
+        if chart.maximum
+    ]
+    return max([3, *needed])
 
 
 def chart_rows(
@@ -234,7 +238,8 @@ def chart_rows(
     rows: list[Row] = [_title(chart, axis, columns, at, width, count)]
     if plot_height < 1:
         return rows[:height]
-    top = chart.format(chart.maximum) if chart.maximum else ""
+    maximum = chart.top(columns)
+    top = chart.format(maximum) if maximum else ""
     if chart.reason or not chart.maximum:
         text = f"n/a: {chart.reason}" if chart.reason else "n/a"
         blank = [((" " * labels + "│", "dim"),) for _ in range(plot_height)]
@@ -244,7 +249,7 @@ def chart_rows(
             (fit(f" {text}", count), "dim"),
         )
     else:
-        for y, text in enumerate(block_rows(columns, chart.maximum, plot_height)):
+        for y, text in enumerate(block_rows(columns, maximum, plot_height)):
             label = fit(top, labels, right=True) + "┤" if y == 0 else " " * labels + "│"
             plot: Row = ((text, chart.role),)
             if at is not None:

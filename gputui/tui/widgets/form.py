@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,10 @@ def read(parameter: Parameter, text: str) -> Value:
     return value
 
 
+def _typed(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @dataclass(slots=True)
 class Form:
     """Fields of one workload. Line 0 is the preset, if there are any."""
@@ -39,6 +44,8 @@ class Form:
     fields: dict[str, TextField] = field(default_factory=dict)
     line: int = 0
     preset: int = 0
+    is_fresh: bool = True
+    """Whether the chosen field was only reached: what is typed replaces what it holds."""
 
     def __post_init__(self) -> None:
         for parameter in self.workload.parameters:
@@ -109,9 +116,9 @@ class Form:
     def key(self, key: str, character: str | None) -> bool:
         """Handle a key; whether something changed."""
         if key in ("up", "shift+tab"):
-            self.line = (self.line - 1) % self.lines
+            self.choose((self.line - 1) % self.lines)
         elif key in ("down", "tab"):
-            self.line = (self.line + 1) % self.lines
+            self.choose((self.line + 1) % self.lines)
         elif self.has_presets and self.line == 0:
             return self._preset_key(key)
         else:
@@ -121,13 +128,33 @@ class Form:
             options = self._options(parameter)
             if options:
                 return self._choose(parameter, options, key)
-            return self.fields[parameter.name].key(key, character)
+            field = self.fields[parameter.name]
+            if self.is_fresh and character is not None and character.isprintable():
+                self.fields[parameter.name] = field = TextField()
+            self.is_fresh = False
+            return field.key(key, character)
         return True
+
+    def choose(self, line: int) -> None:
+        """Go to a line."""
+        self.line, self.is_fresh = line, True
+
+    def command(self) -> str:
+        """What starts the same from a shell; empty while a field is wrong."""
+        try:
+            values = self.values()
+        except ValueError:
+            return ""
+        given = [f"-p {shlex.quote(f'{name}={_typed(value)}')}" for name, value in values.items()]
+        return " ".join(["gputui", "--workload", shlex.quote(self.workload.name), *given])
 
     def paste(self, text: str) -> None:
         """Pasted text goes to the chosen field."""
         parameter = self.chosen
         if parameter is not None and not self._options(parameter):
+            if self.is_fresh:
+                self.fields[parameter.name] = TextField()
+            self.is_fresh = False
             self.fields[parameter.name].insert(text)
 
     @staticmethod

@@ -48,21 +48,21 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
         for short, group in groups.items()
         if len(group) > 1
     }
-    told: list[str] = []
+    named: list[str] = []
     for name, short in zip(names, shorts, strict=True):
         if short not in occurs:
-            told.append(cut_middle(short, width))
+            named.append(cut_middle(short, width))
             continue
         many, seen_in = len(groups[short]), occurs[short]
         own = [part for part in dict.fromkeys(_PARTS.findall(name)) if part not in _PLAIN]
         apart = sorted((part for part in own if seen_in[part] < many), key=seen_in.__getitem__)
         label = f" ‹{' '.join(apart[:_MOST_PARTS])}›" if apart else ""
         label = cut_middle(label, max(10, width * 2 // 3))
-        told.append(cut_middle(short, max(8, width - cell_len(label))) + label)
+        named.append(cut_middle(short, max(8, width - cell_len(label))) + label)
     seen: Counter[str] = Counter()
-    repeated = Counter(told)
+    repeated = Counter(named)
     result = []
-    for text in told:
+    for text in named:
         if repeated[text] > 1:
             seen[text] += 1
             suffix = f" #{seen[text]}"

@@ -129,7 +129,7 @@ def recording_columns(
             1,
             flexible=True,
             right=False,
-            width=16,
+            width=20,
             role=lambda e: result_role(e, current),
         ),
         column("host", lambda e: (e.hostname or "-")[:16], 8, right=False, width=6),

@@ -64,7 +64,7 @@ def _progress(run: Run, *, lost_end: bool) -> Row:
     unit = f" {progress.unit}" if progress.unit else ""
     stage = (f"{progress.stage} ", "label")
     if not progress.total:
-        return (stage, (f"{done}{unit}", "value"))
+        return (stage, (f"{done}{unit}  ", "value"), (text, role))
     fraction = min(1.0, progress.done / progress.total)
     left = eta_ns(run)
     ending = f"{done} of {progress.total:.0f}{unit}"

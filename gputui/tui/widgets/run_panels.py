@@ -157,7 +157,7 @@ def phases(
     ranked = list(rows[:height])
     within = bool(ranked and ranked[0].per_step_ns)
     label = min(24, max((len(row.name) for row in ranked), default=6) + 2)
-    whole = max((row.per_step_ns or row.cpu_total_ns for row in ranked), default=1.0)
+    whole = max((row.per_step_ns or row.cpu_total_ns for row in ranked), default=1.0) or 1.0
     room = max(0, width - label - 24)
     found: list[Row] = []
     for row in ranked:
@@ -167,7 +167,7 @@ def phases(
             (f" {fit(row.name + now, label)}", "text"),
             (f"{duration(ns):>9}  ", "value"),
             (bar(ns / whole, room) if room >= 4 else "", "cause-other"),
-            (f" {duration(row.gpu_busy_ns / max(1, row.instances)):>9}" if row.on_gpu and room >= 4
+            (f" {duration(_busy_a_step(row)):>9}" if row.on_gpu and room >= 4
              else "", "text"),
         )  # fmt: skip
         if chosen == Chosen("phase", row.key):
@@ -175,8 +175,15 @@ def phases(
         found.append(line)
     items: dict[int, Hashable] = {n: Chosen("phase", row.key) for n, row in enumerate(ranked)}
     title = "Phases  wall time a step" if within else "Phases  wall time"
-    return Panel(title, found, "GPU busy, each" if ranked and ranked[0].on_gpu else "", items,
+    return Panel(title, found, "GPU busy" if ranked and ranked[0].on_gpu else "", items,
                  "phases")  # fmt: skip
+
+
+def _busy_a_step(row: PhaseRow) -> float:
+    """GPU time as its wall time is shown: a step, or all of it outside of steps."""
+    if not row.per_step_ns or not row.cpu.total:
+        return float(row.gpu_busy_ns)
+    return row.gpu_busy_ns * row.per_step_ns / row.cpu.total
 
 
 def kernels(

@@ -17,6 +17,9 @@ Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "rig
 
 GAP = 2
 
+_SENTENCES = ("result",)
+"""Headings of columns whose texts are cut at their ends: names are cut in the middle."""
+
 
 def column(
     title: str,
@@ -106,7 +109,7 @@ def table_rows(
         for position, (column, size, cells) in enumerate(fitted):
             role = column.role if isinstance(column.role, str) else column.role(item)
             cell = cells[number]
-            if column.flexible and not column.is_right:
+            if column.flexible and not column.is_right and column.heading not in _SENTENCES:
                 cell = cut_middle(cell, size)
             text = fit(cell, size, right=column.is_right)
             if position:

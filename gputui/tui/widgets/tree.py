@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, payload, percent
 from gputui.report.phase_tree import PhaseKey, phase_tree
-from gputui.report.phases import PhaseRow
+from gputui.report.phases import PhaseRow, is_inside
 from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
 from gputui.state import Run
@@ -46,21 +46,28 @@ def visible_rows(
     return result
 
 
+_BESIDE_NS = 10**18
+"""More than any time: 30 years."""
+
 SORTS = ("time", "program's order", "count", "a step")
 """Sort orders of sibling phases; children stay inside their parent."""
 
 
-def ordered(rows: Sequence[PhaseRow], by: str, *, other_way: bool) -> Sequence[PhaseRow]:
+def ordered(
+    rows: Sequence[PhaseRow], by: str, *, other_way: bool, main: PhaseRow | None = None
+) -> Sequence[PhaseRow]:
     """Rows with siblings by one of SORTS, highest first, or lowest with `other_way`.
 
-    The time is the wall time on the launching thread.
+    The time is the wall time on the launching thread; what is neither in the `main` step nor around
+    it, such as a warm-up, comes after what is.
     """
     if by == SORTS[1] and not other_way:
         return rows
 
     def figure(row: PhaseRow) -> float:
         if by == "time":
-            return row.cpu_total_ns
+            beside = main is not None and not (is_inside(row, main) or is_inside(main, row))
+            return row.cpu_total_ns - (_BESIDE_NS if beside else 0)
         if by == "count":
             return row.instances
         return row.per_step_ns or 0.0 if by == "a step" else 0.0
