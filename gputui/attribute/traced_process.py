@@ -221,6 +221,7 @@ class TracedProcess:
             idle_ranges=work.idle_ranges,
             leaf_times=tuple(time.leaf_times),
             loops=tuple(time.loops),
+            step_blocks=tuple(time.blocks),
             line_samples=tuple(time.lines),
             line_launches=tuple(time.line_launches),
             stretches=tuple(time.stretches),

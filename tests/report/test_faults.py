@@ -29,6 +29,7 @@ FIRST = {
     "allocator": "idle.alloc",
     "starved": "idle.scheduler",
     "logits": "busy.copy_pageable",
+    "shared_gpu": "busy.shared",
 }
 
 SILENT = {
@@ -41,6 +42,8 @@ SILENT = {
     "attention-cure": "HEALTHY",
     "pageable-cure": "HEALTHY",
     "overlap-cure": "HEALTHY",
+    "sync-cure": "HEALTHY",
+    "logits-cure": "HEALTHY",
 }
 
 

@@ -13,7 +13,15 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
-from gputui.model.events import LeafTime, LineLaunches, LineSamples, LoopDelta, StepLanes, Stretch
+from gputui.model.events import (
+    LeafTime,
+    LineLaunches,
+    LineSamples,
+    LoopDelta,
+    StepBlock,
+    StepLanes,
+    Stretch,
+)
 from gputui.model.leaves import Leaf
 
 MAX_DEVICES = 64
@@ -24,6 +32,7 @@ class Parts(NamedTuple):
 
     leaf_times: list[LeafTime]
     loops: list[LoopDelta]
+    blocks: list[StepBlock]
     lines: list[LineSamples]
     line_launches: list[LineLaunches]
     stretches: list[Stretch]
@@ -153,6 +162,7 @@ class Accounting:
         return Parts(
             [part for part in parts if isinstance(part, LeafTime)],
             [part for part in parts if isinstance(part, LoopDelta)],
+            [part for part in parts if isinstance(part, StepBlock)],
             [part for part in parts if isinstance(part, LineSamples)],
             [part for device in self._devices.values() for part in device.take_line_launches()],
             [part for device in self._devices.values() if (part := device.take_stretch())],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,12 +24,13 @@ from gputui.model.events import (
     LineSamples,
     LoopDelta,
     Scope,
+    StepBlock,
     StepLanes,
     Stretch,
 )
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 
-Part = LeafTime | LineSamples | LoopDelta
+Part = LeafTime | LineSamples | LoopDelta | StepBlock
 
 HELD_INTERVALS = 1 << 18
 HELD_NS = 10_000_000_000
@@ -36,6 +38,10 @@ HELD_NS = 10_000_000_000
 
 NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
+
+BLOCK_STEPS = 4
+BLOCK_NS = 250_000_000
+"""Least of a block of steps that did not come as they went."""
 
 EXACT_LENGTHS = 16
 """A delta with more different lengths puts them into buckets: half of what it writes else."""
@@ -239,6 +245,7 @@ class DeviceSteps:
             deltas += self._leaves(scope, loop, leaves)
             if scope is Scope.STEADY:
                 deltas += self._lines_of([entry.step for entry in steps], loop)
+                deltas += self._blocks(steps, loop)
             lengths = np.array([entry.step.length_ns for entry in steps], np.int64)
             [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
             slow = [entry.step.length_ns for entry in steps if entry.slow]
@@ -261,6 +268,23 @@ class DeviceSteps:
                 )
             )
         return deltas
+
+    def _blocks(self, steps: list[Classified], loop: int) -> list[Part]:
+        """Blocks of steps that waited for a better idea of what a step is, and come all at once:
+        else the steps of one delta are a block."""
+        passed_ns = steps[-1].step.end_ns - steps[0].step.start_ns
+        count = min(len(steps) // BLOCK_STEPS, passed_ns // BLOCK_NS)
+        if count < 2:
+            return []
+        bounds = [len(steps) * at // count for at in range(count + 1)]
+        parts = [steps[first:last] for first, last in pairwise(bounds)]
+        blocks: list[Part] = []
+        for part in parts:
+            sums = np.sum([entry.step.leaves for entry in part], axis=0)[:LEAVES]
+            leaves = tuple((leaf, int(sums[leaf])) for leaf in np.flatnonzero(sums).tolist())
+            taken_ns = sum(entry.step.length_ns for entry in part)
+            blocks.append(StepBlock(self._device, loop, len(part), taken_ns, leaves))
+        return blocks
 
     def _lines_of(self, steps: list[Step], loop: int) -> list[Part]:
         """At which lines the program was while the device idled in these steps."""

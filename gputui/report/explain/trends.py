@@ -99,7 +99,8 @@ def _points(tree: TimeTree) -> list[Point]:
     points: list[Point] = []
     done = 0
     blocks = max(tree.blocks, key=len, default=())
-    newest = tree.newest
+    # Where there are blocks enough, single steps would only add their noise.
+    newest = tree.newest if len(blocks) < LEAST_POINTS else ()
     for block in blocks:
         is_last = block is blocks[-1]
         steps, ns = block.steps, float(block.ns)

@@ -13,10 +13,12 @@ from gputui.attribute.accounting.device import (
     DeviceTime,
     stretch,
 )
+from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.tracks import LEAVES, WAITED
 from gputui.model import leaves
+from gputui.model.events import StepBlock
 from gputui.model.leaves import Leaf
 
 MAIN = 7
@@ -301,3 +303,24 @@ def test_steps_share_out_what_lies_across_their_boundaries(
 def test_every_leaf_has_a_name() -> None:
     assert set(leaves.LEAVES) == set(Leaf)
     assert len({meaning.key for meaning in leaves.LEAVES.values()}) == len(Leaf)
+
+
+def test_steps_that_come_all_at_once_are_divided_into_blocks() -> None:
+    """Steps wait until it is clear what a step is; what they took is still known part by part."""
+    steps = DeviceSteps(1, 0, HostThreads(), MAIN)
+    rows, boundaries, at = [], [], START
+    lengths = [100_000_000 + 2_000_000 * number for number in range(60)]
+    for length in lengths:
+        rows.append((at, at + length, at - 10, at - 5, Leaf.MATMUL))
+        boundaries.append(at)
+        at += length
+    steps.add(operations(*rows))
+    steps.mark(boundaries, renewed=False)
+    blocks = [part for part in steps.collect(None, False) if isinstance(part, StepBlock)]
+    # The last step ends with the program, and comes by itself.
+    assert sum(block.steps for block in blocks) == len(lengths) - 1
+    assert sum(block.ns for block in blocks) == sum(lengths[:-1])
+    assert len(blocks) == 14
+    means = [block.ns / block.steps for block in blocks]
+    assert means == sorted(means)
+    assert all(dict(block.leaves) == {Leaf.MATMUL: block.ns} for block in blocks)
