@@ -12,10 +12,12 @@ from gputui.model.events import (
     CaptureDelta,
     CollectiveDelta,
     Distribution,
+    IdleRange,
     JobFacts,
     LeafTime,
     LoopDelta,
     ProcessAttached,
+    RangeDefined,
     RunStarted,
     Scope,
 )
@@ -282,3 +284,31 @@ def test_what_one_rank_does_besides_does_not_make_it_late() -> None:
     assert [one.time.rank for one in found.late] == [3]
     hidden = {row["rank"]: row["hidden_percent"] for row in table(session, run, "ranks").records()}
     assert hidden == dict.fromkeys(range(4), 0.0)
+
+
+def test_the_phase_that_makes_a_rank_late_is_named() -> None:
+    session, run = job([rank(), rank(wait=80_000_000)])
+    for process in (1, 2):
+        late_ns = 80_000_000 * STEPS if process == 2 else 0
+        events: list[AnyEvent] = [
+            RangeDefined(
+                time_ns=2,
+                range=10 * process + at,
+                process=process,
+                thread=1,
+                parent=parent,
+                name=name,
+            )
+            for at, parent, name in (
+                (0, 0, "step"),
+                (1, 10 * process, "load"),
+                (2, 10 * process, "forward"),
+                (3, 0, "build"),
+            )
+        ]
+        idle = tuple(
+            IdleRange(process - 1, 10 * process + at, ns)
+            for at, ns in ((1, late_ns), (2, STEPS * 1_000_000), (3, late_ns * 2))
+        )
+        session.apply([*events, CaptureDelta(time_ns=2, process=process, idle_ranges=idle)])
+    assert ", most of it in step/load" in late(run).evidence[0]

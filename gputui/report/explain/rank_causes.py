@@ -231,19 +231,31 @@ def _is_in_step(run: Run, node: Range) -> bool:
 
 def _idle_by_phase(rank: RankTime) -> Phases:
     assert rank.device is not None
-    run, span_ns = rank.run, _span_ns(rank)
-    found: dict[str, float] = defaultdict(float)
-    for number, ns in run.timing.idle_by_range(rank.process, rank.device).items():
-        found[_path(run, number)] += ns / span_ns if span_ns else 0.0
-    return found
+    return _by_path(rank, rank.run.timing.idle_by_range(rank.process, rank.device))
 
 
 def _kernels_by_phase(rank: RankTime) -> Phases:
-    run, span_ns = rank.run, _span_ns(rank)
-    found: dict[str, float] = defaultdict(float)
-    for key, row in run.kernels.items():
+    found: dict[int, int] = defaultdict(int)
+    for key, row in rank.run.kernels.items():
         if (key.process, key.device) == (rank.process, rank.device):
-            found[_path(run, key.range)] += row.time.total / span_ns if span_ns else 0.0
+            found[key.range] += row.time.total
+    return _by_path(rank, found)
+
+
+def _by_path(rank: RankTime, by_range: Mapping[int, int]) -> Phases:
+    """Times of ranges as shares of the steps' time, if the program's steps are ranges; else of all
+    time, with "" for outside every range."""
+    run = rank.run
+    known = {number: run.ranges[number] for number in by_range if number in run.ranges}
+    in_steps = {number for number, node in known.items() if _is_in_step(run, node)}
+    if in_steps and rank.tree is not None and rank.tree.has_steps:
+        whole_ns = rank.tree.wall_ns
+    else:
+        in_steps, whole_ns = set(by_range), _span_ns(rank)
+    found: dict[str, float] = defaultdict(float)
+    for number in in_steps:
+        path = known[number].path if number in known else ""
+        found[path] += by_range[number] / whole_ns if whole_ns else 0.0
     return found
 
 
@@ -252,10 +264,6 @@ def _span_ns(rank: RankTime) -> int:
     return sum(
         use.span_ns for key, use in uses if (key.process, key.device) == (rank.process, rank.device)
     )
-
-
-def _path(run: Run, number: int) -> str:
-    return run.ranges[number].path if number in run.ranges else ""
 
 
 def _slow_clock(one: RankTime, others: Sequence[RankTime]) -> str | None:
