@@ -89,6 +89,22 @@ async def test_a_phase_larger_than_the_view_gives_way_to_the_open_one_inside(sho
         assert "stage0 " not in shown.text
 
 
+async def test_names_that_number_themselves_are_one_line_until_asked_for(show: Show) -> None:
+    run = scripted.decode_run(0, 500, cuda=False, ended=False)[0][:2]
+    steps: Batch = [
+        RangeDefined(time_ns=AT, range=n, process=1, thread=1, parent=0, name=f"Step {n}")
+        for n in (1, 2)
+    ]
+    async with show([[scripted.header(0)], [*run, *steps]], (80, 24)) as shown:
+        await shown.press("4")
+        assert "Step #" in shown.text
+        assert "Step 2" not in shown.text
+        await shown.press("number_sign")
+        assert "Step 2" in shown.text
+        await shown.press("number_sign")
+        assert "Step #" in shown.text
+
+
 def with_libraries() -> list[Batch]:
     """A range of NCCL's, and kernels that autograd's thread launched in "step"."""
     run = scripted.decode_run(0, 500, cuda=True, ended=False)
