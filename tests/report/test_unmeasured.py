@@ -65,7 +65,11 @@ def test_the_document_of_an_old_recording_has_nulls_with_reasons(h200: Session) 
     assert document["timing"]["unavailable"] == {"streams": REASON, "threads": REASON}
     assert document["launch_shapes"] is None
     assert document["time"] is None
-    assert document["unavailable"] == {"launch_shapes": REASON, "time": REASON}
+    assert document["unavailable"] == {
+        "launch_shapes": REASON,
+        "time": REASON,
+        "roofline": "no sample was taken in steady steps or an outermost phase",
+    }
 
 
 @pytest.mark.parametrize("name", run_tables())
