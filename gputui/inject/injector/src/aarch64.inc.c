@@ -7,7 +7,7 @@
 #include <link.h>
 #include <sys/auxv.h>
 
-enum { RED_ZONE = 0, VECTOR_SET = NT_PRFPREG };
+enum { RED_ZONE = 0, VECTOR_SET = NT_PRFPREG, BREAKPOINT_BYTES = 4 };
 #ifndef NT_ARM_HW_BREAK
 #define NT_ARM_HW_BREAK 0x402
 #endif

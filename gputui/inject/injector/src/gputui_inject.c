@@ -176,10 +176,11 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in
     const char *how = NULL;
     if (read_state(tid, &state) && is_harmless_wait(pid, tid, &state, may_wait_in_futex))
         how = "wait";
-    if (how == NULL && may_trap(tid) && set_breakpoints(tid, address.malloc, address.free)) {
+    if (how == NULL && arm(tid, address.malloc, address.free, may_trap(tid))) {
+        const char *kind = reports_by == SIGTRAP ? "breakpoint" : "event";
         if (run_to_breakpoint(tid, MOMENT_MS, address.malloc, address.free) &&
             read_state(tid, &state))
-            how = "breakpoint";
+            how = kind;
     }
     if (how == NULL && read_state(tid, &state) &&
         is_harmless_wait(pid, tid, &state, may_wait_in_futex))
@@ -223,12 +224,15 @@ int main(int count, char **words)
         finish(USAGE, "usage: gputui_inject PID LIBRARY [futex]");
     pid_t pid = (pid_t)number;
     int may_wait_in_futex = count > 3 && strcmp(words[3], "futex") == 0, seized = 0;
-    /* To be killed in the middle is the one thing that could hurt: a breakpoint that is set ends a
-     * target that nobody traces any more. */
+    /* It finishes what it has begun, whatever becomes of who started it. */
     for (int signal_number = 1; signal_number < 32; signal_number++)
         if (signal_number != SIGCHLD)
             signal(signal_number, SIG_IGN);
     signal(SIGSEGV, SIG_DFL), signal(SIGBUS, SIG_DFL);
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &stops, NULL);
     setsid();
     find_addresses(pid);
     uint64_t began = now_us();

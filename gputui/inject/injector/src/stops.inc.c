@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "breakpoints.inc.c"
 #include "machine.inc.c"
 #include "maps.inc.c"
 
@@ -11,7 +12,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-enum { STOP_MS = 1000, POLL_US = 20 };
+enum { STOP_MS = 1000 };
 
 enum { HAS_ENDED = -1 };
 
@@ -26,9 +27,15 @@ static int wait_stop(pid_t tid, unsigned limit_ms)
             return WIFSTOPPED(status) ? status : HAS_ENDED;
         if (changed < 0)
             return HAS_ENDED;
-        if (now_us() >= end)
+        uint64_t now = now_us();
+        if (now >= end)
             return 0;
-        usleep(POLL_US);
+        /* SIGCHLD is blocked, so none is missed; a stopped program is not let wait for a poll. */
+        sigset_t stops;
+        struct timespec left = {(time_t)((end - now) / 1000000), (long)((end - now) % 1000000) * 1000};
+        sigemptyset(&stops);
+        sigaddset(&stops, SIGCHLD);
+        (void)sigtimedwait(&stops, NULL, &left);
     }
 }
 
@@ -65,6 +72,21 @@ static int may_trap(pid_t tid)
     return !is_set(ignored, SIGTRAP) && !(is_set(caught, SIGTRAP) && is_set(blocked, SIGTRAP));
 }
 
+/* From the stop of a breakpoint's signal to one at the same place without it: were this program
+ * killed now, a trap would end the target. */
+static int to_event_stop(pid_t tid)
+{
+    if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) != 0 ||
+        ptrace(PTRACE_CONT, tid, NULL, NULL) != 0)
+        return 0;
+    int status = wait_stop(tid, STOP_MS);
+    while (status > 0 && !is_event_stop(status)) {
+        ptrace(PTRACE_CONT, tid, NULL, (void *)(intptr_t)WSTOPSIG(status));
+        status = wait_stop(tid, STOP_MS);
+    }
+    return status > 0;
+}
+
 /* Whether a breakpoint was hit: then the thread is stopped at it. If not, it is stopped anywhere,
  * without breakpoints and without a trap that is still to come, which would end the program. */
 static int run_to_breakpoint(pid_t tid, unsigned limit_ms, uint64_t first, uint64_t second)
@@ -90,14 +112,16 @@ static int run_to_breakpoint(pid_t tid, unsigned limit_ms, uint64_t first, uint6
                 return 0;
         }
         uint64_t at = program_counter(tid);
-        if (WSTOPSIG(status) == SIGTRAP && !is_event_stop(status) &&
+        if (WSTOPSIG(status) == reports_by && !is_event_stop(status) &&
             (at == first || at == second)) {
-            clear_breakpoints(tid);
-            return 1;
+            int harmless = to_event_stop(tid);
+            disarm(tid); /* which takes its time */
+            return harmless && program_counter(tid) == at;
         }
         if (is_event_stop(status)) {
-            clear_breakpoints(tid);
-            if (is_set(status_field(tid, "SigPnd", 16), SIGTRAP)) {
+            int traps = reports_by == SIGTRAP;
+            disarm(tid);
+            if (traps && is_set(status_field(tid, "SigPnd", 16), SIGTRAP)) {
                 end = 0; /* its breakpoint was hit just now: that stop comes next */
                 continue;
             }

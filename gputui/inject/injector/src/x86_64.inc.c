@@ -7,7 +7,8 @@
 #include <cpuid.h>
 #include <signal.h>
 
-enum { RED_ZONE = 128, VECTOR_SET = NT_X86_XSTATE, USER_CODE = 0x33, SYSCALL_BYTES = 2 };
+enum { RED_ZONE = 128, VECTOR_SET = NT_X86_XSTATE, USER_CODE = 0x33, SYSCALL_BYTES = 2,
+       BREAKPOINT_BYTES = sizeof(long) };
 
 static uint64_t stack_pointer(const Registers *registers) { return registers->rsp; }
 static uint64_t thread_pointer(pid_t tid, const State *state)
