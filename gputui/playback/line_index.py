@@ -47,6 +47,8 @@ class LineIndex:
         """With `live`, every line is announced as soon as it is there."""
         self._recording = recording
         self._lines = Lines(rotated=isinstance(recording, RotatedReader))
+        # The session of another tool's file may begin long before what was captured of it.
+        self._begins_with_event = not isinstance(recording, JournalReader | RotatedReader)
         self._batch_bytes = 0 if live else _BATCH_BYTES
         self._spool = tempfile.TemporaryFile()  # noqa: SIM115
         self._spooled = 0
@@ -238,6 +240,8 @@ class LineIndex:
         self._lengths.append(len(line))
         self._kinds.append(kind)
         before_ns = self._times[-1] if self._times else 0
+        if len(self._times) == 1 and self._begins_with_event:
+            self._times[0] = min(max(before_ns, time_ns), _LAST_NS)
         self._times.append(min(max(before_ns, time_ns), _LAST_NS))
 
     def _publish(self) -> None:

@@ -151,6 +151,11 @@ class Playback:
         return 0.0 if position_ns is None else (position_ns - self._line_index.first_ns) / 1e9
 
     @property
+    def begun_ns(self) -> int:
+        """When the recording begins, which positions count from."""
+        return self._line_index.first_ns
+
+    @property
     def length_s(self) -> float:
         """Length of the recording, as far as it has been read (see `is_read`)."""
         return (self._line_index.last_ns - self._line_index.first_ns) / 1e9

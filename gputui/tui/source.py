@@ -123,6 +123,11 @@ class Playback(Source, Protocol):
     name: str
 
     @property
+    def begun_ns(self) -> int:
+        """When the recording begins, which positions count from."""
+        ...
+
+    @property
     def position_s(self) -> float:
         """Playback position in seconds."""
         ...

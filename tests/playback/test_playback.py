@@ -23,12 +23,14 @@ from gputui.model.events import (
 )
 from gputui.playback.checkpoint import Checkpoint
 from gputui.playback.index import Index
+from gputui.playback.line_index import LineIndex
+from gputui.playback.opening import open_recording
 from gputui.playback.player import Playback
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.store.journal import JournalReader, JournalWriter
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
-from tests.imports.nsys_for_tests import Export
+from tests.imports.nsys_for_tests import EPOCH_NS, Export
 from tests.sessions_for_tests import contents
 from tests.store.test_journal_sums import BEGINNING, busy
 
@@ -218,6 +220,16 @@ def test_it_begins_where_it_was_told(path: Path) -> None:
     playback.start()
     view.until(400)
     playback.close()
+
+
+def test_what_begins_late_begins_there(tmp_path: Path) -> None:
+    export = Export()
+    export.range("step", 90_000_000_000, 91_000_000_000)
+    index = LineIndex(open_recording(str(export.write(tmp_path / "r.sqlite"))))
+    index.read()
+    assert index.first_ns == index.time_of(0) == EPOCH_NS + 90_000_000_000
+    assert index.last_ns - index.first_ns == 1_000_000_000
+    index.close()
 
 
 def test_a_file_that_grows_is_shown_as_it_does(tmp_path: Path) -> None:

@@ -97,9 +97,7 @@ class ReplayKeys(Screen[None]):
 
     def _go_to_next(self, kind: Literal["phase", "event"], source: Playback) -> None:
         """Show what comes next, or that nothing does."""
-        header = self.model.session.header
-        begun_ns = header.time_ns if header else 0
-        now_ns = begun_ns + int(source.position_s * 1e9)
+        now_ns = source.begun_ns + int(source.position_s * 1e9)
         following: Moment | None = next(
             (
                 moment
@@ -109,7 +107,7 @@ class ReplayKeys(Screen[None]):
             None,
         )
         if following is not None:
-            when = clock_text((following.time_ns - begun_ns) / 1e9)
+            when = clock_text((following.time_ns - source.begun_ns) / 1e9)
             self.say(f"{when}  {following.text}")
         elif source.is_indexed:
             what = "change of phase" if kind == "phase" else "start, exit or trouble"
