@@ -186,3 +186,32 @@ def test_a_slow_link(
     one = found(steps, device_work(), status).get("slow_link")
     assert (one is None) is (words is None)
     assert one is None or (words or "") in one.sentence
+
+
+@pytest.mark.parametrize(
+    ("clock", "reason", "is_found"),
+    [
+        (1100, "thermal slowdown (software)", True),
+        (1900, "thermal slowdown (software)", False),
+        (1100, "power cap", False),
+    ],
+)
+def test_throttling_is_found_where_it_lowers_the_clock(
+    clock: int, reason: str, is_found: bool
+) -> None:
+    hot = replace(READING, sm_clock_mhz=clock, throttle_reasons=(reason,), temperature_celsius=88)
+    one = found(delta(BUSY), *samples(*[hot] * 5), device_work()).get("throttled")
+    assert (one is not None) is is_found
+    if one is not None:
+        assert "down to 56 % of the highest: thermal slowdown (software)" in one.sentence
+
+
+def test_a_gpu_too_hot_is_told_once_and_is_the_answer_where_no_leaf_is() -> None:
+    both = ("thermal slowdown (software)", "thermal slowdown (hardware)")
+    hot = replace(READING, sm_clock_mhz=800, throttle_reasons=both, temperature_celsius=88)
+    events = [header(DEVICE), delta(BUSY), *samples(*[hot] * 5), device_work()]
+    session, run = a_run(*events)
+    assert [one.cause for one in findings(session, run)] == ["throttled"]
+    answer = conclusion(session, run)
+    assert answer is not None
+    assert answer.word == "GPU 0 THROTTLED"

@@ -34,34 +34,71 @@ _BENIGN = {"power cap", "clocks set by the user", "sync boost", "display clock s
 """Reasons of collect.nvml.throttle that are no fault: at full load a power cap is expected."""
 
 
-def throttled(_session: Session, readings: Readings) -> Iterator[Finding]:
-    """Throttled clocks."""
-    shares: dict[str, dict[int, float]] = {}
-    for (index, reason), count in sorted(readings.throttle_samples.items()):
-        spread = readings.gpu_spreads.get((index, "temperature_celsius"))
-        samples = max(count, spread.count if spread else 0)
-        shares.setdefault(reason, {})[index] = 100.0 * count / samples
-    for reason, on_gpus in shares.items():
-        if reason in _BENIGN:
-            continue
-        gpus, worst = gpu_names(on_gpus), max(on_gpus, key=lambda index: on_gpus[index])
-        whose = f"{gpus}'s clocks" if len(on_gpus) == 1 else f"the clocks of {gpus}"
-        most = "" if len(on_gpus) == 1 else f", most on GPU {worst}"
-        yield Finding(
-            "throttled",
-            f"{gpus} throttled: {reason}",
-            f"{whose} were throttled in {percents(list(on_gpus.values()))} of the samples"
-            f"{most}: {reason}.",
-            "power: expected at full load; thermal or hardware: look at cooling and supply",
-            on_gpus[worst],
-            0,
-            "NVML clocks event reasons",
-        )
-
-
 HELD = 0.9
 """Share of its highest clock below which a busy GPU is held back (a card at its power limit runs at
 70 to 95 %, and says so)."""
+
+
+def throttled(session: Session, readings: Readings) -> Iterator[Finding]:
+    """Clocks held down by heat or by a fault; a reason that left the clock where it was is none."""
+    found: dict[tuple[str, ...], dict[int, float]] = {}
+    clocks: dict[tuple[str, ...], list[float]] = {}
+    for index, reasons in _reasons(readings).items():
+        clock = _clock_share(session, readings, index, set(reasons))
+        if clock is not None and clock >= HELD:
+            continue
+        if clock is not None:
+            clocks.setdefault(tuple(reasons), []).append(clock)
+        spread = readings.gpu_spreads.get((index, "temperature_celsius"))
+        most = max(reasons.values())
+        samples = max(most, spread.count if spread else 0)
+        found.setdefault(tuple(reasons), {})[index] = 100.0 * most / samples
+    for why, on_gpus in found.items():
+        gpus, worst = gpu_names(on_gpus), max(on_gpus, key=lambda index: on_gpus[index])
+        whose = f"{gpus}'s clocks" if len(on_gpus) == 1 else f"the clocks of {gpus}"
+        most_on = "" if len(on_gpus) == 1 else f", most on GPU {worst}"
+        low = min(clocks.get(why, ()), default=None)
+        down = f", down to {100 * low:.0f} % of the highest" if low is not None else ""
+        yield Finding(
+            "throttled",
+            f"{gpus} throttled",
+            f"{whose[:1].upper()}{whose[1:]} were throttled in "
+            f"{percents(list(on_gpus.values()))} of the samples{most_on}{down}: "
+            f"{', '.join(why)}.",
+            "look at cooling and power supply: air, fans, dust, neighbours",
+            on_gpus[worst],
+            0,
+            "NVML clocks event reasons, median SM clock under them",
+            leads=low is not None,
+        )
+
+
+def _reasons(readings: Readings) -> dict[int, dict[str, int]]:
+    """By GPU: the reasons that are faults, and in how many samples."""
+    found: dict[int, dict[str, int]] = {}
+    for (index, reason), count in sorted(readings.throttle_samples.items()):
+        if reason not in _BENIGN:
+            found.setdefault(index, {})[reason] = count
+    return found
+
+
+def _clock_share(
+    session: Session, readings: Readings, index: int, reasons: set[str]
+) -> float | None:
+    """The median clock of a GPU while one of the reasons held it, of its highest."""
+    gpu = session.gpus.get(index)
+    highest = gpu.facts.max_sm_clock_mhz if gpu is not None else None
+    if gpu is None or not highest:
+        return None
+    held = [
+        sample.sm_clock_mhz
+        for moment_ns, sample in gpu.history
+        if readings.first_ns <= moment_ns <= readings.last_ns
+        and sample.sm_clock_mhz is not None
+        and reasons.intersection(sample.throttle_reasons or ())
+    ]
+    return median(held) / highest if held else None
+
 
 BUSY = 0.5
 LEAST_READINGS = 3
