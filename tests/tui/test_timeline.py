@@ -60,6 +60,19 @@ def test_the_gap_under_the_cursor_is_explained() -> None:
     ]
 
 
+async def test_what_a_recording_makes_up_does_no_harm(show: Show, training: list[AnyEvent]) -> None:
+    step = lanes_of(training)
+    at = training.index(step)
+    odd: list[AnyEvent] = [
+        replace(step, busy=(), idle=(), duration_ns=0),
+        replace(step, busy=(2**31 - 1, 0), idle=(IdleLane(99, (1, 2)), IdleLane(13, (1,)))),
+    ]
+    for event in odd:
+        async with show([[*training[:at], event, *training[at + 1 :]]], (80, 24)) as shown:
+            await shown.press("3", "up", "right", "z", "Z", "Z", "end", "home", "0")
+            assert "One step" in shown.text
+
+
 async def test_steps_are_chosen_and_their_gaps_explained(
     show: Show, training: list[AnyEvent]
 ) -> None:

@@ -26,7 +26,7 @@ class Key:
 VIEWS = "Views"
 RUN = "Runs"
 SCREEN = "Screen"
-MACHINE = "Devices"
+MACHINE = "GPUs"
 MOVE = "Moving"
 REPLAY = "Replay"
 SESSIONS = "Sessions"
@@ -88,7 +88,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(("d",), "d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
     Key(("number_sign",), "#", "raw_names", "Phases: names as ranges have them: Step 3", SCREEN),
-    Key(("p",), "p", "processes", "Devices: processes on the whole screen", MACHINE, "processes"),
+    Key(("p",), "p", "processes", "processes on the whole screen", MACHINE, "processes"),
     Key(("t",), "t", "tree", "processes under what launched them", MACHINE, "tree"),
     Key(("a",), "a", "attach", "look inside the chosen process (asks)", MACHINE, "attach"),
     Key(("K", "f9"), "K F9", "signal", "send the chosen process a signal (asks)", MACHINE),

@@ -320,7 +320,7 @@ class MainScreen(Commands):
         return self.view.export()
 
     def chosen_process(self) -> ProcessRow | None:
-        """The one chosen in Devices."""
+        """The one chosen in GPUs."""
         return self.view.process
 
     @property

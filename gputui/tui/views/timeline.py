@@ -71,7 +71,7 @@ def columns_of_tree(tree: TimeTree) -> list[Column]:
 def _of_blocks(blocks: tuple[StepBlock, ...]) -> list[Column]:
     found, first = [], 1
     for block in blocks:
-        leaves = {Leaf(leaf): ns for leaf, ns in block.leaves if ns}
+        leaves = {Leaf(leaf): ns for leaf, ns in block.leaves if ns and leaf in LEAVES}
         found.append(Column(first, block.steps, block.ns, leaves))
         first += block.steps
     return found

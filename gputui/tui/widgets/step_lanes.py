@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputui.model.events import StepLanes
+from gputui.model.events import IdleLane, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.tui.widgets.canvas import Row, Span
@@ -45,13 +45,14 @@ def columns_of(step: StepLanes, first: int, last: int, width: int) -> list[Colum
                  whole: float = whole) -> float:  # fmt: skip
             return sum(values[part] * weight for part, weight in weights.items()) / whole
 
-        idle = {Leaf(lane.leaf): mean(lane.parts) for lane in step.idle if _fits(lane.parts, step)}
+        idle = {Leaf(lane.leaf): mean(lane.parts) for lane in step.idle if _fits(lane, step)}
         found.append(Column(mean(step.busy), idle))
     return found
 
 
-def _fits(parts: tuple[int, ...], step: StepLanes) -> bool:
-    return len(parts) == len(step.busy)
+def _fits(lane: IdleLane, step: StepLanes) -> bool:
+    """Recordings are untrusted: a lane may have other parts, and a leaf that nobody knows."""
+    return lane.leaf in LEAVES and len(lane.parts) == len(step.busy)
 
 
 def lane_rows(
