@@ -6,8 +6,9 @@ import re
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from gputui.model.events import GpuUnavailable
+from gputui.model.events import GpuUnavailable, MachineSample
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import SECOND_NS, START_NS, Batch
@@ -159,3 +160,23 @@ async def test_the_cursor_reads_all_charts_at_one_moment(show: Show) -> None:
 async def test_phases_are_marked_where_they_began(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=20, ended=False), (120, 40)) as shown:
         assert "┬decode" in shown.text
+
+
+async def test_a_gpu_that_does_little_among_busy_ones_is_named(show: Show) -> None:
+    def reading(tick: int, loads: tuple[float, ...]) -> MachineSample:
+        sample = scripted.machine(tick, len(loads))
+        return replace(
+            sample,
+            gpus=tuple(
+                replace(gpu, sm_active_percent=load, memory_used_bytes=9 << 30)
+                for gpu, load in zip(sample.gpus, loads, strict=True)
+            ),
+        )
+
+    busy = [[reading(tick, (92.0, 91.0, 4.0, 90.0))] for tick in range(12)]
+    async with show([[scripted.header(4)], *busy], (120, 40)) as shown:
+        assert "! GPU 2 is 4.0 % busy, the others 91 %" in shown.text
+        await shown.give([[reading(tick, (0.0, 0.0, 95.0, 0.0))] for tick in range(12, 24)])
+        assert "! GPU 0 is idle and holds 9.00 GiB; GPU 1 is idle and holds 9.00 GiB" in shown.text
+        await shown.give([[reading(tick, (90.0,) * 4)] for tick in range(24, 36)])
+        assert "! GPU" not in shown.text

@@ -9,10 +9,11 @@ from gputui.report.process_table import ProcessRow, TreeRow
 from gputui.state import Gpu
 from gputui.tui.source import Runner
 from gputui.tui.widgets import gpu as cards
-from gputui.tui.widgets.canvas import Row, beside, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, beside, clip, flow, heading, wrap
 from gputui.tui.widgets.charted import ChartedView
 from gputui.tui.widgets.gpu_charts import chart_grid
 from gputui.tui.widgets.gpu_details import detail_rows
+from gputui.tui.widgets.gpu_figures import out_of_line
 from gputui.tui.widgets.host import host_charts, host_details, host_items
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
 from gputui.tui.widgets.table import Move, column_at, table_rows
@@ -44,6 +45,8 @@ class DevicesView(ChartedView):
             return self._without_gpu(width, height)
         self.listed = listed(session, self.order, self.needle)
         host = flow(host_items(session), width, 1)
+        if flagged := out_of_line(list(session.gpus.values())):
+            host = [clip(((f"! {'; '.join(flagged)}", "warn"),), width), *host]
         table = self._process_lines(height - len(host))
         room = height - table - len(host)
         rows = self._gpus(width, room)

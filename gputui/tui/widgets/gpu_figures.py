@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 from gputui.model.events import GpuSample, GpuStatus
 from gputui.model.metrics import metrics_of
 from gputui.model.units import (
@@ -126,6 +129,41 @@ def busy(sample: GpuSample | None) -> float | None:
         return None
     active = sample.sm_active_percent
     return active if active is not None else sample.utilization_percent
+
+
+_RECENT = 10
+_LITTLE, _MUCH = 10.0, 50.0
+_HELD_BYTES = 1 << 30
+
+
+def out_of_line(gpus: Sequence[Gpu]) -> list[str]:
+    """GPUs that do little while the others work, and idle ones that hold memory, by their mean load
+    of the last ten readings."""
+    loads = {gpu.facts.index: load for gpu in gpus if (load := _recent_load(gpu)) is not None}
+    found = []
+    for gpu in gpus:
+        load = loads.get(gpu.facts.index)
+        others = sorted(other for index, other in loads.items() if index != gpu.facts.index)
+        if load is None or not others or load >= _LITTLE:
+            continue
+        usual = others[len(others) // 2]
+        held = gpu.sample.memory_used_bytes if gpu.sample else None
+        if usual >= _MUCH:
+            found.append(
+                f"GPU {gpu.facts.index} is {percent(load)} busy, the others {percent(usual)}"
+            )
+        elif load < 1 and held is not None and held >= _HELD_BYTES:
+            found.append(f"GPU {gpu.facts.index} is idle and holds {size(held)}")
+    return found
+
+
+def _recent_load(gpu: Gpu) -> float | None:
+    loads = []
+    for _, sample in islice(reversed(gpu.history), _RECENT):
+        load = busy(sample)
+        if load is not None:
+            loads.append(load)
+    return sum(loads) / len(loads) if loads else None
 
 
 def figures(gpu: Gpu) -> list[Row]:
