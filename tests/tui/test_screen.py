@@ -336,7 +336,7 @@ async def test_without_colours_a_choice_is_still_seen(
     async with show(scripted.gpu_session(1, quiet=2), (120, 40)) as shown:
         await shown.press("4")
         segments = [s for strip in shown.app.screen._compositor.render_strips() for s in strip]
-        assert any(s.style and s.style.reverse and "load" in s.text for s in segments)
+        assert any(s.style and s.style.reverse and "decode" in s.text for s in segments)
 
 
 @pytest.mark.parametrize("theme", ["gputui-dark", "gputui-light", "gputui-safe", "nord"])

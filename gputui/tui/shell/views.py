@@ -66,7 +66,7 @@ GROUPS: tuple[Group, ...] = (
         "6",
         "GPUs",
         "GPUs",
-        "the GPUs, the host, processes; again: memory, then ranks",
+        "the GPUs, processes; again: memory, then ranks",
         (
             _tab("devices", "DevicesView", "Devices"),
             _tab("memory", "MemoryView", "Memory"),
