@@ -24,7 +24,8 @@ static void flush(uint32_t how)
     Slot record = {.kind = KIND_FLUSH, .start = now_ns()};
     cupti.ActivityFlushAll(how);
     if (trace_sampling.period != 0 && trace_sampling.range == 0)
-        set_tracing(is_traced(record.start - trace_sampling.began_ns));
+        set_tracing(record.start - trace_sampling.began_ns < trace_sampling.on ||
+                    is_traced(record.start));
     lock(SAMPLING_LOCK);
     account_tracing(record.start);
     unlock(SAMPLING_LOCK);

@@ -1,5 +1,6 @@
 /* Kernels may be traced part of the time only: some steps of many, counted by the pushes of a
- * range, or some time of every period, by the flushing thread's clock. */
+ * range, or some time of every period, by the flushing thread's clock: the first `on` ns, and then in
+ * windows that begin at multiples of the period since the epoch. */
 
 #pragma once
 
@@ -19,7 +20,8 @@ static struct {
 
 static void switch_activity(int on);
 
-/* Whether step `number`, or the moment `number` ns after the start, is to be traced. */
+/* Whether step `number`, or the moment `number` ns after the epoch, is to be traced: so all ranks of
+ * a job trace at the same moments, and their collectives can be matched. */
 static int is_traced(uint64_t number)
 {
     return number % trace_sampling.period < trace_sampling.on;
