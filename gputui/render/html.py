@@ -60,7 +60,9 @@ th{background:var(--soft);border-bottom:1px solid var(--edge)}
 .n{text-align:right;font-variant-numeric:tabular-nums}tbody tr:nth-child(even) td{
 background:var(--soft)}td:last-child:not(.n){white-space:pre-wrap;overflow-wrap:anywhere;
 min-width:14rem}
-@media print{body{max-width:none}.scroll{overflow:visible}}
+caption{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+@media print{body{max-width:none}.scroll{overflow:visible}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
 
 
@@ -179,7 +181,7 @@ def _table(whole: AnyTable) -> str:
     columns, _, texts = table.for_people()
     classes = [" class='n'" if column.is_right else "" for column in columns]
     heads = "".join(
-        f"<th{kind}>{escape(header(column))}</th>"
+        f"<th scope='col'{kind}>{escape(header(column))}</th>"
         for kind, column in zip(classes, columns, strict=True)
     )
     rows = "\n".join(
@@ -191,6 +193,8 @@ def _table(whole: AnyTable) -> str:
     note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
     more = f"<p class='note'>{escape(left_out)}</p>" if left_out else ""
     return (
-        f"<h2>{escape(table.title)}</h2>{note}<div class='scroll'><table><thead><tr>{heads}</tr>"
+        f"<h2>{escape(table.title)}</h2>{note}<div class='scroll' tabindex='0' role='region' "
+        f"aria-label='{escape(table.title)}'><table><caption>{escape(table.title)}</caption>"
+        f"<thead><tr>{heads}</tr>"
         f"</thead><tbody>{rows}</tbody></table></div>{more}"
     )

@@ -52,7 +52,11 @@ def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
     text = formats.summary(h200, h200.run, "html")
     page = Page(text)
     assert page.tags.count("polyline") >= 4
-    assert page.tags.count("table") >= 6
+    assert page.tags.count("table") == page.tags.count("caption") >= 6
+    # A table is named, its headings say what they head, and keys can scroll it.
+    assert text.count("<th>") == text.count("<th class") == 0
+    assert text.count("class='scroll' tabindex='0' role='region'") == page.tags.count("table")
+    assert "print-color-adjust:exact" in text  # bars are backgrounds, which print leaves out
     for words in ("NVIDIA H200", "Power", "decode", "CUDA GPU Kernel Summary"):
         assert words in page.text
     # Of many phases the longest have bars.
