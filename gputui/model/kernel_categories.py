@@ -39,6 +39,9 @@ CATEGORIES: tuple[str, ...] = (*dict.fromkeys(category for category, _ in RULES)
 """Every category, in the order of the rules; `other` is last."""
 
 
+_LOOKED_AT = 600
+"""Characters of a name: what follows are further arguments of templates, thousands of them."""
+
 _own: list[tuple[re.Pattern[str], str]] = []
 
 
@@ -54,7 +57,7 @@ def category(name: str) -> str:
     for pattern, label in _own:
         if pattern.search(name):
             return label
-    low = name.lower()
+    low = name[:_LOOKED_AT].lower()
     for label, alternatives in _rules():
         for needed, rest in alternatives:
             if needed in low and (rest is None or _compiled(rest).search(low)):

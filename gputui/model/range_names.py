@@ -72,19 +72,15 @@ def _levels(name: str) -> _Levels:
     if not any(map(str.isdigit, name)):
         return _Levels(name, name, name)
     plain = _SIZES.sub("[#]", _ID.sub("#", _ANNOTATION.sub("", name))).rstrip() or "#"
-    return _Levels(*(_NUMBER.sub(_Fold(level), plain) for level in range(3)))
-
-
-class _Fold:
-    """Replaces numbers up to a level."""
-
-    def __init__(self, level: int) -> None:
-        self._level = level
-
-    def __call__(self, found: re.Match[str]) -> str:
-        if _level(found) > self._level:
-            return found[0]
-        return f"{found['word']}{found['between'].rstrip('#')}#{found['after']}"
+    texts = ["", "", ""]
+    end = 0
+    for found in _NUMBER.finditer(plain):
+        before, least = plain[end : found.start()], _level(found)
+        short = f"{found['word']}{found['between'].rstrip('#')}#{found['after']}"
+        for level in range(3):
+            texts[level] += before + (found[0] if level < least else short)
+        end = found.end()
+    return _Levels(*(text + plain[end:] for text in texts))
 
 
 def _level(found: re.Match[str]) -> int:
@@ -110,15 +106,16 @@ def sibling_names(ranges: Iterable[tuple[Hashable, str]]) -> dict[tuple[Hashable
     """What each of the ranges inside one phase is called, by (kind, name): only those of one kind
     are siblings."""
     known = dict.fromkeys(ranges)
-    names = {one: _levels(one[1]).instance for one in known}
+    levels = {raw: _levels(raw) for _, raw in known}
+    names = {one: levels[one[1]].instance for one in known}
     for level, most in ((1, MOST_FREE), (2, MOST_PARTS)):
         groups: dict[tuple[Hashable, str], set[str]] = defaultdict(set)
         for (kind, raw), name in names.items():
-            groups[kind, _levels(raw)[level]].add(name)
+            groups[kind, levels[raw][level]].add(name)
         many = {group for group, members in groups.items() if len(members) > most}
         if many:
             names = {
-                (kind, raw): _levels(raw)[level] if (kind, _levels(raw)[level]) in many else name
+                (kind, raw): levels[raw][level] if (kind, levels[raw][level]) in many else name
                 for (kind, raw), name in names.items()
             }
     return names
