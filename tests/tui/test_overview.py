@@ -45,8 +45,11 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         assert "─ idle › launch ─" in shown.text
         await shown.press("enter")
         assert shown.app.main.current == "timeline"
+        assert "▲" in shown.text
+        assert "Esc back" in shown.lines[-1]
         await shown.press("escape", "escape")
         assert shown.app.main.current == "overview"
+        assert "Esc back" not in shown.lines[-1]
         await shown.press("escape")
         assert shown.app.main.current == "overview"
 

@@ -343,7 +343,8 @@ class MainScreen(Commands):
         elif self._message is not None:
             self.bottom.say(((f" {self._message[0]}", self._message[1]),))
         else:
-            self.bottom.update(hints(possible(self.model, self.view)))
+            actions = possible(self.model, self.view)
+            self.bottom.update(hints(actions | {"clear"} if self.trail else actions))
 
     def on_called(self, message: Called) -> None:
         message.then()

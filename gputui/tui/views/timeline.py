@@ -312,7 +312,8 @@ class TimelineView(View):
             because = [_because(seen[n]) for n in spread]
             figure = f"{100 * (1 - mean):.1f} %"
             rows.append(self._lane("idle because", because, figure, top + len(rows), spread))
-        marker = "".join("▲" if n == at else " " for n in spread)
+        chosen = max((n for n in spread if n <= at), default=0)  # several may share a column
+        marker = "".join("▲" if n == chosen else " " for n in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
         return [*rows, *self._explained(tree, width)]
 

@@ -15,7 +15,7 @@ from gputui.tui.widgets.view import Model
 _WIDE = 112
 
 _ORDER = (
-    *("go_home", "activate", "recording('mark')", "recording('compare')"),
+    *("go_home", "clear", "activate", "recording('mark')", "recording('compare')"),
     *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(1)"),
     *("export", "recording('rename')", "recording('delete')", "recording('folder')"),
     *("replay_jump", "replay_phase", "replay_event", "palette", "help", "quit"),
@@ -74,7 +74,10 @@ class TopBar(Bar):
 def _state(model: Model, width: int) -> Row:
     """As many as fit of: live, paused or where in a replay; the recording, the run, the pace, the
     program's name."""
-    parts: list[Row] = [_mode(model)] if model.source is not None else []
+    parts: list[Row] = []
+    if model.source is not None:
+        long = _mode(model)
+        parts.append(long if row_width(long) + 2 <= width else _mode(model, short=True))
     if model.visited:
         parts.append(((fit(model.visited, min(24, cell_len(model.visited))), "warn"),))
     run = model.run
@@ -100,12 +103,13 @@ def _state(model: Model, width: int) -> Row:
     return (*kept[:-1], (" ", "text")) if kept else ()
 
 
-def _mode(model: Model) -> Row:
+def _mode(model: Model, *, short: bool = False) -> Row:
     """A shape and a word: what time is shown."""
     source = model.source
     if isinstance(source, Playback):
         word = "❚❚ paused" if model.paused else "■ the end" if source.has_ended else "▶ replay"
-        return ((f"{'◆ demo ' * model.is_demo}{word} {_place(source)}", "tab-active"),)
+        place = "" if short else f" {_place(source)}"
+        return ((f"{'◆ demo ' * model.is_demo}{word}{place}", "tab-active"),)
     if model.paused:
         return ((" ❚❚ paused ", "tab-active"),)
     run = model.run

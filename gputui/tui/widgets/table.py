@@ -17,7 +17,7 @@ Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "rig
 
 GAP = 2
 
-_SENTENCES = ("result",)
+_SENTENCES = ("result", "command")
 """Headings of columns whose texts are cut at their ends: names are cut in the middle."""
 
 
