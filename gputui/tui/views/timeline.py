@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import partial
 
-from gputui.model.events import StepBlock, StepLanes
+from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
@@ -14,9 +13,9 @@ from gputui.state import Run
 from gputui.tui.views.overview import unaccounted
 from gputui.tui.views.time import leaf_named
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
-from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import apportion, nice_top
+from gputui.tui.widgets.step_columns import Column, because_of, columns_of_tree, explained
 from gputui.tui.widgets.step_lanes import FIGURE, LABEL, columns_of, gap_words, lane_rows
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
@@ -24,57 +23,8 @@ from gputui.tui.widgets.tree import phase_colors
 from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
 
 _LABEL, _FIGURE = LABEL, 10
-_IDLE_SEEN = 0.125
-"""Share of a column from which its idle time has a texture."""
 
 _CHART = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Steps that stand in one column: consecutive ones, `first` counted from 1."""
-
-    first: int
-    steps: int
-    ns: int
-    leaves: dict[Leaf, int]
-
-    @property
-    def mean_ns(self) -> float:
-        """Of a step."""
-        return self.ns / self.steps if self.steps else 0.0
-
-    @property
-    def whole_ns(self) -> int:
-        """What shares of this column are of."""
-        return sum(self.leaves.values())
-
-    @property
-    def busy(self) -> float | None:
-        """Share of the time in which something ran; None where only the length is known."""
-        if not self.whole_ns:
-            return None
-        idle = sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
-        return 1 - idle / self.whole_ns
-
-
-def columns_of_tree(tree: TimeTree) -> list[Column]:
-    """The steps of a device in order: blocks of the whole run, or, where there are few of them,
-    the newest steps one by one."""
-    blocks = tree.blocks[0] if tree.blocks else ()
-    if len(blocks) > 1:
-        return _of_blocks(blocks)
-    first = tree.steps - len(tree.newest) + 1
-    return [Column(first + at, 1, length, {}) for at, length in enumerate(tree.newest)]
-
-
-def _of_blocks(blocks: tuple[StepBlock, ...]) -> list[Column]:
-    found, first = [], 1
-    for block in blocks:
-        leaves = {Leaf(leaf): ns for leaf, ns in block.leaves if ns and leaf in LEAVES}
-        found.append(Column(first, block.steps, block.ns, leaves))
-        first += block.steps
-    return found
 
 
 class TimelineView(View):
@@ -309,65 +259,19 @@ class TimelineView(View):
             rows.append(
                 self._lane("GPU busy", [(line, "cause-matmul")], figure, top + len(rows), spread)
             )
-            because = [_because(seen[n]) for n in spread]
+            because = [because_of(seen[n]) for n in spread]
             figure = f"{100 * (1 - mean):.1f} %"
             rows.append(self._lane("idle because", because, figure, top + len(rows), spread))
         chosen = max((n for n in spread if n <= at), default=0)  # several may share a column
         marker = "".join("▲" if n == chosen else " " for n in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
-        return [*rows, *self._explained(tree, width)]
+        return [*rows, *explained(self._column, tree, width)]
 
     def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
         for x, number in enumerate(spread):
             act = partial(self._put, self.first + number)
             self.places.append(Place(y, _LABEL + x, _LABEL + x + 1, act))
         return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
-
-    def _explained(self, tree: TimeTree, width: int) -> list[Row]:
-        """What is under the cursor, in words."""
-        column = self._column
-        if column is None:
-            return []
-        last = column.first + column.steps - 1
-        name = f"Step {count(column.first)}" if column.steps == 1 else (
-            f"Steps {column.first:,} to {last:,}")  # fmt: skip
-        against = column.mean_ns / tree.step_mean_ns - 1 if tree.step_mean_ns else 0.0
-        word = (
-            "as usual"
-            if abs(against) < 0.05
-            else (
-                f"{100 * abs(against):.0f} % {'longer' if against > 0 else 'shorter'} than the mean"
-            )
-        )
-        each = "" if column.steps == 1 else " each"
-        rows = [heading(f"{name}  {duration(column.mean_ns)}{each}, {word}", width,
-                        "Enter its causes")]  # fmt: skip
-        if not column.leaves:
-            text = "Only the lengths of single steps are kept: causes are those of all steps (2)."
-            return [*rows, *wrap(text, width - 2, "dim", "  ")]
-        per_step = column.whole_ns / column.steps
-        for leaf in sorted(column.leaves, key=lambda leaf: -column.leaves[leaf])[:4]:
-            share = column.leaves[leaf] / column.whole_ns
-            usual = tree.share(tree.leaves.get(leaf, 0))
-            state = "idle" if LEAVES[leaf].is_idle else "busy"
-            grown = share - usual
-            note = "" if abs(grown) < 0.02 else f"  {100 * grown:+.0f} points against all steps"
-            texture, role = look(leaf)
-            rows.append(clip((
-                (f"  {texture} ", role), (f"{state} {LEAVES[leaf].label}  ", "text"),
-                (f"{100 * share:.1f} %  {duration(per_step * share)}", "value"), (note, "warn"),
-                (f"  {LEAVES[leaf].meaning}", "dim"),
-            ), width))  # fmt: skip
-        return rows
-
-
-def _because(column: Column) -> Span:
-    """The texture of the largest idle leaf, where there is enough idle time to see."""
-    idle = {leaf: ns for leaf, ns in column.leaves.items() if LEAVES[leaf].is_idle}
-    if not idle or sum(idle.values()) < _IDLE_SEEN * column.whole_ns:
-        return (" ", "text")
-    texture, role = look(max(idle, key=lambda leaf: idle[leaf]))
-    return (texture, role)
 
 
 def _title(tree: TimeTree) -> str:

@@ -1,0 +1,106 @@
+"""Steps of a run in columns: how long they took, where their time went, what they say in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputui.model.events import StepBlock
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.units import count, duration
+from gputui.report.explain.time_tree import TimeTree
+from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
+from gputui.tui.widgets.causes import look
+
+_IDLE_SEEN = 0.125
+"""Share of a column from which its idle time has a texture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Steps that stand in one column: consecutive ones, `first` counted from 1."""
+
+    first: int
+    steps: int
+    ns: int
+    leaves: dict[Leaf, int]
+
+    @property
+    def mean_ns(self) -> float:
+        """Of a step."""
+        return self.ns / self.steps if self.steps else 0.0
+
+    @property
+    def whole_ns(self) -> int:
+        """What shares of this column are of."""
+        return sum(self.leaves.values())
+
+    @property
+    def busy(self) -> float | None:
+        """Share of the time in which something ran; None where only the length is known."""
+        if not self.whole_ns:
+            return None
+        idle = sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
+        return 1 - idle / self.whole_ns
+
+
+def columns_of_tree(tree: TimeTree) -> list[Column]:
+    """The steps of a device in order: blocks of the whole run, or, where there are few of them,
+    the newest steps one by one."""
+    blocks = tree.blocks[0] if tree.blocks else ()
+    if len(blocks) > 1:
+        return _of_blocks(blocks)
+    first = tree.steps - len(tree.newest) + 1
+    return [Column(first + at, 1, length, {}) for at, length in enumerate(tree.newest)]
+
+
+def _of_blocks(blocks: tuple[StepBlock, ...]) -> list[Column]:
+    found, first = [], 1
+    for block in blocks:
+        leaves = {Leaf(leaf): ns for leaf, ns in block.leaves if ns and leaf in LEAVES}
+        found.append(Column(first, block.steps, block.ns, leaves))
+        first += block.steps
+    return found
+
+
+def explained(column: Column | None, tree: TimeTree, width: int) -> list[Row]:
+    """Steps in words: how long they took against the others, and where their time went."""
+    if column is None:
+        return []
+    last = column.first + column.steps - 1
+    name = f"Step {count(column.first)}" if column.steps == 1 else (
+        f"Steps {column.first:,} to {last:,}")  # fmt: skip
+    against = column.mean_ns / tree.step_mean_ns - 1 if tree.step_mean_ns else 0.0
+    word = (
+        "as usual"
+        if abs(against) < 0.05
+        else (f"{100 * abs(against):.0f} % {'longer' if against > 0 else 'shorter'} than the mean")
+    )
+    each = "" if column.steps == 1 else " each"
+    rows = [heading(f"{name}  {duration(column.mean_ns)}{each}, {word}", width,
+                    "Enter its causes")]  # fmt: skip
+    if not column.leaves:
+        text = "Only the lengths of single steps are kept: causes are those of all steps (2)."
+        return [*rows, *wrap(text, width - 2, "dim", "  ")]
+    per_step = column.whole_ns / column.steps
+    for leaf in sorted(column.leaves, key=lambda leaf: -column.leaves[leaf])[:4]:
+        share = column.leaves[leaf] / column.whole_ns
+        usual = tree.share(tree.leaves.get(leaf, 0))
+        state = "idle" if LEAVES[leaf].is_idle else "busy"
+        grown = share - usual
+        note = "" if abs(grown) < 0.02 else f"  {100 * grown:+.0f} points against all steps"
+        texture, role = look(leaf)
+        rows.append(clip((
+            (f"  {texture} ", role), (f"{state} {LEAVES[leaf].label}  ", "text"),
+            (f"{100 * share:.1f} %  {duration(per_step * share)}", "value"), (note, "warn"),
+            (f"  {LEAVES[leaf].meaning}", "dim"),
+        ), width))  # fmt: skip
+    return rows
+
+
+def because_of(column: Column) -> Span:
+    """The texture of the largest idle leaf, where there is enough idle time to see."""
+    idle = {leaf: ns for leaf, ns in column.leaves.items() if LEAVES[leaf].is_idle}
+    if not idle or sum(idle.values()) < _IDLE_SEEN * column.whole_ns:
+        return (" ", "text")
+    texture, role = look(max(idle, key=lambda leaf: idle[leaf]))
+    return (texture, role)
