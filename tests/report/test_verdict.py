@@ -11,10 +11,14 @@ from msgspec.structs import replace
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
+    DeviceDelta,
     Distribution,
+    GpuSample,
+    HostSample,
     LeafTime,
     LoopDelta,
     Loss,
+    MachineSample,
     ProcessAttached,
     ProcessSample,
     RunStarted,
@@ -33,6 +37,7 @@ from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
+from tests.events_for_tests import gpu, header
 
 STEPS = 100
 STEP_NS = 10_000_000
@@ -310,3 +315,47 @@ def test_many_small_causes_are_named_together() -> None:
     )
     assert (found.word, found.findings) == ("NO SINGLE CAUSE", ())
     assert "idles 35 % of each step: launch-bound 9 %, host waiting 9 %" in found.headline
+
+
+@pytest.mark.parametrize(
+    ("gib", "found"),
+    [
+        ([10, 11, 12, 13, 14, 15, 16, 17], True),
+        ([10, 10, 11, 11, 12, 13, 13, 14], True),  # the allocator takes blocks
+        ([10, 10, 10, 10, 10, 14, 14, 14], False),  # another part of the program
+        ([10, 14, 10, 14, 10, 14, 10, 14], False),
+    ],
+)
+def test_memory_that_jumps_once_does_not_grow(gib: list[int], found: bool) -> None:
+    used_by = DeviceDelta(
+        process=1, device=0, busy_ns=1, operations=1, first_start_ns=1, last_end_ns=2
+    )
+    session, run = a_run(
+        header(gpu(0)),
+        delta({Leaf.MATMUL: 1.0}),
+        CaptureDelta(time_ns=1, process=1, devices=(used_by,)),
+    )
+    session.apply(
+        [
+            MachineSample(
+                time_ns=1 + WALL_NS * number // len(gib),
+                host=HostSample(),
+                gpus=(GpuSample(index=0, memory_used_bytes=used << 30),),
+            )
+            for number, used in enumerate(gib)
+        ]
+    )
+    names = [one.cause for one in findings(session, run)]
+    assert ("memory_grows" in names) is found
+
+
+def test_the_main_loop_is_the_one_with_most_steady_time() -> None:
+    """Parameters were set up one by one, with pauses between that took longer than the training."""
+    _, run = a_run(
+        delta({Leaf.COPY_PAGEABLE: 1.0}, Scope.STEADY, loop=0, count=60),
+        delta({Leaf.HOST: 1.0}, Scope.PAUSE, loop=0, count=200),
+        delta({Leaf.MATMUL: 1.0}, Scope.STEADY, loop=1),
+    )
+    tree = time_tree(run)
+    assert tree is not None
+    assert (tree.steps, set(tree.leaves)) == (STEPS, {Leaf.MATMUL})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gputui.model import units
 from gputui.model.leaves import Leaf
@@ -34,7 +35,10 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
         for _, used in points:
             highest = max(highest, used)
             falls = max(falls, highest - used)
+        rises = sum(after > before for (_, before), (_, after) in pairwise(points))
         still = last - points[(len(points) - 1) // 2][1] >= (last - first) / 4
+        # A jump is another part of the program: what leaks grows from reading to reading.
+        still = still and rises >= (len(points) - 1) / 2
         if last - first < GROWS_BYTES or falls > (last - first) / 10 or not still:
             continue
         a_second = (last - first) / ((points[-1][0] - points[0][0]) / 1e9)

@@ -13,10 +13,13 @@ from gputui.model.sketch import Accumulator
 from gputui.report.explain.rank_waits import Exposed, Place, waits
 from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
-from gputui.state.keys import DeviceKey
+from gputui.state.keys import DeviceKey, LoopKey
 
 LEAST_STEPS = 3
 """Steps without which a share would be of chance."""
+
+LEAST_PAUSES = 5
+"""Pauses that make a loop one that waits for work."""
 
 LEAST_SHARE = 0.02
 """Share of all time since the first kernel below which steps are not what the program does."""
@@ -289,26 +292,17 @@ def _scope(
         for key, sums in run.loops.items()
         if (key.process, key.device) == (process, device) and Scope(key.scope) is Scope.STEADY
     }
-    # Many pauses are how a loop goes (a server between requests); one is what came before it.
-    paced = {
-        key.loop
-        for key, sums in run.loops.items()
-        if (key.process, key.device) == (process, device)
-        and Scope(key.scope) is Scope.PAUSE
-        and sums.steps >= LEAST_STEPS
-    }
-    counted = {
-        loop: sum(
-            sum(of.values())
-            for (one, scope), of in parts.items()
-            if one == loop and (scope is Scope.STEADY or (scope is Scope.PAUSE and loop in paced))
-        )
-        for loop, steps in steady.items()
-        if steps >= LEAST_STEPS
-    }
-    if counted:
-        main = max(counted, key=lambda loop: (counted[loop], loop))
-        whole = sum(sum(of.values()) for of in parts.values())
-        if counted[main] >= LEAST_SHARE * whole:
+    times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
+    for (loop, scope), of in parts.items():
+        times[loop][scope] += sum(of.values())
+    loops = [loop for loop, steps in steady.items() if steps >= LEAST_STEPS]
+    if loops:
+        main = max(loops, key=lambda loop: (times[loop][Scope.STEADY], loop))
+        counted_ns = times[main][Scope.STEADY]
+        # Many pauses are how a loop goes (a server between requests); one is what came before it.
+        pauses = run.loops.get(LoopKey(process, device, Scope.PAUSE, main))
+        if pauses is not None and pauses.steps >= LEAST_PAUSES:
+            counted_ns += times[main][Scope.PAUSE]
+        if counted_ns >= LEAST_SHARE * sum(sum(of.values()) for of in parts.values()):
             return main, (Scope.STEADY,)
     return None, tuple(Scope)

@@ -19,7 +19,7 @@ from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
-from gputui.report.explain.time_tree import LEAST_STEPS, TimeTree, time_tree
+from gputui.report.explain.time_tree import LEAST_PAUSES, TimeTree, time_tree
 from gputui.report.losses import lost_share, why_lost
 from gputui.state import Run, Session
 
@@ -274,7 +274,7 @@ def _mixed(tree: TimeTree, of: str) -> str:
 def _waits_for_work(tree: TimeTree) -> Verdict | None:
     paused_ns = tree.beside_ns.get(Scope.PAUSE, 0)
     whole = tree.wall_ns + paused_ns
-    if tree.pauses < LEAST_STEPS or paused_ns / whole < WAITS_FOR_WORK:
+    if tree.pauses < LEAST_PAUSES or paused_ns / whole < WAITS_FOR_WORK:
         return None
     asleep = tree.waiting_ns >= paused_ns / 2
     share = f"{100 * paused_ns / whole:.0f} %"
