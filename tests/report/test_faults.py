@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from gputui.playback.loading import load
-from gputui.report.explain import findings
+from gputui.report.explain import conclusion, findings
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.tables.time import leaf_rows
 from tests.conftest import DATA
@@ -73,6 +73,18 @@ def test_memory_that_grows_is_found_beside_the_tree() -> None:
     [found] = findings(loaded.session, loaded.run)
     assert found.cause == "memory_grows"
     assert "never falls: full in" in found.sentence
+
+
+def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:
+    """The whole text again for each token: 512 to 1,088 tokens. Steps are too uneven to show it,
+    the GPU's work in them is not."""
+    loaded = load(str(FOLDER / "no_cache.gputui.gz"))
+    assert loaded.run is not None
+    found = conclusion(loaded.session, loaded.run)
+    assert found is not None
+    assert found.findings[0].cause == "steps_grow"
+    assert "4.02 ms to 8.59 ms" in found.headline
+    assert "KV cache" in found.findings[0].advice
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)

@@ -28,15 +28,21 @@ def findings(session: Session, run: Run) -> list[Finding]:
 
 
 def conclusion(session: Session, run: Run) -> Verdict | None:
-    """The answer: the verdict on where the time goes, or the fact that matters where no leaf of the
-    time tree does; None where no operation was captured."""
+    """The answer: the verdict on where the time goes, or a fact that matters where no leaf of the
+    time tree does, or whose cure gains more than any leaf's; None where no operation was
+    captured."""
     found = verdict(run)
-    if found is None or found.findings:
-        return found
-    facts = tuple(one for one in findings(session, run) if one.leads)
+    if found is None:
+        return None
+    least = max((one.gain or 1.0 for one in found.findings), default=None)
+    facts = tuple(
+        one
+        for one in findings(session, run)
+        if one.leads and one not in found.findings and (least is None or (one.gain or 1.0) > least)
+    )
     if not facts:
         return found
-    return Verdict(facts[0].word.upper(), facts[0].sentence, facts, found.tree)
+    return Verdict(facts[0].word.upper(), facts[0].sentence, (*facts, *found.findings), found.tree)
 
 
 def machine_findings(session: Session, readings: Readings) -> list[Finding]:

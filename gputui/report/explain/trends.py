@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.time_tree import TimeTree, time_tree
@@ -19,6 +20,11 @@ LEAST_STEPS = 20
 LEAST_POINTS = 8
 MOVED = 0.10
 """Growth of a step's length from which it is a trend, of the mean."""
+
+PRODUCTS_MOVED = 0.25
+"""Growth of the time of matrix products a step from which it is a trend, of its mean."""
+
+_PRODUCTS = {Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED}
 
 CERTAIN = 2.58
 """Standard deviations of Kendall's S: 99 %."""
@@ -46,30 +52,68 @@ class Trend(NamedTuple):
 
 
 def steps_grow(_session: Session, run: Run) -> Iterator[Finding]:
-    """Steps that take longer and longer."""
+    """Steps that take longer and longer, or give the GPU more and more to compute."""
     tree = time_tree(run)
-    found = step_trend(tree) if tree is not None else None
-    if found is None or tree is None:
+    if tree is None:
         return
+    if (found := step_trend(tree)) is not None:
+        what = "takes {more} longer than the one before"
+    elif (found := work_trend(tree)) is not None:
+        what = "gives the GPU {more} more work than the one before"
+    else:
+        return
+    grown_ns = (found.last_ns - found.first_ns) / 2
     yield Finding(
         "steps_grow",
         "steps grow",
-        f"Each step takes {duration(found.ns_per_step)} longer than the one before: "
+        f"Each step {what.format(more=duration(found.ns_per_step))}: "
         f"{duration(found.first_ns)} to {duration(found.last_ns)} within {found.steps:,} steps.",
         "in a decoder keep a KV cache (use_cache=True); else look for a text, list or graph that "
         "each step goes through again",
         100 * (found.last_ns / found.first_ns - 1),
         100 * MOVED,
         "Theil-Sen slope over the steps, Kendall's test at 99 %",
-        gain=tree.step_mean_ns / found.first_ns,
+        gain=tree.step_mean_ns / max(found.first_ns, tree.step_mean_ns - grown_ns),
         leads=True,
     )
 
 
 def step_trend(tree: TimeTree) -> Trend | None:
     """How steps grow, None if they do not or there are too few."""
-    points = _points(tree)
-    if tree.steps < LEAST_STEPS * tree.devices or len(points) < LEAST_POINTS:
+    if tree.steps < LEAST_STEPS * tree.devices:
+        return None
+    return _trend(_points(tree))
+
+
+def work_trend(tree: TimeTree) -> Trend | None:
+    """How the GPU's work a step grows where the CPU's unevenness hides it in the steps' lengths;
+    None if it does not.
+
+    Matrix products have to grow with it: with a KV cache attention grows with the text, but each
+    step multiplies as many rows.
+    """
+    if tree.steps < LEAST_STEPS * tree.devices:
+        return None
+    products = _trend(_sums_of_blocks(tree, _PRODUCTS.__contains__), PRODUCTS_MOVED)
+    work = _trend(_sums_of_blocks(tree, lambda leaf: not LEAVES[leaf].is_idle))
+    if products is None or work is None:
+        return None
+    grown = work.last_ns - work.first_ns
+    return work if grown >= MOVED * tree.step_mean_ns else None
+
+
+def _sums_of_blocks(tree: TimeTree, wanted: Callable[[Leaf], bool]) -> list[Point]:
+    points: list[Point] = []
+    done = 0
+    for block in max(tree.blocks, key=len, default=()):
+        ns = sum(ns for leaf, ns in block.leaves if wanted(Leaf(leaf)))
+        points.append(Point(done + block.steps / 2, ns / block.steps))
+        done += block.steps
+    return points
+
+
+def _trend(points: Sequence[Point], moved: float = MOVED) -> Trend | None:
+    if len(points) < LEAST_POINTS:
         return None
     rising = [part for part in _parts(points) if len(part) >= LEAST_POINTS // 2]
     if sum(map(len, rising)) < max(LEAST_POINTS, len(points) / 2):
@@ -84,7 +128,7 @@ def step_trend(tree: TimeTree) -> Trend | None:
     steps = longest[-1].at - longest[0].at
     middle = median(point.ns for point in longest)
     first_ns, last_ns = middle - slope * steps / 2, middle + slope * steps / 2
-    if first_ns <= 0 or last_ns - first_ns < MOVED * middle:
+    if first_ns <= 0 or last_ns - first_ns < moved * middle:
         return None
     # One jump is another phase of the program, growth goes on in both halves.
     half = len(longest) // 2
