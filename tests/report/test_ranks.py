@@ -235,6 +235,89 @@ def test_collectives_that_other_work_hides_make_nobody_wait() -> None:
     assert tree.leaves == {Leaf.MATMUL: 2 * STEP_NS}
 
 
+def matched_rows(
+    count: int, wait_ns: int, kind: str = "all_reduce", more_ns: int = 0
+) -> CollectiveDelta:
+    """Collectives that each took the transfer and `wait_ns`; one of them `more_ns` longer."""
+    waited_ns = count * wait_ns + more_ns
+    return CollectiveDelta(
+        communicator="a",
+        kind=kind,
+        size_class=9,
+        count=count,
+        time_ns=count * TRANSFER_NS + waited_ns,
+        compared=count,
+        matched=count,
+        matched_ns=count * TRANSFER_NS + waited_ns,
+        wait_ns=waited_ns,
+        first_ns=1,
+        last_ns=1 + STEPS * STEP_NS,
+    )
+
+
+BASELINE_NS = 7_400_000_000
+"""What one rank does by itself before the loop, while the others wait for it."""
+
+
+def waiting_once(
+    rows: Sequence[Sequence[CollectiveDelta]], late_ns: int = 0
+) -> tuple[Session, Run]:
+    """Two ranks; the first waited for BASELINE_NS beside the steps, the second is `late_ns` late in
+    each of them."""
+    session, run = job([rank(), rank(wait=late_ns)])
+    waited = LeafTime(1, 0, Scope.TAIL, 0, Leaf.COMMUNICATION, BASELINE_NS)
+    for process, deltas in enumerate(rows, 1):
+        session.apply(
+            [
+                CaptureDelta(
+                    time_ns=2,
+                    process=process,
+                    collectives=tuple(deltas),
+                    leaf_times=(waited,) if process == 1 else (),
+                )
+            ]
+        )
+    return session, run
+
+
+@pytest.mark.parametrize(("late_ns", "named"), [(0, {}), (40_000_000, {1: "host"})])
+def test_a_wait_beside_the_loop_makes_nobody_late_in_it(
+    late_ns: int, named: dict[int, str]
+) -> None:
+    once = matched_rows(3, 0, "all_gather", more_ns=BASELINE_NS)
+    _, run = waiting_once(
+        [(matched_rows(STEPS, late_ns), once), (matched_rows(STEPS, 0),)], late_ns
+    )
+    assert who(run) == named
+    waiting = max(rank_times(run), key=lambda one: -one.rank).tree
+    assert waiting is not None
+    assert waiting.leaves.get(Leaf.RANK, 0) == pytest.approx(STEPS * late_ns, rel=0.01)
+    if named:
+        assert late(run).share == pytest.approx(late_ns / STEP_NS, rel=0.01)
+
+
+def test_where_the_loops_own_collectives_waited_beside_it_nobody_is_named() -> None:
+    """Steps and baseline end in the same kind of barrier: which of them waited is not known."""
+    _, run = waiting_once(
+        [(matched_rows(STEPS, 0, more_ns=BASELINE_NS),), (matched_rows(STEPS, 0),)]
+    )
+    assert lateness(run) is None
+    assert all(Leaf.RANK not in one.tree.leaves for one in rank_times(run) if one.tree)
+
+
+def test_ranks_of_different_loops_have_no_step_in_common() -> None:
+    session, run = job([rank(), rank(wait=40_000_000)])
+    lengths = Distribution(STEPS, STEPS * STEP_NS, 0.0, STEP_NS, STEP_NS, steps([(STEP_NS, STEPS)]))
+    more = LoopDelta(1, 0, Scope.STEADY, 0, STEPS, STEPS, 1, 2, lengths)
+    session.apply([CaptureDelta(time_ns=2, process=1, loops=(more,))])
+    for process, wait_ns in ((1, 40_000_000), (2, 0)):
+        rows = (matched_rows(STEPS, wait_ns),)
+        session.apply([CaptureDelta(time_ns=2, process=process, collectives=rows)])
+    assert who(run) == {1: "host"}
+    assert late(run).cost_ns is None
+    assert "% of the time for rank 1 in collectives" in late(run).sentence
+
+
 def test_what_makes_a_rank_late_is_reported_once() -> None:
     _, run = job([rank(), rank(wait=80_000_000)])
     found = verdict(run)

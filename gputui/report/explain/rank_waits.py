@@ -8,19 +8,21 @@ the rank that waits least is waiting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from gputui.model.collectives import SYNCHRONIZING
+from gputui.model.events import Scope
 from gputui.model.leaves import Leaf
-from gputui.state import Run
+from gputui.state import CollectiveKey, CollectiveSums, Run
 
 Place = tuple[int, int]
 """A process and its device."""
 
 LEAST_STEPS = 20
 LEAST_COLLECTIVES = 20
-"""Steps of each rank, or collectives, without which a difference would be of chance."""
+"""Steps of each rank, or collectives of one kind and size, without which a difference would be of
+chance."""
 
 STEPS_ALIKE = 0.9
 """Ranks whose counts of steps differ by more do not run the same loop."""
@@ -37,9 +39,9 @@ class Exposed(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """A rank's collectives that were matched: `waited` is the share of their time in which it
-    waited, `window_ns` from the first to the last, `exposed` the share of their time in which
-    nothing else ran."""
+    """A rank's collectives that were matched and go on all the time: `waited` is the share of their
+    time in which it waited, `window_ns` from the first to the last, `exposed` the share of their
+    time in which nothing else ran, in steady steps if there are any."""
 
     waited: float
     waited_ns: int
@@ -79,21 +81,26 @@ def rank_processes(run: Run) -> dict[int, int]:
 
 
 def matched(run: Run) -> dict[int, Matched]:
-    """By process. Empty where too few collectives could be matched to say anything."""
+    """By process. Empty where too few collectives could be matched to say anything.
+
+    Collectives that come now and then are not of the loop, and may wait long for what one rank
+    does before it, such as a baseline or a checkpoint: nobody is late in the loop for that.
+    """
     found: dict[int, Matched] = {}
     for process in run.processes:
         if rank_of(run, process) is None:
             continue
-        sums = [row for key, row in run.collectives.items() if key.process == process]
-        together = [row for row in sums if row.matched]
-        compared = sum(row.compared for row in sums)
-        count = sum(row.matched for row in together)
-        if not together or count < LEAST_COLLECTIVES or count < MATCHED * compared:
+        rows = {key: row for key, row in run.collectives.items() if key.process == process}
+        compared = sum(row.compared for row in rows.values())
+        of_loop = {key: row for key, row in rows.items() if row.count >= LEAST_COLLECTIVES}
+        together = [row for row in of_loop.values() if row.matched >= LEAST_COLLECTIVES]
+        if not together or sum(row.matched for row in rows.values()) < MATCHED * compared:
+            continue
+        exposed = _exposed(run, process, of_loop)
+        if exposed is None:
             continue
         others_ns = sum(
-            row.time_ns
-            for key, row in run.collectives.items()
-            if key.process == process and key.kind not in SYNCHRONIZING
+            row.time_ns for key, row in of_loop.items() if key.kind not in SYNCHRONIZING
         )
         waited_ns = sum(row.wait_ns for row in together)
         whole_ns = sum(row.matched_ns for row in together) + others_ns
@@ -103,30 +110,54 @@ def matched(run: Run) -> dict[int, Matched]:
             max(row.last_ns or 0 for row in together) - min(row.first_ns or 0 for row in together),
             sum(row.blame_ns for row in together),
             sum(row.last for row in together),
-            _exposed(run, process, sum(row.time_ns for row in sums)),
+            exposed,
         )
     return found if len(found) > 1 else {}
 
 
-def _exposed(run: Run, process: int, whole_ns: int) -> float:
-    """Which share of a process's collectives ran alone: all of them without a GPU."""
-    alone_ns = _alone_ns(run, process)
-    return 1.0 if alone_ns is None or not whole_ns else min(1.0, alone_ns / whole_ns)
+def _exposed(
+    run: Run, process: int, of_loop: Mapping[CollectiveKey, CollectiveSums]
+) -> float | None:
+    """Which share of a process's collectives `of_loop` ran alone: all of them without a GPU. With
+    steps, in those; None where they ran alone for longer beside the steps, so that most of their
+    waits may be there."""
+    all_ns = _alone_ns(run, process, tuple(Scope))
+    loop_ns = sum(row.time_ns for row in of_loop.values())
+    if all_ns is None or not loop_ns:
+        return 1.0
+    in_steps = sum(
+        loop.steps
+        for key, loop in run.loops.items()
+        if key.process == process and key.scope == Scope.STEADY
+    )
+    if in_steps < LEAST_STEPS:
+        return min(1.0, all_ns / loop_ns)
+    alone_ns = _alone_ns(run, process, (Scope.STEADY,)) or 0
+    rare_ns = _collectives_ns(run, process) - loop_ns
+    if all_ns - alone_ns - rare_ns > alone_ns:
+        return None
+    return min(1.0, alone_ns / loop_ns)
 
 
-def _alone_ns(run: Run, process: int) -> int | None:
+def _collectives_ns(run: Run, process: int) -> int:
+    return sum(row.time_ns for key, row in run.collectives.items() if key.process == process)
+
+
+def _alone_ns(run: Run, process: int, scopes: Collection[Scope]) -> int | None:
     """How long collectives ran while nothing else did; None without a GPU."""
     times = {key: time.ns for key, time in run.leaf_times.items() if key.process == process}
     if not times:
         return None
-    return sum(ns for key, ns in times.items() if key.leaf == Leaf.COMMUNICATION)
+    return sum(
+        ns for key, ns in times.items() if key.leaf == Leaf.COMMUNICATION and key.scope in scopes
+    )
 
 
 def hidden_share(run: Run, process: int) -> float | None:
     """Share of the time of a process's GPUs in which collectives ran beside other kernels; None
     where collectives or the GPU were not seen."""
-    alone_ns = _alone_ns(run, process)
-    whole_ns = sum(row.time_ns for key, row in run.collectives.items() if key.process == process)
+    alone_ns = _alone_ns(run, process, tuple(Scope))
+    whole_ns = _collectives_ns(run, process)
     all_ns = sum(time.ns for key, time in run.leaf_times.items() if key.process == process)
     if alone_ns is None or not whole_ns or not all_ns:
         return None

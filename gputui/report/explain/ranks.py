@@ -15,7 +15,13 @@ from statistics import median
 from gputui.model.leaves import Leaf
 from gputui.model.units import duration
 from gputui.report.explain.rank_causes import LateRank, RankTime, late_rank
-from gputui.report.explain.rank_waits import LEAST_COLLECTIVES, Matched, matched, rank_of
+from gputui.report.explain.rank_waits import (
+    LEAST_COLLECTIVES,
+    STEPS_ALIKE,
+    Matched,
+    matched,
+    rank_of,
+)
 from gputui.report.explain.time_tree import device_trees
 from gputui.state import Run
 
@@ -33,8 +39,8 @@ CLEARLY = 5
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """Who is late: `share` of the time would be gained if they came with the others. `step_ns` is
-    None without steps. `claimed_ns` is the part of their own leaves that this explains, so that no
-    other finding repeats it."""
+    None without steps that all have in common. `claimed_ns` is the part of their own leaves that
+    this explains, so that no other finding repeats it."""
 
     late: tuple[LateRank, ...]
     share: float
@@ -128,9 +134,17 @@ def lateness_of(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> L
     late = tuple(
         late_rank(one, others) for one in sorted(named, key=lambda one: (one.rank, one.process))
     )
-    steps = [one.tree.step_mean_ns for one in times if one.tree is not None and one.tree.has_steps]
-    step_ns = median(steps) if len(steps) == len(times) else None
-    return Lateness(late, share, step_ns, len(others), _claimed(late))
+    return Lateness(late, share, _step_ns(times), len(others), _claimed(late))
+
+
+def _step_ns(times: Sequence[RankTime]) -> float | None:
+    """A usual step of the loop that all ranks run; None where they have no steps, or do not run the
+    same loop."""
+    trees = [one.tree for one in times if one.tree is not None and one.tree.has_steps]
+    counts = [tree.steps for tree in trees]
+    if len(trees) < len(times) or min(counts) < STEPS_ALIKE * max(counts):
+        return None
+    return median(tree.step_mean_ns for tree in trees)
 
 
 def _always_late(times: Sequence[RankTime]) -> tuple[Sequence[RankTime], float]:
