@@ -115,7 +115,7 @@ static void enable_activity(void)
         {ACTIVITY_MEMSET, 1, "MEMSET"},
         {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
     };
-    int calls = enable_calls(0, runtime_calls) + enable_calls(1, driver_calls);
+    int calls = enable_calls(0, runtime_calls, sleeps) + enable_calls(1, driver_calls, sleeps);
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
         int result = cupti.ActivityEnable(kinds[at].kind);
         if (result != CUPTI_SUCCESS && kinds[at].needed) {
@@ -182,6 +182,8 @@ static void end_cuda(void)
             call_made[driver][call] = call_names[driver][call] != NULL;
     lock(SAMPLING_LOCK);
     switch_activity(0);
+    cupti.ActivityDisable(ACTIVITY_RUNTIME);
+    cupti.ActivityDisable(ACTIVITY_DRIVER);
     trace_sampling.ready = 0;
     unlock(SAMPLING_LOCK);
     for (int turn = 0, quiet = 0; turn < DRAIN_TURNS && quiet < DRAIN_QUIET_TURNS; turn++) {
