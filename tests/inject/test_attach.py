@@ -97,6 +97,7 @@ def inject(pid: int, library: Path) -> str:
     [
         ("vectors", 50, {"done event", "done breakpoint"}),
         ("signals", 30, {"done event", "done breakpoint"}),
+        ("masks", 10, {"done event", "done breakpoint"}),
         ("threads", 30, {"done event", "done breakpoint"}),
         ("ignores-traps", 4, {"done event", "no-moment"}),
         ("waits", 4, {"done wait", "no-moment"}),
@@ -107,7 +108,9 @@ def test_a_program_does_not_notice(program, handed_over, part, times, how):
     count.unlink(missing_ok=True)
     with target(program, part) as started:
         answers = [inject(started.pid, library) for _ in range(times)]
-        assert set(answers) <= how
+        # The list of what is mapped changes while the last one is being loaded.
+        assert set(answers) <= {*how, "other-libc"}
+        assert set(answers) & how
         loaded = sum(answer.startswith("done") for answer in answers)
         assert loaded or part == "ignores-traps"
         until(lambda: not loaded or count.stat().st_size == loaded, "the library")

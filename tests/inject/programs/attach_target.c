@@ -116,6 +116,29 @@ static void signals(void)
     }
 }
 
+/* Its mask where it allocates is another than where it computes. */
+static void masks(void)
+{
+    sigset_t mask, block;
+    struct timespec began, now;
+    sigemptyset(&block);
+    sigaddset(&block, SIGUSR1);
+    for (;;) {
+        sigprocmask(SIG_BLOCK, &block, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &began);
+        do
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        while ((now.tv_sec - began.tv_sec) * 1000000000ll + now.tv_nsec - began.tv_nsec < 3000000);
+        sigprocmask(SIG_UNBLOCK, &block, NULL);
+        for (int turn = 0; turn < 20; turn++) {
+            allocate((void *)50);
+            sigprocmask(SIG_BLOCK, NULL, &mask);
+            if (sigismember(&mask, SIGUSR1) || sigismember(&mask, SIGTERM))
+                wrong("the signal mask");
+        }
+    }
+}
+
 /* It has taken SIGTRAP for itself: a breakpoint would take that away. */
 static void ignores_traps(void)
 {
@@ -143,6 +166,8 @@ int main(int count, char **words)
         vectors();
     if (strcmp(part, "waits") == 0)
         waits();
+    if (strcmp(part, "masks") == 0)
+        masks();
     if (strcmp(part, "signals") == 0)
         signals();
     if (strcmp(part, "threads") == 0)

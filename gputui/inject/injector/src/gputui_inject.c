@@ -157,6 +157,13 @@ static int hand_over(pid_t pid, pid_t tid, State *state, const char *library)
     return called;
 }
 
+/* What the frame is to restore, all at one stop: a program that runs on meanwhile may change its
+ * signal mask too, and an older one would be put back. */
+static int read_moment(pid_t tid, State *state)
+{
+    return read_mask(tid, &state->mask) && read_state(tid, state);
+}
+
 /* Looks for a moment of one thread; 1 if the library was handed over, 0 to try another, and leaves
  * the program where there is nothing to try. */
 static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in_futex,
@@ -169,20 +176,20 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in
         return 0;
     }
     *seized = 1;
-    if (!interrupt(tid) || !read_mask(tid, &state.mask) || !read_registers(tid, &state.before)) {
+    if (!interrupt(tid) || !read_registers(tid, &state.before)) {
         ptrace(PTRACE_DETACH, tid, NULL, NULL);
         return 0; /* one that could not be stopped is let go as this program ends */
     }
     const char *how = NULL;
-    if (read_state(tid, &state) && is_harmless_wait(pid, tid, &state, may_wait_in_futex))
+    if (read_moment(tid, &state) && is_harmless_wait(pid, tid, &state, may_wait_in_futex))
         how = "wait";
     if (how == NULL && arm(tid, address.malloc, address.free, may_trap(tid))) {
         const char *kind = reports_by == SIGTRAP ? "breakpoint" : "event";
         if (run_to_breakpoint(tid, MOMENT_MS, address.malloc, address.free) &&
-            read_state(tid, &state))
+            read_moment(tid, &state))
             how = kind;
     }
-    if (how == NULL && read_state(tid, &state) &&
+    if (how == NULL && read_moment(tid, &state) &&
         is_harmless_wait(pid, tid, &state, may_wait_in_futex))
         how = "wait";
     if (how == NULL || !is_known_thread(tid, &state)) {
