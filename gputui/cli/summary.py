@@ -24,8 +24,8 @@ def run(options: argparse.Namespace) -> int:
     from gputui.report.answer import Line
     from gputui.report.domains import domains_of, of_domains
 
-    if len(options.file) == 1 and Path(options.file[0]).is_dir():
-        return _folder(Path(options.file[0]), options)
+    if len(options.file) == 1 and (names := _of_a_job(Path(options.file[0]))):
+        return _folder(names, options)
     if options.table and is_event_table(options.table):
         if options.domain:
             raise UsageError(f"--domain: {options.table} has no ranges")
@@ -76,17 +76,22 @@ def _tripped(conditions: list[str], name: str, session: Session, run: Run | None
     return [line for condition in parsed for line in condition.tripped(comparison)]
 
 
-def _folder(folder: Path, options: argparse.Namespace) -> int:
+def _of_a_job(folder: Path) -> list[str]:
+    """The recordings in a folder; none in one of tables, as `nsys stats` writes them."""
+    from gputui.store.places import SUFFIXES
+
+    if not folder.is_dir():
+        return []
+    return sorted(str(path) for path in folder.iterdir() if path.name.endswith(SUFFIXES))
+
+
+def _folder(names: list[str], options: argparse.Namespace) -> int:
     """A job's recordings, one of each node."""
     from gputui.render.job import job_text
     from gputui.report.job import Part, job_of
-    from gputui.store.places import SUFFIXES
 
     if options.table or options.domain or options.run is not None:
         raise UsageError("a folder of recordings is summed up by rank: leave --table, --run out")
-    names = sorted(str(path) for path in folder.iterdir() if path.name.endswith(SUFFIXES))
-    if not names:
-        raise UsageError(f"{folder} holds no recordings (*.gputui)")
     parts = []
     for name in recordings(names):
         loaded = load_run(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,9 @@ def _named(attribute: str) -> dict[str, TableSpec[Any]]:
         for name in names
         for spec in getattr(importlib.import_module(f"{tables.__name__}.{name}"), attribute, ())
     ]
+    keys = Counter(spec.key for spec in found)
+    if twice := sorted(key for key, count in keys.items() if count > 1):
+        raise ValueError(f"two tables are called {twice[0]!r}: keys must differ")
     return {spec.key: spec for spec in sorted(found, key=lambda spec: spec.order)}
 
 

@@ -114,9 +114,10 @@ def test_payloads_are_arguments_in_the_chrome_export(attributes: Path, tmp_path:
     assert [mark["args"].get("payload") for mark in marks] == [0.5, 7, -7, 1.25, None, 5]
     assert {mark["ph"] for mark in marks} == {"i"}
     [ranged] = [e for e in events if e["ph"] == "X" and e["args"].get("domain") == "library"]
-    assert ranged["args"] == {
+    of_the_range = {
         "domain": "library", "category": "wïde", "payload": -5, "payload type": "int64",
     }  # fmt: skip
+    assert ranged["args"].items() >= of_the_range.items()
 
 
 def test_an_export_read_again_says_the_same(attributes: Path, tmp_path: Path) -> None:

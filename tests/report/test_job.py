@@ -86,8 +86,8 @@ def test_missing_ranks_and_foreign_recordings_are_named(
 def test_a_folder_without_recordings_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["summary", str(tmp_path)]) == 2
-    assert "holds no recordings" in capsys.readouterr().err
+    assert main(["summary", str(tmp_path)]) == 1
+    assert f"{tmp_path} is not a file" in capsys.readouterr().err
 
 
 def test_a_file_for_each_host_rank_and_job() -> None:
