@@ -128,10 +128,6 @@ class Live:
         """Start a workload of the catalogue; an active run is ended first."""
         self.start_run(RunRequest.of_workload(name, parameters, step_range))
 
-    def start_command(self, command: Sequence[str]) -> None:
-        """Start the user's own command; an active run is ended first."""
-        self.start_run(RunRequest.of_command(command))
-
     def attach(self, pid: int) -> None:
         """Attach to a process; an active run is ended first. Raises AttachError without one."""
         from gputui.collect.attached_run import request_of_pid

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 OTHER = "other"
 
 SYNCHRONIZING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -25,6 +27,28 @@ _WORDS = {
     "gather": "gather",
 }
 _KERNEL = re.compile(r"^(?:void )?nccl[A-Za-z]*Kernel_([A-Za-z]+)")
+
+
+class CollectiveSums(msgspec.Struct):
+    """Collectives added up, as CollectiveDelta has them."""
+
+    entered: int = 0
+    left: int = 0
+    entered_ns: int | None = None
+    count: int = 0
+    bytes: int = 0
+    time_ns: int = 0
+    ranks: int = 0
+    compared: int = 0
+    matched: int = 0
+    matched_bytes: int = 0
+    matched_ns: int = 0
+    wait_ns: int = 0
+    last: int = 0
+    blame_ns: int = 0
+    inherited_ns: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
 
 
 def kind_of(name: str) -> str:

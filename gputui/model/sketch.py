@@ -151,10 +151,6 @@ class Accumulator(msgspec.Struct, array_like=True):
         """The value below or at which `percent` of all lie, interpolated between neighbours."""
         return self._middle(percent / 100.0)
 
-    def total_below(self, limit: int) -> int:
-        """The sum of the values below `limit`; as accurate as the median."""
-        return sum(value * count for value, count in self.values.items() if value < limit)
-
     @property
     def deviation(self) -> float | None:
         """The sample standard deviation (n − 1); 0 for a single value, None if empty."""

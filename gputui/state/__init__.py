@@ -27,7 +27,6 @@ from gputui.state.run import (
     TimeAndSize,
 )
 from gputui.state.session import Session
-from gputui.state.timing import CollectiveSums
 
 __all__ = [
     "HISTORY_SAMPLES",
@@ -39,7 +38,6 @@ __all__ = [
     "ApiKey",
     "BatchMeans",
     "CollectiveKey",
-    "CollectiveSums",
     "Device",
     "Gpu",
     "Growth",

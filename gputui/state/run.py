@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gputui.model.collectives import CollectiveSums
 from gputui.model.events import (
     CaptureRefused,
     DeviceDelta,
@@ -48,7 +49,6 @@ from gputui.state.keys import (
 from gputui.state.readings import Readings
 from gputui.state.tables import Of
 from gputui.state.timing import (
-    CollectiveSums,
     GpuTiming,
     LaunchedGpuTime,
     LeafNs,

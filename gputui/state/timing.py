@@ -70,28 +70,6 @@ class LoopSums(msgspec.Struct):
     waited_ns: int | None = None
 
 
-class CollectiveSums(msgspec.Struct):
-    """Collectives added up, as CollectiveDelta has them."""
-
-    entered: int = 0
-    left: int = 0
-    entered_ns: int | None = None
-    count: int = 0
-    bytes: int = 0
-    time_ns: int = 0
-    ranks: int = 0
-    compared: int = 0
-    matched: int = 0
-    matched_bytes: int = 0
-    matched_ns: int = 0
-    wait_ns: int = 0
-    last: int = 0
-    blame_ns: int = 0
-    inherited_ns: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-
 class LaunchedGpuTime(msgspec.Struct):
     """Readings of a line, and the GPU time launched around them."""
 

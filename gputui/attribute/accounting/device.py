@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.host import AWAY_LEAVES, Doing, HostThreads
+from gputui.attribute.accounting.absence import AWAY_LEAVES
+from gputui.attribute.accounting.host import Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.patterns import refine
+from gputui.attribute.accounting.samples import Samples
 from gputui.attribute.accounting.tracks import WAITED, Tracks
-from gputui.attribute.arrays import Int64s, distinct, run_starts
+from gputui.attribute.arrays import Int64s, distinct
 from gputui.model.leaves import Leaf
 
 RESTART_NS = 1_000_000
@@ -23,19 +25,6 @@ the CPU has to wake, run on and launch again."""
 
 LATENCY_NS = 20_000
 """From a launch to its kernel's start on an idle GPU: more is a wait for something else."""
-
-LAUNCHED_WITHIN_NS = 250_000
-"""What is launched this soon before or after a reading of a thread's line is that line's: shorter
-than most lines of a program take, so that little is counted for their neighbours."""
-
-COMPARED = 4096
-"""Kernels of a round that are compared with their like."""
-
-LIKE = 8
-STRETCHED = 1.3
-"""Mean over tenth percentile from which kernels of one shape are stretched, of at least so many:
-undisturbed ones spread 4 to 11 %, beside a process at 60 % of the GPU the mean was 2.2 times the
-least (one GEMM shape on an H200)."""
 
 _GROUP = np.zeros(len(Leaf), np.int8)
 _GROUP[Leaf.COMMUNICATION] = 1
@@ -73,21 +62,6 @@ def _covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     return np.where(at < 0, 0, covered)
 
 
-def stretch(alike: Int64s, took: Int64s) -> tuple[int, int]:
-    """The time of kernels that have enough of their like, and how much of it is stretched."""
-    order = np.lexsort((took, alike))
-    alike, took = alike[order], took[order]
-    if not len(alike):
-        return 0, 0
-    starts = run_starts(alike)
-    counts = np.diff(np.append(starts, len(alike)))
-    sums = np.add.reduceat(took, starts)
-    usual = took[starts + counts // 10]
-    many = counts >= LIKE
-    longer = many & (sums >= STRETCHED * usual * counts)
-    return int(sums[many].sum()), int((sums - usual * counts)[longer].sum())
-
-
 class DeviceTime:
     """Operations of one process on one device in, its time by leaf out."""
 
@@ -96,10 +70,7 @@ class DeviceTime:
         self._main_thread = main_thread
         self._waiting: list[Columns] = []
         self._starts: list[Int64s] = []
-        self.line_launches: dict[int, tuple[int, int]] = {}
-        """Line → readings and GPU time launched around them, not taken yet."""
-        self.compared_ns = self.stretched_ns = 0
-        """Of the kernels that were compared with their like, not taken yet."""
+        self.samples = Samples(threads, main_thread)
         self.tracks = Tracks()
         """What is accounted for and not taken yet."""
         self.line_hits: list[tuple[int, int]] = []
@@ -155,8 +126,7 @@ class DeviceTime:
         began = found.starts if not found.goes_on.any() else found.starts[~found.goes_on]
         self._starts.append(began)
         leaves = refine(found.leaves, found.starts, found.ends, found.streams, found.widths)
-        self._compare(found)
-        self._add_launches_of_lines(found)
+        self.samples.add(found)
         self._add_busy(found.starts, found.ends, leaves)
         self._add_gaps(found)
         since_ns = self.accounted_ns or int(found.starts[0])
@@ -175,35 +145,6 @@ class DeviceTime:
             order = np.argsort(starts, kind="stable")
             _, starts, ends = _exclusive(starts[order], ends[order])
         self.tracks.add(WAITED, starts, ends, ends - starts)
-
-    def _add_launches_of_lines(self, found: Columns) -> None:
-        for thread in distinct(found.threads.astype(np.int64)).tolist():
-            # Autograd's threads run no Python: the line is that of who waits for them.
-            times, lines = self._threads.readings(thread)
-            if not len(times):
-                times, lines = self._threads.readings(self._main_thread)
-            if not len(times):
-                continue
-            of = np.flatnonzero(found.threads == thread)
-            called = found.called_ns.take(of)
-            reading = np.searchsorted(times - LAUNCHED_WITHIN_NS, called, side="right") - 1
-            near = np.abs(called - times.take(reading)) < LAUNCHED_WITHIN_NS
-            reading, of = reading[near], of[near]
-            sums = np.bincount(reading, (found.ends - found.starts).take(of), len(times))
-            for row in np.flatnonzero(sums).tolist():
-                line = int(lines[row])
-                readings, gpu_ns = self.line_launches.get(line, (0, 0))
-                self.line_launches[line] = readings + 1, gpu_ns + int(sums[row])
-
-    def _compare(self, found: Columns) -> None:
-        """How far kernels are stretched, by some of them: 0.1 µs each."""
-        middle = len(found.starts) // 2
-        some = slice(max(0, middle - COMPARED // 2), middle + COMPARED // 2)
-        whole = ~found.goes_on[some] & (found.alike[some] >= 0)
-        took = (found.ends[some] - found.starts[some])[whole]
-        compared, stretched = stretch(found.alike[some][whole], took)
-        self.compared_ns += compared
-        self.stretched_ns += stretched
 
     def _add_busy(self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8]) -> None:
         groups = _GROUP[leaves]

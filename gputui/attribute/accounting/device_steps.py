@@ -5,20 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.lanes import Lanes
+from gputui.attribute.accounting.launches import HELD_NS
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
 from gputui.attribute.accounting.tracks import LEAVES, WAITED
-from gputui.attribute.arrays import Int64s
 from gputui.attribute.distributions import grouped
 from gputui.model.events import (
-    IdleLane,
     LeafTime,
     LineLaunches,
     LineSamples,
@@ -28,13 +27,11 @@ from gputui.model.events import (
     StepLanes,
     Stretch,
 )
-from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 
 Part = LeafTime | LineSamples | LoopDelta | StepBlock
 
 HELD_INTERVALS = 1 << 18
-HELD_NS = 10_000_000_000
-"""How much of the time axis waits for steps to be found in it, and for how long."""
+"""How much of the time axis waits for steps to be found in it, for HELD_NS at most."""
 
 NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
@@ -45,28 +42,6 @@ BLOCK_NS = 250_000_000
 
 EXACT_LENGTHS = 16
 """A delta with more different lengths puts them into buckets: half of what it writes else."""
-
-
-LANE_PARTS = 96
-"""Parts of a step that is kept for the timeline."""
-
-LEAST_PART_NS = 200
-"""Shorter parts say nothing: a step below 19 µs is not kept."""
-
-STANDS_OUT = 1.5
-"""Length over the median of its delta from which a step is kept instead of the newest."""
-
-_BUSY = [leaf for leaf, meaning in LEAF_MEANINGS.items() if not meaning.is_idle]
-_IDLE = [leaf for leaf, meaning in LEAF_MEANINGS.items() if meaning.is_idle]
-
-
-class Lanes(NamedTuple):
-    """A step in parts: thousandths of each."""
-
-    start_ns: int
-    end_ns: int
-    busy: list[int]
-    idle: dict[int, list[int]]
 
 
 class DeviceSteps:
@@ -80,7 +55,7 @@ class DeviceSteps:
         self._open_ns: int | None = None
         self._scopes = StepScopes()
         self._restarts_ns: int | None = None
-        self.lanes: Lanes | None = None
+        self.lanes = Lanes()
 
     def add(self, operations: Columns) -> None:
         """Operations, in any order."""
@@ -113,19 +88,23 @@ class DeviceSteps:
         """GPU time by the line that launched it, since the last call."""
         found = [
             LineLaunches(self._device, line, readings, gpu_ns)
-            for line, (readings, gpu_ns) in sorted(self.time.line_launches.items())
+            for line, (readings, gpu_ns) in sorted(self.time.samples.line_launches.items())
         ]
-        self.time.line_launches.clear()
+        self.time.samples.line_launches.clear()
         return found
 
     def take_stretch(self) -> Stretch | None:
         """How far kernels were stretched since the last call; None if none were compared."""
-        time = self.time
-        if not time.compared_ns:
+        samples = self.time.samples
+        if not samples.compared_ns:
             return None
-        found = Stretch(self._process, self._device, time.compared_ns, time.stretched_ns)
-        time.compared_ns = time.stretched_ns = 0
+        found = Stretch(self._process, self._device, samples.compared_ns, samples.stretched_ns)
+        samples.compared_ns = samples.stretched_ns = 0
         return found
+
+    def take_lanes(self, time_ns: int) -> StepLanes | None:
+        """The step that was kept in parts since the last call."""
+        return self.lanes.take(time_ns, self._process, self._device)
 
     @property
     def holds_much(self) -> bool:
@@ -144,7 +123,7 @@ class DeviceSteps:
             return []
         self._boundaries = self._boundaries[len(passed) :]
         moments = np.array(passed, np.int64)
-        rows = self._rows(moments)
+        rows = self.lanes.take_steps(self.time.tracks, self._open_ns, moments)
         counts = self.time.take_starts(moments)
         deltas: list[Part] = []
         steps: list[Step] = []
@@ -166,61 +145,6 @@ class DeviceSteps:
                 self._restarts_ns = None
             steps = steps[len(before) :]
         return deltas + self._sum_up(known + self._scopes.add(steps))
-
-    def _rows(self, moments: Int64s) -> npt.NDArray[np.int64]:
-        """Time by leaf up to each moment; on the way one step is kept in parts."""
-        drawn = self._drawn(moments)
-        if drawn is None:
-            return self.time.tracks.take(moments)
-        start_ns, end_ns = drawn
-        parts = start_ns + (end_ns - start_ns) * np.arange(LANE_PARTS + 1, dtype=np.int64) // (
-            LANE_PARTS
-        )
-        every = np.union1d(moments, parts)
-        every = every[every <= moments[-1]]
-        rows = self.time.tracks.take(every)
-        first = int(np.searchsorted(every, start_ns)) + 1
-        self._keep_lanes(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(parts))
-        upto = np.searchsorted(every, moments)
-        return np.add.reduceat(rows, np.concatenate(([0], upto[:-1] + 1)))
-
-    def _drawn(self, moments: Int64s) -> tuple[int, int] | None:
-        """The step to keep in parts: the newest, or a longer one; none that is too short."""
-        first = self._open_ns
-        begins = moments[:-1] if first is None else np.concatenate(([first], moments[:-1]))
-        lengths = moments[len(moments) - len(begins) :] - begins
-        if not len(lengths) or self.time.tracks.first_ns is None:
-            return None
-        longest = int(lengths.argmax())
-        at = longest if lengths[longest] > STANDS_OUT * np.median(lengths) else len(lengths) - 1
-        if lengths[at] < LEAST_PART_NS * LANE_PARTS:
-            return None
-        return int(begins[at]), int(begins[at] + lengths[at])
-
-    def _keep_lanes(
-        self, start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: Int64s
-    ) -> None:
-        shares = np.rint(1000 * rows[:, :LEAVES] / lengths[:, None]).clip(0, 1000).astype(int)
-        busy = np.rint(1000 * rows[:, _BUSY].sum(axis=1) / lengths).clip(0, 1000).astype(int)
-        idle = [leaf for leaf in _IDLE if shares[:, leaf].any()]
-        self.lanes = Lanes(
-            start_ns, end_ns, busy.tolist(), {leaf: shares[:, leaf].tolist() for leaf in idle}
-        )
-
-    def take_lanes(self, time_ns: int) -> StepLanes | None:
-        """The step that was kept in parts since the last call."""
-        found, self.lanes = self.lanes, None
-        if found is None:
-            return None
-        return StepLanes(
-            time_ns=time_ns,
-            process=self._process,
-            device=self._device,
-            start_ns=found.start_ns,
-            duration_ns=found.end_ns - found.start_ns,
-            busy=tuple(found.busy),
-            idle=tuple(IdleLane(int(leaf), tuple(parts)) for leaf, parts in found.idle.items()),
-        )
 
     def _give_up(self, ended: bool) -> list[Part]:
         """What is held has no steps, but for a last one that ended with the program."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.accounting.absence import READINGS_KEPT, States
 from gputui.attribute.arrays import Bools, Int64s, distinct
 from gputui.model.leaves import Leaf
 
@@ -176,67 +177,12 @@ class _Pieces(NamedTuple):
     kinds: Kinds
 
 
-AWAY_LEAVES = (Leaf.HOST, Leaf.SCHEDULER, Leaf.INPUT, Leaf.WAIT)
-"""What a thread may be at while it is away from CUDA."""
-
-_STATES_KEPT = 4096
-
-
-class _States:
-    """Readings of one thread: time under each of AWAY_LEAVES up to each reading."""
-
-    __slots__ = ("_last", "sums", "times")
-
-    def __init__(self) -> None:
-        self.times: list[int] = []
-        self.sums: list[tuple[float, ...]] = []
-        self._last: tuple[int, int] | None = None
-
-    def add(self, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf) -> None:
-        if self._last is None or time_ns <= self.times[-1]:
-            self._last = run_ns, delay_ns
-            self.times.append(time_ns)
-            self.sums.append(self.sums[-1] if self.sums else (0.0,) * len(AWAY_LEAVES))
-            return
-        passed = time_ns - self.times[-1]
-        run = min(passed, max(0, run_ns - self._last[0]))
-        delay = min(passed - run, max(0, delay_ns - self._last[1]))
-        parts = {Leaf.HOST: run, Leaf.SCHEDULER: delay, asleep_in: passed - run - delay}
-        before = self.sums[-1]
-        self.sums.append(
-            tuple(
-                known + parts.get(leaf, 0) for known, leaf in zip(before, AWAY_LEAVES, strict=True)
-            )
-        )
-        self.times.append(time_ns)
-        self._last = run_ns, delay_ns
-        if len(self.times) > 2 * _STATES_KEPT:
-            del self.times[:_STATES_KEPT], self.sums[:_STATES_KEPT]
-
-    def shares(self, starts: Int64s, ends: Int64s) -> npt.NDArray[np.float64]:
-        """Of each interval, the part under each leaf; all under HOST where there is no reading."""
-        out = np.zeros((len(starts), len(AWAY_LEAVES)))
-        if len(self.times) < 2:
-            out[:, 0] = 1.0
-            return out
-        times, sums = np.array(self.times), np.array(self.sums)
-        for column in range(len(AWAY_LEAVES)):
-            out[:, column] = np.interp(ends, times, sums[:, column]) - np.interp(
-                starts, times, sums[:, column]
-            )
-        whole = out.sum(axis=1)
-        unknown = whole <= 0
-        out[unknown], whole[unknown] = (1.0, 0.0, 0.0, 0.0), 1.0
-        shares: npt.NDArray[np.float64] = out / whole[:, np.newaxis]
-        return shares
-
-
 class HostThreads:
     """All threads of one process."""
 
     def __init__(self) -> None:
         self._threads: dict[int, _Thread] = {}
-        self._states: dict[int, _States] = {}
+        self._states: dict[int, States] = {}
         self._lines: dict[int, list[tuple[int, int, Leaf | None]]] = {}
 
     def add_line(self, time_ns: int, thread: int, line: int, kind: Leaf | None) -> None:
@@ -277,11 +223,11 @@ class HostThreads:
         self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf
     ) -> None:
         """A reading of a thread: what it ran and waited for a core so far."""
-        self._states.setdefault(thread, _States()).add(time_ns, run_ns, delay_ns, asleep_in)
+        self._states.setdefault(thread, States()).add(time_ns, run_ns, delay_ns, asleep_in)
 
     def away(self, thread: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.float64]:
         """What a thread was at in each interval in which it was away: shares by AWAY_LEAVES."""
-        return self._states.get(thread, _States()).shares(starts, ends)
+        return self._states.get(thread, States()).shares(starts, ends)
 
     def add(self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
         """CUDA calls, in any order."""
@@ -320,5 +266,5 @@ class HostThreads:
             thread.settle()
             thread.forget(before_ns - KEPT_NS)
         for samples in self._lines.values():
-            if len(samples) > _STATES_KEPT:
+            if len(samples) > READINGS_KEPT:
                 del samples[: bisect_left(samples, (before_ns - KEPT_NS,))]

@@ -13,7 +13,7 @@ from gputui.ring.layout import RecordKind
 
 HELD_NS = 10_000_000_000
 HELD_LAUNCHES = 1 << 17
-"""How long, and how many, launches wait for ranges that name themselves steps."""
+"""How long, and how many, launches wait until it is clear where steps begin."""
 
 _MEMSET = 32
 _GRAPH = 1 << 24

@@ -14,7 +14,7 @@ from statistics import median
 import msgspec
 
 from gputui.attribute.collectives.local import Collective, Found
-from gputui.model.collectives import SYNCHRONIZING, size_class
+from gputui.model.collectives import SYNCHRONIZING, CollectiveSums, size_class
 from gputui.model.events import CollectiveDelta
 
 SLACK_NS = 100_000
@@ -34,28 +34,6 @@ _OTHERS = ("", "other", 0)
 Key = tuple[str, str, int]
 
 
-class Sums(msgspec.Struct):
-    """As CollectiveDelta."""
-
-    entered: int = 0
-    left: int = 0
-    entered_ns: int | None = None
-    count: int = 0
-    bytes: int = 0
-    time_ns: int = 0
-    ranks: int = 0
-    compared: int = 0
-    matched: int = 0
-    matched_bytes: int = 0
-    matched_ns: int = 0
-    wait_ns: int = 0
-    last: int = 0
-    blame_ns: int = 0
-    inherited_ns: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-
 class _Communicator:
     def __init__(self) -> None:
         self.held: dict[int, deque[Collective]] = {}
@@ -69,7 +47,7 @@ class Matching:
     def __init__(self) -> None:
         self._communicators: dict[str, _Communicator] = defaultdict(_Communicator)
         self._until_ns: dict[int, int] = {}
-        self._rows: dict[int, dict[Key, Sums]] = defaultdict(dict)
+        self._rows: dict[int, dict[Key, CollectiveSums]] = defaultdict(dict)
 
     def add(self, process: int, found: Found, until_ns: int | None) -> None:
         """What a process did; it will report nothing more that ended before `until_ns` (None: at
@@ -170,12 +148,12 @@ class Matching:
                 else:
                     sums.inherited_ns += cost_ns
 
-    def _of(self, process: int, one: Collective) -> Sums:
+    def _of(self, process: int, one: Collective) -> CollectiveSums:
         return self._sums(process, one.communicator, one.kind, one.size_bytes)
 
-    def _sums(self, process: int, communicator: str, kind: str, size_bytes: int) -> Sums:
+    def _sums(self, process: int, communicator: str, kind: str, size_bytes: int) -> CollectiveSums:
         rows = self._rows[process]
         key = (communicator, kind, size_class(size_bytes))
         if key not in rows and len(rows) >= MAX_ROWS:
             key = _OTHERS
-        return rows.setdefault(key, Sums())
+        return rows.setdefault(key, CollectiveSums())

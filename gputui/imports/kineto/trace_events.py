@@ -69,21 +69,9 @@ class Arguments(
 NO_ARGUMENTS = Arguments()
 
 
-class TraceEvent(msgspec.Struct, gc=False):
-    """One event. Times are in µs, exact to their last digit."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: _Number = None
-    tid: _Number = None
-    ts: Decimal | None = None
-    dur: Decimal | None = None
-    args: Arguments = NO_ARGUMENTS
-
-
 class _Bare(msgspec.Struct, gc=False):
-    """An event whose arguments are not those of Kineto."""
+    """An event without its arguments, which may not be those of Kineto. Times are in µs, exact to
+    their last digit."""
 
     ph: str = ""
     cat: str = ""
@@ -92,6 +80,12 @@ class _Bare(msgspec.Struct, gc=False):
     tid: _Number = None
     ts: Decimal | None = None
     dur: Decimal | None = None
+
+
+class TraceEvent(_Bare, gc=False):
+    """One event."""
+
+    args: Arguments = NO_ARGUMENTS
 
 
 _several = msgspec.json.Decoder(list[TraceEvent])

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from gputui.model.collectives import SYNCHRONIZING
+from gputui.model.collectives import SYNCHRONIZING, CollectiveSums
 from gputui.model.events import Scope
 from gputui.model.leaves import Leaf
-from gputui.state import CollectiveKey, CollectiveSums, Run
+from gputui.state import CollectiveKey, Run
 
 Place = tuple[int, int]
 """A process and its device."""

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gputui.model.collectives import bus_factor, total_bytes
+from gputui.model.collectives import CollectiveSums, bus_factor, total_bytes
 from gputui.report.explain.rank_waits import MATCHED, rank_of
 from gputui.report.schema import TableSpec, count, if_any, number, percent, rate, size, text, time
-from gputui.state import CollectiveKey, CollectiveSums, Run, Session
+from gputui.state import CollectiveKey, Run, Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from gputui.attribute.accounting.device import (
     LATENCY_NS,
     RESTART_NS,
     DeviceTime,
-    stretch,
 )
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
+from gputui.attribute.accounting.samples import stretch
 from gputui.attribute.accounting.tracks import LEAVES, WAITED
 from gputui.model import leaves
 from gputui.model.events import StepBlock
@@ -252,7 +252,7 @@ def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
             readings += 1
     of.add(operations(*rows))
     of.account(None)
-    found = of.line_launches
+    found = of.samples.line_launches
     whole = sum(gpu_ns for _, gpu_ns in found.values())
     assert sum(seen for seen, _ in found.values()) < readings
     shares = {line: gpu_ns / whole for line, (_, gpu_ns) in found.items()}

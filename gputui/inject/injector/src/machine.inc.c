@@ -56,3 +56,19 @@ static int read_registers(pid_t tid, Registers *registers)
 #else
 #error "x86-64 and aarch64 only"
 #endif
+
+static int read_state(pid_t tid, State *state)
+{
+    state->vector_bytes = sizeof state->vectors;
+    if (!read_registers(tid, &state->registers) ||
+        !read_set(tid, VECTOR_SET, state->vectors, &state->vector_bytes))
+        return 0;
+    state->resumed = state->registers;
+    return 1;
+}
+
+static void write_state(pid_t tid, const State *state)
+{
+    write_set(tid, VECTOR_SET, state->vectors, state->vector_bytes);
+    write_set(tid, NT_PRSTATUS, &state->registers, sizeof state->registers);
+}

@@ -64,22 +64,6 @@ static const void *sigreturn_here(void)
     return kernel.restorer;
 }
 
-static int read_state(pid_t tid, State *state)
-{
-    state->vector_bytes = sizeof state->vectors;
-    if (!read_registers(tid, &state->registers) ||
-        !read_set(tid, VECTOR_SET, state->vectors, &state->vector_bytes))
-        return 0;
-    state->resumed = state->registers;
-    return 1;
-}
-
-static void write_state(pid_t tid, const State *state)
-{
-    write_set(tid, VECTOR_SET, state->vectors, state->vector_bytes);
-    write_set(tid, NT_PRSTATUS, &state->registers, sizeof state->registers);
-}
-
 /* A 64-bit thread, without a shadow stack: a frame that the kernel has not made would break that. */
 static int is_known_thread(pid_t tid, const State *state)
 {

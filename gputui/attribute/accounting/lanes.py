@@ -1,0 +1,98 @@
+"""One step of a device in parts, for the timeline: how busy each was, and why it idled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.accounting.tracks import LEAVES, Tracks
+from gputui.attribute.arrays import Int64s
+from gputui.model.events import IdleLane, StepLanes
+from gputui.model.leaves import LEAVES as LEAF_MEANINGS
+
+LANE_PARTS = 96
+"""Parts of a step that is kept for the timeline."""
+
+LEAST_PART_NS = 200
+"""Shorter parts say nothing: a step below 19 µs is not kept."""
+
+STANDS_OUT = 1.5
+"""Length over the median of its delta from which a step is kept instead of the newest."""
+
+_BUSY = [leaf for leaf, meaning in LEAF_MEANINGS.items() if not meaning.is_idle]
+_IDLE = [leaf for leaf, meaning in LEAF_MEANINGS.items() if meaning.is_idle]
+
+
+class _Drawn(NamedTuple):
+    """A step in parts: thousandths of each."""
+
+    start_ns: int
+    end_ns: int
+    busy: list[int]
+    idle: dict[int, list[int]]
+
+
+class Lanes:
+    """Steps of one device in, one of them in parts out."""
+
+    def __init__(self) -> None:
+        self._kept: _Drawn | None = None
+
+    def take_steps(
+        self, tracks: Tracks, open_ns: int | None, moments: Int64s
+    ) -> npt.NDArray[np.int64]:
+        """Time by leaf up to each moment, taken from the tracks; one of the steps that end at the
+        moments, the first of which began at `open_ns`, is kept in parts on the way."""
+        drawn = _drawn(open_ns, moments) if len(tracks) else None
+        if drawn is None:
+            return tracks.take(moments)
+        start_ns, end_ns = drawn
+        parts = start_ns + (end_ns - start_ns) * np.arange(LANE_PARTS + 1, dtype=np.int64) // (
+            LANE_PARTS
+        )
+        every = np.union1d(moments, parts)
+        every = every[every <= moments[-1]]
+        rows = tracks.take(every)
+        first = int(np.searchsorted(every, start_ns)) + 1
+        self._kept = _in_parts(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(parts))
+        upto = np.searchsorted(every, moments)
+        return np.add.reduceat(rows, np.concatenate(([0], upto[:-1] + 1)))
+
+    def take(self, time_ns: int, process: int, device: int) -> StepLanes | None:
+        """The step that was kept since the last call."""
+        found, self._kept = self._kept, None
+        if found is None:
+            return None
+        return StepLanes(
+            time_ns=time_ns,
+            process=process,
+            device=device,
+            start_ns=found.start_ns,
+            duration_ns=found.end_ns - found.start_ns,
+            busy=tuple(found.busy),
+            idle=tuple(IdleLane(int(leaf), tuple(parts)) for leaf, parts in found.idle.items()),
+        )
+
+
+def _drawn(open_ns: int | None, moments: Int64s) -> tuple[int, int] | None:
+    """The step to keep in parts: the newest, or a longer one; none that is too short."""
+    begins = moments[:-1] if open_ns is None else np.concatenate(([open_ns], moments[:-1]))
+    lengths = moments[len(moments) - len(begins) :] - begins
+    if not len(lengths):
+        return None
+    longest = int(lengths.argmax())
+    at = longest if lengths[longest] > STANDS_OUT * np.median(lengths) else len(lengths) - 1
+    if lengths[at] < LEAST_PART_NS * LANE_PARTS:
+        return None
+    return int(begins[at]), int(begins[at] + lengths[at])
+
+
+def _in_parts(start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: Int64s) -> _Drawn:
+    shares = np.rint(1000 * rows[:, :LEAVES] / lengths[:, None]).clip(0, 1000).astype(int)
+    busy = np.rint(1000 * rows[:, _BUSY].sum(axis=1) / lengths).clip(0, 1000).astype(int)
+    idle = [leaf for leaf in _IDLE if shares[:, leaf].any()]
+    return _Drawn(
+        start_ns, end_ns, busy.tolist(), {leaf: shares[:, leaf].tolist() for leaf in idle}
+    )
