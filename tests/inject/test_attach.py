@@ -97,6 +97,7 @@ def inject(pid: int, library: Path) -> str:
     [
         ("vectors", 50, {"done event", "done breakpoint"}),
         ("signals", 30, {"done event", "done breakpoint"}),
+        ("flood", 60, {"done event", "done breakpoint"}),
         ("masks", 10, {"done event", "done breakpoint"}),
         ("threads", 30, {"done event", "done breakpoint"}),
         ("ignores-traps", 4, {"done event", "no-moment"}),

@@ -94,11 +94,11 @@ static volatile int handled;
 static void handle(int number) { handled = number; }
 
 /* Signals arrive while it is attached to, each once, and their handler keeps the mask. */
-static void signals(void)
+static void signals(long period_ns)
 {
     sigset_t mask, block;
     struct sigaction action = {.sa_handler = handle};
-    struct itimerspec each = {{0, 500000}, {0, 500000}};
+    struct itimerspec each = {{0, period_ns}, {0, period_ns}};
     timer_t timer;
     sigemptyset(&block);
     sigaddset(&block, SIGUSR2);
@@ -169,7 +169,9 @@ int main(int count, char **words)
     if (strcmp(part, "masks") == 0)
         masks();
     if (strcmp(part, "signals") == 0)
-        signals();
+        signals(500000);
+    if (strcmp(part, "flood") == 0)
+        signals(30000);
     if (strcmp(part, "threads") == 0)
         for (int at = 0; at < 3; at++)
             pthread_create(&thread, NULL, allocate, NULL);

@@ -41,6 +41,14 @@ static int wait_stop(pid_t tid, unsigned limit_ms)
 
 static int is_event_stop(int status) { return status >> 16 == PTRACE_EVENT_STOP; }
 
+/* Lets a thread that stopped for a signal of its own have it, and stop for us then: any stop takes
+ * back that a stop was asked for (Linux, ptrace_stop: "any trap clears pending STOP trap"). */
+static int deliver_and_stop(pid_t tid, int status)
+{
+    return ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 &&
+           ptrace(PTRACE_CONT, tid, NULL, (void *)(intptr_t)WSTOPSIG(status)) == 0;
+}
+
 /* Stops the thread where it is. Its signals meanwhile are its own. */
 static int interrupt(pid_t tid)
 {
@@ -52,7 +60,8 @@ static int interrupt(pid_t tid)
             return 0;
         if (is_event_stop(status))
             return WSTOPSIG(status) == SIGTRAP; /* else the user has stopped it: let it be */
-        ptrace(PTRACE_CONT, tid, NULL, (void *)(intptr_t)WSTOPSIG(status));
+        if (!deliver_and_stop(tid, status))
+            return 0;
     }
 }
 
@@ -80,10 +89,8 @@ static int to_event_stop(pid_t tid)
         ptrace(PTRACE_CONT, tid, NULL, NULL) != 0)
         return 0;
     int status = wait_stop(tid, STOP_MS);
-    while (status > 0 && !is_event_stop(status)) {
-        ptrace(PTRACE_CONT, tid, NULL, (void *)(intptr_t)WSTOPSIG(status));
-        status = wait_stop(tid, STOP_MS);
-    }
+    while (status > 0 && !is_event_stop(status))
+        status = deliver_and_stop(tid, status) ? wait_stop(tid, STOP_MS) : HAS_ENDED;
     return status > 0;
 }
 
@@ -128,6 +135,8 @@ static int run_to_breakpoint(pid_t tid, unsigned limit_ms, uint64_t first, uint6
             return 0;
         }
         signal_number = WSTOPSIG(status);
+        if (asked)
+            ptrace(PTRACE_INTERRUPT, tid, NULL, NULL); /* again: see deliver_and_stop */
     }
 }
 
