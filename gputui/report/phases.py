@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gputui.model.events import NO_THREAD, Payload, RangeDefined
+from gputui.model.events import Payload, RangeDefined
 from gputui.model.sketch import Accumulator
 from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
 from gputui.state import Launched, Process, Run
@@ -168,6 +168,11 @@ class PhaseRow:
         return self._launched.kernels
 
     @property
+    def known_kernels(self) -> int | None:
+        """None if the run used no GPU that is known."""
+        return self.kernels or (0 if self.on_gpu else None)
+
+    @property
     def kernel_ns(self) -> int:
         """Their times, added up."""
         return self._launched.kernel_ns
@@ -184,9 +189,10 @@ class PhaseRow:
 
     @property
     def share_percent(self) -> float | None:
-        """See above; None where nobody knows which ranges lie in which: tables of nsys stats."""
+        """See above; None where there is no time axis, and nobody knows which ranges lie in which:
+        tables of nsys stats."""
         totals = self._totals
-        if self._first.thread == NO_THREAD:
+        if not totals.run.duration_ns:
             return None
         if totals.gpu_ns:
             return 100.0 * self.gpu_busy_ns / totals.gpu_ns
@@ -247,9 +253,10 @@ class PhaseRow:
     @property
     def gpu_idle_ns(self) -> int | None:
         """Time in which the GPU ran nothing of this phase between its first and last operation,
-        summed over instances; None before an instance's operations have arrived.
+        summed over instances; None before an instance's operations have arrived, and where busy
+        time is not known.
         """
-        if not any(node.projected.count for node in self.phase.nodes):
+        if not self.on_gpu or not any(node.projected.count for node in self.phase.nodes):
             return None
         return max(0, self.projected.total - self.gpu_busy_ns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,52 @@ def test_several_reports_in_a_folder_are_told_apart(
     assert len(phase_rows(fold(prefix)[1])) == 4
 
 
+GENUINE = Path(__file__).parents[1] / "report" / "nsys_stats"
+
+
+@pytest.mark.parametrize("table", ["nvtx_gpu_proj_sum", "nvtx_kern_sum:base", "cuda_kern_exec_sum"])
+def test_tables_of_launches_and_projections_are_printed_as_nsys_wrote_them(
+    table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = GENUINE / f"{table.replace(':', '_')}.csv"
+    assert gputui(["summary", str(path), "--table", table, "--format", "csv"]) == 0
+    assert capsys.readouterr().out == path.read_text()
+
+
+def test_phases_join_what_the_tables_hold_of_a_range(tmp_path: Path) -> None:
+    for name in ("nvtx_pushpop_sum", "nvtx_gpu_proj_sum"):
+        shutil.copy(GENUINE / f"{name}.csv", tmp_path / f"cupy_{name}.csv")
+    shutil.copy(GENUINE / "nvtx_kern_sum_base.csv", tmp_path / "cupy_nvtx_kern_sum_base.csv")
+    _, run = fold(tmp_path)
+    [loop] = [row for row in phase_rows(run) if row.name == "Loop"]
+    # Sums of the lines of `:Loop` in the files.
+    assert (loop.pid, loop.instances, loop.cpu_total_ns) == (9946, 1, 1787801754)
+    assert (loop.kernels, loop.kernel_ns) == (3677, 1129090520)
+    assert loop.projected.total == 1773703924
+    # What lies in what, and when the GPU ran, is in none of them.
+    assert (loop.share_percent, loop.gpu_idle_ns, run.kernels) == (None, None, {})
+
+
+def test_kernels_of_several_processes_stay_apart(tmp_path: Path) -> None:
+    header = (
+        "NVTX Range,Style,PID,TID,NVTX Inst,Kern Inst,Total Time (ns),Avg (ns),Med (ns),Min (ns),"
+        "Max (ns),StdDev (ns),Kernel Name\n"
+    )
+    (tmp_path / "x_nvtx_kern_sum.csv").write_text(
+        f"{header}:step,PushPop,7,7,2,4,400,100.0,100.0,100,100,0.0,gemm\n"
+        ":step,PushPop,8,9,2,2,300,100.0,100.0,100,100,0.0,gemm\n"
+        ",,,,0,1,50,50.0,50.0,50,50,0.0,copy\n"
+    )
+    (tmp_path / "x_nvtx_pushpop_sum.csv").write_text(RANGES.replace("FORWARD", "step"))
+    _, run = fold(tmp_path)
+    steps = {row.pid: row for row in phase_rows(run) if row.name == "step"}
+    # 300 ns are three times 100: one kernel was inside two ranges of the name.
+    assert {pid: (row.kernels, row.kernel_ns) for pid, row in steps.items()} == {
+        0: (0, 0), 7: (4, 400), 8: (2, 300),
+    }  # fmt: skip
+    assert steps[0].instances == 30
+
+
 @pytest.mark.parametrize(
     "text", ["", "hello\n", "a,b,c\n1,2,3\n", "\0" * 1000, "Name\n" * 1000, '"' * 1000]
 )
@@ -127,11 +174,11 @@ def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
 
 
 def test_summary_prints_them(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (prefix.parent / "nsys_medium_nvtx_kern_sum.csv").write_text(RANGES)
+    (prefix.parent / "nsys_medium_nvtx_sum.csv").write_text(RANGES)
     assert gputui(["summary", "--full", str(prefix)]) == 0
     shown = capsys.readouterr().out
     assert "FORWARD" in shown
     assert "ampere_sgemm_128x64_nn" in shown
-    assert "not read: nsys_medium_nvtx_kern_sum.csv" in shown
+    assert "not read: nsys_medium_nvtx_sum.csv" in shown
     # MHA lies in FORWARD, which the tables do not say: shares of their sum would be of nothing.
     assert {row.share_percent for row in phase_rows(fold(prefix)[1])} == {None}

@@ -70,7 +70,7 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
              lambda row: row.projected.total if row.projected.count else None,
              "First operation's start to last one's end, added up over instances",
              kind=int | None, priority=7, label="projected", width=9),
-        count("Kernels", "kernels", lambda row: row.kernels if row.on_gpu else None,
+        count("Kernels", "kernels", lambda row: row.known_kernels,
               "Kernels launched inside it", kind=int | None, priority=3, label="kernels", width=7),
         count("Launches", "launches", lambda row: row.known_launches if row.on_gpu else None,
               "CUDA calls that launched them", kind=int | None, priority=6, label="launches",
@@ -99,7 +99,7 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         time("GPU Total", "gpu_total_ns", lambda row: row.gpu_total_ns if row.on_gpu else None,
              "Times of its GPU operations added up", kind=int | None, in_table=False),
         time("Kernel Total", "kernel_total_ns",
-             lambda row: row.kernel_ns if row.on_gpu else None,
+             lambda row: row.kernel_ns if row.known_kernels is not None else None,
              "Times of its kernels added up", kind=int | None, in_table=False),
         text("Share Of", "share_of", lambda row: "gpu_busy" if row.on_gpu else "cpu",
              "`gpu_busy`: of the GPUs' busy time; `cpu`: of the time in the domain's outermost "
