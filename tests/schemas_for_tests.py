@@ -13,7 +13,7 @@ from jsonschema.exceptions import best_match
 
 from gputui.cli.reference import DOCS
 
-_KNOWN_BY = {"overhead": "summary", "noise_rule": "compare", "launchers": "once"}
+_KNOWN_BY = {"overhead": "summary", "noise_rule": "compare", "launchers": "once", "hosts": "hosts"}
 
 
 def checked(encode: Callable[..., bytes]) -> Callable[..., bytes]:

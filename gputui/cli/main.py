@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from gputui.cli.hosts import asked_for
 from gputui.cli.options import MAIN, modes_text
 from gputui.cli.parsing import parse
 from gputui.cli.values import UsageError
@@ -18,6 +19,10 @@ def run(words: list[str], command: list[str] | None) -> int:
         os.environ["GPUTUI_CONFIG"] = os.path.abspath(options.config)
     mode = mode_of(options)
     check(options, mode, command)
+    if asked_for(options):
+        from gputui.cli import hosts
+
+        return hosts.print_once(options)
     if mode == "once":
         from gputui.cli.once import print_once, watch
 
@@ -64,6 +69,9 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
         raise UsageError("-o - needs --record")
     if options.trace and not (options.output or mode == "record"):
         raise UsageError("--trace needs --record or -o")
+    if asked_for(options) and (runs or options.output or options.watch):
+        typed = "a run" if runs else "-o" if options.output else "--watch"
+        raise UsageError(f"{typed} is of this machine: leave it out, or --host and --via")
     if options.readonly and runs:
         raise UsageError(
             f"{options.set_by['readonly']} starts nothing: leave out the workload or the command"

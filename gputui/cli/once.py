@@ -14,6 +14,7 @@ from gputui.base.standard_streams import columns, say
 from gputui.collect.sampler import Sampler, begin_reading
 from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
 from gputui.state import Session
+from gputui.state.hosts import Host, Hosts
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -115,12 +116,31 @@ def _end_of_sampling(events: Sequence[AnyEvent]) -> str | None:
     return None
 
 
-def _json(session: Session, indent: int = 0) -> str:
-    import msgspec
+def hosts_text(hosts: Hosts, *, as_json: bool) -> str:
+    """The newest readings of several hosts."""
+    if as_json:
+        from gputui.report.machine_document import hosts_document
 
+        return _document(hosts_document(hosts), indent=2)
+    return "\n".join(_text_of(host) for host in hosts.values())
+
+
+def _text_of(host: Host) -> str:
+    if host.session.samples:
+        return f"{host.name}\n{_text(host.session)}"
+    return f"{host.name}\nn/a  {host.link.reason or 'no reading yet'}\n"
+
+
+def _json(session: Session, indent: int = 0) -> str:
     from gputui.report.machine_document import machine_document
 
-    encoded = msgspec.json.encode(machine_document(session))
+    return _document(machine_document(session), indent)
+
+
+def _document(document: object, indent: int) -> str:
+    import msgspec
+
+    encoded = msgspec.json.encode(document)
     return (msgspec.json.format(encoded, indent=indent) if indent else encoded).decode() + "\n"
 
 

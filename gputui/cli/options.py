@@ -145,8 +145,11 @@ MODES = (
 
 def modes_text(modes: Iterable[str]) -> str:
     """Modes as they are typed: "--replay or --demo"."""
+    modes = tuple(modes)
     if set(modes) == {"screen", "record"}:
         return "a recording"
+    if "screen" in modes:
+        return "the screen or " + modes_text(mode for mode in modes if mode != "screen")
     return " or ".join(f"--{name}" for name in modes)
 
 
@@ -258,6 +261,12 @@ MAIN = Command(
         Option("speed", "0.25 to 64 times", "X", parse=speed, modes=_REPLAYS),
         Option("follow", "follow a file still being written", modes=("replay",)),
         Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=_REPLAYS),
+        Option("host", "watch another host through ssh, with gputui there", "USER@BOX", many=True,
+               modes=("once",)),
+        Option("via", "watch where a command leads that gives a pipe: 'kubectl exec -i POD --'",
+               "COMMAND", many=True, modes=("once",)),
+        Option("there", "how gputui is called on other hosts", "COMMAND", default="gputui",
+               set_in=_ANYWHERE),
         Option("interval", "seconds between samples, from 0.1 to 3600", "SEC", "-i",
                parse=interval, default="1", set_in=_ANYWHERE),
         Option("only", "show only these GPUs", "INDEX", parse=count, several=True),
@@ -386,6 +395,16 @@ COMMANDS = (
             Option("unset", "undo it"),
         ),
         lambda: _ENV,
+    ),
+    Command(
+        "stream",
+        "Write readings to standard output for gputui --host on another machine.",
+        (),
+        (
+            Option("token", "begins the first line", "HEX", required=True),
+            Option("zstandard", "compress with Zstandard if it is there, else with gzip"),
+            *(option for option in MAIN.options if option.name in ("interval", "only")),
+        ),
     ),
     Command("doctor", "Print what works here, and how to fix what does not.", (),
             (_JSON,)),

@@ -11,7 +11,12 @@ from gputui.cli.doctor import DoctorDocument
 from gputui.cli.manual import manual
 from gputui.render.comparison import ComparisonDocument
 from gputui.render.trace_tables import event_columns
-from gputui.report.json_schema import document_schema, machine_schema, summary_schema
+from gputui.report.json_schema import (
+    document_schema,
+    hosts_schema,
+    machine_schema,
+    summary_schema,
+)
 from gputui.report.registry import machine_tables, run_tables
 from gputui.report.schema import AnyColumn, TableSpec
 
@@ -32,6 +37,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "summary": summary_schema(),
         "compare": document_schema("compare", ComparisonDocument),
         "once": machine_schema(),
+        "hosts": hosts_schema(),
         "doctor": document_schema("doctor", DoctorDocument),
     }
 

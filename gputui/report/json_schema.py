@@ -108,6 +108,26 @@ def machine_schema() -> Schema:
     return _whole("once", document, definitions)
 
 
+def hosts_schema() -> Schema:
+    """`--once --json` with other hosts."""
+    machine = machine_schema()
+    definitions = machine.pop("$defs")
+    for name in ("$schema", "title"):
+        machine.pop(name)
+    integer_or_none: Schema = {"anyOf": [{"type": "integer"}, _NULL]}
+    host = _object(
+        {
+            "name": {"type": "string"},
+            "unavailable_reason": {"anyOf": [{"type": "string"}, _NULL]},
+            "clock_offset_ns": integer_or_none,
+            "clock_error_ns": integer_or_none,
+            "machine": {"anyOf": [machine, _NULL]},
+        }
+    )
+    document = _object({"schema": {"type": "integer"}, "hosts": _array(host)})
+    return _whole("hosts", document, definitions)
+
+
 def _object(properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties)}
 

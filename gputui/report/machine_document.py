@@ -12,6 +12,7 @@ from gputui.model.events import SCHEMA_VERSION, GpuStatus, HostSample
 from gputui.model.units import moment
 from gputui.report.machine_tables import mig_instances, newest_sample, of_whole
 from gputui.state import Gpu, Session
+from gputui.state.hosts import Hosts
 
 
 def machine_document(session: Session) -> dict[str, Any]:
@@ -31,6 +32,23 @@ def machine_document(session: Session) -> dict[str, Any]:
         "gpus": [_gpu(gpu) for _, gpu in sorted(session.gpus.items())],
         "processes": [_fields(process) for process in session.processes],
         "launchers": [_fields(launcher) for launcher in session.launchers],
+    }
+
+
+def hosts_document(hosts: Hosts) -> dict[str, Any]:
+    """Every host with its machine's document, null with a reason where there is none."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "hosts": [
+            {
+                "name": host.name,
+                "unavailable_reason": None if host.session.samples else host.link.reason,
+                "clock_offset_ns": host.link.clock.offset_ns if host.link.clock else None,
+                "clock_error_ns": host.link.clock.error_ns if host.link.clock else None,
+                "machine": machine_document(host.session) if host.session.samples else None,
+            }
+            for host in hosts.values()
+        ],
     }
 
 

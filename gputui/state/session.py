@@ -148,4 +148,5 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.Mark: fold_capture.mark,
     events.StepTimeline: fold_capture.step,
     events.StepLanes: fold_capture.lanes,
+    events.ClockRead: lambda *_: None,  # about the link to this host, not about the host
 }

@@ -76,6 +76,7 @@ from gputui.model.events.gpu import (
     MigSample,
 )
 from gputui.model.events.machine import (
+    ClockRead,
     Header,
     HostFacts,
     HostSample,
@@ -123,13 +124,14 @@ AnyEvent = (
     | Mark
     | StepTimeline
     | StepLanes
+    | ClockRead
 )
 
 __all__ = [
     "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
     "SCHEMA_VERSION",
     "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
-    "CollectiveDelta",
+    "ClockRead", "CollectiveDelta",
     "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",

@@ -147,3 +147,11 @@ class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
     """
 
     reasons: dict[str, str]
+
+
+class ClockRead(Event, frozen=True, kw_only=True, tag="clock_read"):
+    """The answer of another host to the question for its time, which was asked at `asked_ns` by the
+    clock of who asked. Only on the way from one host to another, never in a file.
+    """
+
+    asked_ns: Moment

@@ -36,8 +36,11 @@ class JournalWriter:
     files removed to make room, and about events left out, which `left_out` counts.
     """
 
-    def __init__(self, path: Path | None, limits: Limits | None = None) -> None:
-        """Open `path`, which must not exist, private to the user; None writes to stdout.
+    def __init__(
+        self, path: Path | None, limits: Limits | None = None, *, like: Path | None = None
+    ) -> None:
+        """Open `path`, which must not exist, private to the user; None writes to stdout, compressed
+        as a file named `like` would be.
 
         Raises JournalError with the reason if it cannot be opened, TakenError if it exists.
         """
@@ -54,7 +57,7 @@ class JournalWriter:
         self._number = 1
         # Readers of a stream read all of it: sums would cost and save nothing.
         self._sums = Sums() if path is not None else None
-        self._file, self._compressor = _open(path)
+        self._file, self._compressor = _open(path, like)
 
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append `events` and hand them to the operating system."""
@@ -205,8 +208,8 @@ def _readable(event: AnyEvent) -> bytes:
     return line + b"\n"
 
 
-def _open(path: Path | None) -> tuple[BinaryIO, Compressor]:
-    compressor = compressor_for(path)
+def _open(path: Path | None, like: Path | None = None) -> tuple[BinaryIO, Compressor]:
+    compressor = compressor_for(path or like)
     if path is None:
         return os.fdopen(os.dup(1), "wb"), compressor
     try:

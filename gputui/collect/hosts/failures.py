@@ -1,0 +1,167 @@
+"""Why a link failed: one clear line, and whether trying again can help.
+
+`ssh` exits with 255 for every failure of its own, so the reason is in what it prints; shells and
+container runtimes have statuses, but no common words.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from enum import Enum
+from typing import NamedTuple
+
+from gputui.base.sanitize import clean_output
+from gputui.model.events import JOURNAL_SCHEMA
+
+_LONGEST = 160
+_SSH_FAILED = 255
+_SIGNALLED = 128
+
+
+class Kind(Enum):
+    """What went wrong."""
+
+    UNKNOWN_HOST = "unknown host"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+    BUSY = "busy"
+    TIME_OUT = "time-out"
+    KEY_CHANGED = "host key changed"
+    KEY_UNKNOWN = "host key unknown"
+    NOT_LET_IN = "not let in"
+    NO_COMMAND = "no command here"
+    NOT_THERE = "no gputui there"
+    NO_PYTHON = "no Python there"
+    WRONG_VERSION = "wrong version"
+    KILLED = "killed"
+    LOST = "link lost"
+    NO_JOURNAL = "not a journal"
+    ENDED = "ended"
+
+    @property
+    def retries(self) -> bool:
+        """Whether the next try may go better."""
+        return self in _PASSING
+
+    @property
+    def asks(self) -> bool:
+        """Whether ssh wants an answer of a person, which only a plain terminal can give."""
+        return self in (Kind.NOT_LET_IN, Kind.KEY_UNKNOWN)
+
+
+_PASSING = (
+    *(Kind.REFUSED, Kind.UNREACHABLE, Kind.BUSY, Kind.TIME_OUT),
+    *(Kind.KILLED, Kind.LOST, Kind.ENDED),
+)
+
+
+class Failure(NamedTuple):
+    """What went wrong, in one line without the host's name."""
+
+    kind: Kind
+    line: str
+
+
+_OF_SSH: tuple[tuple[str, Kind, str], ...] = (
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        Kind.KEY_CHANGED,
+        "its host key has changed: if you know why, ssh-keygen -R {host} forgets the old one",
+    ),
+    (
+        "Host key verification failed|host key is known for",
+        Kind.KEY_UNKNOWN,
+        "its host key is not known here: ssh {host} once, and compare the fingerprint",
+    ),
+    ("Could not resolve hostname", Kind.UNKNOWN_HOST, "there is no host of this name"),
+    ("Connection refused", Kind.REFUSED, "the connection was refused: no sshd listens there"),
+    ("No route to host|Network is unreachable", Kind.UNREACHABLE, "there is no route to it"),
+    ("timed out|Timeout, server", Kind.TIME_OUT, "it does not answer"),
+    (
+        "kex_exchange_identification|Exceeded MaxStartups|Connection (closed|reset) by .* port",
+        Kind.BUSY,
+        "sshd closed the connection before the handshake: too many at once (MaxStartups)?",
+    ),
+    (
+        "Permission denied|Too many authentication failures",
+        Kind.NOT_LET_IN,
+        "not let in: no key or password fits ({last})",
+    ),
+)
+_NO_PYTHON = (
+    r"bad interpreter|env: .*python|python[\d.]*: (command )?not found"
+    r"|unable to (start|execute).*python|\"python[\d.]*\": executable file not found"
+)
+_NOT_THERE = r"not found|No such file or directory|No module named gputui|cannot find"
+_TOO_OLD = r"there is no command|unrecognized arguments|invalid choice|did you mean: gputui"
+
+
+def no_command(name: str) -> Failure:
+    """The local command cannot be started."""
+    return Failure(Kind.NO_COMMAND, f"there is no program {name} on this machine")
+
+
+def no_hello(seconds: float) -> Failure:
+    """Nothing came that looks like a gputui."""
+    return Failure(Kind.TIME_OUT, f"no answer within {seconds:g} s")
+
+
+def only_noise(most_bytes: int) -> Failure:
+    """It writes, but nothing that looks like a gputui."""
+    return Failure(
+        Kind.NO_JOURNAL,
+        f"{most_bytes >> 10} KiB came from there, and no gputui: what is its shell printing?",
+    )
+
+
+def silent(seconds: float) -> Failure:
+    """It was up, and says nothing any more."""
+    return Failure(Kind.LOST, f"the link is lost: nothing came for {seconds:g} s")
+
+
+def wrong_version(version: str, schema: int) -> Failure:
+    """Its journal is in another schema."""
+    side = "upgrade gputui here" if schema > JOURNAL_SCHEMA else "upgrade it there"
+    return Failure(
+        Kind.WRONG_VERSION,
+        f"gputui {clean_output(version, 30)} there writes schema {schema}, this one reads "
+        f"{JOURNAL_SCHEMA}: {side}",
+    )
+
+
+def no_journal(why: str) -> Failure:
+    """What came is damaged."""
+    return Failure(Kind.NO_JOURNAL, f"what it sends is no recording: {clean_output(why, _LONGEST)}")
+
+
+def ended(status: int | None, printed: bytes, *, host: str, is_ssh: bool, was_up: bool) -> Failure:
+    """Why the command ended, by its status (None: it closed its output and stayed) and what it
+    printed on standard error.
+    """
+    text = printed.decode(errors="replace")
+    lines = [line for line in map(clean_output, text.splitlines()) if line.strip()]
+    last = lines[-1][:_LONGEST] if lines else ""
+    if is_ssh and status == _SSH_FAILED:
+        for pattern, kind, line in _OF_SSH:
+            if re.search(pattern, text) and not (was_up and kind is Kind.BUSY):
+                return Failure(kind, line.format(host=host, last=last))
+        return Failure(Kind.LOST, "the link is lost" if was_up else f"ssh failed: {last}")
+    if status is None:
+        return Failure(Kind.LOST, "the link is lost: the command closed its output")
+    number = -status if status < 0 else status - _SIGNALLED
+    if 0 < number < _SIGNALLED - 1 and number in set(signal.Signals):
+        return Failure(Kind.KILLED, f"gputui there was killed ({signal.Signals(number).name})")
+    if was_up:
+        return Failure(Kind.ENDED, f"gputui there ended: {last}" if last else "gputui there ended")
+    if re.search(_NO_PYTHON, text):
+        return Failure(Kind.NO_PYTHON, f"Python is missing there: {last}")
+    if status in (126, 127) or re.search(_NOT_THERE, text):
+        return Failure(
+            Kind.NOT_THERE,
+            f"gputui is not there: install it, or say where it is with --there"
+            f" ({last or f'status {status}'})",
+        )
+    if re.search(_TOO_OLD, text):
+        return Failure(Kind.WRONG_VERSION, "gputui there is too old for --host: upgrade it there")
+    return Failure(Kind.ENDED, f"it ended with status {status}{': ' * bool(last)}{last}")

@@ -1,0 +1,153 @@
+"""Several hosts as one source: a link each, and their news in one place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+from gputui.collect.hosts.link import ASK_S, HANDSHAKES, FarOptions, HostLink
+from gputui.collect.hosts.target import Target
+from gputui.model.events import AnyEvent, MachineSample
+from gputui.state.hosts import HostNews
+
+MOST_WAITING = 5_000
+"""News of one host that wait to be taken; its link then waits too, and with it the far end."""
+
+_CLOSING_S = 8.0
+_NOTICE_S = 1.0
+"""Many hosts are drawn together, at most this often."""
+
+
+class _NoEvents:
+    """The screen takes news by host instead."""
+
+    def take(self) -> Sequence[AnyEvent]:
+        return ()
+
+
+class Fleet:
+    """The links to `targets`. `interval_s` is that of the far ends."""
+
+    def __init__(self, targets: Sequence[Target], options: FarOptions) -> None:
+        self.hub = _NoEvents()
+        self.interval_s = options.interval_s
+        self._options = options
+        self._handshakes = threading.Semaphore(HANDSHAKES)
+        self._changed = threading.Condition()
+        self._news: list[HostNews] = []
+        self._waiting: Counter[str] = Counter()
+        self._notify: Callable[[], None] = lambda: None
+        self._ending = False
+        self._ticker = threading.Thread(target=self._tick, name="hosts", daemon=True)
+        self.links = {target.name: self._link(target) for target in targets}
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts, in the order in which they were named."""
+        return list(self.links)
+
+    def connect(self, timeout_s: float) -> None:
+        """Begin to connect, and wait until every host has answered or failed."""
+        self._ticker.start()
+        for link in self.links.values():
+            link.start()
+        self._settle(self.links.values(), timeout_s)
+
+    def reconnect(self, targets: Sequence[Target], timeout_s: float) -> None:
+        """The same for hosts that failed, another way now."""
+        again = {target.name: self._link(target) for target in targets}
+        self.links |= again
+        for link in again.values():
+            link.start()
+        self._settle(again.values(), timeout_s)
+
+    def on_news(self, notify: Callable[[], None]) -> None:
+        """From now on have `notify` called, at most once a second, when there is something new."""
+        with self._changed:
+            self._notify = notify
+
+    def start(self) -> None:
+        """The links are up already: report what came meanwhile."""
+        self._notify()
+
+    def take(self) -> list[HostNews]:
+        """Everything since the last call, oldest first."""
+        with self._changed:
+            news, self._news = self._news, []
+            self._waiting.clear()
+            self._changed.notify_all()
+        return news
+
+    @property
+    def waiting(self) -> int:
+        """How many news there are to take."""
+        return len(self._news)
+
+    def wait_for_samples(self, timeout_s: float) -> None:
+        """Wait until every link that is up has brought a reading of its machine."""
+        deadline_s = time.monotonic() + timeout_s
+        with self._changed:
+            while any(map(self._awaits, self.links.values())):
+                remaining_s = deadline_s - time.monotonic()
+                if remaining_s <= 0:
+                    return
+                self._changed.wait(remaining_s)
+
+    def close(self) -> bool:
+        """End the links; the far ends end with them. Whether all are gone."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        for link in self.links.values():
+            link.end()
+        deadline_s = time.monotonic() + _CLOSING_S
+        ended = [link.join(deadline_s) for link in self.links.values()]
+        return all(ended)
+
+    def _link(self, target: Target) -> HostLink:
+        return HostLink(target, self._options, self._emit, self._handshakes)
+
+    def _settle(self, links: Collection[HostLink], timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        for link in links:
+            link.settled(deadline_s)
+
+    def _awaits(self, link: HostLink) -> bool:
+        if link.failure is not None:
+            return False
+        return not any(
+            isinstance(event, MachineSample)
+            for one in self._news
+            if one.host == link.target.name
+            for event in one.events
+        )
+
+    def _emit(self, news: HostNews) -> None:
+        """From a link's thread: keep its news, and have it wait if too many are kept."""
+        with self._changed:
+            while self._waiting[news.host] >= MOST_WAITING and not self._ending:
+                self._changed.wait()
+            self._waiting[news.host] += 1
+            self._news.append(news)
+            self._changed.notify_all()
+
+    def _tick(self) -> None:
+        """Call `notify` while there is something to take, and ask for the time."""
+        asked_s = time.monotonic()
+        while True:
+            with self._changed:
+                while not self._news and not self._ending:
+                    if not self._changed.wait(ASK_S):
+                        break
+                if self._ending:
+                    return
+                notify = self._notify if self._news else None
+            if notify is not None:
+                notify()
+            if time.monotonic() - asked_s >= ASK_S:
+                asked_s = time.monotonic()
+                for link in list(self.links.values()):
+                    link.ask_time()
+            time.sleep(min(_NOTICE_S, self.interval_s))

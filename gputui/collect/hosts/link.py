@@ -1,0 +1,210 @@
+"""One link: a thread that opens the pipe, reads the journal from it, and opens it again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from gputui.collect.hosts import failures
+from gputui.collect.hosts.clock import ClockEstimate
+from gputui.collect.hosts.failures import Failure
+from gputui.collect.hosts.hello import Hello, read_hello
+from gputui.collect.hosts.pipe import Pipe, SilentError
+from gputui.collect.hosts.target import Target
+from gputui.model.events import JOURNAL_SCHEMA, AnyEvent, ClockRead
+from gputui.model.link import Link, State
+from gputui.state.hosts import HostNews
+from gputui.store.journal import JournalError, JournalReader
+
+HANDSHAKES = 8
+"""At once: sshd refuses connections from the tenth on (MaxStartups 10:30:100), and one jump host
+sees them all.
+"""
+
+HELLO_S = 20.0
+"""From starting the command to the far end's first line: Python on a cold network disk is slow."""
+
+SILENCE_S = 20.0
+"""Longer than the time is not asked for: a link without any answer is dead."""
+
+ASK_S = 5.0
+_MOST_NOISE_BYTES = 64 << 10
+_LONGEST_WAIT_S = 60.0
+_HEALTHY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FarOptions:
+    """How gputui is called there, and what it is asked for."""
+
+    there: tuple[str, ...] = ("gputui",)
+    interval_s: float = 1.0
+    only: tuple[int, ...] | None = None
+    zstandard: bool = False
+    hello_s: float = HELLO_S
+    silence_s: float = SILENCE_S
+
+    def words(self, token: str) -> list[str]:
+        """The command there."""
+        only = ["--only", *map(str, self.only)] if self.only else []
+        how = ["--zstandard"] if self.zstandard else []
+        interval = ["--interval", f"{self.interval_s:g}"]
+        return [*self.there, "stream", "--token", token, *interval, *how, *only]
+
+
+class HostLink:
+    """The link to one host. `emit` gets its news, from the link's own thread."""
+
+    def __init__(
+        self,
+        target: Target,
+        options: FarOptions,
+        emit: Callable[[HostNews], None],
+        handshakes: threading.Semaphore,
+    ) -> None:
+        self.target = target
+        self._options = options
+        self._emit = emit
+        self._handshakes = handshakes
+        self._end = threading.Event()
+        self._settled = threading.Event()
+        self._pipe: Pipe | None = None
+        self._clock = ClockEstimate()
+        self._link = Link()
+        self._was_up = False
+        self.failure: Failure | None = None
+        """Why the newest try failed; None while the link is up."""
+        self._thread = threading.Thread(target=self._run, name=target.name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect. Returns at once."""
+        self._thread.start()
+
+    def settled(self, deadline_s: float) -> bool:
+        """Wait until it is up or has failed, at most to a moment of the monotonic clock."""
+        return self._settled.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def end(self) -> None:
+        """Have it end. Returns at once."""
+        self._end.set()
+        if self._pipe is not None:
+            self._pipe.end()
+
+    def join(self, deadline_s: float) -> bool:
+        """Wait for its end, at most to a moment of the monotonic clock; whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, deadline_s - time.monotonic()))
+        return not self._thread.is_alive()
+
+    def ask_time(self) -> None:
+        """Ask the other host for its time; the answer keeps the link alive."""
+        pipe = self._pipe
+        if pipe is not None and self._link.state == "up":
+            pipe.ask(b"t %d\n" % time.time_ns())
+
+    def _run(self) -> None:
+        waited_s = 0.5
+        while not self._end.is_set():
+            up_s = -time.monotonic()
+            failure = self._try()
+            up_s += time.monotonic()
+            if self._end.is_set():
+                return
+            self.failure = failure
+            retries = failure.kind.retries
+            self._tell("lost" if retries else "failed", failure.line)
+            self._settled.set()
+            if not retries:
+                return
+            waited_s = 1.0 if up_s > _HEALTHY_S else min(2 * waited_s, _LONGEST_WAIT_S)
+            self._end.wait(waited_s * random.uniform(0.75, 1.25))
+
+    def _try(self) -> Failure:
+        """Connect and read until that ends, and why it did."""
+        token = secrets.token_hex(8)
+        argv = self.target.argv(self._options.words(token))
+        self._was_up = False
+        try:
+            with self._handshakes:
+                if self._end.is_set():
+                    return failures.no_hello(0)
+                self._pipe = pipe = Pipe(argv, self._options.hello_s)
+                try:
+                    stream: BinaryIO = io.BufferedReader(pipe)
+                    hello = self._hello(stream, token)
+                except SilentError:
+                    return failures.no_hello(self._options.hello_s)
+        except OSError:
+            return failures.no_command(argv[0])
+        with contextlib.closing(pipe):
+            if hello is not None and hello.schema != JOURNAL_SCHEMA:
+                return failures.wrong_version(hello.version, hello.schema)
+            if hello is not None:
+                found = self._read(stream)
+            else:
+                found = failures.only_noise(_MOST_NOISE_BYTES)
+            if not pipe.is_at_end:
+                return found
+            status, printed = pipe.status()
+            return failures.ended(
+                status,
+                printed,
+                host=self.target.ssh or self.target.name,
+                is_ssh=bool(self.target.ssh),
+                was_up=self._was_up,
+            )
+
+    def _hello(self, stream: BinaryIO, token: str) -> Hello | None:
+        """Skip a shell's noise up to the far end's first line; None if it ends before."""
+        deadline_s = time.monotonic() + self._options.hello_s
+        left = _MOST_NOISE_BYTES
+        while left > 0:
+            line = stream.readline(left)
+            if hello := read_hello(line, token):
+                return hello
+            if time.monotonic() > deadline_s:
+                raise SilentError
+            left -= len(line)
+            if not line:
+                break
+        return None
+
+    def _read(self, stream: BinaryIO) -> Failure:
+        """Take events until the stream ends or is damaged; what is wrong with it."""
+        pipe = self._pipe
+        assert pipe is not None
+        pipe.patience_s = self._options.silence_s
+        try:
+            journal = JournalReader(stream, self.target.name)
+            for event in journal:
+                self._take(event)
+        except SilentError:
+            return failures.silent(pipe.patience_s)
+        except JournalError as error:
+            return failures.no_journal(str(error))
+        return failures.no_journal(journal.damage or "it ends")
+
+    def _take(self, event: AnyEvent) -> None:
+        if isinstance(event, ClockRead):
+            self._clock.add(event.asked_ns, event.time_ns, time.time_ns())
+            if self._link.clock != self._clock.best:
+                self._link = self._link._replace(clock=self._clock.best)
+                self._emit(HostNews(self.target.name, self._link))
+            return
+        if not self._was_up:
+            self._was_up, self.failure = True, None
+            self._tell("up", "")
+            self._settled.set()
+            self.ask_time()
+        self._emit(HostNews(self.target.name, None, (event,)))
+
+    def _tell(self, state: State, reason: str) -> None:
+        self._link = Link(state, reason, time.time_ns(), self._link.clock)
+        self._emit(HostNews(self.target.name, self._link))

@@ -1,0 +1,181 @@
+"""Links to far ends: a real one, and those that misbehave, each with its own reason."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gputui.cli import main
+from gputui.collect.hosts.clock import ClockEstimate
+from gputui.collect.hosts.failures import Kind, ended
+from gputui.collect.hosts.fleet import Fleet
+from gputui.collect.hosts.link import FarOptions
+from gputui.collect.hosts.target import TargetError, command_target, distinct, ssh_target
+from gputui.model.link import ClockOffset
+from gputui.state.hosts import Hosts
+from tests.collect.fake_machine import FakeMachine
+
+MISBEHAVING = Path(__file__).with_name("misbehaving.py")
+QUICK = FarOptions(hello_s=1.5, silence_s=1.5)
+
+
+def misbehaving(*words: str) -> str:
+    return shlex.join([sys.executable, "-SE", str(MISBEHAVING), *words])
+
+
+@pytest.fixture
+def fleet() -> Iterator[Callable[..., Fleet]]:
+    """Connects to far ends that misbehave so."""
+    made: list[Fleet] = []
+
+    def start(*commands: str) -> Fleet:
+        made.append(Fleet(distinct(map(command_target, commands)), QUICK))
+        made[0].connect(30)
+        return made[0]
+
+    yield start
+    assert made[0].close()
+
+
+def test_a_real_far_end_is_read_through_a_shell_that_makes_noise(
+    machine: FakeMachine,
+    library: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine.reset(2)
+    machine.write()
+    noisy = 'echo "Welcome!"; printf "box> "; exec "$@"'
+    words = ["env", f"LD_LIBRARY_PATH={library}", f"FAKE_NVML={machine.path}"]
+    via = shlex.join([*words, "sh", "-c", noisy, "box"])
+    gone = shlex.join([sys.executable, "-c", "raise SystemExit(127)"])
+    there = f"{sys.executable} -m gputui"
+    typed = ["--once", "--json", "--via", via, "--via", gone, "--there", there]
+    assert main.run(typed, None) == 1
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    box, other = document["hosts"]
+    assert (box["name"], box["unavailable_reason"]) == ("box", None)
+    assert [gpu["name"] for gpu in box["machine"]["gpus"]] == ["NVIDIA H200"] * 2
+    assert abs(box["clock_offset_ns"]) <= box["clock_error_ns"]
+    assert other["machine"] is None
+    assert "gputui is not there" in other["unavailable_reason"]
+    assert "gputui is not there" in err
+
+
+def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) -> None:
+    expected = {
+        "missing": (Kind.NOT_THERE, "gputui is not there"),
+        "no-python": (Kind.NO_PYTHON, "Python is missing there"),
+        "old": (Kind.WRONG_VERSION, "too old for --host"),
+        "newer": (Kind.WRONG_VERSION, "schema 99"),
+        "mute": (Kind.TIME_OUT, "no answer within 1.5 s"),
+        "noisy": (Kind.NO_JOURNAL, "64 KiB"),
+        "other": (Kind.NO_JOURNAL, "no recording"),
+    }
+    links = fleet(*map(misbehaving, expected), "/nowhere/kubectl exec x").links
+    for (kind, words), link in zip(expected.values(), links.values(), strict=False):
+        assert link.failure is not None, link.target
+        assert link.failure.kind is kind, link.failure
+        assert words in link.failure.line
+    assert links["x"].failure is not None
+    assert links["x"].failure.line == "there is no program /nowhere/kubectl on this machine"
+
+
+def test_what_was_up_and_ends_is_named_and_tried_again(
+    fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    commands = [misbehaving(kind) for kind in ("killed", "frozen", "complains")]
+    running = fleet(*commands, misbehaving("returns", str(tmp_path / "was"), "box"))
+    hosts = Hosts(running.names)
+    reasons: dict[str, set[str]] = {name: set() for name in hosts}
+    wanted = {
+        "killed": "gputui there was killed (SIGKILL)",
+        "frozen": "the link is lost: nothing came for 1.5 s",
+        "complains": "gputui there ended: gputui: cannot go on",
+        "box": "gputui there was killed (SIGKILL)",
+    }
+    of_box: list[str] = []
+    notice = threading.Event()
+    running.on_news(notice.set)
+    while len(of_box) < 3 or not all(wanted[name] in reasons[name] for name in wanted):
+        assert notice.wait(10), reasons
+        notice.clear()
+        news = running.take()
+        hosts.apply(news)
+        for one in news:
+            if one.link is not None:
+                reasons[one.host].add(one.link.reason)
+                of_box += [one.link.state] if one.host == "box" else []
+    assert of_box[:3] == ["up", "lost", "up"]
+    was = hosts["box"].session
+    assert was.samples >= 2
+    assert was.header is not None
+    assert was.header.host.hostname == "\N{REPLACEMENT CHARACTER}[31mred"
+
+
+@pytest.mark.parametrize(
+    ("printed", "kind"),
+    [
+        ("ssh: Could not resolve hostname box: Name or service not known", Kind.UNKNOWN_HOST),
+        ("ssh: connect to host box port 22: Connection refused", Kind.REFUSED),
+        ("ssh: connect to host box port 22: No route to host", Kind.UNREACHABLE),
+        ("ssh: connect to host box port 22: Connection timed out", Kind.TIME_OUT),
+        ("kex_exchange_identification: Connection closed by remote host", Kind.BUSY),
+        ("ada@box: Permission denied (publickey,password).", Kind.NOT_LET_IN),
+        ("No ED25519 host key is known for box\nHost key verification failed.", Kind.KEY_UNKNOWN),
+        (
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            Kind.KEY_CHANGED,
+        ),
+    ],
+)
+def test_what_ssh_prints_says_what_failed(printed: str, kind: Kind) -> None:
+    failure = ended(255, printed.encode(), host="ada@box", is_ssh=True, was_up=False)
+    assert failure.kind is kind
+    assert "\n" not in failure.line
+    if kind is Kind.KEY_CHANGED:
+        assert "ssh-keygen -R ada@box" in failure.line
+
+
+def test_a_link_that_was_up_is_lost() -> None:
+    for printed in (b"", b"Connection to box closed by remote host.\r\n"):
+        failure = ended(255, printed, host="box", is_ssh=True, was_up=True)
+        assert failure == (Kind.LOST, "the link is lost")
+        assert failure.kind.retries
+
+
+def test_commands_are_words_and_no_name_is_an_option() -> None:
+    target = ssh_target("ada@box")
+    argv = target.argv(["~/venv/bin/gputui", "stream", "--token", "a b;c"])
+    assert argv[argv.index("--") + 1] == "ada@box"
+    (command,) = argv[argv.index("--") + 2 :]
+    assert shlex.split(command)[:3] == ["exec", "sh", "-c"]
+    assert shlex.split(command)[3] == "~/venv/bin/gputui stream --token 'a b;c'; exit $?"
+    for typed in ("", "-oProxyCommand=x", "a b", "a\nb"):
+        with pytest.raises(TargetError, match="--host"):
+            ssh_target(typed)
+    for typed in ("", "kubectl 'exec"):
+        with pytest.raises(TargetError, match="--via"):
+            command_target(typed)
+    names = [one.name for one in distinct(map(command_target, ["kubectl exec -i pod --"] * 2))]
+    assert names == ["pod", "pod (2)"]
+
+
+def test_the_quickest_round_trip_gives_the_offset() -> None:
+    clock = ClockEstimate()
+    assert clock.best is None
+    clock.add(100, 5_000, 50)  # answered before it was asked: the clock was set
+    assert clock.best is None
+    clock.add(0, 10_500, 1_000)
+    clock.add(2_000, 12_060, 2_100)
+    clock.add(3_000, 14_000, 5_000)
+    assert clock.best == ClockOffset(10_010, 50)
+    for _ in range(8):
+        clock.add(0, 10_500, 1_000)  # the quick one is too old by now
+    assert clock.best == ClockOffset(10_000, 500)
