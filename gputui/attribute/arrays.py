@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ UInt32s = npt.NDArray[np.uint32]
 Integers = npt.NDArray[np.integer[Any]]
 Slots = npt.NDArray[np.void]
 """Rows of `layout.SLOT`."""
+
+AnyInteger = TypeVar("AnyInteger", bound=np.integer[Any])
 
 LATEST_NS = 1 << 62
 """Later times (after the year 2116) are clamped to this: a record can hold anything."""
@@ -38,7 +40,7 @@ def run_starts(values: Integers) -> Int64s:
     return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
 
 
-def distinct(values: Int64s) -> Int64s:
+def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
     """The distinct values, sorted. `np.unique` hashes, which is slower on sorted input."""
     if len(values) and (values == values[0]).all():  # one device, one thread
         return values[:1]

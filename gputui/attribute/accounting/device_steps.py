@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,9 @@ from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.lanes import Lanes
 from gputui.attribute.accounting.launches import HELD_NS
 from gputui.attribute.accounting.operations import Columns
-from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
+from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
 from gputui.attribute.accounting.tracks import LEAVES, WAITED
+from gputui.attribute.arrays import Bools
 from gputui.attribute.distributions import grouped
 from gputui.model.events import (
     LeafTime,
@@ -125,33 +125,39 @@ class DeviceSteps:
         moments = np.array(passed, np.int64)
         rows = self.lanes.take_steps(self.time.tracks, self._open_ns, moments)
         counts = self.time.take_starts(moments)
+        began_ns, self._open_ns = self._open_ns, passed[-1]
         deltas: list[Part] = []
-        steps: list[Step] = []
-        for row, count, end_ns in zip(rows, counts, passed, strict=True):
-            if self._open_ns is None:
-                # Up to the first boundary: loading, set-up, whatever came before the loop.
-                if row.any():
-                    deltas += self._without_steps(Scope.SETUP, row, count)
-            else:
-                steps.append(Step(self._open_ns, end_ns, count, row))
-            self._open_ns = end_ns
+        if began_ns is None:
+            # Up to the first boundary: loading, set-up, whatever came before the loop.
+            if rows[0].any():
+                deltas += self._without_steps(Scope.SETUP, rows[0], int(counts[0]))
+            began_ns, moments, rows, counts = passed[0], moments[1:], rows[1:], counts[1:]
+        if not len(moments):
+            return deltas
+        steps = Steps(np.concatenate(([began_ns], moments[:-1])), moments, counts, rows)
+        slow = None
+        if self._restarts_ns is None:
+            slow = self._scopes.add_even(steps.lengths, counts)
+        if slow is not None:
+            return deltas + self._sum(Scope.STEADY, self._scopes.loop, steps, slow)
+        one_by_one = steps.each()
         known: list[Classified] = []
         if self._restarts_ns is not None:
             # What repeated before is another loop than what does from here on.
-            before = [step for step in steps if step.start_ns < self._restarts_ns]
+            before = [step for step in one_by_one if step.start_ns < self._restarts_ns]
             known += self._scopes.add(before)
-            if len(before) < len(steps):
+            if len(before) < len(one_by_one):
                 known += self._scopes.restart()
                 self._restarts_ns = None
-            steps = steps[len(before) :]
-        return deltas + self._sum_up(known + self._scopes.add(steps))
+            one_by_one = one_by_one[len(before) :]
+        return deltas + self._sum_up(known + self._scopes.add(one_by_one))
 
     def _give_up(self, ended: bool) -> list[Part]:
         """What is held has no steps, but for a last one that ended with the program."""
         if not len(self.time.tracks):
             return []
         began_ns, end_ns, self._open_ns = self._open_ns, self.time.accounted_ns, None
-        count = self.time.take_starts(np.array([end_ns], np.int64))[0]
+        count = int(self.time.take_starts(np.array([end_ns], np.int64))[0])
         times = self.time.tracks.take_all()
         if began_ns is None:
             return self._without_steps(Scope.UNSTEPPED, times, count)
@@ -164,65 +170,72 @@ class DeviceSteps:
         groups: dict[tuple[int, Scope], list[Classified]] = {}
         for entry in known:
             groups.setdefault((entry.loop, entry.scope), []).append(entry)
-        for (loop, scope), steps in groups.items():
-            leaves = np.sum([entry.step.leaves for entry in steps], axis=0)
-            deltas += self._leaves(scope, loop, leaves)
-            if scope is Scope.STEADY:
-                deltas += self._lines_of([entry.step for entry in steps], loop)
-                deltas += self._blocks(steps, loop)
-            lengths = np.array([entry.step.length_ns for entry in steps], np.int64)
-            [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
-            slow = [entry.step.length_ns for entry in steps if entry.slow]
-            newest = lengths[-NEWEST_STEPS:].tolist() if scope is Scope.STEADY else []
-            deltas.append(
-                LoopDelta(
-                    self._process,
-                    self._device,
-                    scope,
-                    loop,
-                    len(steps),
-                    sum(entry.step.operations for entry in steps),
-                    steps[0].step.start_ns,
-                    steps[-1].step.end_ns,
-                    times,
-                    len(slow),
-                    sum(slow),
-                    tuple(newest),
-                    int(leaves[WAITED]),
-                )
-            )
+        for (loop, scope), entries in groups.items():
+            slow = np.array([entry.slow for entry in entries])
+            deltas += self._sum(scope, loop, Steps.of([entry.step for entry in entries]), slow)
         return deltas
 
-    def _blocks(self, steps: list[Classified], loop: int) -> list[Part]:
+    def _sum(self, scope: Scope, loop: int, steps: Steps, slow: Bools) -> list[Part]:
+        lengths = steps.lengths
+        leaves = steps.leaves.sum(axis=0)
+        deltas = self._leaves(scope, loop, leaves)
+        newest: list[int] = []
+        if scope is Scope.STEADY:
+            deltas += self._lines_of(steps, loop)
+            deltas += self._blocks(steps, loop)
+            newest = lengths[-NEWEST_STEPS:].tolist()
+        [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
+        deltas.append(
+            LoopDelta(
+                self._process,
+                self._device,
+                scope,
+                loop,
+                len(lengths),
+                int(steps.operations.sum()),
+                int(steps.starts[0]),
+                int(steps.ends[-1]),
+                times,
+                int(np.count_nonzero(slow)),
+                int(lengths[slow].sum()),
+                tuple(newest),
+                int(leaves[WAITED]),
+            )
+        )
+        return deltas
+
+    def _blocks(self, steps: Steps, loop: int) -> list[Part]:
         """Blocks of steps that waited for a better idea of what a step is, and come all at once:
         else the steps of one delta are a block."""
-        passed_ns = steps[-1].step.end_ns - steps[0].step.start_ns
-        count = min(len(steps) // BLOCK_STEPS, passed_ns // BLOCK_NS)
+        whole = len(steps.starts)
+        count = min(whole // BLOCK_STEPS, int(steps.ends[-1] - steps.starts[0]) // BLOCK_NS)
         if count < 2:
             return []
-        bounds = [len(steps) * at // count for at in range(count + 1)]
-        parts = [steps[first:last] for first, last in pairwise(bounds)]
-        blocks: list[Part] = []
-        for part in parts:
-            sums = np.sum([entry.step.leaves for entry in part], axis=0)[:LEAVES]
-            leaves = tuple((leaf, int(sums[leaf])) for leaf in np.flatnonzero(sums).tolist())
-            taken_ns = sum(entry.step.length_ns for entry in part)
-            blocks.append(StepBlock(self._device, loop, len(part), taken_ns, leaves))
-        return blocks
+        bounds = [whole * at // count for at in range(count)]
+        sums = np.add.reduceat(steps.leaves, bounds)[:, :LEAVES]
+        taken_ns = np.add.reduceat(steps.lengths, bounds).tolist()
+        sizes = np.diff([*bounds, whole]).tolist()
+        return [
+            StepBlock(
+                self._device,
+                loop,
+                size,
+                ns,
+                tuple((leaf, int(row[leaf])) for leaf in np.flatnonzero(row).tolist()),
+            )
+            for size, ns, row in zip(sizes, taken_ns, sums, strict=True)
+        ]
 
-    def _lines_of(self, steps: list[Step], loop: int) -> list[Part]:
+    def _lines_of(self, steps: Steps, loop: int) -> list[Part]:
         """At which lines the program was while the device idled in these steps."""
-        hits = sorted(self.time.line_hits)
+        hits = sorted(self.time.blame.line_hits)
         if not hits:
             return []
-        counts = Counter(
-            line
-            for step in steps
-            for _, line in hits[
-                bisect_left(hits, (step.start_ns,)) : bisect_left(hits, (step.end_ns,))
-            ]
-        )
-        self.time.line_hits = hits[bisect_left(hits, (steps[-1].end_ns,)) :]
+        moments = np.array([moment for moment, _ in hits])
+        at = np.searchsorted(steps.starts, moments, side="right") - 1
+        inside = (at >= 0) & (moments < steps.ends[at])
+        counts = Counter(hits[row][1] for row in np.flatnonzero(inside).tolist())
+        self.time.blame.line_hits = hits[bisect_left(hits, (int(steps.ends[-1]),)) :]
         return [
             LineSamples(self._process, self._device, loop, line, count)
             for line, count in sorted(counts.items())

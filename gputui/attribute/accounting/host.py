@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import READINGS_KEPT, States
-from gputui.attribute.arrays import Bools, Int64s, distinct
+from gputui.attribute.arrays import Int64s, distinct, run_starts
 from gputui.model.leaves import Leaf
 
 SHORT_NS = 200_000
@@ -73,6 +73,12 @@ def is_copy(name: str) -> bool:
     return "Memcpy" in name
 
 
+Rows = npt.NDArray[np.intp]
+Pieces = dict[int, tuple[Rows, Int64s]]
+"""Of intervals, by what a thread was at: the rows of those in which it was, each once and in order,
+and for how long."""
+
+
 class _Thread:
     """The outermost calls of one thread, in order."""
 
@@ -111,30 +117,26 @@ class _Thread:
             self.starts, self.ends = self.starts[first:].copy(), self.ends[first:].copy()
             self.kinds = self.kinds[first:].copy()
 
-    def during(self, starts: Int64s, ends: Int64s) -> tuple[dict[int, Int64s], Bools]:
-        """Time of each kind in each interval, and whether a wait was under way at its start. The
-        intervals are disjoint and in order."""
-        pieces = self._pieces(int(starts[0]), int(ends[-1]))
-        found: dict[int, Int64s] = {Doing.LAUNCHING: ends - starts}
-        first = np.searchsorted(ends, pieces.starts, side="right")
-        count = np.maximum(0, np.searchsorted(starts, pieces.ends) - first)
-        piece = np.repeat(np.arange(len(count)), count)
-        rows = np.arange(len(piece)) + np.repeat(first - np.cumsum(count) + count, count)
-        amounts = np.minimum(pieces.ends[piece], ends[rows]) - np.maximum(
-            pieces.starts[piece], starts[rows]
+    def during(self, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
+        """Time of each kind but launching in intervals that are disjoint and in order, and the
+        rows of those at whose start a wait was under way."""
+        parts = self._parts(int(starts[0]), int(ends[-1]))
+        at, rows = _spread(
+            np.searchsorted(ends, parts.starts, side="right"), np.searchsorted(starts, parts.ends)
         )
-        kinds = pieces.kinds[piece]
+        amounts = np.minimum(parts.ends.take(at), ends.take(rows))
+        amounts -= np.maximum(parts.starts.take(at), starts.take(rows))
+        kinds = parts.kinds.take(at)
+        found: Pieces = {}
         for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-            of = kinds == kind
-            found[kind] = np.bincount(rows[of], amounts[of], len(starts)).astype(np.int64)
-            found[Doing.LAUNCHING] -= found[kind]
-        waits = pieces.kinds == Doing.WAITING
-        began, finished = pieces.starts[waits], pieces.ends[waits]
-        if not len(began):
-            return found, np.zeros(len(starts), np.bool_)
-        last = np.searchsorted(began, starts, side="right") - 1
-        waiting: Bools = (last >= 0) & (finished[last] > starts)
-        return found, waiting
+            of = np.flatnonzero(kinds == kind)
+            found[kind] = _each_once(rows.take(of), amounts.take(of))
+        waits = np.flatnonzero(parts.kinds == Doing.WAITING)
+        _, waited = _spread(
+            np.searchsorted(starts, parts.starts.take(waits)),
+            np.searchsorted(starts, parts.ends.take(waits)),
+        )
+        return found, waited
 
     def waits(self, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
         """The calls that wait for the GPU, as far as they lie in an interval, in order."""
@@ -143,10 +145,10 @@ class _Thread:
         at = low + np.flatnonzero(self.kinds[low:high] == Doing.WAITING)
         return np.maximum(self.starts[at], since_ns), np.minimum(self.ends[at], until_ns)
 
-    def _pieces(self, since_ns: int, until_ns: int) -> _Pieces:
+    def _parts(self, since_ns: int, until_ns: int) -> _Parts:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
         if not len(self.starts):
-            return _Pieces(np.array([-_NEVER]), np.array([_NEVER]), np.array([Doing.AWAY], np.int8))
+            return _Parts(np.array([-_NEVER]), np.array([_NEVER]), np.array([Doing.AWAY], np.int8))
         low = max(0, int(np.searchsorted(self.ends, since_ns, side="right")) - 1)
         high = int(np.searchsorted(self.starts, until_ns)) + 1
         starts, ends = self.starts[low:high], self.ends[low:high]
@@ -166,15 +168,30 @@ class _Thread:
         kinds = np.full(len(of), Doing.AWAY, np.int8)
         kinds[: len(calls)] = self.kinds[low:high][calls]
         order = np.argsort(of, kind="stable")
-        return _Pieces(of[order], np.concatenate(finishes)[order], kinds[order])
+        return _Parts(of[order], np.concatenate(finishes)[order], kinds[order])
 
 
-class _Pieces(NamedTuple):
+class _Parts(NamedTuple):
     """Disjoint parts of a thread's time, in order."""
 
     starts: Int64s
     ends: Int64s
     kinds: Kinds
+
+
+def _spread(first: Rows, beyond: Rows) -> tuple[Rows, Rows]:
+    """The rows from each `first` to before its `beyond`, and to which of them each belongs."""
+    count = np.maximum(0, beyond - first)
+    of = np.repeat(np.arange(len(count)), count)
+    return of, np.arange(len(of)) + (first - np.cumsum(count) + count).take(of)
+
+
+def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
+    """The sums of rows that are in order."""
+    if (rows[1:] > rows[:-1]).all():
+        return rows, amounts
+    begins = run_starts(rows)
+    return rows.take(begins), np.add.reduceat(amounts, begins)
 
 
 class HostThreads:
@@ -243,12 +260,12 @@ class HostThreads:
                 of = threads == thread
                 self._threads[thread].add(starts[of], ends[of], kinds[of])
 
-    def during(self, thread: int, starts: Int64s, ends: Int64s) -> tuple[dict[int, Int64s], Bools]:
-        """Time of each kind that occurs in each interval, and whether a wait was under way at its
-        start."""
+    def during(self, thread: int, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
+        """Time of each kind but launching in intervals that are disjoint and in order, and the
+        rows of those at whose start a wait was under way."""
         found = self._threads.get(thread)
         if found is None:
-            return {Doing.AWAY: ends - starts}, np.zeros(len(starts), np.bool_)
+            return {Doing.AWAY: (np.arange(len(starts)), ends - starts)}, np.empty(0, np.intp)
         found.settle()
         return found.during(starts, ends)
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.operations import FIRST_KERNEL, Kernels, is_kernel
+from gputui.attribute.accounting.operations import FIRST_KERNEL, Kernels
 from gputui.attribute.arrays import Bools, Int64s, Slots, pick
+from gputui.attribute.range_kernels import NO_KERNEL
 from gputui.ring.layout import RecordKind
 
 HELD_NS = 10_000_000_000
@@ -67,24 +68,19 @@ class Launches:
             kernels, starts = kernels[known], starts[known]
         if not len(records):
             return
-        of = is_kernel(records)
-        numbers = np.where(of, kernels, 0)
-        if of.all():
-            tokens = (FIRST_KERNEL + numbers).astype(np.uint32)
-            families = self._kernels.families[numbers]
-        else:
-            copies = np.where(
-                records["kind"] == RecordKind.MEMCPY, records["sub"], np.uint32(_MEMSET)
-            )
-            tokens = np.where(of, FIRST_KERNEL + numbers, copies).astype(np.uint32)
-            families = np.where(of, self._kernels.families[numbers], copies).astype(np.uint32)
-        cues = np.where(of, self._kernels.cues[numbers], np.uint8(0))
-        graph = is_graph[calls["name"]]
-        if graph.any():
-            replayed = (_GRAPH + (records["e"].astype(np.int64) & 0xFF_FFFF)).astype(np.uint32)
-            tokens = np.where(graph, replayed, tokens)
-            families = np.where(graph, replayed, families)
-            cues = np.where(graph, np.uint8(0), cues)
+        tokens = (FIRST_KERNEL + kernels).astype(np.uint32)
+        families = self._kernels.families.take(kernels, mode="clip")
+        cues = self._kernels.cues.take(kernels, mode="clip")
+        others = np.flatnonzero(kernels == NO_KERNEL)
+        if len(others):
+            copied = pick(records, others)
+            is_copy = copied["kind"] == RecordKind.MEMCPY
+            tokens[others] = families[others] = np.where(is_copy, copied["sub"], _MEMSET)
+            cues[others] = 0
+        if is_graph.any() and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
+            replayed = _GRAPH + (records["e"][graphs].astype(np.int64) & 0xFF_FFFF)
+            tokens[graphs] = families[graphs] = replayed
+            cues[graphs] = 0
         self._new.append(Sequence(calls["start"].copy(), starts, tokens, families, cues))
 
     def starts_after(self, moments_ns: Int64s) -> list[int]:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.repetition import cue_of, family
-from gputui.attribute.arrays import Bools, Int64s, Slots
+from gputui.attribute.arrays import Bools, Int64s, Slots, pick
+from gputui.attribute.range_kernels import NO_KERNEL
 from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.ring.layout import RecordKind
 
@@ -72,13 +73,6 @@ class Kernels:
         self.fused[number] = name.startswith("triton_")
 
 
-def is_kernel(records: Slots) -> Bools:
-    """Which records are kernels, or graphs as a whole."""
-    kinds = records["kind"]
-    found: Bools = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
-    return found
-
-
 def columns(
     records: Slots,
     calls: Slots,
@@ -88,25 +82,30 @@ def columns(
     threads: Int64s,
     known: Kernels,
 ) -> Columns:
-    """Operations with their calls; `kernels` numbers them where `records` hold kernels, which were
-    launched with so many `threads`."""
-    of_kernels = is_kernel(records)
-    if of_kernels.all():
-        leaves = known.leaves[kernels]
-        widths = np.where(known.fused[kernels], 0, threads)
-    else:
-        numbers = np.where(of_kernels, kernels, 0)
-        leaves = np.where(of_kernels, known.leaves[numbers], _leaves_of_copies(records))
-        widths = np.where(of_kernels & ~known.fused[numbers], threads, 0)
+    """Operations with their calls; `kernels` numbers those that are kernels or graphs as a whole,
+    which were launched with so many `threads`, and is NO_KERNEL for others."""
+    leaves = known.leaves.take(kernels, mode="clip")
+    widths = threads
+    if known.fused.any():
+        widths = np.where(known.fused.take(kernels, mode="clip"), 0, threads)
+    alike = kernels << 32 | records["d"]
+    others = np.flatnonzero(kernels == NO_KERNEL)
+    if len(others):
+        leaves[others] = _leaves_of_copies(pick(records, others))
+        widths = widths.copy() if widths is threads else widths
+        widths[others] = 0
+        alike[others] = -1
+    called_ns, returned_ns = calls["start"].copy(), calls["end"].copy()
+    called_ns[calls["sequence"] < 0] = 0
     return Columns(
         starts,
         ends,
-        np.where(calls["sequence"] >= 0, calls["start"], 0),
-        calls["end"].copy(),
+        called_ns,
+        returned_ns,
         calls["thread"].astype(np.uint32),
         records["b"].astype(np.uint32),
         widths,
-        np.where(of_kernels, kernels << 32 | records["d"], -1),
+        alike,
         leaves,
         np.zeros(len(records), np.bool_),
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.operations import Columns
-from gputui.attribute.arrays import Int64s, distinct, run_starts
+from gputui.attribute.arrays import Int64s, run_starts
 
 LAUNCHED_WITHIN_NS = 250_000
 """What is launched this soon before or after a reading of a thread's line is that line's: shorter
@@ -48,13 +48,13 @@ class Samples:
         self.compared_ns = self.stretched_ns = 0
         """Of the kernels that were compared with their like, not taken yet."""
 
-    def add(self, found: Columns) -> None:
-        """Operations of a round."""
+    def add(self, found: Columns, threads: list[int]) -> None:
+        """Operations of a round, which these threads launched."""
         self._compare(found)
-        self._add_launches_of_lines(found)
+        self._add_launches_of_lines(found, threads)
 
-    def _add_launches_of_lines(self, found: Columns) -> None:
-        for thread in distinct(found.threads.astype(np.int64)).tolist():
+    def _add_launches_of_lines(self, found: Columns, threads: list[int]) -> None:
+        for thread in threads:
             # Autograd's threads run no Python: the line is that of who waits for them.
             times, lines = self._threads.readings(thread)
             if not len(times):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.arrays import Bools, Int64s
 from gputui.model.events import Scope
 
 SETTLED_STEPS = 5
@@ -47,6 +48,31 @@ class Step(NamedTuple):
     def length_ns(self) -> int:
         """From its start to the next one's."""
         return self.end_ns - self.start_ns
+
+
+class Steps(NamedTuple):
+    """Many of them, in order: a column a fact."""
+
+    starts: Int64s
+    ends: Int64s
+    operations: Int64s
+    leaves: npt.NDArray[np.int64]
+
+    @property
+    def lengths(self) -> Int64s:
+        """From their starts to the next ones'."""
+        return self.ends - self.starts
+
+    @classmethod
+    def of(cls, steps: list[Step]) -> Steps:
+        """Steps one by one as columns."""
+        starts, ends, operations, leaves = zip(*steps, strict=True)
+        return cls(np.array(starts), np.array(ends), np.array(operations), np.array(leaves))
+
+    def each(self) -> list[Step]:
+        """The same one by one."""
+        columns = (self.starts.tolist(), self.ends.tolist(), self.operations.tolist(), self.leaves)
+        return [Step(*row) for row in zip(*columns, strict=True)]
 
 
 class Classified(NamedTuple):
@@ -100,6 +126,28 @@ class StepScopes:
                     self._early.append(again)
                     found += self._settle()
         return found
+
+    def add_even(self, lengths: Int64s, operations: Int64s) -> Bools | None:
+        """Many steps at once, where all of them are steady: which are slow. None where one is not
+        plainly so: then they have to be added one by one."""
+        if not self._settled or self._odd:
+            return None
+        longest = max(PAUSE * self._typical_ns, PAUSE_NS)
+        if (
+            operations.min() < EVALUATION * self._usual_operations
+            or lengths.min() <= self._typical_ns / PAUSE
+            or lengths.max() > longest
+        ):
+            return None
+        slow = np.zeros(len(lengths), np.bool_)
+        for first in range(0, len(lengths), _TYPICAL_MEDIAN):
+            part = slice(first, first + _TYPICAL_MEDIAN)
+            slow[part] = lengths[part] > SLOW * self._typical_ns
+            self._lengths.extend(lengths[part].tolist())
+            self._operations.extend(operations[part].tolist())
+            self._typical_ns = median(self._lengths)
+            self._usual_operations = median(self._operations)
+        return slow
 
     def is_whole(self, operations: int) -> bool:
         """Whether what came after the last boundary has the operations of a step."""

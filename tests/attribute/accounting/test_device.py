@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.accounting.device import (
-    LATENCY_NS,
-    RESTART_NS,
-    DeviceTime,
-)
+from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
+from gputui.attribute.accounting.gaps import LATENCY_NS, RESTART_NS
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.samples import stretch

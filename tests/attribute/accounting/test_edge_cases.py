@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.accounting.device import LATENCY_NS, DeviceTime
+from gputui.attribute.accounting.device import DeviceTime
+from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.model.leaves import LEAVES, Leaf

@@ -1,0 +1,156 @@
+"""Why a device idled: each gap is laid at the door of the thread that launched what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from gputui.attribute.accounting.absence import AWAY_LEAVES
+from gputui.attribute.accounting.host import Doing, HostThreads, Pieces, Rows
+from gputui.attribute.arrays import Int64s
+from gputui.model.leaves import Leaf
+
+RESTART_NS = 1_000_000
+"""A gap up to this long that begins in a call which waits for the GPU is the price of that call:
+the CPU has to wake, run on and launch again."""
+
+LATENCY_NS = 20_000
+"""From a launch to its kernel's start on an idle GPU: more is a wait for something else."""
+
+_LEAF_OF_DOING = {
+    Doing.WAITING: Leaf.SYNC,
+    Doing.ALLOCATING: Leaf.ALLOCATION,
+    Doing.OTHER_CALL: Leaf.CUDA,
+}
+
+
+class Gaps(NamedTuple):
+    """Gaps in order, and the calls whose operations end them."""
+
+    rows: Rows
+    starts: Int64s
+    called_ns: Int64s
+    returned_ns: Int64s
+    ends: Int64s
+
+    def pick(self, rows: Rows) -> Gaps:
+        """Some of them."""
+        return Gaps._make(column.take(rows) for column in self)
+
+
+class Causes:
+    """For gaps of these lengths: how much of each is whose. What nobody takes is launching."""
+
+    def __init__(self, lengths: Int64s) -> None:
+        self._lengths = lengths
+        self._left = lengths.copy()
+        self._parts: dict[Leaf, list[tuple[Rows, Int64s]]] = {}
+
+    def add_whole(self, leaf: Leaf, rows: Rows) -> None:
+        """Gaps that are one leaf's, each named once."""
+        self.add(leaf, rows, self._lengths.take(rows))
+
+    def add(self, leaf: Leaf, rows: Rows, amounts: Int64s) -> None:
+        """`amounts` of the gaps at `rows`, which are in order, each named once."""
+        if len(rows):
+            self._left[rows] -= amounts
+            self._parts.setdefault(leaf, []).append((rows, amounts))
+
+    def found(self) -> Iterator[tuple[Leaf, Rows, Int64s]]:
+        """By leaf: rows in order, each once, and amounts above 0."""
+        for leaf, parts in self._parts.items():
+            if len(parts) == 1:
+                [(rows, amounts)] = parts
+            else:
+                sums = np.zeros(len(self._lengths), np.int64)
+                for rows, amounts in parts:
+                    sums[rows] += amounts
+                rows = np.flatnonzero(sums)
+                amounts = sums.take(rows)
+            if not amounts.all():
+                some = np.flatnonzero(amounts)
+                rows, amounts = rows.take(some), amounts.take(some)
+            yield leaf, rows, amounts
+        rows = np.flatnonzero(self._left)
+        yield Leaf.LAUNCH, rows, self._left.take(rows)
+
+
+class Blame:
+    """Gaps of a device in, causes out."""
+
+    def __init__(self, threads: HostThreads, main_thread: int) -> None:
+        self._threads = threads
+        self._main_thread = main_thread
+        self.line_hits: list[tuple[int, int]] = []
+        """When the device idled and a thread was away from CUDA: at which line it was."""
+
+    def add(self, causes: Causes, thread: int, gaps: Gaps) -> None:
+        """Gaps that end with what `thread` launched after they had begun."""
+        pieces, waited = self._threads.during(thread, gaps.starts, gaps.called_ns)
+        if thread != self._main_thread and Doing.AWAY in pieces:
+            self._follow(pieces, gaps)
+        restarted = waited[gaps.ends[waited] - gaps.starts[waited] < RESTART_NS]
+        causes.add_whole(Leaf.SYNC, gaps.rows[restarted])
+        beyond = gaps.ends - np.maximum(gaps.returned_ns, gaps.called_ns) - LATENCY_NS
+        late = np.flatnonzero(beyond > 0)
+        late = late[_others(late, restarted)]
+        causes.add(Leaf.DEPENDENCY, gaps.rows[late], beyond[late])
+        for doing, (at, amounts) in pieces.items():
+            others = _others(at, restarted)
+            at, amounts = at[others], amounts[others]
+            if doing == Doing.AWAY:
+                self._add_absence(causes, thread, gaps.pick(at), amounts)
+            else:
+                causes.add(_LEAF_OF_DOING[Doing(doing)], gaps.rows[at], amounts)
+
+    def _add_absence(self, causes: Causes, thread: int, gaps: Gaps, away: Int64s) -> None:
+        """What a thread was at while it was `away` from CUDA in these gaps; where nothing is known,
+        it ran the program's own code."""
+        if not len(away):
+            return
+        # A worker thread waits for the main thread: what that one is at decides.
+        asked = self._main_thread if thread != self._main_thread else thread
+        hits = self._threads.lines_in(asked, gaps.starts, gaps.called_ns)
+        self.line_hits += [(moment, line) for moment, line, _ in hits]
+        spoken = [leaf for _, _, leaf in hits if leaf is not None]
+        left = away
+        for leaf in dict.fromkeys(spoken):
+            part = np.floor(away * (spoken.count(leaf) / len(hits))).astype(np.int64)
+            causes.add(leaf, gaps.rows, part)
+            left = left - part
+        shares = self._threads.away(asked, gaps.starts, gaps.called_ns)
+        hosts = left
+        for column, leaf in enumerate(AWAY_LEAVES):
+            if leaf is not Leaf.HOST:
+                part = np.floor(left * shares[:, column]).astype(np.int64)
+                causes.add(leaf, gaps.rows, part)
+                hosts = hosts - part
+        causes.add(Leaf.HOST, gaps.rows, hosts)
+
+    def _follow(self, pieces: Pieces, gaps: Gaps) -> None:
+        """A worker thread that was away (autograd's, between two backward passes) waited for the
+        main thread: what that one did meanwhile decides, one step and no further."""
+        at, away = pieces.pop(Doing.AWAY)
+        starts, ends = gaps.starts.take(at), gaps.called_ns.take(at)
+        theirs, _ = self._threads.during(self._main_thread, starts, ends)
+        share = away / (ends - starts)
+        for doing, (rows, amounts) in theirs.items():
+            moved = np.floor(amounts * share.take(rows)).astype(np.int64)
+            rows = at.take(rows)
+            if doing in pieces:
+                sums = np.zeros(len(gaps.rows), np.int64)
+                sums[rows] = moved
+                own, amounts = pieces[doing]
+                sums[own] += amounts
+                rows = np.flatnonzero(sums)
+                moved = sums.take(rows)
+            pieces[doing] = rows, moved
+
+
+def _others(rows: Rows, without: Rows) -> Rows:
+    """Where `rows`, each named once, are none of `without`."""
+    if not len(without):
+        return np.arange(len(rows))
+    return np.flatnonzero(np.isin(rows, without, assume_unique=True, invert=True))
