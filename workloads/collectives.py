@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import nvtx
 import torch
+import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _NAMES = {
@@ -29,6 +31,8 @@ _NAMES = {
     "barrier": "barrier",
 }
 _CROSSING = ("send", "recv")
+_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+"""Each rank sends so many times (n - 1)/n of the whole buffer (nccl-tests, PERFORMANCE.md)."""
 _SPACES = ("c10d", "_c10d_functional")
 
 
@@ -38,12 +42,12 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, *, ranges: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
-        self.bytes = 0
+        self.sent_bytes = 0.0
         self._ranges = ranges
 
     def reset(self) -> None:
         """Count from here on."""
-        self.count = self.bytes = 0
+        self.count, self.sent_bytes = 0, 0.0
 
     def __torch_dispatch__(
         self,
@@ -59,7 +63,7 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Of a gather the output is what moves; it is the larger one.
         size = max(_bytes_of(args[0]), _bytes_of(args[1]) if len(args) > 1 else 0)
         self.count += 1
-        self.bytes += size
+        self.sent_bytes += size * bus_factor(name, dist.get_world_size())
         if not self._ranges:
             return func(*args, **kwargs)
         with nvtx.annotate(name, domain="comm", payload=size):
@@ -67,6 +71,14 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name not in _CROSSING:
                 _wait(result)
         return result
+
+
+def bus_factor(name: str, ranks: int) -> float:
+    """Bytes that a rank sends for each byte of the buffer, by steps between pairs of ranks."""
+    if name == "recv":
+        return 0.0
+    factor = _FACTORS.get(name)
+    return 1.0 if factor is None else factor * (ranks - 1) / ranks
 
 
 @contextmanager
@@ -80,6 +92,7 @@ def collectives(*, ranges: bool, counts: bool) -> Iterator[Collectives]:
         yield mode
 
 
+@cache
 def _name_of(func: Any) -> str | None:
     space, _, rest = str(func).partition(".")
     if space not in _SPACES:

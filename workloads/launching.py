@@ -63,15 +63,22 @@ def launch(
         reports = Path(name, "reports")
         reports.touch()
         words = json.dumps({**spec, "reports": str(reports), "timeout_s": timeout_s})
-        command = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
-        command += [f"--nproc-per-node={ranks}", "-m", module, words]
         child = subprocess.Popen(
-            command, env=_environment(str(spec["device"])), stdin=subprocess.DEVNULL, stdout=2
+            torchrun(ranks, module, words),
+            env=_environment(str(spec["device"])),
+            stdin=subprocess.DEVNULL,
+            stdout=2,
         )
         try:
             yield from _follow(child, reports, timeout_s, is_stopped)
         finally:
             _end(child)
+
+
+def torchrun(ranks: int, module: str, words: str) -> list[str]:
+    """The command that starts the ranks of this machine."""
+    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
+    return [*command, f"--nproc-per-node={ranks}", "-m", module, words]
 
 
 def _environment(device: str) -> dict[str, str]:

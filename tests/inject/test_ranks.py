@@ -1,56 +1,46 @@
-"""Programs of several ranks, through gputui itself: each rank has its own phases and pid."""
+"""Ranks of torchrun that speak through Gloo, recorded: whose phases are whose, and who is late."""
 
 from __future__ import annotations
 
-import sys
+import os
 
 from tests.inject.recorded import gputui, recorded
+from workloads.launching import torchrun
 
 RANK = """
 import os
-import socket
+import sys
 import time
 import nvtx
+import torch
+import torch.distributed as dist
 
 rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
 with nvtx.annotate("setup"):
     pass
 for _ in range(3 + rank):
     with nvtx.annotate("step"):
         with nvtx.annotate(f"only on {rank}"):
             pass
-here = os.path.dirname(__file__)
-address = os.path.join(here, "peer")
-if rank == 0:
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address + "0")
-        listening.listen()
-        os.rename(address + "0", address)
-        peer = listening.accept()[0]
-else:
-    while not os.path.exists(address):
-        time.sleep(0.01)
-    peer = socket.socket(socket.AF_UNIX)
-    peer.connect(address)
+gradients = torch.ones(1024)
 for _ in range(150):
     with nvtx.annotate("turn"):
         with nvtx.annotate("load"):
             if rank == 1:
                 time.sleep(0.012)
-        with nvtx.annotate("all_reduce", domain="comm", payload=4096):
-            peer.sendall(b"x")
-            peer.recv(1)
-with open(os.path.join(here, f"pid{rank}"), "w") as file:
+        with nvtx.annotate("all_reduce", domain="comm", payload=gradients.nbytes):
+            dist.all_reduce(gradients)
+with open(os.path.join(sys.argv[1], f"pid{rank}"), "w") as file:
     file.write(str(os.getpid()))
 """
 
 
 def test_each_rank_of_torchrun_has_its_own_phases_and_pid_and_the_late_one_is_named(tmp_path):
-    script = tmp_path / "ranks.py"
-    script.write_text(RANK)
-    # What the command `torchrun` runs.
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    _, document = recorded(tmp_path, [], *torchrun, "--nproc-per-node", "2", str(script))
+    (tmp_path / "ranks_of_gloo.py").write_text(RANK)
+    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    command = torchrun(2, "ranks_of_gloo", str(tmp_path))
+    _, document = recorded(tmp_path, [], *command, PYTHONPATH=paths, GLOO_SOCKET_IFNAME="lo")
     pids = {rank: int((tmp_path / f"pid{rank}").read_text()) for rank in (0, 1)}
     assert pids[0] != pids[1]
 

@@ -19,15 +19,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "faults": {"fault": "logits", "seconds": 0.2},
     "gemm": {"largest": "128", "products": 2},
     "inference": {"tokens": 4},
-    "comm": {"largest": 16384, "passes": 1},
-    "parallel": {
-        "hidden": 32,
-        "vocab": 128,
-        "ctx": 16,
-        "batch": 2,
-        "warmup": 0,
-        "steps": 2,
-    },
     "train": {"ctx": 8, "steps": 2},
 }
 """Less than the CPU's defaults, to be quick."""
@@ -35,47 +26,24 @@ SMALL: dict[str, dict[str, Any]] = {
 ON_A_GPU_ALONE = {"cuda_output", "attention_tf32"}
 """Tables without a row on the CPU."""
 
-outcomes: dict[str, Outcome] = {}
-
-
-def ran(workload: Workload, folder: Path) -> Outcome:
-    """The outcome of a small run, made once."""
-    if workload.name not in outcomes:
-        small = SMALL.get(workload.name, {})
-        if workload.name == "cuda":
-            small = {"nvcc": str(fake_nvcc(folder))}
-        given = workload.read({"device": "cpu", **small})
-        outcomes[workload.name] = workload.implementation()(given, Report(None, io.StringIO()))
-    return outcomes[workload.name]
-
-
 WORKLOADS = [found.workload for found in built_in() if isinstance(found, Entry)]
 each = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+IN_RANKS = {"parallel", "comm"}
+"""Run in test_parallel, where their ranks start quickly."""
 
 
-@each
-def test_it_gives_every_declared_figure_or_says_why_not(workload: Workload, tmp_path: Path) -> None:
-    outcome = ran(workload, tmp_path)
+def check(workload: Workload, outcome: Outcome) -> None:
+    """Every declared figure is there or it is said why not; parameters are those that held."""
     assert set(outcome.results) == {figure.name for figure in workload.results}
     missing = {name for name, value in outcome.results.items() if value is None}
     assert missing == set(outcome.unavailable)
     assert all(outcome.unavailable.values())
     assert outcome.stopped_by is None
 
-
-@each
-def test_its_parameters_are_those_that_held(workload: Workload, tmp_path: Path) -> None:
-    outcome = ran(workload, tmp_path)
     assert set(outcome.parameters) == {parameter.name for parameter in workload.parameters}
     assert outcome.parameters["device"] == "cpu"
     workload.read(outcome.parameters)
 
-
-@each
-def test_its_tables_are_declared_and_have_rows_of_declared_columns(
-    workload: Workload, tmp_path: Path
-) -> None:
-    outcome = ran(workload, tmp_path)
     declared = {table.name: {column.name for column in table.columns} for table in workload.tables}
     assert set(outcome.tables) == set(declared)
     for name, rows in outcome.tables.items():
@@ -83,6 +51,19 @@ def test_its_tables_are_declared_and_have_rows_of_declared_columns(
             assert rows, name
         for row in rows:
             assert set(row) <= declared[name]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [workload for workload in WORKLOADS if workload.name not in IN_RANKS],
+    ids=lambda workload: workload.name,
+)
+def test_it_gives_what_it_declares(workload: Workload, tmp_path: Path) -> None:
+    small = SMALL.get(workload.name, {})
+    if workload.name == "cuda":
+        small = {"nvcc": str(fake_nvcc(tmp_path))}
+    given = workload.read({"device": "cpu", **small})
+    check(workload, workload.implementation()(given, Report(None, io.StringIO())))
 
 
 @each

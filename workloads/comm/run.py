@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..collectives import bus_factor
 from ..declaration import FigureValue, Outcome, Value
 from ..launching import RanksFailed, launch, rank_count
 from ..report import Report
@@ -14,14 +15,6 @@ from . import COMM, OPERATIONS
 _NVLINK_BYTES_PER_S = {"A100": 300e9, "H100": 450e9, "H200": 450e9, "B200": 900e9, "GB200": 900e9}
 """One GPU's links, one direction, SXM: 12 × 25, 18 × 25, 18 × 50 GB/s (NVIDIA quotes both
 directions together). PCIe cards have none, or bridges."""
-
-
-def bus_factor(operation: str, ranks: int) -> float:
-    """Bytes each rank sends a byte of the size (nccl-tests, PERFORMANCE.md)."""
-    if operation == "send_recv":
-        return 1.0
-    share = (ranks - 1) / ranks
-    return 2 * share if operation == "all_reduce" else share
 
 
 def link_bytes_per_s(name: str) -> float | None:

@@ -10,12 +10,27 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import pipelining
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 
 from ..ranges import Range
 from ..ranked import Ranked
 from .model import Block, Gpt, Sizes, Stage, loss_of
 
-RATE = 1e-3
+MOST_RATE, RATE_AT_WIDTH = 1e-3, 0.25
+"""A wide model learns at a rate as its width allows: at more, losses differ by how sums round."""
+
 LOAD, FORWARD, BACKWARD = Range("load"), Range("forward"), Range("backward")
 SYNC, OPTIMIZER, SCHEDULE = Range("sync"), Range("optimizer"), Range("schedule")
 
@@ -29,8 +44,10 @@ class Trainer:
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         self.rank, self.sizes = rank, sizes
         torch.manual_seed(seed)
-        self.model: nn.Module = Gpt(sizes).to(rank.device)
+        with rank.device:  # one core of the host would take seconds to make the weights
+            self.model: nn.Module = Gpt(sizes)
         self.modules: list[nn.Module] = [self.model]
+        self.rate = min(MOST_RATE, RATE_AT_WIDTH / sizes.hidden)
         self.optimizer: torch.optim.Optimizer
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
@@ -80,13 +97,19 @@ class Trainer:
     def _sync(self) -> None:
         pass
 
+    def adam(
+        self, parameters: Iterable[nn.Parameter], foreach: bool | None = None
+    ) -> torch.optim.AdamW:
+        """The optimizer of all engines."""
+        return torch.optim.AdamW(parameters, lr=self.rate, foreach=foreach)
+
 
 class Single(Trainer):
     """The whole batch on one rank."""
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         super().__init__(rank, sizes, seed)
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
 
 
 class OwnBatch(Trainer):
@@ -103,7 +126,7 @@ class Naive(OwnBatch):
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         super().__init__(rank, sizes, seed)
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
 
     def _sync(self) -> None:
         for parameter in self.model.parameters():
@@ -127,18 +150,16 @@ class Ddp(OwnBatch):
         # None: torch's own size, 25 MiB; a small model is to have several, too.
         bucket_mb = None if rank.on_gpu else 0.1
         self.model = nn.parallel.DistributedDataParallel(self.model, bucket_cap_mb=bucket_mb)
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
 
 
 class Zero1(Ddp):
     """The optimizer's state divided."""
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
         super().__init__(rank, sizes, seed)
         self.optimizer = ZeroRedundancyOptimizer(
-            self.model.parameters(), optimizer_class=torch.optim.AdamW, lr=RATE
+            self.model.parameters(), optimizer_class=torch.optim.AdamW, lr=self.rate
         )
 
 
@@ -146,31 +167,18 @@ class FullyShard(OwnBatch):
     """FSDP2: gradients and state divided, and with `reshard` the weights again after use."""
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int, *, reshard: bool) -> None:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
         super().__init__(rank, sizes, seed)
         mesh = init_device_mesh(rank.device.type, (rank.count,))
         for block in _gpt(self.model).blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
         fully_shard(self.model, mesh=mesh, reshard_after_forward=reshard)
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
 
 
 class TensorParallel(Trainer):
     """Each matrix divided; with `sequence` the parts between them along the sequence."""
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int, *, sequence: bool) -> None:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import Replicate, Shard
-        from torch.distributed.tensor.parallel import (
-            ColwiseParallel,
-            PrepareModuleInput,
-            RowwiseParallel,
-            SequenceParallel,
-            parallelize_module,
-        )
-
         super().__init__(rank, sizes, seed)
         mesh = init_device_mesh(rank.device.type, (rank.count,))
         rows = partial(RowwiseParallel, output_layouts=Shard(1)) if sequence else RowwiseParallel
@@ -194,7 +202,7 @@ class TensorParallel(Trainer):
                 "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
             }
             parallelize_module(self.model, mesh, ends)
-        self.optimizer = _adam(self.model.parameters(), foreach=False)
+        self.optimizer = self.adam(self.model.parameters(), foreach=False)
 
 
 class Pipeline(Trainer):
@@ -205,16 +213,15 @@ class Pipeline(Trainer):
     def __init__(
         self, rank: Ranked, sizes: Sizes, seed: int, *, schedule: str, chunks: int = 1
     ) -> None:
-        from torch.distributed import pipelining
-
         super().__init__(rank, sizes, seed)
         total = rank.count * chunks
         sleep_s = float(rank.spec["stage_ms"]) / 1e3 / chunks
         at = [rank.rank + rank.count * chunk for chunk in range(chunks)]
         model = _gpt(self.model)
-        self.modules = [
-            SleepingStage(sleep_s) if sleep_s else Stage(model, index, total) for index in at
-        ]
+        with rank.device:
+            self.modules = [
+                SleepingStage(sleep_s) if sleep_s else Stage(model, index, total) for index in at
+            ]
         self.model = nn.ModuleList(self.modules)
         stages = [
             pipelining.PipelineStage(module, index, total, rank.device)
@@ -226,7 +233,7 @@ class Pipeline(Trainer):
             sizes.microbatches,
             loss_fn=_squares if self._sleeps else loss_of,
         )
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """One step."""
@@ -252,7 +259,7 @@ class Ulysses(Trainer):
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         super().__init__(rank, sizes, seed)
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
         model = _gpt(self.model)
         self._length = sizes.ctx // rank.count
         model.first = rank.rank * self._length
@@ -313,8 +320,6 @@ class SleepingStage(nn.Module):
 
 def all_to_all(x: Tensor, out: list[int] | None = None, into: list[int] | None = None) -> Tensor:
     """Each rank's parts along the first dimension to the others, with its gradient."""
-    from torch.distributed._functional_collectives import all_to_all_single_autograd
-
     x = x.contiguous()
     group = dist.distributed_c10d._get_default_group()
     moved: Tensor = all_to_all_single_autograd(x, out, into, group)
@@ -332,10 +337,6 @@ def average(parameters: Iterable[nn.Parameter], ranks: int) -> None:
     parts = flat.split(sizes)  # type: ignore[no-untyped-call]
     for gradient, mean in zip(gradients, parts, strict=True):
         gradient.copy_(mean.view_as(gradient))
-
-
-def _adam(parameters: Iterable[nn.Parameter], foreach: bool | None = None) -> torch.optim.AdamW:
-    return torch.optim.AdamW(parameters, lr=RATE, foreach=foreach)
 
 
 def _squares(out: Tensor, target: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..ranked import Ranked
-from .engines import OwnBatch, _adam, all_to_all, average
+from .engines import OwnBatch, all_to_all, average
 from .model import Mlp, Sizes
 
 A_RANK = 2
@@ -66,9 +66,10 @@ class ExpertParallel(OwnBatch):
         super().__init__(rank, sizes, seed)
         count, ranks = A_RANK * rank.count, rank.count
         torch.manual_seed(seed)
-        self.mixture = Mixture(sizes, count, A_RANK * rank.rank, A_RANK, ranks).to(rank.device)
+        with rank.device:
+            self.mixture = Mixture(sizes, count, A_RANK * rank.rank, A_RANK, ranks)
         self.model, self.modules = self.mixture, [self.mixture]
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
 
     def _sync(self) -> None:
         average(self.mixture.shared, self.rank.count)
@@ -84,9 +85,10 @@ class WholeMixture(ExpertParallel):
         super().__init__(rank, sizes, seed)
         count = A_RANK * rank.count
         torch.manual_seed(seed)
-        self.mixture = Mixture(sizes, count, 0, count, 1).to(rank.device)
+        with rank.device:
+            self.mixture = Mixture(sizes, count, 0, count, 1)
         self.model, self.modules = self.mixture, [self.mixture]
-        self.optimizer = _adam(self.model.parameters())
+        self.optimizer = self.adam(self.model.parameters())
 
     def _own(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return x.to(self.rank.device), y.to(self.rank.device)

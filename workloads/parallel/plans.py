@@ -11,7 +11,7 @@ WORD = 4
 
 @dataclass(frozen=True)
 class Engine:
-    """How a model is divided. `least` is the least version of torch, with why."""
+    """How a model is divided. `least` is the least version of torch on the CPU, with why."""
 
     family: str
     least: tuple[int, int] = (2, 6)
@@ -32,12 +32,14 @@ ENGINES: dict[str, Engine] = {
     "zero2": Engine("data", (2, 7), "FSDP2 on the CPU needs torch 2.7", rank_has_own_batch=True),
     "zero3": Engine("data", (2, 7), "FSDP2 on the CPU needs torch 2.7", rank_has_own_batch=True),
     "tp": Engine("tensor"),
-    "tp_sp": Engine("tensor", (2, 7), "hangs at its end before torch 2.7"),
+    "tp_sp": Engine("tensor", (2, 7), "hangs at its end before torch 2.7 (Gloo)"),
     "gpipe": Engine("pipeline"),
     "1f1b": Engine("pipeline", (2, 13), _HANGS),
     "interleaved": Engine("pipeline", (2, 13), _HANGS, chunks=2),
     "ulysses": Engine("context"),
-    "ep": Engine("expert", (2, 8), "hangs at its end before torch 2.8", rank_has_own_batch=True),
+    "ep": Engine(
+        "expert", (2, 8), "hangs at its end before torch 2.8 (Gloo)", rank_has_own_batch=True
+    ),
 }
 
 FAMILIES = ("data", "tensor", "pipeline", "context", "expert")
@@ -54,7 +56,7 @@ def chosen(word: str) -> list[str]:
 
 
 def too_old(name: str, version: str) -> str | None:
-    """Why this torch cannot run an engine, None where it can."""
+    """Why this torch cannot run an engine on the CPU, None where it can."""
     engine = ENGINES[name]
     parts = version.split("+")[0].split(".")
     if tuple(int(part) for part in parts[:2] if part.isdigit()) >= engine.least:

@@ -67,7 +67,9 @@ class _Found:
         left = list(names)
         sizes = {name: int(self._run[name]) for name in _SIZES}
         for name in names:
-            reason = too_old(name, torch.__version__) or why_not(name, self._ranks, sizes)
+            reason = why_not(name, self._ranks, sizes)
+            if not self._run.place.on_gpu:
+                reason = too_old(name, torch.__version__) or reason
             if reason:
                 left.remove(name)
                 self._add({"engine": name, "ranks": self._ranks, "status": reason})
@@ -154,4 +156,4 @@ _SPEC = (
     "late_ms",
     "stage_ms",
 )
-_COUNTED = ("collectives", "moved_bytes", "state_bytes", "peak_bytes", "loss")
+_COUNTED = ("collectives", "sent_bytes", "state_bytes", "peak_bytes", "loss")
