@@ -3,7 +3,8 @@
 Textual's own driver reads in a loop that never ends once standard input is at its end, and its
 writer thread dies of the first failed write, after which the 31st write blocks for ever. Here
 the end of input, or a failed write, makes the program quit. It draws on standard output, so that
-standard error can go to a file.
+standard error can go to a file. Where the line is slower than what is drawn, frames wait until the
+last one is out; the mouse reports clicks, drags and the wheel, not each movement.
 """
 
 from __future__ import annotations
@@ -41,29 +42,42 @@ _SIGNALS = (
 """What would end the program and leave the terminal raw; keys never send these here."""
 
 
+_MOUSE_ON = "\x1b[?1000h\x1b[?1002h\x1b[?1006h"
+_MOUSE_OFF = "\x1b[?1006l\x1b[?1002l\x1b[?1000l"
+"""Buttons, drags, places as numbers: without 1003, which would report each movement, bytes both
+ways."""
+
+
 class ForgivingFile:
     """A text file whose failed writes are reported once, and dropped from then on."""
 
     def __init__(self, file: IO[str], lost: Callable[[], None]) -> None:
         self._file = file
         self._lost: Callable[[], None] | None = lost
+        self.is_writing = False
 
     def write(self, text: str) -> int:
         """Write, or drop the text when the terminal is gone."""
         if self._lost is not None:
+            self.is_writing = True
             try:
                 return self._file.write(text)
             except (OSError, ValueError):
                 self._give_up()
+            finally:
+                self.is_writing = False
         return len(text)
 
     def flush(self) -> None:
         """Flush, unless the terminal is gone."""
         if self._lost is not None:
+            self.is_writing = True
             try:
                 self._file.flush()
             except (OSError, ValueError):
                 self._give_up()
+            finally:
+                self.is_writing = False
 
     def fileno(self) -> int:
         """Of the file behind."""
@@ -100,6 +114,22 @@ class Terminal(LinuxDriver):
             for number in _SIGNALS:
                 self._loop.add_signal_handler(number, self._app.exit)
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the line has not taken yet what was drawn."""
+        writer = self._writer_thread
+        return self._file.is_writing or (writer is not None and writer._queue.qsize() > 0)
+
+    def _enable_mouse_support(self) -> None:
+        if self._mouse:
+            self.write(_MOUSE_ON)
+            self.flush()
+
+    def _disable_mouse_support(self) -> None:
+        if self._mouse:
+            self.write(_MOUSE_OFF)
+            self.flush()
 
     def _terminal_lost(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile

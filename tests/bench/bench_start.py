@@ -1,16 +1,18 @@
 """From start to the first frame, and what an idle screen costs: gputui and, if there, nvitop.
 
-    python tests/bench/bench_start.py [--rounds 7] [--seconds 20] [--size 160x50]
+    python tests/bench/bench_start.py [--rounds 7] [--seconds 20] [--size 160x50] [--figure REGEX]
 
 Each program runs in a pseudo-terminal of its own, in turn. The first frame is the first output
-that holds text beyond terminal set-up; bytes and CPU are counted over `--seconds` after it has
-settled for two. Prints medians.
+that holds text beyond terminal set-up, the first figure what matches `--figure`, as "[0-9] ?W"
+does a GPU's power; bytes and CPU are counted over `--seconds` after it has settled for two. Prints
+medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import math
 import os
 import pty
 import re
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 
 import psutil
 
@@ -43,6 +46,7 @@ class Terminal:
         )  # fmt: skip
         os.close(slave)
         self._master = master
+        self._seen = b""
 
     def read(self, seconds: float) -> bytes:
         """What it writes within `seconds`, or at once what there is."""
@@ -55,9 +59,18 @@ class Terminal:
 
     def first_frame(self) -> float:
         """Seconds from the start to the first text."""
-        seen = b""
-        while len(re.findall(rb"[A-Za-z]{3,}", _ESCAPES.sub(b"", seen))) < 5:
-            seen += self.read(10)
+        return self._until(lambda text: len(re.findall(rb"[A-Za-z]{3,}", text)) >= 5)
+
+    def first_figure(self, pattern: str) -> float:
+        """Seconds from the start to what matches `pattern`."""
+        return self._until(lambda text: re.search(pattern.encode(), text) is not None)
+
+    def _until(self, is_there: Callable[[bytes], bool]) -> float:
+        end = time.monotonic() + 20
+        while not is_there(_ESCAPES.sub(b"", self._seen)):
+            if time.monotonic() > end:
+                return math.inf
+            self._seen += self.read(1)
         return time.monotonic() - self.started
 
     def run_for(self, seconds: float) -> int:
@@ -80,16 +93,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--size", default="160x50")
+    parser.add_argument("--figure")
     options = parser.parse_args()
     columns, lines = map(int, options.size.split("x"))
     programs = {"gputui": [sys.executable, "-m", "gputui"]}
     if shutil.which("nvitop"):
         programs["nvitop"] = ["nvitop", "--interval", "1"]
     frames: dict[str, list[float]] = {name: [] for name in programs}
+    figures: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(options.rounds):
         for name, command in programs.items():
             terminal = Terminal(command, columns, lines)
             frames[name].append(terminal.first_frame())
+            if options.figure:
+                figures[name].append(terminal.first_figure(options.figure))
             terminal.close()
     for name, command in programs.items():
         terminal = Terminal(command, columns, lines)
@@ -105,6 +122,7 @@ def main() -> int:
         print(
             f"{name:<8} first frame {statistics.median(frames[name]):.3f} s "
             f"({min(frames[name]):.3f} to {max(frames[name]):.3f})   "
+            f"figure {statistics.median(figures[name] or [math.nan]):.3f} s   "
             f"{100 * used / options.seconds:.2f} % of a core   "
             f"{written / options.seconds:.0f} bytes/s   {memory / 2**20:.0f} MiB"
         )

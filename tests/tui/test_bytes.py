@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from gputui.model.events import MachineSample
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
+from gputui.tui.narrow_updates import Pen
 from gputui.tui.widgets.canvas import changed_runs
 from tests.bench.bench_screen import CountingDriver
 from tests.tui import scripted
@@ -46,6 +51,53 @@ def test_only_the_changed_cells_count() -> None:
     assert changed_runs(old, old) == []
     assert changed_runs((("12", "a"), ("3", "b")), (("123", "a"),)) == [(2, 3)]
     assert changed_runs((("日 ", "a"),), (("日x", "a"),)) == [(0, 3)]
+
+
+def test_a_pen_changes_only_what_differs_and_ends_bare() -> None:
+    pen = Pen(Console(color_system="truecolor", force_terminal=True))
+    red, blue = Style(color="#ff0000", bgcolor="#000001"), Style(color="#0000ff", bgcolor="#000001")
+    blank = Style(bgcolor="#000001")
+    bold = Style(color="#0000ff", bgcolor="#000001", bold=True)
+    pen.move_to(2, 4)
+    words = [("a", red), (" ", blank), ("b", red), ("c", blue), ("d", bold), ("e", blue)]
+    pen.write(Strip([Segment(text, style) for text, style in words]))
+    assert pen.text() == (
+        "\x1b[5;3H\x1b[38;2;255;0;0;48;2;0;0;1ma b\x1b[38;2;0;0;255mc\x1b[1md"
+        "\x1b[0;38;2;0;0;255;48;2;0;0;1me\x1b[0m"
+    )
+    underlined = Style(underline=True, color="#ff0000")
+    pen.write(Strip([Segment("u", underlined), Segment(" ", blank)]))
+    assert pen.text().endswith("\x1b[4;38;2;255;0;0mu\x1b[0;48;2;0;0;1m \x1b[0m")
+
+
+async def test_a_key_costs_one_screen_and_a_slow_line_gets_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within the budget of a change of view; what a line cannot take in time is never sent."""
+    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
+    app = GputuiApp(scripted.ScriptedSource, Session(), driver_class=CountingDriver)
+    async with app.run_test(headless=False, size=(120, 40)) as pilot:
+        while app.model.source is None:
+            await pilot.pause(0.005)
+        source = app.model.source
+        assert isinstance(source, scripted.ScriptedSource)
+        source.give(scripted.gpu_session(1, quiet=20))
+        await _frame(pilot)
+        for key in "2345671":
+            before = CountingDriver.sent
+            await pilot.press(key)
+            await _frame(pilot)
+            assert 0 < CountingDriver.sent - before <= 12_000, key
+        before = CountingDriver.sent
+        monkeypatch.setattr(CountingDriver, "is_behind", True, raising=False)
+        for key in "2345672":
+            await pilot.press(key)
+            await _frame(pilot)
+        assert CountingDriver.sent == before
+        monkeypatch.setattr(CountingDriver, "is_behind", False)
+        await _frame(pilot)
+        assert app.main.current == "time"
+        assert 0 < CountingDriver.sent - before <= 12_000
 
 
 async def test_an_idle_gpu_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ DEADLINE_S = 20.0
 RESTORED = (
     LEAVES_ALTERNATE_SCREEN,
     b"\x1b[?1000l",  # the mouse
-    b"\x1b[?1003l",
+    b"\x1b[?1002l",
     b"\x1b[?2004l",  # bracketed paste
     b"\x1b[?25h",  # the cursor
 )

@@ -49,7 +49,7 @@ class MainScreen(Commands):
 
     def __init__(self, model: Model, first: str) -> None:
         super().__init__(model)
-        self._compositor = NarrowCompositor()
+        self._compositor: NarrowCompositor = NarrowCompositor()
         self.current = first
         self.top = TopBar(id="top")
         self.bottom = KeyBar(id="bottom")
@@ -93,13 +93,20 @@ class MainScreen(Commands):
         if self._is_topmost:
             self._draw_bottom()
 
+    def _on_timer_update(self) -> None:
+        # Until the line has taken the last frame, changes add up to the next one.
+        if not getattr(self.app._driver, "is_behind", False):
+            super()._on_timer_update()
+
     # --- events
 
     def on_resize(self) -> None:
+        self._compositor.forget()
         self.call_after_refresh(self.draw)
 
     def on_screen_resume(self) -> None:
         """A dialog was closed."""
+        self._compositor.forget()
         self.call_after_refresh(self.draw)
 
     def on_key(self, event: events.Key) -> None:
@@ -156,12 +163,13 @@ class MainScreen(Commands):
         self._typing = None
         if name == self.current:
             return
-        self.view.display = False
-        self.current = name
-        if name in self.views:
-            self.view.display = True
-        else:
-            await self.holder.mount(self._make(name))
+        with self.app.batch_update():
+            self.view.display = False
+            self.current = name
+            if name in self.views:
+                self.view.is_stale = self.view.display = True
+            else:
+                await self.holder.mount(self._make(name))
         self.call_after_refresh(self.draw)
 
     def action_move(self, move: Move) -> None:

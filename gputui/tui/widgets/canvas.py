@@ -7,6 +7,7 @@ so colours live in the style sheet and the themes. Text is drawn as it is, never
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -194,6 +195,9 @@ class LineView(Widget):
         self._strips: dict[int, Strip] = {}
         self._looks: dict[str, Style] = {}
         self._drawn_width = 0
+        self._is_painting = False
+        self.is_stale = True
+        """Whether its rows must be made before it is painted: it was not in sight before."""
 
     @property
     def drawn(self) -> list[str]:
@@ -206,20 +210,33 @@ class LineView(Widget):
         old = self._rows
         new = [pad(row, width) for row in rows[:height]]
         self._rows = new
-        if len(old) != len(new) or width != self._drawn_width:
+        if width != self._drawn_width:
             self._drawn_width = width
             self._strips.clear()
-            self.refresh()
+            if not self._is_painting:
+                self.refresh()
             return
         regions = []
-        for y, (before, after) in enumerate(zip(old, new, strict=True)):
+        blank = pad((), width)
+        for y, (before, after) in enumerate(zip_longest(old, new, fillvalue=blank)):
             if before != after:
                 self._strips.pop(y, None)
                 regions += [
                     Region(start, y, end - start, 1) for start, end in changed_runs(before, after)
                 ]
-        if regions:
+        if regions and not self._is_painting:
             self.refresh(*regions)
+
+    def draw(self) -> None:
+        """Make the rows anew and show them."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines in sight. Rows made only now, at the size there is, save a blank frame."""
+        if self.is_stale:
+            self.is_stale, self._is_painting = False, True
+            self.draw()
+            self._is_painting = False
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         """One line, from what was built when it last changed."""
