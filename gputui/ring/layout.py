@@ -68,7 +68,8 @@ class RecordKind(enum.IntEnum):
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""
     MEMCPY = 17
     """As KERNEL with `value` bytes, `sub` CUPTI copy kind, `source_kind`, `destination_kind`
-    CUPTI memory kinds; `c` the peer device where `sub` is 10 (peer to peer); no `d`."""
+    CUPTI memory kinds; `c` the peer device where `sub` is 10 (peer to peer); `d` and `thread` the
+    lower and upper half of the graph node id."""
     MEMSET = 18
     """As MEMCPY with only `destination_kind`, and no `sub`."""
     API = 19
@@ -80,6 +81,9 @@ class RecordKind(enum.IntEnum):
     """`d` the id being defined; `name` kernel; `start` = gridX | gridY << 32, `end` = gridZ |
     blockX << 32, `value` = blockY | blockZ << 32, `a` registers a thread, `b` static shared
     bytes, `c` dynamic shared bytes."""
+    GRAPH_PART = 23
+    """A CUDA graph is being made by `thread` at `start`, or is gone; `sub` says what (see
+    GraphPart)."""
     FLUSH = 32
     """CUPTI was asked at `start` for all finished activity, and delivered it (a buffer that holds
     an unfinished operation comes later); `value` is the number of records CUPTI has dropped so far.
@@ -123,6 +127,21 @@ class Resource(enum.IntEnum):
 
 
 REFUSED_DEFERRED = 1
+
+
+class GraphPart(enum.IntEnum):
+    """What a GRAPH_PART record is of."""
+
+    GRAPH = 1
+    """A graph, `e` its id, that has no nodes yet: a capture begins."""
+    NODE = 2
+    """A node, `value` its id, of the graph `e`."""
+    CLONE = 3
+    """A node, `value` its id, that does what the node `end` does: in an executable graph, or in a
+    copy of its graph."""
+    GONE = 4
+    """An executable graph, `e` its id, is destroyed; what it launched may not have arrived."""
+
 
 UNKNOWN_DEVICE = 0xFFFF_FFFF
 

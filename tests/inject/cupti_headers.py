@@ -28,6 +28,7 @@ _RECORDS = {
     "api": "API",
     "graph": "GraphTrace",
 }
+_CALLBACK_DATA = {"resource": "CUpti_ResourceData", "graph_data": "CUpti_GraphData"}
 _TRANSFERS = ("memcpy", "memcpy_peer", "memset")
 
 # What the headers take from CUDA's own, which are in no small package.
@@ -51,7 +52,14 @@ Place = tuple[int, int]
 def fields_read() -> dict[str, Place]:
     """`record.field` → where the capture library reads it; a field of all transfers thrice."""
     found: dict[str, Place] = {}
-    sizes = {"uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8, "const char *": 8}
+    sizes = {
+        "uint8_t": 1,
+        "uint16_t": 2,
+        "uint32_t": 4,
+        "uint64_t": 8,
+        "const char *": 8,
+        "void *": 8,
+    }
     for record, field, kind, offset in re.findall(
         r"^    FIELD\((\w+), (\w+), ([^,]+), (\d+)\)", FIELDS.read_text(), re.MULTILINE
     ):
@@ -67,14 +75,14 @@ def fields_of(headers: Path) -> dict[str, Place]:
         record: "CUpti_Activity"
         + max(re.findall(rf"^}} CUpti_Activity({name}\d*);", text, re.MULTILINE), key=_number)
         for record, name in _RECORDS.items()
-    }
+    } | _CALLBACK_DATA
     lines = "".join(
         f'printf("{name} %zu %zu\\n", offsetof({newest[record]}, {field}), '
         f"sizeof((({newest[record]} *)0)->{field}));\n"
         for name in fields_read()
         for record, _, field in [name.partition(".")]
     )
-    program = f"#include <stdio.h>\n#include <cupti_activity.h>\nint main(void) {{ {lines} }}"
+    program = f"#include <stdio.h>\n#include <cupti_activity.h>\n#include <cupti_callbacks.h>\nint main(void) {{ {lines} }}"
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cuda.h", "builtin_types.h"):
             Path(folder, name).write_text(_CUDA)

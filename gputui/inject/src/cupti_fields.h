@@ -1,4 +1,4 @@
-/* Where the fields stand that are read of CUPTI's activity records: the record, NVIDIA's name of
+/* Where the fields stand that are read of CUPTI's records: the record, NVIDIA's name of
  * the field, its type, its offset. Records only ever grow at their end: the offsets are the same in
  * every version since CUDA 12.1, as tests/inject/test_cupti_fields.py checks against NVIDIA's
  * headers. */
@@ -39,15 +39,18 @@
     FIELD(memcpy, srcKind, uint8_t, 5)               \
     FIELD(memcpy, dstKind, uint8_t, 6)               \
     FIELD(memcpy, correlationId, uint32_t, 44)       \
+    FIELD(memcpy, graphNodeId, uint64_t, 64)         \
     FIELD(memcpy, graphId, uint32_t, 72)             \
     FIELD(memcpy_peer, srcKind, uint8_t, 5)          \
     FIELD(memcpy_peer, dstKind, uint8_t, 6)          \
     FIELD(memcpy_peer, srcDeviceId, uint32_t, 44)    \
     FIELD(memcpy_peer, dstDeviceId, uint32_t, 52)    \
     FIELD(memcpy_peer, correlationId, uint32_t, 60)  \
+    FIELD(memcpy_peer, graphNodeId, uint64_t, 72)    \
     FIELD(memcpy_peer, graphId, uint32_t, 80)        \
     FIELD(memset, correlationId, uint32_t, 44)       \
     FIELD(memset, memoryKind, uint16_t, 50)          \
+    FIELD(memset, graphNodeId, uint64_t, 64)         \
     FIELD(memset, graphId, uint32_t, 72)             \
     FIELD(api, cbid, uint32_t, 4)                    \
     FIELD(api, start, uint64_t, 8)                   \
@@ -61,7 +64,13 @@
     FIELD(graph, deviceId, uint32_t, 24)             \
     FIELD(graph, graphId, uint32_t, 28)              \
     FIELD(graph, contextId, uint32_t, 32)            \
-    FIELD(graph, streamId, uint32_t, 36)
+    FIELD(graph, streamId, uint32_t, 36)             \
+    /* What callbacks are given. */                  \
+    FIELD(resource, resourceDescriptor, void *, 16)  \
+    FIELD(graph_data, graph, void *, 0)              \
+    FIELD(graph_data, node, void *, 16)              \
+    FIELD(graph_data, originalNode, void *, 24)      \
+    FIELD(graph_data, graphExec, void *, 48)
 
 /* kernel_start(record), and so on. */
 #define CUPTI_READER(record, field, type, offset)                    \

@@ -17,7 +17,7 @@ enum {
     ACTIVITY_MEMCPY2 = 22,
     ACTIVITY_GRAPH_TRACE = 51,
 };
-enum { DOMAIN_DRIVER = 1, DOMAIN_RUNTIME = 2 };
+enum { DOMAIN_DRIVER = 1, DOMAIN_RUNTIME = 2, DOMAIN_RESOURCE = 3 };
 enum { THREAD_ID_SYSTEM = 1, FLUSH_FORCED = 1, COPY_PEER = 10 };
 enum { CUPTI_SUCCESS = 0, CUPTI_MULTIPLE_SUBSCRIBERS = 39 };
 
@@ -68,6 +68,20 @@ static const char *const cupti_id_symbols[] = {
     "cuptiGetDeviceId", "cuptiGetContextId", "cuptiGetStreamIdEx",
 };
 _Static_assert(sizeof cupti_ids == sizeof cupti_id_symbols, "one name for each function");
+
+/* What tells how graphs are made. Without the first three, kernels of a graph are only known to
+ * belong to its launch; without the last, what is known of a graph is kept after its end. */
+static struct {
+    int (*EnableCallback)(uint32_t, void *, int, uint32_t);
+    int (*GetGraphNodeId)(void *, uint64_t *);
+    int (*GetGraphId)(void *, uint32_t *);
+    int (*GetGraphExecId)(void *, uint32_t *);
+} cupti_graphs;
+
+static const char *const cupti_graph_symbols[] = {
+    "cuptiEnableCallback", "cuptiGetGraphNodeId", "cuptiGetGraphId", "cuptiGetGraphExecId",
+};
+_Static_assert(sizeof cupti_graphs == sizeof cupti_graph_symbols, "one name for each function");
 
 static void set_cuda_state(uint32_t state, const char *format, ...)
 {

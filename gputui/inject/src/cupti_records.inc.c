@@ -78,6 +78,13 @@ static void decode_transfer(const uint8_t *r, Slot *out)
     out->b = transfer_streamId(r);
 }
 
+/* `value` holds the bytes. */
+static void set_node(Slot *out, uint64_t node)
+{
+    out->d = (uint32_t)node;
+    out->thread = (uint32_t)(node >> 32);
+}
+
 static void decode_memcpy(const uint8_t *r, Slot *out)
 {
     decode_transfer(r, out);
@@ -87,6 +94,7 @@ static void decode_memcpy(const uint8_t *r, Slot *out)
     out->destination_kind = memcpy_dstKind(r);
     out->correlation = memcpy_correlationId(r);
     out->e = memcpy_graphId(r);
+    set_node(out, memcpy_graphNodeId(r));
 }
 
 static void decode_peer_copy(const uint8_t *r, Slot *out)
@@ -100,6 +108,7 @@ static void decode_peer_copy(const uint8_t *r, Slot *out)
     out->c = out->a == source ? memcpy_peer_dstDeviceId(r) : source;
     out->correlation = memcpy_peer_correlationId(r);
     out->e = memcpy_peer_graphId(r);
+    set_node(out, memcpy_peer_graphNodeId(r));
 }
 
 static void decode_memset(const uint8_t *r, Slot *out)
@@ -109,6 +118,7 @@ static void decode_memset(const uint8_t *r, Slot *out)
     out->destination_kind = (uint8_t)memset_memoryKind(r);
     out->correlation = memset_correlationId(r);
     out->e = memset_graphId(r);
+    set_node(out, memset_graphNodeId(r));
 }
 
 /* Threads of CUDA calls whose names were written, or not found. Guarded by DECODE_LOCK. */

@@ -4,6 +4,7 @@
 
 #include "cupti_find.inc.c"
 #include "cupti_flush.inc.c"
+#include "cupti_graphs.inc.c"
 #include "cupti_records.inc.c"
 #include "start.inc.c"
 #include "trace_sampling.inc.c"
@@ -14,11 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void ignore_callback(void *data, int domain, uint32_t call, const void *details)
-{
-    (void)data, (void)domain, (void)call, (void)details;
-}
 
 static int failed(const char *what, int result)
 {
@@ -34,6 +30,13 @@ static int failed(const char *what, int result)
 
 static void *subscriber;
 static uint32_t cuda_begun; /* in this session */
+
+/* Functions that a libcupti may lack. */
+static void look_up(void *library, void **functions, const char *const *names, size_t count)
+{
+    for (size_t at = 0; at < count; at++)
+        functions[at] = dlsym(library, names[at]);
+}
 
 /* Load one libcupti and claim the process's single subscriber; cuda_text then says what failed. */
 static int claim_cupti(const char *path, int *another_may_do)
@@ -55,7 +58,7 @@ static int claim_cupti(const char *path, int *another_may_do)
     }
     cupti.GetVersion(&version);
     header->cupti_version = version;
-    int result = cupti.Subscribe(&subscriber, ignore_callback, NULL);
+    int result = cupti.Subscribe(&subscriber, see_resource, NULL);
     if (result != CUPTI_SUCCESS) {
         failed("cuptiSubscribe", result);
         subscriber = NULL; /* nothing of the one who has it may be touched */
@@ -67,11 +70,12 @@ static int claim_cupti(const char *path, int *another_may_do)
     if (result == CUPTI_SUCCESS) {
         result = cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed);
         if (result == CUPTI_SUCCESS) {
-            void **ids = (void **)&cupti_ids, **calls = (void **)&cupti_enable_call;
-            for (size_t at = 0; at < sizeof cupti_id_symbols / sizeof *cupti_id_symbols; at++)
-                ids[at] = dlsym(library, cupti_id_symbols[at]);
-            for (size_t at = 0; at < sizeof cupti_call_symbols / sizeof *cupti_call_symbols; at++)
-                calls[at] = dlsym(library, cupti_call_symbols[at]);
+            look_up(library, (void **)&cupti_ids, cupti_id_symbols,
+                    sizeof cupti_id_symbols / sizeof *cupti_id_symbols);
+            look_up(library, (void **)&cupti_enable_call, cupti_call_symbols,
+                    sizeof cupti_call_symbols / sizeof *cupti_call_symbols);
+            look_up(library, (void **)&cupti_graphs, cupti_graph_symbols,
+                    sizeof cupti_graph_symbols / sizeof *cupti_graph_symbols);
             return 1;
         }
         failed("cuptiActivityRegisterCallbacks", result);
@@ -115,6 +119,7 @@ static void enable_activity(void)
         {ACTIVITY_MEMSET, 1, "MEMSET"},
         {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
     };
+    enable_graphs(subscriber);
     int calls = enable_calls(0, runtime_calls, sleeps) + enable_calls(1, driver_calls, sleeps);
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
         int result = cupti.ActivityEnable(kinds[at].kind);

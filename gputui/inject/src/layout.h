@@ -30,6 +30,7 @@ enum {
     KIND_API = 19,
     KIND_GRAPH = 21,
     KIND_LAUNCH_SHAPE = 22,
+    KIND_GRAPH_PART = 23,
     KIND_FLUSH = 32,
     KIND_EXIT = 33,
 };
@@ -39,6 +40,7 @@ enum { RESOURCE_DEVICE = 1, RESOURCE_CONTEXT = 2, RESOURCE_STREAM = 3 };
 #define UNKNOWN_DEVICE 0xFFFFFFFFu
 enum { NAMED_BY_SYSTEM = 1 };
 enum { REFUSED_DEFERRED = 1 };
+enum { PART_GRAPH = 1, PART_NODE = 2, PART_CLONE = 3, PART_GONE = 4 };
 /* NVTX's numbers, and one of our own. */
 enum {
     PAYLOAD_UINT64 = 1,

@@ -1,0 +1,78 @@
+/* CUDA graphs while they are made: when, and by which thread, each node was. The reader finds the
+ * range that was open there. A replay calls nothing in here. */
+
+#pragma once
+
+#include "cupti_fields.h"
+#include "cupti_functions.inc.c"
+#include "thread.inc.c"
+
+/* Of CUPTI's callbacks for resources, by the same numbers in every version since CUDA 12.1. */
+enum {
+    CALL_GRAPH_CREATED = 9,
+    CALL_NODE_CREATED = 13,
+    CALL_EXEC_DESTROYED = 19,
+    CALL_NODE_CLONED = 20,
+};
+static const uint32_t graph_calls[] = {
+    CALL_GRAPH_CREATED, CALL_NODE_CREATED, CALL_EXEC_DESTROYED, CALL_NODE_CLONED,
+};
+
+static int node_id(void *node, uint64_t *id)
+{
+    return cupti_graphs.GetGraphNodeId(node, id) == CUPTI_SUCCESS;
+}
+
+static int graph_id(void *graph, uint32_t *id)
+{
+    return cupti_graphs.GetGraphId(graph, id) == CUPTI_SUCCESS;
+}
+
+/* On the program's thread, in the middle of its call. Handles are valid only in here. */
+static void see_resource(void *unused, int domain, uint32_t call, const void *details)
+{
+    Slot record = {.kind = KIND_GRAPH_PART, .start = now_ns()};
+    int known = 0;
+    (void)unused;
+    if (domain != DOMAIN_RESOURCE || details == NULL || !is_armed())
+        return;
+    const uint8_t *graph = resource_resourceDescriptor(details);
+    if (graph == NULL)
+        return;
+    switch (call) {
+    case CALL_GRAPH_CREATED:
+        record.sub = PART_GRAPH;
+        known = graph_id(graph_data_graph(graph), &record.e);
+        break;
+    case CALL_NODE_CREATED:
+        record.sub = PART_NODE;
+        known = node_id(graph_data_node(graph), &record.value) &&
+                graph_id(graph_data_graph(graph), &record.e);
+        break;
+    case CALL_NODE_CLONED:
+        record.sub = PART_CLONE;
+        known = node_id(graph_data_node(graph), &record.value) &&
+                node_id(graph_data_originalNode(graph), &record.end);
+        break;
+    case CALL_EXEC_DESTROYED:
+        record.sub = PART_GONE;
+        known = cupti_graphs.GetGraphExecId != NULL &&
+                cupti_graphs.GetGraphExecId(graph_data_graphExec(graph), &record.e) ==
+                    CUPTI_SUCCESS;
+        break;
+    }
+    if (known) {
+        record.thread = this_thread()->tid;
+        emit(&record);
+    }
+}
+
+/* Before any kind of activity: a node made earlier has no range. */
+static void enable_graphs(void *subscriber)
+{
+    if (wishes.whole_graphs || cupti_graphs.EnableCallback == NULL ||
+        cupti_graphs.GetGraphNodeId == NULL || cupti_graphs.GetGraphId == NULL)
+        return;
+    for (size_t at = 0; at < sizeof graph_calls / sizeof *graph_calls; at++)
+        cupti_graphs.EnableCallback(1, subscriber, DOMAIN_RESOURCE, graph_calls[at]);
+}
