@@ -22,6 +22,7 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.correlation import NO_CALL
 from gputui.attribute.gpu_time import Launched, Ran, SecondaryOperations
+from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, Instances
 from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.launches import Launches
@@ -62,8 +63,10 @@ class Operations:
         numbering: Numbering,
         streams: Streams,
         accounting: Accounting,
+        graph_nodes: GraphNodes,
     ) -> None:
         self._streams = streams
+        self._graph_nodes = graph_nodes
         self._accounting = accounting
         self._instances = instances
         self._calls = calls
@@ -164,7 +167,8 @@ class Operations:
         devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
         nodes = calls["node"].astype(np.int64)
         inherited = calls["inherited"]
-        places = place_keys(nodes, devices, inherited)
+        phases = self._graph_nodes.phases(records, nodes, calls["thread"], now_ns)
+        places = place_keys(phases, devices, inherited)
         is_kernel = _are_kernels(records)
         kernels = np.full(len(records), NO_KERNEL)
         shapes = np.zeros(len(records), np.int64)
@@ -185,18 +189,19 @@ class Operations:
                 self._kernel_sums.add_launched(places[is_kernel], of, took, made)
                 self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
         if self.trace is not None:
-            self.trace.operations(records, nodes, inherited, is_kernel, kernels, shapes)
+            self.trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
         # CUPTI reports 0 for a time it could not take: count such an operation, but do not place
         # it.
         timed = starts > 0
         if not timed.all():
             records, calls, kernels = pick(records, timed), pick(calls, timed), kernels[timed]
-            starts, ends, devices, nodes = starts[timed], ends[timed], devices[timed], nodes[timed]
+            starts, ends, devices = starts[timed], ends[timed], devices[timed]
+            phases = phases[timed]
             inherited, first = inherited[timed], first[timed]
             ran, accounted = ran[timed], accounted[timed]
         self._measure(records, calls, kernels, first, ran, accounted)
         instances = calls["instance"].copy()
-        self._launched.append(Launched(starts, ends, nodes, instances, inherited))
+        self._launched.append(Launched(starts, ends, phases, instances, inherited))
         direct = ~inherited & (instances >= 0)
         self._instances.add_operations(
             instances[direct], starts[direct], ends[direct], first[direct]

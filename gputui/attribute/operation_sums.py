@@ -39,6 +39,13 @@ def place_keys(nodes: Int64s, devices: Int64s, inherited: Bools) -> Int64s:
     )
 
 
+def _ranges(nodes: Nodes, node: int) -> dict[str, int]:
+    """`range` and `captured` of a delta."""
+    launched_in = int(nodes.launched_in[node])
+    captured = int(nodes.number[node]) if launched_in != node else 0
+    return {"range": int(nodes.number[launched_in]), "captured": captured}
+
+
 class KernelSums:
     """Kernels of one process, and their durations."""
 
@@ -80,7 +87,7 @@ class KernelSums:
         return tuple(
             KernelDelta(
                 process=self._process,
-                range=int(self._nodes.number[key >> _NODE_SHIFT]),
+                **_ranges(self._nodes, key >> _NODE_SHIFT),
                 kernel=key & 0xFFFFFF,
                 device=key >> _DEVICE_SHIFT & 0xFF,
                 inherited=bool(key >> _INHERITED_SHIFT & 1),
@@ -118,7 +125,7 @@ class MemorySums:
         code = key >> 16 & 0xFF
         return MemoryOperationDelta(
             process=self._process,
-            range=int(self._nodes.number[key >> _NODE_SHIFT]),
+            **_ranges(self._nodes, key >> _NODE_SHIFT),
             operation=MEMSET if code == _MEMSET_CODE else copy_name(code),
             device=key >> _DEVICE_SHIFT & 0xFF,
             source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),

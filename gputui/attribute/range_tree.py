@@ -21,6 +21,9 @@ MAX_NODES = 20_000
 MAX_FOLDED = 5_000
 """Nodes with folded names; any further ones share one node."""
 
+MAX_CAPTURED_LEVEL = 500
+"""Nodes of graphs lie no deeper."""
+
 TOO_MANY = "(too many ranges)"
 
 _NOT_KEPT = -1
@@ -49,6 +52,12 @@ class Nodes:
         self.parent = np.zeros(256, np.int64)
         self.level = np.zeros(256, np.int64)
         self.thread: list[int] = [0]
+        self.attributes: list[Attributes] = [Attributes("")]
+        self.domain: list[str] = [""]
+        self.launched_in = np.zeros(256, np.int64)
+        """The node around the launch of what counts in each: itself, or of what a graph captured
+        the nearest one around it that is a range of the program."""
+        self._captured: dict[tuple[int, str], int] = {}
         self.step_rank = np.full(256, NOT_A_STEP)
         self.likeliest_step = NOT_A_STEP
         self.defined: list[RangeDefined] = []
@@ -103,6 +112,36 @@ class Nodes:
             nodes[lost] = np.fromiter(found, np.int64, len(different))[place_of]
         return nodes
 
+    def captured(
+        self,
+        parent: int,
+        attributes: Attributes,
+        domain: str,
+        thread: int,
+        is_seen: bool,
+        now_ns: int,
+    ) -> int:
+        """The node below `parent` for what a CUDA graph does, defined if new; `parent` itself where
+        there are too many. What the program did there itself has another node of that name.
+        """
+        known = self._captured.get((parent, attributes.name))
+        if known is not None:
+            return known
+        if self._count > MAX_NODES + MAX_FOLDED or self.level[parent] >= MAX_CAPTURED_LEVEL:
+            return parent
+        graph: Literal["captured", "unseen"] = "captured" if is_seen else "unseen"
+        node = self._add(parent, thread, domain, attributes, "PushPop", now_ns, graph)
+        self._captured[parent, attributes.name] = node
+        return node
+
+    def around(self, node: int) -> list[int]:
+        """A node and those around it, from the inside out; none of NO_NODE."""
+        found = []
+        while node != NO_NODE:
+            found.append(node)
+            node = int(self.parent[node])
+        return found
+
     def _overflow(self, now_ns: int) -> int:
         if self._too_many is None:
             self._too_many = self._add(
@@ -118,19 +157,23 @@ class Nodes:
         attributes: Attributes,
         style: Style,
         now_ns: int,
+        graph: Literal["captured", "unseen"] | None = None,
     ) -> int:
         node = self._count
         self._count += 1
         if node == len(self.number):
-            for column in ("number", "parent", "level", "step_rank"):
+            for column in ("number", "parent", "level", "step_rank", "launched_in"):
                 old = getattr(self, column)
                 setattr(self, column, np.concatenate((old, np.zeros_like(old))))
         self.thread.append(thread)
+        self.attributes.append(attributes)
+        self.domain.append(domain)
+        self.launched_in[node] = self.launched_in[parent] if graph else node
         self.number[node] = self._numbering.range()
         self.parent[node] = parent
         self.level[node] = self.level[parent] + 1
         # Start/End ranges overlap: one named like a step does not contain other ranges.
-        is_stacked = style == "PushPop"
+        is_stacked = style == "PushPop" and graph is None
         self.step_rank[node] = step_rank(attributes.name, self._step) if is_stacked else NOT_A_STEP
         self.likeliest_step = min(self.likeliest_step, int(self.step_rank[node]))
         self.defined.append(
@@ -146,6 +189,7 @@ class Nodes:
                 color=attributes.color,
                 category=attributes.category,
                 category_id=attributes.category_id,
+                graph=graph,
             )
         )
         return node

@@ -23,6 +23,7 @@ class Parts(NamedTuple):
     threads: Slots
     resources: Slots
     refused: Slots
+    graphs: Slots
     others: Slots
     """Records unknown to this gputui, or not needed."""
 
@@ -40,6 +41,7 @@ _KINDS = {
     "threads": (RecordKind.THREAD_NAME,),
     "resources": (RecordKind.RESOURCE_NAME,),
     "refused": (RecordKind.REFUSED,),
+    "graphs": (RecordKind.GRAPH_PART,),
 }  # fmt: skip
 
 _USES = np.full(256, Parts._fields.index("others"), np.uint8)

@@ -75,12 +75,14 @@ class TraceSink:
         self,
         slots: Slots,
         nodes: Int64s,
+        phases: Int64s,
         inherited: Bools,
         is_kernel: Bools,
         kernels: Int64s,
         shapes: Int64s,
     ) -> None:
-        """Add GPU operations as they were in the ring, with the range that launched each.
+        """Add GPU operations as they were in the ring, with the range that launched each and the
+        phase in which it counts.
 
         `kernels` and `shapes` are the numbers of kernels and of their launch shapes; they are
         ignored for other operations.
@@ -95,6 +97,8 @@ class TraceSink:
             ("graph", "e"),
         ):  # fmt: skip
             records[ours] = slots[theirs]
+        captured = phases != nodes
+        records["thread"][captured] = self._number_of()[phases[captured]]
         memory = ~is_kernel
         for ours, theirs in (
             ("bytes", "value"), ("sub", "sub"), ("source_kind", "source_kind"),

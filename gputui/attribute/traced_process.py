@@ -12,6 +12,7 @@ from gputui.attribute.arrays import Slots, join, times_ns
 from gputui.attribute.distributions import grouped
 from gputui.attribute.gpu_activity import Operations
 from gputui.attribute.gpu_time import GpuTime, Launched
+from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, Instances
 from gputui.attribute.losses import Losses
 from gputui.attribute.marks import Marks
@@ -84,6 +85,7 @@ class TracedProcess:
             nested_ns,
             self._accounting,
         )
+        self._graph_nodes = GraphNodes(self._nodes, self._ranges.stacks, pid)
         self._streams = Streams(number, pid, self._nodes, self._ranges.stacks)
         self._operations = Operations(
             number,
@@ -94,6 +96,7 @@ class TracedProcess:
             numbering,
             self._streams,
             self._accounting,
+            self._graph_nodes,
         )
         if trace is not None:
             self._trace = TraceSink(trace, number, lambda: self._nodes.number)
@@ -152,6 +155,7 @@ class TracedProcess:
         self._accounting.collectives.add_ranges(parts.ranges, self._strings)
         self._ranges.feed(parts.ranges, now_ns)
         self._start_end.link()
+        self._graph_nodes.feed(parts.graphs)
         new_calls = self._calls.feed(parts.calls, now_ns)
         if self._trace is not None:
             self._trace.calls(new_calls, self._calls.names)

@@ -166,7 +166,7 @@ def phase_memory(run: Run, *, library_domains: bool = False) -> list[PhaseMemory
         return [sums.setdefault(one.key, Traffic()) for one in phases_around(phase)]
 
     for key, both in run.memory_operations.items():
-        for traffic in of(key.range):
+        for traffic in of(key.phase):
             traffic.add_operation(key, both)
     for call, times in run.api.items():
         if is_allocation(call.name) or is_release(call.name):

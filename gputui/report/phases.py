@@ -173,6 +173,11 @@ class PhaseRow:
         return self.kernels or (0 if self.on_gpu else None)
 
     @property
+    def replayed(self) -> int:
+        """Of its kernels, those of CUDA graphs, which count in the phase that captured them."""
+        return self._launched.replayed
+
+    @property
     def kernel_ns(self) -> int:
         """Their times, added up."""
         return self._launched.kernel_ns

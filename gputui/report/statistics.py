@@ -103,11 +103,11 @@ def kernel_rows(
     ranges: Iterable[int] | None = None,
     names: NameStyle = "full",
 ) -> list[TableRow]:
-    """Kernels by name; with `ranges`, those launched in one of these range nodes."""
+    """Kernels by name; with `ranges`, those that count in one of these range nodes."""
     wanted = None if ranges is None else set(ranges)
     sums: Totals[Key] = Totals()
     for key, kernels in run.kernels.items():
-        if wanted is None or key.range in wanted:
+        if wanted is None or key.phase in wanted:
             sums.add((kernel_name(session, key.kernel, names), ""), kernels.time)
     return statistics_rows(sums)
 

@@ -205,9 +205,11 @@ def _launched(run: Run, event: CaptureDelta) -> None:
         return node.inherited
 
     for kernels in event.kernels:
-        if (counts := of(kernels.range, kernels.inherited)) is not None:
+        if (counts := of(kernels.captured or kernels.range, kernels.inherited)) is not None:
             counts.kernels += kernels.time.count
             counts.kernel_ns += kernels.time.total
+            if kernels.captured:
+                counts.replayed += kernels.time.count
     # In ranges of other domains and of the Start/End style, beside those that count them once.
     for kernels in event.secondary_domain_kernels:
         if (counts := of(kernels.range)) is not None:
@@ -223,7 +225,7 @@ def _launched(run: Run, event: CaptureDelta) -> None:
             "memcpy" in copies.operation
             and copies.size is not None
             and copies.size.count > 0
-            and ((counts := of(copies.range, copies.inherited)) is not None)
+            and ((counts := of(copies.captured or copies.range, copies.inherited)) is not None)
         ):
             counts.memcpy_bytes += copies.size.total
 

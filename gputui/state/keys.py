@@ -17,6 +17,12 @@ class KernelKey(msgspec.Struct, frozen=True, gc=False):
     device: int
     inherited: bool
     thread: int = 0
+    captured: int = 0
+
+    @property
+    def phase(self) -> int:
+        """The range in which phases count it."""
+        return self.captured or self.range
 
 
 class LaunchKey(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +45,12 @@ class MemoryOperationKey(msgspec.Struct, frozen=True, gc=False):
     source_kind: str | None
     destination_kind: str | None
     inherited: bool
+    captured: int = 0
+
+    @property
+    def phase(self) -> int:
+        """The range in which phases count it."""
+        return self.captured or self.range
 
 
 class ApiKey(msgspec.Struct, frozen=True, gc=False):

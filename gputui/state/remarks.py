@@ -22,7 +22,9 @@ _LETTERS = 60
 class Remark:
     """`about` identifies a remark whose words change while a run goes on."""
 
-    about: Literal["not captured", "forks", "CUPTI", "--trace-steps", "--annotate", "left out"]
+    about: Literal[
+        "not captured", "forks", "CUPTI", "--trace-steps", "--annotate", "left out", "CUDA graphs"
+    ]
     text: str
 
     @property
@@ -47,7 +49,22 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("--annotate", words))
     if left_out := sum(process.left_out_nodes for process in run.processes.values()):
         found.append(Remark("left out", f"{left_out} ranges, too many, too deep or too long"))
+    if unseen := _unseen_graphs(run):
+        found.append(Remark("CUDA graphs", unseen))
     return found
+
+
+def _unseen_graphs(run: Run) -> str | None:
+    """How many kernels are of graphs whose capture was not seen."""
+    unseen = [node for node in run.ranges.values() if node.definition.graph == "unseen"]
+    kernels = sum(node.launched.kernels for node in unseen)
+    if not kernels:
+        return None
+    return (
+        f"{kernels} kernels of graphs that were captured before gputui was there, or by records "
+        "that were lost: named by graph and node in the phase that launched them; a program that "
+        "gputui starts shows the phases inside"
+    )
 
 
 def _untested_cupti(run: Run) -> str | None:

@@ -81,9 +81,12 @@ class Launched(msgspec.Struct, array_like=True):
     kernel_ns: int = 0
     launches: int = 0
     memcpy_bytes: int = 0
+    replayed: int = 0
+    """Of the kernels, those of CUDA graphs."""
 
     def add(self, other: Launched) -> None:
         """Add what another one counted."""
+        self.replayed += other.replayed
         self.kernels += other.kernels
         self.kernel_ns += other.kernel_ns
         self.launches += other.launches

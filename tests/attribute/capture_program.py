@@ -12,7 +12,7 @@ import numpy as np
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import LAUNCH_UNKNOWN, AnyEvent, ProcessAttached, RunStarted
-from gputui.ring.layout import FLAG_COLORED, SLOT, RecordKind
+from gputui.ring.layout import FLAG_COLORED, SLOT, GraphPart, RecordKind
 from gputui.state import Run, Session
 
 MAIN = 100
@@ -132,9 +132,12 @@ class Program:
         name: str = "gemm",
         device: int = 0,
         shape: int = 0,
+        node: int = 0,
     ) -> np.void:
         return self.slot(
             RecordKind.KERNEL,
+            value=node,
+            e=node >> 32,
             start=start,
             end=end,
             correlation=correlation,
@@ -152,9 +155,13 @@ class Program:
         kind: int = 1,
         source: int = 2,
         destination: int = 3,
+        node: int = 0,
     ) -> np.void:
         return self.slot(
             RecordKind.MEMCPY,
+            thread=node >> 32,
+            d=node & 0xFFFF_FFFF,
+            e=node >> 32,
             start=start,
             end=end,
             correlation=correlation,
@@ -163,6 +170,25 @@ class Program:
             source_kind=source,
             destination_kind=destination,
         )
+
+    def graph(self, time: int, graph: int, thread: int = MAIN) -> np.void:
+        """A graph begins to be made."""
+        return self._part(GraphPart.GRAPH, start=time, e=graph, thread=thread)
+
+    def node(self, time: int, node: int, thread: int = MAIN) -> np.void:
+        """A node of the graph that the upper half of its id names."""
+        return self._part(GraphPart.NODE, start=time, value=node, e=node >> 32, thread=thread)
+
+    def clone(self, time: int, node: int, original: int) -> np.void:
+        slot = self._part(GraphPart.CLONE, start=time, value=node, thread=MAIN)
+        slot["end"] = original
+        return slot
+
+    def gone(self, time: int, graph: int) -> np.void:
+        return self._part(GraphPart.GONE, start=time, e=graph, thread=MAIN)
+
+    def _part(self, what: GraphPart, **fields: int) -> np.void:
+        return self.slot(RecordKind.GRAPH_PART, sub=what, **fields)
 
     def flush(self, time: int) -> np.void:
         return self.slot(RecordKind.FLUSH, start=time)

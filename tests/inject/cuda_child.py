@@ -31,14 +31,14 @@ def text(value: bytes) -> int:
 
 
 def kernel(size: int, name: bytes, correlation: int, **changes: int) -> bytes:
-    grid = changes.get("grid", 7)
+    grid, node, graph = changes.get("grid", 7), changes.get("node", 77), changes.get("graph", 5)
     return record(
         size,
         (0, "I", 10), (6, "H", 96), (16, "Q", changes.get("start", 1000)),
         (24, "Q", changes.get("end", 2500)), (40, "I", 1), (44, "I", 2), (48, "I", 13),
         (52, "I", grid), (56, "I", 8), (60, "I", 9), (64, "I", 128), (68, "I", 2), (72, "I", 3),
         (76, "I", 1024), (80, "I", 2048), (92, "I", correlation), (104, "Q", text(name)),
-        (144, "Q", 77), (156, "I", 5),
+        (144, "Q", node), (156, "I", graph),
     )  # fmt: skip
 
 
@@ -46,7 +46,8 @@ def memcpy(size: int) -> bytes:
     return record(
         size,
         (0, "I", 1), (4, "B", 1), (5, "B", 2), (6, "B", 3), (8, "Q", 4096), (16, "Q", 11),
-        (24, "Q", 22), (32, "I", 1), (36, "I", 2), (40, "I", 13), (44, "I", 40), (72, "I", 6),
+        (24, "Q", 22), (32, "I", 1), (36, "I", 2), (40, "I", 13), (44, "I", 40),
+        (64, "Q", 6 << 32 | 9), (72, "I", 6),
     )  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def peer(source: int, destination: int) -> bytes:
         96,
         (0, "I", 22), (4, "B", 8), (5, "B", 3), (6, "B", 3), (8, "Q", 1 << 33), (16, "Q", 11),
         (24, "Q", 22), (32, "I", 0), (36, "I", 2), (40, "I", 13), (44, "I", source),
-        (52, "I", destination), (60, "I", 41), (80, "I", 0),
+        (52, "I", destination), (60, "I", 41), (72, "Q", 0), (80, "I", 0),
     )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def memset(size: int) -> bytes:
     return record(
         size,
         (0, "I", 2), (4, "I", 255), (8, "Q", 512), (16, "Q", 11), (24, "Q", 22), (32, "I", 1),
-        (36, "I", 2), (40, "I", 13), (44, "I", 42), (50, "H", 3), (72, "I", 0),
+        (36, "I", 2), (40, "I", 13), (44, "I", 42), (50, "H", 3), (64, "Q", 0), (72, "I", 0),
     )  # fmt: skip
 
 
@@ -119,6 +120,26 @@ def fork_before_cuda() -> None:
         pass
 
 
+def replay_graphs(fake: ctypes.CDLL) -> None:
+    """A capture in ranges, instantiated twice, one destroyed; a replay of the other."""
+    import nvtx
+
+    made, created, destroyed, cloned = 9, 13, 19, 20
+    with nvtx.annotate("capture"):
+        fake.fake_graph(made, 3, 0, 0)
+        for number in range(2):
+            with nvtx.annotate(f"layer.{number}"):
+                fake.fake_graph(created, 3, 3 << 32 | number, 0)
+    for executable in (4, 5):
+        for number in range(2):
+            fake.fake_graph(cloned, executable, executable << 32 | number, 3 << 32 | number)
+    fake.fake_graph(destroyed, 4, 0, 0)
+    fake.fake_graph(cloned, 6, 0, 3 << 32)  # has no id
+    for number in range(2):
+        each = kernel(216, b"gemm", 44, node=5 << 32 | number, graph=5)
+        fake.fake_queue(each, len(each))
+
+
 def main() -> None:
     path, part = sys.argv[1:3]
     if part == "worker":
@@ -129,10 +150,13 @@ def main() -> None:
     fake = ctypes.CDLL(path if os.path.isfile(path) else os.path.join(path, "libcupti.so.13"))
     fake.fake_calls.restype = ctypes.c_char_p
     fake.fake_queue.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+    fake.fake_graph.argtypes = [ctypes.c_uint32, *[ctypes.c_uint64] * 3]
     if part in {"old", "new"}:
         for each in every_kind(part == "old"):
             fake.fake_queue(each, len(each))
         fake.fake_drop(5)
+    elif part == "graphs":
+        replay_graphs(fake)
     elif part == "steps":
         import nvtx
 

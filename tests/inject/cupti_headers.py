@@ -82,7 +82,9 @@ def fields_of(headers: Path) -> dict[str, Place]:
         for name in fields_read()
         for record, _, field in [name.partition(".")]
     )
-    program = f"#include <stdio.h>\n#include <cupti_activity.h>\n#include <cupti_callbacks.h>\nint main(void) {{ {lines} }}"
+    headers_used = ("stdio.h", "cupti_activity.h", "cupti_callbacks.h")
+    includes = "".join(f"#include <{name}>\n" for name in headers_used)
+    program = f"{includes}int main(void) {{ {lines} }}"
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cuda.h", "builtin_types.h"):
             Path(folder, name).write_text(_CUDA)

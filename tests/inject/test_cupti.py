@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.ring.layout import UNKNOWN_DEVICE, CudaState, RecordKind, Resource
+from gputui.ring.layout import UNKNOWN_DEVICE, CudaState, GraphPart, RecordKind, Resource
 from tests.inject.traced import run
 
 CHILD = Path(__file__).with_name("cuda_child.py")
@@ -110,6 +110,7 @@ def test_every_kind_of_activity_arrives_whatever_its_size(cupti, tmp_path, gener
     assert fields(copy, "value", "start", "end", "correlation") == (4096, 11, 22, 40)
     assert fields(copy, "sub", "source_kind", "destination_kind") == (1, 2, 3)
     assert fields(copy, "a", "b", "c", "e") == (1, 13, 2, 6)
+    assert fields(copy, "d", "thread") == (9, 6)
     assert fields(there, "value", "sub", "a", "c", "correlation") == (1 << 33, 10, 0, 1, 41)
     assert fields(back, "sub", "a", "c") == (10, 0, 3)
 
@@ -170,6 +171,35 @@ def test_only_what_is_wanted_is_enabled_and_in_this_order(cupti, tmp_path):
 
 def test_whole_graphs_on_request(cupti, tmp_path):
     assert "ActivityEnable(51)" in run_cuda(cupti, tmp_path, GPUTUI_GRAPH_TRACE="graph").words
+
+
+def test_graphs_are_followed_from_their_capture_to_their_end(cupti, tmp_path):
+    trace = run_cuda(cupti, tmp_path, "graphs").trace
+    parts = trace.of(RecordKind.GRAPH_PART)
+    assert [fields(part, "sub", "value", "e") for part in parts] == [
+        (GraphPart.GRAPH, 0, 3),
+        (GraphPart.NODE, 3 << 32, 3),
+        (GraphPart.NODE, 3 << 32 | 1, 3),
+        *((GraphPart.CLONE, graph << 32 | number, 0) for graph in (4, 5) for number in range(2)),
+        (GraphPart.GONE, 0, 4),
+    ]
+    clones = parts[parts["sub"] == GraphPart.CLONE]
+    assert clones["end"].tolist() == [3 << 32, 3 << 32 | 1] * 2
+    assert set(parts["thread"].tolist()) == {trace.facts.pid}
+    # Each between the records of the ranges around it: the reader sees what was open.
+    kinds = trace.records["kind"].tolist()
+    second = trace.records["start"][kinds.index(RecordKind.GRAPH_PART)]
+    opened = trace.of(RecordKind.RANGE_PUSH)["start"]
+    assert opened[0] < second < opened[1] < parts["start"][1] < opened[2] < parts["start"][2]
+    assert [int(kernel["value"]) for kernel in trace.of(RecordKind.KERNEL)] == [
+        5 << 32,
+        5 << 32 | 1,
+    ]
+
+
+def test_whole_graphs_are_not_followed(cupti, tmp_path):
+    trace = run_cuda(cupti, tmp_path, "graphs", GPUTUI_GRAPH_TRACE="graph").trace
+    assert not len(trace.of(RecordKind.GRAPH_PART))
 
 
 def test_many_kernels_in_many_buffers_stay_in_order(cupti, tmp_path):

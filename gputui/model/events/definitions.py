@@ -123,6 +123,9 @@ class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     category: str | None = None
     category_id: Integer | None = None
     """The program's own number of the category, which may have no name."""
+    graph: Literal["captured", "unseen"] | None = None
+    """Set where no range of the program lies here, but its parent replays a CUDA graph: `captured`
+    in a range of that name, or by a node whose capture was not seen, which it is named after."""
 
 
 class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):

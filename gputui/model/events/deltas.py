@@ -91,6 +91,8 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     such a kernel outside every range. `thread` is the launching thread if it had no range open at
     all, not even a library's; otherwise 0; -1 if the launch never arrived. `repeats` are those of
     `time` that were launched in several overlapping instances of the range, less one each.
+    `captured` is set for what CUDA graphs replay: the range below `range` that stands for where it
+    was captured (see RangeDefined), in which phases count it.
     """
 
     process: Annotated[Integer, Key]
@@ -101,6 +103,7 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     thread: Annotated[Integer, Key] = 0
     time: Annotated[Distribution, Sketch]
     repeats: Annotated[Amount, Sum] = 0
+    captured: Annotated[Integer, Key] = 0
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -142,7 +145,9 @@ class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
 
 
 class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """Copies and memsets that finished. `operation` is nsys's name of the kind."""
+    """Copies and memsets that finished. `operation` is nsys's name of the kind; `captured` as in
+    KernelDelta.
+    """
 
     process: Annotated[Integer, Key]
     range: Annotated[Integer, Key]
@@ -153,6 +158,7 @@ class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like
     inherited: Annotated[bool, Key] = False
     time: Annotated[Distribution, Sketch]
     size: Annotated[Distribution, Sketch]
+    captured: Annotated[Integer, Key] = 0
 
 
 class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

@@ -63,6 +63,11 @@ class Annotations:
             f'"dur":{us(max(0, end - start))},"args":{more}}},\n'
         )
 
+    def captured_in(self, node: int) -> str:
+        """The argument of what a CUDA graph replayed: the path of the phase that captured it."""
+        known = self._run.ranges.get(node) if node else None
+        return f',"captured in":{json.dumps(known.path)}' if known else ""
+
     def on_stream(self, placed: Placed) -> str:
         """An instance on a stream, as Kineto writes it."""
         known = self._run.ranges.get(placed.range)

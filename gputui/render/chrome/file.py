@@ -89,7 +89,9 @@ def _lines(
         elif kind == _PROJECTION:
             continue  # of all streams together: see OnStreams
         elif kind in _KERNELS:
-            yield operations.kernel(name, size, device, context, stream, start, end, correlation)
+            yield operations.kernel(name, size, device, context, stream, start, end, correlation,
+                                    annotations.captured_in(thread))  # fmt: skip
         else:
             yield operations.memory(kind, sub, source, destination, size, device, context, stream,
-                                    start, end, correlation)  # fmt: skip
+                                    start, end, correlation,
+                                    annotations.captured_in(thread))  # fmt: skip

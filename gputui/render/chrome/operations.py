@@ -67,18 +67,18 @@ class Operations:
         return self._correlation
 
     def kernel(self, name: int, shape: int, device: int, context: int, stream: int,
-               start: int, end: int, correlation: int) -> str:  # fmt: skip
-        """A kernel, or a CUDA graph that was traced whole."""
-        label, more = self._kernels.get(name, UNKNOWN), self._shapes.get(shape, "")
+               start: int, end: int, correlation: int, captured_in: str = "") -> str:  # fmt: skip
+        """A kernel, or a CUDA graph that was traced whole; `captured_in` is a further argument."""
+        label, more = self._kernels.get(name, UNKNOWN), self._shapes.get(shape, "") + captured_in
         return self._on_gpu("kernel", label, device, context, stream, start, end, correlation, more)
 
     def memory(self, kind: int, sub: int, source: int, destination: int, size_bytes: int,
                device: int, context: int, stream: int, start: int, end: int,
-               correlation: int) -> str:  # fmt: skip
+               correlation: int, captured_in: str = "") -> str:  # fmt: skip
         """A copy or a memset; `sub` is CUPTI's kind of copy, both ends are kinds of memory."""
         what, label = _memory(kind, sub, source, destination)
         rate = f"{size_bytes / (end - start):.6g}" if end > start else "0"
-        more = f',"bytes":{size_bytes},"memory bandwidth (GB/s)":{rate}'
+        more = f',"bytes":{size_bytes},"memory bandwidth (GB/s)":{rate}{captured_in}'
         return self._on_gpu(what, label, device, context, stream, start, end, correlation, more)
 
     def _on_gpu(self, what: str, label: str, device: int, context: int, stream: int,

@@ -238,7 +238,7 @@ def _kernels_by_phase(rank: RankTime) -> Phases:
     found: dict[int, int] = defaultdict(int)
     for key, row in rank.run.kernels.items():
         if (key.process, key.device) == (rank.process, rank.device):
-            found[key.range] += row.time.total
+            found[key.phase] += row.time.total
     return _by_path(rank, found)
 
 

@@ -72,6 +72,11 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
              kind=int | None, priority=7, label="projected", width=9),
         count("Kernels", "kernels", lambda row: row.known_kernels,
               "Kernels launched inside it", kind=int | None, priority=3, label="kernels", width=7),
+        count("Replayed", "replayed_kernels",
+              lambda row: row.replayed if row.on_gpu and row.replayed else None,
+              "Of the kernels, those that CUDA graphs replayed: each counts in the phase that "
+              "captured it, below the one that launched its graph", kind=int | None, priority=6,
+              seen=if_any, label="replayed", width=8),
         count("Launches", "launches", lambda row: row.known_launches if row.on_gpu else None,
               "CUDA calls that launched them", kind=int | None, priority=6, label="launches",
               width=8),

@@ -49,7 +49,8 @@ class TraceKind(enum.IntEnum):
     """A CUDA call of `thread` in `range`; `name` numbers its name in this file."""
     KERNEL = 4
     """`name` is the kernel's number, `bytes` that of its launch shape (0 unknown); launched in
-    `range`.
+    `range`. Of a CUDA graph's kernels, copies and memsets `thread` is the number of the range that
+    stands for where it was captured, as in KernelDelta.
     """
     COPY = 5
     """`bytes`, `sub` CUPTI's kind of copy, `source_kind` and `destination_kind` of memory."""

@@ -244,12 +244,12 @@ class KernelsView(View):
         if self.table == 0:
             names = self.model.session.kernel_names
             wanted = {number for number, known in names.items() if known.name == name}
-            pairs = [(k.range, t.time) for k, t in run.kernels.items() if k.kernel in wanted]
+            pairs = [(k.phase, t.time) for k, t in run.kernels.items() if k.kernel in wanted]
         elif self.table == 1:
             pairs = [(k.range, t) for k, t in run.api.items() if k.name == name]
         else:
             pairs = [
-                (k.range, both.time)
+                (k.phase, both.time)
                 for k, both in run.memory_operations.items()
                 if k.operation == name
             ]

@@ -240,4 +240,6 @@ def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, 
             ("  of other threads", f"{count(inherited)} (autograd: no range of their own)"),
             ("launches", count(row.known_launches)),
         ]
+        if row.replayed:
+            pairs.append(("replayed by graphs", f"{count(row.replayed)} kernels captured here"))
     return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)

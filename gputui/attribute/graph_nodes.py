@@ -1,0 +1,237 @@
+"""CUDA graphs: in which ranges each node was captured, and so where its replays count.
+
+The ranges that count are those that were open when the node was made and not yet when its graph
+was: what the program did inside the capture. Below the range that launches the graph they make the
+path that an eager run would have.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, pick, times_ns
+from gputui.attribute.range_lookup import place
+from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.range_tree import Nodes
+from gputui.attribute.strings import Attributes
+from gputui.attribute.timeline import NO_NODE
+from gputui.ring.layout import GraphPart, RecordKind
+
+MAX_NODES = 1 << 20
+"""Graph nodes that are remembered; then those of destroyed graphs make room, then those that were
+cloned and do not run themselves, then the oldest."""
+
+MAX_PATHS = 1 << 16
+MAX_GRAPHS = 1 << 16
+MAX_UNSEEN = 4096
+"""Nodes of unseen captures with a name of their own."""
+
+MAX_CLONES = 8
+"""From clone to clone in one batch."""
+
+UNSEEN = 0
+NOTHING = 1
+"""Numbers of paths: of a node whose capture was not seen, and of one captured outside ranges."""
+
+FURTHER = "further graph nodes"
+
+_KEPT = MAX_NODES // 4 * 3
+_NODE_BITS = np.uint64(32)
+_PATH_BITS = 32
+
+Ids = npt.NDArray[np.uint64]
+
+
+class Part(NamedTuple):
+    """A range of a path: its node in the tree, NO_NODE for what stands for an unseen node."""
+
+    node: int
+    attributes: Attributes
+    domain: str = ""
+
+
+class GraphNodes:
+    """The graph nodes of one process."""
+
+    def __init__(self, nodes: Nodes, stacks: RangeStacks, main_thread: int) -> None:
+        self._nodes = nodes
+        self._stacks = stacks
+        self._main_thread = main_thread
+        self._began_in: dict[int, int] = {}
+        self._gone: dict[int, None] = {}
+        # By id, sorted: ids of newer graphs are higher.
+        self._ids: Ids = np.empty(0, np.uint64)
+        self._path: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self._cloned: Bools = np.empty(0, np.bool_)
+        self._paths: list[tuple[Part, ...]] = [(), ()]
+        self._numbers: dict[tuple[Part, ...], int] = {(): NOTHING}
+        self._of_places = KeyTable(MAX_PATHS)
+        self._unseen = 0
+        self._phases = KeyTable(2 * MAX_PATHS)
+
+    def __len__(self) -> int:
+        """How many nodes are remembered."""
+        return len(self._ids)
+
+    def feed(self, parts: Slots) -> None:
+        """Add the GRAPH_PART records of a batch, after its ranges."""
+        if not len(parts):
+            return
+        kinds = parts["sub"]
+        made = pick(parts, (kinds == GraphPart.GRAPH) | (kinds == GraphPart.NODE))
+        if len(made):
+            threads, times = made["thread"].astype(np.int64), times_ns(made["start"])
+            around = place(self._stacks, self._main_thread, threads, times).nodes
+            begun = made["sub"] == GraphPart.GRAPH
+            self._began_in |= dict(
+                zip(made["e"][begun].tolist(), around[begun].tolist(), strict=True)
+            )
+            _shorten(self._began_in)
+            self._add_nodes(pick(made, ~begun), around[~begun])
+        self._add_clones(pick(parts, kinds == GraphPart.CLONE))
+        self._gone |= dict.fromkeys(parts["e"][kinds == GraphPart.GONE].tolist())
+        _shorten(self._gone)
+        self._make_room()
+
+    def phases(self, records: Slots, launches: Int64s, threads: Int64s, now_ns: int) -> Int64s:
+        """The node of the range tree in which each operation counts: of a graph's, one below its
+        launch; of others, `launches` itself, the node around the launch on its thread.
+        """
+        ids = node_ids(records)
+        at = np.flatnonzero(ids)
+        if not len(at):
+            return launches
+        paths = self._find(ids[at])
+        unseen = np.flatnonzero(paths == UNSEEN)
+        if len(unseen):
+            paths[unseen] = self._name_unseen(ids[at[unseen]], records["e"][at[unseen]])
+
+        def define(key: int, first: int) -> int:
+            launch = key >> _PATH_BITS
+            thread = self._nodes.thread[launch] or int(threads[at[first]])
+            return self._phase(launch, self._paths[key & ((1 << _PATH_BITS) - 1)], thread, now_ns)
+
+        found = self._phases.lookup(launches[at] << _PATH_BITS | paths, define, lambda: -1)
+        result = launches.copy()
+        result[at] = np.where(found < 0, launches[at], found)
+        return result
+
+    def _add_nodes(self, made: Slots, around: Int64s) -> None:
+        """Nodes that a program added or captured, and the range around each."""
+        if not len(made):
+            return
+        graphs, of = np.unique(made["e"], return_inverse=True)
+        began_in = np.array([self._began_in.get(graph, NO_NODE) for graph in graphs.tolist()])[of]
+
+        def define(key: int, _first: int) -> int:
+            return self._number(self._below(key >> 32, self._chain(key & 0xFFFF_FFFF)))
+
+        paths = self._of_places.lookup(began_in << 32 | around, define, lambda: NOTHING)
+        self._define(made["value"], paths, cloned=False)
+
+    def _add_clones(self, clones: Slots) -> None:
+        ids, originals = clones["value"].copy(), clones["end"].copy()
+        for _ in range(MAX_CLONES):
+            if not len(ids):
+                return
+            ready = ~np.isin(originals, ids)
+            self._define(ids[ready], self._find(originals[ready]), cloned=True)
+            ids, originals = ids[~ready], originals[~ready]
+        self._define(ids, np.full(len(ids), UNSEEN), cloned=True)
+
+    def _define(self, ids: Ids, paths: Int64s, cloned: bool) -> None:
+        """A clone does what its original does, whatever is open where it is made."""
+        ids, last = np.unique(ids[::-1], return_index=True)
+        paths = paths[::-1][last]
+        at = np.searchsorted(self._ids, ids)
+        known = np.zeros(len(ids), np.bool_)
+        inside = at < len(self._ids)
+        known[inside] = self._ids[at[inside]] == ids[inside]
+        change = known.copy() if cloned else known
+        if not cloned:
+            change[known] = ~self._cloned[at[known]]
+        self._path[at[change]] = paths[change]
+        self._cloned[at[change]] = cloned
+        new = ~known
+        self._ids = np.insert(self._ids, at[new], ids[new])
+        self._path = np.insert(self._path, at[new], paths[new].astype(np.int32))
+        self._cloned = np.insert(self._cloned, at[new], cloned)
+
+    def _find(self, ids: Ids) -> Int64s:
+        found = np.full(len(ids), UNSEEN, np.int64)
+        if len(self._ids):
+            at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+            known = self._ids[at] == ids
+            found[known] = self._path[at[known]]
+        return found
+
+    def _make_room(self) -> None:
+        if len(self._ids) <= MAX_NODES:
+            return
+        gone = np.isin(self._ids >> _NODE_BITS, np.array([*self._gone], np.uint64))
+        rank = np.where(gone, 0, np.where(self._cloned, 2, 1))
+        keep = np.sort(np.argsort(rank, kind="stable")[-_KEPT:])
+        self._ids, self._path = self._ids[keep], self._path[keep]
+        self._cloned = self._cloned[keep]
+
+    def _name_unseen(self, ids: Ids, graphs: npt.NDArray[np.uint32]) -> Int64s:
+        different, first, of = np.unique(ids, return_index=True, return_inverse=True)
+        paths = np.zeros(len(different), np.int64)
+        for at in np.argsort(first).tolist():
+            self._unseen += 1
+            name = f"graph {int(graphs[first[at]])}, node {int(different[at]) & 0xFFFF_FFFF}"
+            if self._unseen > MAX_UNSEEN:
+                name = FURTHER
+            paths[at] = self._number((Part(NO_NODE, Attributes(name)),))
+        self._define(different, paths, cloned=True)
+        self._make_room()
+        return paths[of]
+
+    def _number(self, path: tuple[Part, ...]) -> int:
+        number = self._numbers.setdefault(path, len(self._paths))
+        if number == len(self._paths):
+            self._paths.append(path)
+        return number
+
+    def _chain(self, node: int) -> tuple[Part, ...]:
+        """A node of the tree and those around it, the outermost first."""
+        return tuple(
+            Part(around, self._nodes.attributes[around], self._nodes.domain[around])
+            for around in reversed(self._nodes.around(node))
+        )
+
+    def _below(self, node: int, chain: tuple[Part, ...]) -> tuple[Part, ...]:
+        """The part of a path that is not around `node`, nor that node itself."""
+        outside = {*self._nodes.around(node)}
+        return tuple(part for part in chain if part.node not in outside)
+
+    def _phase(self, launch: int, path: tuple[Part, ...], thread: int, now_ns: int) -> int:
+        path = self._below(launch, path)
+        names = [self._nodes.attributes[n].name for n in reversed(self._nodes.around(launch))]
+        captured = [part.attributes.name for part in path]
+        # A module that replays its own graph is open at both.
+        both = next((n for n in range(len(captured), 0, -1) if names[-n:] == captured[:n]), 0)
+        for part in path[both:]:
+            is_seen = part.node != NO_NODE
+            launch = self._nodes.captured(
+                launch, part.attributes, part.domain, thread, is_seen, now_ns
+            )
+        return launch
+
+
+def node_ids(records: Slots) -> Ids:
+    """The graph node of each operation, 0 outside graphs."""
+    kinds = records["kind"]
+    halves = records["thread"].astype(np.uint64) << _NODE_BITS | records["d"]
+    memory = (kinds == RecordKind.MEMCPY) | (kinds == RecordKind.MEMSET)
+    ids: Ids = np.where(memory, halves, np.where(kinds == RecordKind.KERNEL, records["value"], 0))
+    return ids
+
+
+def _shorten(known: dict[int, int] | dict[int, None]) -> None:
+    """Forget the oldest of too many."""
+    while len(known) > MAX_GRAPHS:
+        del known[next(iter(known))]
