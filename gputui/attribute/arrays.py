@@ -55,6 +55,15 @@ def join(parts: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
+def sorted_columns(
+    parts: Sequence[tuple[npt.NDArray[Any], ...]], kinds: tuple[type, ...]
+) -> list[npt.NDArray[Any]]:
+    """The columns of all parts, in order of the first."""
+    columns = [join([part[at] for part in parts], kind) for at, kind in enumerate(kinds)]
+    order = np.argsort(columns[0], kind="stable")
+    return [column[order] for column in columns]
+
+
 def pick(rows: Slots, where: Int64s | Bools) -> Slots:
     """`rows[where]`, 20 times faster: NumPy copies structured rows field by field."""
     if where.dtype == np.bool_:

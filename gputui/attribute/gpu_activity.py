@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting.operations import is_kernel as are_kernels
 from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import (
     Bools,
     Int64s,
     Slots,
     durations_ns,
-    join,
     pick,
+    sorted_columns,
     stack,
     times_ns,
 )
@@ -131,7 +128,7 @@ class Operations:
             calls = np.repeat(NO_CALL, len(records))
             nothing = np.zeros(len(records), np.bool_)
             kernels = np.full(len(records), NO_KERNEL)
-            is_kernel = _are_kernels(records)
+            is_kernel = are_kernels(records)
             kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
             self._measure(records, calls, kernels, nothing, waiting.ran[chosen], ~due[chosen])
             waiting.ran |= chosen
@@ -169,7 +166,7 @@ class Operations:
         inherited = calls["inherited"]
         phases = self._graph_nodes.phases(records, nodes, calls["thread"], now_ns)
         places = place_keys(phases, devices, inherited)
-        is_kernel = _are_kernels(records)
+        is_kernel = are_kernels(records)
         kernels = np.full(len(records), NO_KERNEL)
         shapes = np.zeros(len(records), np.int64)
         if is_kernel.all():
@@ -278,13 +275,13 @@ class Operations:
         """All operations since the last call, sorted by start."""
         parts, self._launched = self._launched, []
         self.pending = 0
-        return Launched(*_sorted(parts, (np.int64, np.int64, np.int64, np.int64, np.bool_)))
+        return Launched(*sorted_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.bool_)))
 
     def take_ran(self) -> Ran:
         """When devices were busy since the last call, whether the calls arrived or not; sorted by
         start."""
         parts, self._ran = self._ran, []
-        return Ran(*_sorted(parts, (np.int64,) * 4))
+        return Ran(*sorted_columns(parts, (np.int64,) * 4))
 
     def take_secondary(self) -> list[SecondaryOperations]:
         """The same for other domains: node, start and end, in no particular order."""
@@ -322,23 +319,7 @@ class Operations:
         return self._memory_sums.collect()
 
 
-def _are_kernels(records: Slots) -> Bools:
-    """Which are kernels or graph launches."""
-    kinds = records["kind"]
-    are: Bools = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
-    return are
-
-
 def _move_by_themselves(records: Slots) -> Bools:
     """Which are copies of unified memory, which no call launches."""
     moves: Bools = (records["kind"] == RecordKind.MEMCPY) & (records["sub"] >= UNIFIED_COPIES)
     return moves
-
-
-def _sorted(
-    parts: Sequence[tuple[npt.NDArray[Any], ...]], kinds: tuple[type, ...]
-) -> list[npt.NDArray[Any]]:
-    """The columns of all parts, in order of the first."""
-    columns = [join([part[at] for part in parts], kind) for at, kind in enumerate(kinds)]
-    order = np.argsort(columns[0], kind="stable")
-    return [column[order] for column in columns]

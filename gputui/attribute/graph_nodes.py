@@ -150,7 +150,7 @@ class GraphNodes:
         known = np.zeros(len(ids), np.bool_)
         inside = at < len(self._ids)
         known[inside] = self._ids[at[inside]] == ids[inside]
-        change = known.copy() if cloned else known
+        change = known.copy()
         if not cloned:
             change[known] = ~self._cloned[at[known]]
         self._path[at[change]] = paths[change]
