@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
-from gputui.attribute.accounting.operations import is_kernel as are_kernels
 from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import (
     Bools,
@@ -27,13 +26,13 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
 from gputui.attribute.range_kernels import NO_KERNEL, KernelsOfRanges
 from gputui.attribute.range_tree import Nodes
+from gputui.attribute.record_parts import are_kernels, move_by_themselves
 from gputui.attribute.shapes import Shapes
 from gputui.attribute.startend_kernels import StartEndKernels
 from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.waiting import Waiting
-from gputui.model.cuda_names import UNIFIED_COPIES
 from gputui.model.events import (
     KernelDefined,
     KernelDelta,
@@ -41,7 +40,6 @@ from gputui.model.events import (
     MemoryOperationDelta,
     RangeKernels,
 )
-from gputui.ring.layout import RecordKind
 
 MAX_DEVICE = 255
 """Higher device numbers are clamped to this."""
@@ -140,7 +138,7 @@ class Operations:
 
     def _give_up(self, records: Slots, ran: Bools, accounted: Bools, now_ns: int) -> None:
         if len(records):
-            self.unattributed += int(np.count_nonzero(~_move_by_themselves(records)))
+            self.unattributed += int(np.count_nonzero(~move_by_themselves(records)))
             nothing = np.zeros(len(records), np.bool_)
             calls = np.repeat(NO_CALL, len(records))
             self._keep(records, calls, nothing, ran, accounted, now_ns)
@@ -317,9 +315,3 @@ class Operations:
 
     def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
         return self._memory_sums.collect()
-
-
-def _move_by_themselves(records: Slots) -> Bools:
-    """Which are copies of unified memory, which no call launches."""
-    moves: Bools = (records["kind"] == RecordKind.MEMCPY) & (records["sub"] >= UNIFIED_COPIES)
-    return moves

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import Slots, pick
+from gputui.attribute.arrays import Bools, Slots, pick
+from gputui.model.cuda_names import UNIFIED_COPIES
 from gputui.ring.layout import RecordKind
 
 
@@ -55,3 +56,16 @@ def by_use(records: Slots) -> Parts:
     records = pick(records, np.argsort(uses, kind="stable"))
     ends = np.cumsum(np.bincount(uses, minlength=len(Parts._fields)))
     return Parts(*np.split(records, ends[:-1]))
+
+
+def are_kernels(records: Slots) -> Bools:
+    """Which operations are kernels or graph launches."""
+    kinds = records["kind"]
+    are: Bools = (kinds == RecordKind.KERNEL) | (kinds == RecordKind.GRAPH)
+    return are
+
+
+def move_by_themselves(records: Slots) -> Bools:
+    """Which operations are copies of unified memory, which no call launches."""
+    moves: Bools = (records["kind"] == RecordKind.MEMCPY) & (records["sub"] >= UNIFIED_COPIES)
+    return moves
