@@ -16,9 +16,12 @@ from workloads.report import Report
 SMALL: dict[str, dict[str, Any]] = {
     "attention": {"passes": 2},
     "bandwidth": {"largest": 4, "passes": 2},
+    "finetune": {"documents": 3, "ctx": 8, "warmup": 0, "steps": 1},
     "faults": {"fault": "logits", "seconds": 0.2},
     "gemm": {"largest": "128", "products": 2},
     "inference": {"tokens": 4},
+    "quantized": {"inputs": 128, "outputs": 16, "passes": 1},
+    "speculative": {"prompt": 4, "tokens": 4, "ahead": 2},
     "train": {"ctx": 8, "steps": 2},
 }
 """Less than the CPU's defaults, to be quick."""
