@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gputui.cli.output_name import expanded
 from gputui.cli.requests import capture_options
@@ -56,7 +56,15 @@ def record(watch: Watch) -> int:
     while True:
         try:
             return run(
-                RecordOptions(path, live, request, options.duration, limits, options.prometheus)
+                RecordOptions(
+                    path,
+                    live,
+                    request,
+                    options.duration,
+                    limits,
+                    options.prometheus,
+                    options.notify,
+                )
             )
         except JournalError as error:
             if live.trace is not None:
@@ -111,12 +119,15 @@ def screen(watch: Watch) -> int:
 
 def _check_only(options: argparse.Namespace) -> None:
     """Before anything is started or written."""
-    if options.only:
-        from gputui.collect.nvml.gpus import missing_gpus
+    alerted = [number for one in options.alert if (number := one.gpu) is not None]
+    for flag, named in (("--only", options.only), ("--alert", alerted)):
+        if named:
+            from gputui.collect.nvml.gpus import missing_gpus
 
-        reason = missing_gpus(options.only)
-        if reason:
-            raise UsageError(reason)
+            if reason := missing_gpus(named):
+                raise UsageError(reason.replace("--only", flag, 1))
+    if hidden := set(alerted) - set(options.only or alerted):
+        raise UsageError(f"--alert: --only leaves out GPU {min(hidden)}")
 
 
 def _live_options(
@@ -138,6 +149,11 @@ def _live_options(
             )
         trace = TraceWriter(trace_path(path), options.trace_limit)
     typed = [*watch.arguments, "--", *command] if command else watch.arguments
+    alerts: dict[str, Any] = {}
+    if options.alert:
+        from gputui.report.alerts import Alerts
+
+        alerts["watch"] = Alerts(options.alert).see
     return LiveOptions(
         interval_s=options.interval,
         only=tuple(options.only) if options.only else None,
@@ -145,6 +161,7 @@ def _live_options(
         capture=capture,
         pass_through=pass_through,
         trace=trace,
+        **alerts,
     )
 
 

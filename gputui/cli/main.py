@@ -59,7 +59,7 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
     for option in MAIN.options:
         flag = option.flags[0]
         # A setting for another mode is no mistake; what was typed for one is.
-        if option.name not in options.set_by or option.set_in:
+        if not options.set_by.get(option.name, "").startswith(option.flags):
             continue
         if option.modes and mode not in option.modes:
             raise UsageError(f"{flag} needs {modes_text(option.modes)}")

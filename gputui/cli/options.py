@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from gputui.base.notification import WAYS
 from gputui.cli.values import (
     Parse,
     address,
+    alert,
     choice,
     count,
     interval,
@@ -213,7 +215,8 @@ was started after eval "$(gputui env)"."""
 
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
-    "interval", "only", "no_kernels", "trace_steps", "theme", "config", "no_color", "ascii",
+    "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "theme", "config",
+    "no_color", "ascii",
 }  # fmt: skip
 """The options of recordings and the screen that a process which runs already can still follow."""
 
@@ -227,6 +230,15 @@ _PRICE = Option("energy_price", "price of a kWh, to show what energy costs", "PR
 _CATEGORY = Option(
     "kernel_category", "kernels whose names match the regular expression are of that category, "
     "before gputui's own rules", "PATTERN=CATEGORY", parse=kernel_category, many=True,
+    set_in=_ANYWHERE)  # fmt: skip
+
+_ALERT = Option(
+    "alert", "warn when this holds, as 'gpu.temperature_celsius > 85 for 30s'", "CONDITION",
+    parse=alert, many=True, modes=_RECORDS, set_in=_ANYWHERE)  # fmt: skip
+
+_NOTIFY = Option(
+    "notify", "have the terminal notify of alerts: by its bell, or by a message too",
+    "bell|osc9|osc777", choices=lambda: WAYS, modes=_RECORDS,
     set_in=_ANYWHERE)  # fmt: skip
 
 MAIN = Command(
@@ -258,6 +270,8 @@ MAIN = Command(
         Option("trace", "keep every range, call and kernel in FILE.gputui-trace"),
         Option("trace_limit", "size limit of a trace; the oldest records go first", "SIZE",
                parse=size_bytes, default="1G", needs="trace"),
+        _ALERT,
+        _NOTIFY,
         Option("speed", "0.25 to 64 times", "X", parse=speed, modes=_REPLAYS),
         Option("follow", "follow a file still being written", modes=("replay",)),
         Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=_REPLAYS),

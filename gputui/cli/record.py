@@ -14,13 +14,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from gputui.base.notification import notification
 from gputui.base.standard_streams import begin_line, columns, release, say
 from gputui.cli.progress import ProgressLine
 from gputui.collect.child.process import GRACE_S
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
-from gputui.model.events import RunEnded
+from gputui.model.events import Alert, RunEnded
 from gputui.render.answer import answer_text, ways_on
 from gputui.state import Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
@@ -47,6 +48,8 @@ class RecordOptions:
     limits: Limits = field(default_factory=Limits)
     prometheus: tuple[str, int] | None = None
     """Host and port of the Prometheus endpoint."""
+    notify: str | None = None
+    """How the terminal notifies of alerts."""
 
 
 class _Recorder:
@@ -142,8 +145,22 @@ class _Recorder:
         return False
 
     def _take(self) -> None:
+        events = self._live.hub.take()
         with self._exporter.lock if self._exporter else nullcontext():
-            self._session.apply(self._live.hub.take())
+            self._session.apply(events)
+        for event in events:
+            if isinstance(event, Alert) and not self._is_shown:
+                self._alert(event)
+
+    def _alert(self, alert: Alert) -> None:
+        from gputui.report.alerts import alert_text
+
+        text = alert_text(alert)
+        self._progress.clear()
+        say(text)
+        if alert.raised and self._options.notify and sys.stderr.isatty():
+            sys.stderr.write(notification(self._options.notify, text))
+            sys.stderr.flush()
 
     def _remark(self) -> None:
         """Print remarks about the run as soon as they are known."""

@@ -83,5 +83,6 @@ def run_screen(
         shows_run=shows_run,
         is_demo=is_demo,
         readonly=options.readonly,
+        notify=options.notify,
     )
     return run_app(connect, Session(), look)

@@ -14,7 +14,8 @@ from gputui.cli.values import UsageError
 from gputui.render import formats
 
 if TYPE_CHECKING:
-    from gputui.state import Run, Session
+    from gputui.playback.loading import Loaded
+    from gputui.state import Run
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         text = answer_text(session, recorded, columns(sys.stdout), more)
     else:
         text = formats.summary(session, recorded, options.format, columns(sys.stdout))
-    lines = _tripped(options.fail_if, loaded.name, session, recorded)
+    lines = _tripped(options, loaded, recorded)
     sys.stdout.write(text)
     sys.stdout.flush()
     for line in lines:
@@ -60,20 +61,47 @@ def run(options: argparse.Namespace) -> int:
     return 1 if lines else 0
 
 
-def _tripped(conditions: list[str], name: str, session: Session, run: Run | None) -> list[str]:
-    """The conditions that hold. Raises GateError."""
-    if not conditions:
+def _tripped(options: argparse.Namespace, loaded: Loaded, run: Run | None) -> list[str]:
+    """The conditions that hold. Raises ThresholdError."""
+    if not options.fail_if:
         return []
     from gputui.report.compare import Subject, compare
-    from gputui.report.gate import Condition, GateError
+    from gputui.report.gate import Condition
 
-    parsed = [Condition.parse(text) for text in conditions]
+    parsed = [Condition.parse(text) for text in options.fail_if]
     for condition in parsed:
         if condition.relative:
-            raise GateError(f"{condition.text!r}: a change needs two runs: gputui compare")
-    subject = Subject(name, session, run)
+            raise condition.error("a change needs two runs: gputui compare")
+    subject = Subject(loaded.name, loaded.session, run)
     comparison = compare([subject, subject])
-    return [line for condition in parsed for line in condition.tripped(comparison)]
+    at_once = [condition for condition in parsed if condition.for_ns is None]
+    lines = [line for condition in at_once for line in condition.tripped(comparison)]
+    lasting = [condition.text for condition in parsed if condition.for_ns is not None]
+    return lines + _held(lasting, one_recording(options.file), run)
+
+
+def _held(conditions: list[str], name: str, run: Run | None) -> list[str]:
+    """The conditions that held for as long as they say: of every reading, so that the recording is
+    read once more. Raises ThresholdError."""
+    from gputui.report.alerts import Alerts, alert_text, parse
+
+    watched = [parse(text, "--fail-if") for text in conditions]
+    if not watched:
+        return []
+    if name == "-":
+        raise watched[0].error("a pipe is read once: give a file")
+    from gputui.playback.opening import open_recording
+
+    first_ns, last_ns = (0, sys.maxsize)
+    if run is not None:
+        first_ns, last_ns = run.started.time_ns, run.started.time_ns + run.duration_ns
+    alerts = Alerts(watched)
+    return [
+        f"{name}: {alert_text(alert)}"
+        for event in open_recording(name)
+        for alert in alerts.see((event,))
+        if alert.raised and first_ns <= alert.time_ns <= last_ns
+    ]
 
 
 def _of_a_job(folder: Path) -> list[str]:

@@ -94,6 +94,13 @@ def kernel_category(typed: str, where: str) -> Any:
         raise UsageError(f"{where} {typed}: {error}") from None
 
 
+def alert(typed: str, where: str) -> Any:
+    """The condition of an alert."""
+    from gputui.report import alerts
+
+    return alerts.parse(typed, where)
+
+
 def interval(typed: str, where: str) -> float:
     """Seconds between samples, as a number or a time."""
     try:

@@ -59,6 +59,8 @@ class LiveOptions:
     capture: CaptureOptions = field(default_factory=CaptureOptions)
     pass_through: bool = False
     trace: TraceWriter | None = None
+    watch: Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]] = lambda _: ()
+    """What follows from events: see Hub."""
 
 
 class Live:
@@ -68,7 +70,7 @@ class Live:
         self, notify: Callable[[], None], recording: Recording, options: LiveOptions
     ) -> None:
         self.recording = recording
-        self.hub = Hub(notify, recording)
+        self.hub = Hub(notify, recording, options.watch)
         self._options = options
         self._interval_s = options.interval_s
         # An argument may be any bytes; unsanitized, they would make the journal unreadable.

@@ -21,11 +21,18 @@ class Hub:
 
     `notify` is called, from the emitting thread, when there is something new and the previous
     notice has been answered; a slow reader thus gets one larger batch, not a queue of notices. A
-    session starts with its header: earlier events wait for it.
+    session starts with its header: earlier events wait for it. `watch` gives what follows from
+    events, as alerts do: it comes right behind them.
     """
 
-    def __init__(self, notify: Callable[[], None], recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        notify: Callable[[], None],
+        recorder: Recorder | None = None,
+        watch: Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]] = lambda _: (),
+    ) -> None:
         self._notify = notify
+        self._watch = watch
         self._recorder = recorder
         self._lock = threading.Lock()
         self._recording = threading.Lock()
@@ -45,6 +52,7 @@ class Hub:
                     return
                 events = [*events, *self._before_header]
                 self._before_header = None
+            events = [*events, *self._watch(events)]
             if self._recorder is not None:
                 self._recorder.write(events)
             with self._lock:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from gputui.model.events import (
+    Alert,
     AnyEvent,
     CaptureDelta,
     MachineSample,
@@ -28,7 +29,7 @@ class Moment:
     """Something worth jumping to. `number` counts the events before it."""
 
     time_ns: int
-    kind: Literal["phase", "run", "exit", "throttle", "memory", "process"]
+    kind: Literal["phase", "run", "exit", "throttle", "memory", "process", "alert"]
     text: str
     number: int
 
@@ -59,6 +60,9 @@ class Notes:
                 reason = event.reason.lower()
                 lacked = "out of memory" in reason
                 return Moment(event.time_ns, "memory" if lacked else "exit", event.reason, number)
+            case Alert(raised=True):
+                text = f"alert on {event.subject}: {event.condition}"
+                return Moment(event.time_ns, "alert", text, number)
             case ProcessDetached(clean=False):
                 text = f"process {event.process} vanished"
                 return Moment(event.time_ns, "process", text, number)

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
+from gputui.report.alerts import about
 from gputui.report.availability import REASON
 from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
 from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.tables.alerts import AlertRow, alert_rows
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Readings, Run, Session, remarks
 
@@ -22,6 +24,7 @@ MOST_LEAVES = 5
 LEAST_PERCENT = 0.1
 """Less of the wall time is not named."""
 
+MOST_ALERTS = 3
 MOST_METRICS = 4
 MOST_PHASES = 5
 
@@ -112,6 +115,7 @@ def _of_run(session: Session, run: Run) -> list[Group]:
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
     return [
         [Line("", _title(run))],
+        _alerts(session, run),
         why(found) if found is not None else _why_not(run),
         where,
         also(session, run, found) + _slow(tree) + notes,
@@ -127,9 +131,25 @@ def _of_machine(session: Session) -> list[Group]:
     samples = units.count(session.readings.samples)
     return [
         [Line("", f"machine only: no run was recorded · {length}, {samples} samples")],
+        _alerts(session, None),
         gpus,
         also(session, None, None),
     ]
+
+
+def _alerts(session: Session, run: Run | None) -> Group:
+    """The newest alerts."""
+    rows = alert_rows(session, run)
+    lines = [Line("ALERT", _alert(row), 6) for row in rows[-MOST_ALERTS:]]
+    if more := len(rows) - len(lines):
+        lines.append(Line("", f"{more} more before: --table alerts"))
+    return lines
+
+
+def _alert(row: AlertRow) -> str:
+    held = "to the end" if row.held_ns is None else f"for {units.duration(row.held_ns)}"
+    since = units.duration(row.since_ns)
+    return f"{about(row.span.raised)}: {row.worst} at worst, {held} from {since}"
 
 
 def _title(run: Run) -> str:

@@ -8,70 +8,38 @@
     idle.launch>+5%             that share grew by more than 5 points
     step.mean_ns>+3%            a step takes over 3 % longer
 
-A phase goes by its path or its last part, a kernel by its name or its short name.
+A phase goes by its path or its last part, a kernel by its name or its short name. Figures of
+gpu0, or of gpu for any, and of host are means; with `for` they are readings (report.alerts).
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
-from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.report.compare import Comparison, Figure, Item
-
-_CONDITION = re.compile(
-    r"(?P<what>.+?)\s*(?P<operator>[<>])\s*(?P<sign>[+-]?)(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)"
-)
-LONGEST = 1000
+from gputui.report.threshold import ANY_GPU, Threshold
 
 
-class GateError(GputuiError):
-    """A condition that cannot be parsed, or names something that does not exist. One line."""
+class Condition(Threshold):
+    """A condition on a comparison."""
 
-    exit_status = WRONG_USAGE
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"--fail-if {reason}")
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One parsed condition. `relative` compares with the baseline, otherwise with a number."""
-
-    text: str
-    what: str
-    above: bool
-    limit: float
-    relative: bool
-    percent: bool
-
-    @classmethod
-    def parse(cls, text: str) -> Condition:
-        """Raises GateError."""
-        match = _CONDITION.fullmatch(text.strip()) if len(text) <= LONGEST else None
-        if match is None:
-            raise GateError(
-                f"{text[:80]!r} is not a condition; write for example 'decode.gpu_busy_ns>+5%' "
-                "or 'tokens_per_s<-3%'"
-            )
-        relative, percent = bool(match["sign"]), bool(match["percent"])
-        limit = float(f"{match['sign']}{match['number']}")
-        return cls(text.strip(), match["what"], match["operator"] == ">", limit, relative, percent)
+    __slots__ = ()
 
     def tripped(self, comparison: Comparison) -> list[str]:
         """A line for each run that meets the condition, or that cannot be judged.
 
-        Raises GateError if no run has what it names.
+        Raises ThresholdError if no run has what it names.
         """
-        item, figure = self._find(comparison)
-        if self.percent and not self.relative and not figure.name.endswith("_percent"):
-            number = f"{self.limit:g}"
-            raise GateError(f"{self.text!r}: say +{number}% or -{number}%")
+        if self.for_ns is not None:
+            raise self.error("a condition with for needs gputui summary: it is of one recording")
         lines = []
-        for index, subject in enumerate(comparison.subjects[1:], 1):
-            reason = self._judge(item, figure, index)
-            if reason is not None:
-                lines.append(f"{subject.label}: {self.text}: {reason}")
+        for item, figure in self._find(comparison):
+            if self.percent and not self.relative and not figure.name.endswith("_percent"):
+                number = f"{self.limit:g}"
+                raise self.error(f"say +{number}% or -{number}%")
+            which = f"{item.name}: " if self.what.startswith(f"{ANY_GPU}.") else ""
+            for index, subject in enumerate(comparison.subjects[1:], 1):
+                reason = self._judge(item, figure, index)
+                if reason is not None:
+                    lines.append(f"{subject.label}: {self.text}: {which}{reason}")
         return lines
 
     def _judge(self, item: Item, figure: Figure, index: int) -> str | None:
@@ -80,7 +48,7 @@ class Condition:
             return f"{item.name} has no {figure.name} here"
         if not self.relative:
             unit = " %" if self.percent else ""
-            return f"it is {_number(value.amount)}{unit}" if self._meets(value.amount) else None
+            return f"it is {_number(value.amount)}{unit}" if self.meets(value.amount) else None
         difference = figure.difference(index)
         if difference is None or base is None:
             return f"{item.name} has no {figure.name} in the baseline"
@@ -90,23 +58,24 @@ class Condition:
         if change is None:
             # Growth from zero has no percentage: it exceeds any share.
             change = difference.absolute * float("inf") if difference.absolute else 0.0
-        if not self._meets(change):
+        if not self.meets(change):
             return None
         sign = "+" if change > 0 else ""
         shown = f"{sign}{_number(change)}{' %' if self.percent else ''}"
         return f"{_number(base.amount)} → {_number(value.amount)} ({shown})"
 
-    def _meets(self, amount: float) -> bool:
-        return amount > self.limit if self.above else amount < self.limit
-
-    def _find(self, comparison: Comparison) -> tuple[Item, Figure]:
+    def _find(self, comparison: Comparison) -> list[tuple[Item, Figure]]:
         for kind, figure in (("metric", "value"), ("cause", "share_percent")):
             for item in comparison.of_kind(kind):
                 if item.name == self.what:
-                    return item, item.figures[figure]
+                    return [(item, item.figures[figure])]
         name, dot, figure = self.what.rpartition(".")
         if not dot:
-            raise GateError(f"{self.text!r}: no run reports a metric {self.what!r}")
+            raise self.error(f"no run reports a metric {self.what!r}")
+        if name == ANY_GPU:
+            gpus = [item for item in comparison.of_kind("device") if figure in item.figures]
+            if gpus := [item for item in gpus if item.name.startswith(ANY_GPU)]:
+                return [(item, item.figures[figure]) for item in gpus]
         items = [item for item in comparison.items if name in (item.name, item.was)]
         items = items or [item for item in comparison.items if item.short == name]
         # "step" is the loop's, and what many programs call a range.
@@ -114,17 +83,17 @@ class Condition:
         if name in ("idle", "busy") and not any(figure in item.figures for item in items):
             known = ", ".join(item.name for item in comparison.of_kind("cause"))
             why = f"known: {known}" if known else "no run captured what a GPU did"
-            raise GateError(f"{self.text!r}: there is no cause {self.what!r}; {why}")
+            raise self.error(f"there is no cause {self.what!r}; {why}")
         if not items:
-            raise GateError(f"{self.text!r}: no run has a phase, kernel or device {name!r}")
+            raise self.error(f"no run has a phase, kernel or device {name!r}")
         if len(items) > 1:
             known = ", ".join(repr(item.name) for item in items[:5])
-            raise GateError(f"{self.text!r}: {name!r} is several things; say which: {known}")
+            raise self.error(f"{name!r} is several things; say which: {known}")
         [item] = items
         if figure not in item.figures:
             known = ", ".join(item.figures)
-            raise GateError(f"{self.text!r}: {item.name} has no {figure!r}; it has {known}")
-        return item, item.figures[figure]
+            raise self.error(f"{item.name} has no {figure!r}; it has {known}")
+        return [(item, item.figures[figure])]
 
 
 def _number(amount: float) -> str:

@@ -15,7 +15,7 @@ from gputui.report.explain import conclusion, findings, machine_findings
 from gputui.report.explain.finding import FindingDocument, finding_documents
 from gputui.report.explain.verdict import VerdictDocument, verdict_document
 from gputui.report.machine_summary import NO_RUN, Machine, machine_of
-from gputui.report.registry import run_tables
+from gputui.report.registry import machine_tables, run_tables
 from gputui.report.schema import ROWS, Cell, TableSpec
 from gputui.report.tables.gpu_readings import DeviceReadings, device_readings
 from gputui.report.tables.processes import TracedRow, traced_rows
@@ -168,8 +168,13 @@ def _run_summary(session: Session, run: Run) -> Document:
 
 def _machine_summary(session: Session) -> Document:
     readings = session.readings
-    rows = dict.fromkeys(document_tables())
-    of_runs = ("run", *rows, "verdict", "metrics", "tables", "timing", "dropped_events", "overhead")
+    specs, of_machine = document_tables(), machine_tables()
+    rows = {
+        name: spec.table(session, None).records() if spec.key in of_machine else None
+        for name, spec in specs.items()
+    }
+    missing = [name for name, found in rows.items() if found is None]
+    missing += ["run", "verdict", "metrics", "tables", "timing", "dropped_events", "overhead"]
     summary = Summary(
         run=None,
         machine=machine_of(session),
@@ -182,7 +187,7 @@ def _machine_summary(session: Session) -> Document:
         findings=finding_documents(machine_findings(session, readings)),
         dropped_events=None,
         overhead=None,
-        unavailable=dict.fromkeys(of_runs, NO_RUN),
+        unavailable=dict.fromkeys(missing, NO_RUN),
     )
     return _document(summary, rows)
 

@@ -7,6 +7,7 @@ hand it events; views read its attributes and never change them.
 from __future__ import annotations
 
 from gputui.model.events import PHASE_STARTS
+from gputui.state.alerts import AlertSpan, lasting_alerts
 from gputui.state.batch_means import BatchMeans, Reports
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.state.gpu import HISTORY_SAMPLES, Gpu, gpu_metrics, mig_metrics
@@ -35,6 +36,7 @@ __all__ = [
     "MAX_LEVELS",
     "MAX_PATH",
     "PHASE_STARTS",
+    "AlertSpan",
     "ApiKey",
     "BatchMeans",
     "CollectiveKey",
@@ -60,6 +62,7 @@ __all__ = [
     "Trouble",
     "gpu_metrics",
     "gpu_of",
+    "lasting_alerts",
     "mig_metrics",
     "remarks",
 ]

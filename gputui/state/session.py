@@ -18,7 +18,8 @@ from gputui.model.events import (
     ProcessSample,
 )
 from gputui.model.metrics import charted
-from gputui.state import fold_capture, fold_machine, fold_runs
+from gputui.state import alerts, fold_capture, fold_machine, fold_runs
+from gputui.state.alerts import AlertSpan
 from gputui.state.gpu import HISTORY_SAMPLES, Gpu
 from gputui.state.history import History
 from gputui.state.long_history import LongHistory
@@ -56,6 +57,8 @@ class Session(msgspec.Struct, eq=False):
     runs: dict[int, Run] = msgspec.field(default_factory=dict)
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while there was no run; a run has its own."""
+    alerts: list[AlertSpan] = msgspec.field(default_factory=list)
+    """Those that were raised, the oldest first."""
     kernel_names: dict[int, KernelDefined] = msgspec.field(default_factory=dict)
     other_kernels: int | None = None
     """The number that kernels over the limit of names share."""
@@ -127,6 +130,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.GpuEnergy: fold_machine.gpu_energy,
     events.GpuUnavailable: fold_machine.gpu_unavailable,
     events.HostUnavailable: fold_machine.host_unavailable,
+    events.Alert: alerts.alert,
     events.RunStarted: fold_runs.started,
     events.RunProgress: fold_runs.progress,
     events.RunMetrics: fold_runs.metrics,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +13,9 @@ from textual.binding import BindingType
 from textual.driver import Driver
 from textual.filter import LineFilter, Monochrome, NoColor
 
+from gputui.base.notification import notification
+from gputui.model.events import Alert
+from gputui.report.alerts import alert_text
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.remarks import Remarks
@@ -151,7 +155,7 @@ class GputuiApp(Threads):
 
     def _take(self) -> None:
         if self._home is not None and not self._writing:
-            self._home.take()
+            self._alert(self._home.take())
             if isinstance(self._home.source, Runner):
                 self._remarks.of_home(self._home.source.recording)
         if self._source is None:
@@ -160,6 +164,7 @@ class GputuiApp(Threads):
             self._take_replayed(self._source)
             return
         events = self._source.hub.take()
+        self._alert(events)
         # The session must hold still while an export reads it in a thread.
         if self._writing or (self.model.paused and len(self._held) < MOST_HELD_EVENTS):
             self._held.extend(events)
@@ -170,6 +175,15 @@ class GputuiApp(Threads):
             self._remarks.of_recording(self._source.recording)
         if not self.model.paused:
             self.main.draw()
+
+    def _alert(self, events: Iterable[AnyEvent]) -> None:
+        """Tell of alerts at once, also while the screen is paused or shows a recording."""
+        for event in events:
+            if isinstance(event, Alert):
+                text = alert_text(event)
+                self.main.say(text, bad=event.raised)
+                if event.raised and self.options.notify and self._driver is not None:
+                    self._driver.write(notification(self.options.notify, text))
 
     def _take_replayed(self, playback: Playback) -> None:
         """A replay that is halted makes no events but those that were asked for: none is held."""

@@ -186,7 +186,7 @@ class Playback(Source, Protocol):
         ...
 
     def next_event(self) -> None:
-        """Go to the next start, exit or trouble."""
+        """Go to the next start, exit, alert or trouble."""
         ...
 
     def take(self) -> tuple[Session | None, Sequence[AnyEvent]]:
@@ -212,3 +212,5 @@ class Options:
     shows_run: bool = False
     is_demo: bool = False
     readonly: bool = False
+    notify: str | None = None
+    """How the terminal notifies of alerts."""

@@ -109,6 +109,9 @@ def test_help_names_every_mode() -> None:
         (["--record", "--duration", f"{10**20}s"], "give a time like 30s"),
         (["-o", "-"], "-o - needs --record"),
         (["--re\x1b[31m"], "unrecognized arguments: --re\N{REPLACEMENT CHARACTER}[31m"),
+        (["--record", "--alert", "gpu.temprature > 85"], "did you mean gpu.temperature_celsius"),
+        (["--record", "--notify", "mail"], "--notify mail: give one of bell, osc9, osc777"),
+        (["--demo", "--alert", "idle > 5%"], "--alert needs a recording"),
         (["--record", "-i", "0.01"], "--interval 0.01: give 0.1 to 3600 seconds"),
         (["--record", "-i", "nan"], "--interval nan: give 0.1 to 3600 seconds"),
         (["--record", "--workload", "inferense"], "did you mean inference"),
@@ -309,9 +312,16 @@ def test_a_profiler_that_finds_cupti_taken_is_explained_in_one_line(tmp_path: Pa
 
 def test_recording_the_machine_ends_after_its_duration(tmp_path: Path) -> None:
     path = tmp_path / "x.gputui"
-    done = gputui("--record", "--duration", "300ms", "-i", "0.1", "-o", str(path))
+    alert = "host.memory_used_bytes > 1kiB"
+    words = ["--record", "--duration", "300ms", "-i", "0.1", "-o", str(path)]
+    done = gputui(*words, "--alert", alert, "--notify", "bell")
     assert done.returncode == 0
-    assert folded(path).samples >= 1
+    session = folded(path)
+    assert session.samples >= 1
+    assert [(span.raised.condition, span.lasts) for span in session.alerts] == [(alert, True)]
+    assert done.stderr.count(f"gputui: ALERT {alert}: ") == 1
+    assert "\x07" not in done.stderr  # it is no terminal
+    assert f"ALERT          {alert}: " in done.stdout
 
 
 @pytest.mark.parametrize(

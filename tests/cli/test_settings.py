@@ -12,17 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.base.notification import WAYS
 from gputui.base.sanitize import sanitize
 from gputui.cli.options import MAIN, settings
 from gputui.cli.settings import config_path, resolve
 from gputui.cli.values import MAXIMUM_INTERVAL_S, MINIMUM_INTERVAL_S, UsageError
+from gputui.report.threshold import ThresholdError
 
 NAMES = tuple(option.name for option in settings())
 DECLARED = (*settings(), MAIN.option("config"))
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 DEFAULTS = {
     "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False,
-    "energy_price": None, "kernel_category": [],
+    "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
 }  # fmt: skip
 
 
@@ -51,15 +53,16 @@ def refusal(typed: dict[str, Any], environment: dict[str, str], path: Path | Non
     """What is wrong, a harmless line; None where settings came of it."""
     try:
         found = load(typed, environment, path)
-    except UsageError as error:
+    except (UsageError, ThresholdError) as error:
         text = sanitize(str(error))
         assert "\n" not in text
         return text
     assert MINIMUM_INTERVAL_S <= found["interval"] <= MAXIMUM_INTERVAL_S
     price = found.pop("energy_price")
     assert price is None or price.per_kwh >= 0
+    assert found.pop("notify") in (None, *WAYS)
     assert {name: type(value) for name, value in found.items()} == {
-        name: type(value) for name, value in DEFAULTS.items() if name != "energy_price"
+        name: type(DEFAULTS[name]) for name in found
     }
     return None
 
@@ -136,7 +139,7 @@ def test_flags_then_environment_then_file(folder: Path) -> None:
     environment = {"GPUTUI_THEME": "environment", "GPUTUI_READONLY": "no", "GPUTUI_INTERVAL": ""}
     assert load({"theme": "flag", "interval": None, "ascii": True}, environment, path) == {
         "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True,
-        "energy_price": None, "kernel_category": [],
+        "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
     }  # fmt: skip
 
 
@@ -150,6 +153,8 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
         "interval": ("2", "3", "4"), "theme": ('"nord"', "dracula", "gruvbox"),
         "energy_price": ("0.3", "4 EUR", "5€"),
         "kernel_category": ('["x=copy", "x=sort"]', "x=sort", ["x=loss"]),
+        "alert": ('["idle > 2", "idle > 3"]', "idle > 4", ["idle > 5"]),
+        "notify": ('"bell"', "osc9", "osc777"),
     }.get(name, ("true", "false", True))  # fmt: skip
     assert load({}, {}, written(folder, b""))[name] == DEFAULTS[name]
     path = written(folder, f"{name} = {in_file}".encode())
@@ -163,7 +168,10 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
     values = [getattr(found, name) for found in (by_file, by_environment, by_flag)]
     rule = re.compile("x", re.IGNORECASE)
     rules = [[(rule, "copy"), (rule, "sort")], [(rule, "sort")], [(rule, "loss")]]
-    assert values in (rules, [2, 3, 4], ["nord", "dracula", "gruvbox"], [True, False, True],
+    if name == "alert":
+        values = [[one.limit for one in value] for value in values]
+    assert values in (rules, [[2, 3], [4], [5]], ["bell", "osc9", "osc777"],
+                      [2, 3, 4], ["nord", "dracula", "gruvbox"], [True, False, True],
                       [(0.3, ""), (4, "EUR"), (5, "€")])  # fmt: skip
 
 

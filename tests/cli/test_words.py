@@ -16,7 +16,8 @@ from gputui.cli.values import UsageError, seconds, size_bytes
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
 from gputui.inject.options import TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address
-from gputui.report.gate import Condition, GateError
+from gputui.report.gate import Condition
+from gputui.report.threshold import ThresholdError
 
 TYPED = st.one_of(
     st.text(max_size=30),
@@ -30,7 +31,7 @@ def refusal(call: Callable[[], object]) -> str | None:
     """The one line that says what is wrong, None where nothing is."""
     try:
         call()
-    except (UsageError, CatalogueError, GateError, AddressError) as error:
+    except (UsageError, CatalogueError, ThresholdError, AddressError) as error:
         return str(error)
     return None
 

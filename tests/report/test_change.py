@@ -10,8 +10,9 @@ from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.render import formats
 from gputui.report.change import Change, changes
 from gputui.report.compare import Comparison, Subject, compare
-from gputui.report.gate import Condition, GateError
+from gputui.report.gate import Condition
 from gputui.report.means import Mean, mean_of_blocks, noise
+from gputui.report.threshold import ThresholdError
 from tests.conftest import DATA
 from tests.report.test_verdict import STEP_NS, a_run, delta
 
@@ -122,11 +123,11 @@ def test_a_condition_says_what_it_saw() -> None:
 
 def test_an_unknown_cause_is_answered_with_the_known_ones() -> None:
     comparison = compared(subject("a", SLOW, EVEN), subject("b", FAST, EVEN))
-    with pytest.raises(GateError, match=r"there is no cause 'idle\.lunch'") as caught:
+    with pytest.raises(ThresholdError, match=r"there is no cause 'idle\.lunch'") as caught:
         Condition.parse("idle.lunch>40%").tripped(comparison)
     assert all(key in str(caught.value) for key in LEAF_OF_KEY)
     nothing = compared(Subject("a", *a_run()), Subject("b", *a_run()))
-    with pytest.raises(GateError, match="no run captured what a GPU did"):
+    with pytest.raises(ThresholdError, match="no run captured what a GPU did"):
         Condition.parse("idle.launch>40%").tripped(nothing)
 
 

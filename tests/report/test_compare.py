@@ -27,7 +27,8 @@ from gputui.model.events import (
 from gputui.render import formats
 from gputui.render.comparison import comparison_document
 from gputui.report.compare import Comparison, Subject, compare
-from gputui.report.gate import Condition, GateError
+from gputui.report.gate import Condition
+from gputui.report.threshold import ThresholdError
 from gputui.state import Session
 from gputui.store.journal import JournalWriter, Limits
 from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
@@ -285,7 +286,7 @@ def test_a_name_of_several_things_is_said_with_them() -> None:
     ]
     comparison = compared(both, both)
     names = r"'void gemm<128>\(float\)', 'void gemm<64>\(float\)'"
-    with pytest.raises(GateError, match=rf"'gemm' is several things; say which: {names}$"):
+    with pytest.raises(ThresholdError, match=rf"'gemm' is several things; say which: {names}$"):
         Condition.parse("gemm.avg_ns>1").tripped(comparison)
     assert Condition.parse("void gemm<64>(float).avg_ns>69").tripped(comparison)
 
@@ -310,14 +311,14 @@ def test_growth_from_nothing_is_over_any_share() -> None:
     ],
 )
 def test_mistakes_are_one_line(condition: str, words: str) -> None:
-    with pytest.raises(GateError, match=words) as caught:
+    with pytest.raises(ThresholdError, match=words) as caught:
         Condition.parse(condition).tripped(compared(events(), events()))
     assert "\n" not in str(caught.value)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_condition_or_an_error(text: str) -> None:
-    with contextlib.suppress(GateError):
+    with contextlib.suppress(ThresholdError):
         assert Condition.parse(text).what
 
 

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gputui.model.events import GpuUnavailable, MachineSample
+from gputui.model.events import Alert, GpuUnavailable, MachineSample
+from gputui.tui.source import Options
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import SECOND_NS, START_NS, Batch
@@ -180,3 +181,36 @@ async def test_a_gpu_that_does_little_among_busy_ones_is_named(show: Show) -> No
         assert "! GPU 0 is idle and holds 9.00 GiB; GPU 1 is idle and holds 9.00 GiB" in shown.text
         await shown.give([[reading(tick, (90.0,) * 4)] for tick in range(24, 36)])
         assert "! GPU" not in shown.text
+
+
+async def test_an_alert_has_a_line_and_a_mark_and_is_heard_of_while_paused(show: Show) -> None:
+    """At the GPU, at the top of every view, at once; and none of it once it is over."""
+
+    def alert(second: int, *, raised: bool) -> Alert:
+        return Alert(
+            time_ns=START_NS + second * SECOND_NS, condition="gpu.power_watts > 650 for 10s",
+            subject="gpu1", what="power_watts", gpu=1, raised=raised, value=660.0, worst=689.0,
+            since_ns=START_NS + (second - 10) * SECOND_NS,
+        )  # fmt: skip
+
+    batches: list[Batch] = [[scripted.header(2)], [scripted.machine(20, 2)]]
+    async with show(batches, (120, 40), options=Options(notify="bell")) as shown:
+        written: list[str] = []
+        assert shown.app._driver is not None
+        shown.app._driver.write = written.append  # type: ignore[method-assign]
+        await shown.press("space")
+        await shown.give([[alert(21, raised=True)]])
+        assert "ALERT gpu1.power_watts > 650 for 10s: 660 W" in shown.lines[-1]
+        assert written == ["\x07"]
+        await shown.press("space")
+        assert "▲ 1 alert " in shown.lines[0]
+        assert "▲ ALERT gpu1.power_watts > 650 for 10s: reached 689 W" in shown.text
+        assert "▲ GPU 1" in shown.text
+        assert "▲ GPU 0" not in shown.text
+        await shown.pilot.resize_terminal(80, 24)
+        await shown.settle()
+        assert "▲ alert" in line_with(shown.lines, "  1  ")
+        await shown.give([[alert(40, raised=False)]])
+        assert "alert over: gpu1.power_watts > 650 for 10s: 689 W" in shown.lines[-1]
+        await shown.press("left")
+        assert "▲" not in shown.text

@@ -186,7 +186,7 @@ async def test_what_is_jumped_to_is_said() -> None:
         await replay.press("n")
         assert "no later change of phase" in replay.app.main.bottom.drawn[0]
         await replay.press("N")
-        assert "no later start, exit or trouble" in replay.app.main.bottom.drawn[0]
+        assert "no later start, exit, alert or trouble" in replay.app.main.bottom.drawn[0]
 
 
 async def test_the_speed_has_its_bounds() -> None:

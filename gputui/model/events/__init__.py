@@ -10,6 +10,7 @@ What is missing is `None`, never 0; why it is missing travels in `GpuUnavailable
 
 from __future__ import annotations
 
+from gputui.model.events.alerts import Alert
 from gputui.model.events.base import (
     JOURNAL_SCHEMA,
     PHASE_STARTS,
@@ -104,6 +105,7 @@ AnyEvent = (
     | GpuEnergy
     | GpuUnavailable
     | HostUnavailable
+    | Alert
     | RunStarted
     | RunProgress
     | RunMetrics
@@ -130,7 +132,7 @@ AnyEvent = (
 __all__ = [
     "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
     "SCHEMA_VERSION",
-    "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
+    "Alert", "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
     "ClockRead", "CollectiveDelta",
     "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from gputui.model import events
-from gputui.model.events import base, definitions, deltas, gpu, machine, moments, run
+from gputui.model.events import alerts, base, definitions, deltas, gpu, machine, moments, run
 from gputui.model.metrics import metrics_of
 
 _RULE = re.compile(rf"Annotated\[(.*), (?:{'|'.join(rule.name.title() for rule in base.Rule)})\]")
@@ -60,7 +60,7 @@ def page() -> str:
     kinds = (*events.AnyEvent.__args__, events.CaptureSum)
     parts = [
         value
-        for module in (machine, gpu, run, definitions, deltas, moments)
+        for module in (machine, gpu, alerts, run, definitions, deltas, moments)
         for value in vars(module).values()
         if inspect.isclass(value)
         and issubclass(value, msgspec.Struct)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gputui.model.events import (
+    Alert,
     AnyEvent,
     GpuUnavailable,
     Header,
@@ -57,19 +58,19 @@ class Limits:
 
 class Preamble:
     """What a file must begin with so that it can be read without the earlier ones: the header, the
-    reasons for missing readings, and the definitions of runs that go on.
+    reasons for missing readings, alerts that last, and the definitions of runs that go on.
     """
 
     KINDS = (
         Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
         RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined, MarkDefined,
-        ResourceNamed,
+        ResourceNamed, Alert,
     )  # fmt: skip
     """The events it may hold."""
 
     def __init__(self) -> None:
         self._header: Header | None = None
-        self._latest: dict[tuple[type, int], AnyEvent] = {}
+        self._latest: dict[tuple[type, Hashable], AnyEvent] = {}
         self._runs: dict[int, dict[tuple[type, Hashable], AnyEvent]] = {}
         self._run_of_process: dict[int, int] = {}
         self._kernels: list[AnyEvent] = []
@@ -85,6 +86,11 @@ class Preamble:
                     self._latest[type(event), event.gpu] = event
                 case HostUnavailable():
                     self._latest[type(event), -1] = event
+                case Alert():
+                    key = type(event), (event.condition, event.subject)
+                    self._latest.pop(key, None)
+                    if event.raised:
+                        self._latest[key] = event
                 case KernelDefined() | LaunchShape():
                     self._kernels.append(event)
                 case RunStarted():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gputui.state import Session
 from gputui.tui.source import Playback, Source
 from gputui.tui.widgets.view import Model
+
+if TYPE_CHECKING:
+    from gputui.model.events import AnyEvent
 
 
 @dataclass(slots=True)
@@ -26,10 +31,14 @@ class Home:
             source.is_paused = True
         return home
 
-    def take(self) -> None:
-        """Fold in what the source emitted meanwhile. A paused replay emits nothing."""
-        if self.source is not None and not isinstance(self.source, Playback):
-            self.session.apply(self.source.hub.take())
+    def take(self) -> Sequence[AnyEvent]:
+        """Fold in what the source emitted meanwhile, and return it. A paused replay emits
+        nothing."""
+        if self.source is None or isinstance(self.source, Playback):
+            return ()
+        events = self.source.hub.take()
+        self.session.apply(events)
+        return events
 
     def enter(self, model: Model) -> None:
         """Show this again; a live session goes on, a replay continues where it was."""

@@ -136,7 +136,7 @@ REPLAY_KEYS: tuple[Key, ...] = (
     Key(("left_curly_bracket",), "{", "replay_skip(-10)", "10 s back", REPLAY),
     Key(("right_curly_bracket",), "}", "replay_skip(10)", "10 s forward", REPLAY),
     Key(("n",), "n", "replay_phase", "to the next change of phase", REPLAY, "phase"),
-    Key(("N",), "N", "replay_event", "to the next start, exit or trouble", REPLAY, "event"),
+    Key(("N",), "N", "replay_event", "to the next start, exit, alert or trouble", REPLAY, "event"),
     Key(("left_parenthesis",), "(", "replay_log(5)", "older lines of the log", REPLAY),
     Key(("right_parenthesis",), ")", "replay_log(-5)", "newer lines of the log", REPLAY),
 )

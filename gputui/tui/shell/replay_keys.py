@@ -59,7 +59,7 @@ class ReplayKeys(Screen[None]):
             self.model.source.next_phase()
 
     def action_replay_event(self) -> None:
-        """Go to the next start, exit or trouble."""
+        """Go to the next start, exit, alert or trouble."""
         if isinstance(self.model.source, Playback):
             self._go_to_next("event", self.model.source)
             self.model.source.next_event()
@@ -110,5 +110,5 @@ class ReplayKeys(Screen[None]):
             when = clock_text((following.time_ns - source.begun_ns) / 1e9)
             self.say(f"{when}  {following.text}")
         elif source.is_indexed:
-            what = "change of phase" if kind == "phase" else "start, exit or trouble"
+            what = "change of phase" if kind == "phase" else "start, exit, alert or trouble"
             self.say(f"no later {what} {'in this recording' if source.is_read else 'so far'}")

@@ -9,6 +9,7 @@ from gputui.report.process_table import ProcessRow, TreeRow
 from gputui.state import Gpu
 from gputui.tui.source import Runner
 from gputui.tui.widgets import gpu as cards
+from gputui.tui.widgets.alerts import alert_rows, has_alert
 from gputui.tui.widgets.canvas import Row, beside, clip, flow, heading, wrap
 from gputui.tui.widgets.charted import ChartedView
 from gputui.tui.widgets.gpu_charts import chart_grid
@@ -47,6 +48,7 @@ class DevicesView(ChartedView):
         host = flow(host_items(session), width, 1)
         if flagged := out_of_line(list(session.gpus.values())):
             host = [clip(((f"! {'; '.join(flagged)}", "warn"),), width), *host]
+        host = [*alert_rows(session, width), *host]
         table = self._process_lines(height - len(host))
         room = height - table - len(host)
         rows = self._gpus(width, room)
@@ -151,6 +153,7 @@ class DevicesView(ChartedView):
             interval_s,
             now_ns,
             self.look,
+            alerted=has_alert(self.model.session, gpu),
             chosen=several and self.focus_on == "gpus" and gpu is self._chosen_gpu(),
         )
 
@@ -182,9 +185,8 @@ class DevicesView(ChartedView):
         if len(gpus) > room:
             first = max(0, min(self.chosen - room // 2, len(gpus) - room))
             shown = gpus[first : first + room]
-        now_ns = self.model.session.now_ns
         rows = table_rows(
-            cards.list_columns(self.model.interval_s, 18, now_ns, self.look),
+            cards.list_columns(self.model, 18, self.look),
             shown,
             width,
             selected=shown.index(chosen),
@@ -240,7 +242,7 @@ class DevicesView(ChartedView):
         session = self.model.session
         header = session.header
         reason = (header.gpu_unavailable_reason if header else None) or "no device was found"
-        rows: list[Row] = [heading("No NVIDIA GPU to show", width), ()]
+        rows = [*alert_rows(session, width), heading("No NVIDIA GPU to show", width), ()]
         rows += wrap(f"Why: {reason}", width - 2, "text", "  ")
         rows.append(())
         for key, text in (

@@ -15,6 +15,7 @@ from gputui.report.statistics import TableRow, kernel_rows
 from gputui.state import Run
 from gputui.tui.views.kernels import why_empty
 from gputui.tui.widgets import run_panels as short
+from gputui.tui.widgets.alerts import alert_rows
 from gputui.tui.widgets.canvas import Row, clip, fit, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.panels import Layout, Panel, columns_of
@@ -64,6 +65,7 @@ class OverviewView(View):
         read = self._of(run)
         layout = Layout(width)
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
+        layout.add(alert_rows(self.model.session, width))
         layout.add(problems(run, width, self.model.remark)[: height // 4])
         self._answer(layout, run, read, height)
         if run.metrics:

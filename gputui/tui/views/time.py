@@ -14,6 +14,7 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.state import Run
 from gputui.tui.views.overview import unaccounted
+from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, bar, beside, fit, heading, wrap
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
@@ -158,7 +159,12 @@ class TimeView(View):
     def _drawn(self, line: _Line, width: int, is_chosen: bool) -> Row:
         tree = self._read[1].tree if self._read is not None and self._read[1] is not None else None
         mark = f"{line.fold or ' '} "
-        label = cut_middle(line.label, 24 - 2 * line.depth)
+        alerted = (
+            line.kernel is None
+            and line.leaf is not None
+            and has_alert(self.model.session, line.leaf)
+        )
+        label = f"{MARK} " * alerted + cut_middle(line.label, 24 - 2 * line.depth - 2 * alerted)
         name = f" {'  ' * line.depth}{mark}{label}"
         role = "title" if line.depth == 0 else "dim" if line.kernel is not None else "text"
         row: Row = ((fit(name, 27), role), (f" {line.share:>10}", "value"))

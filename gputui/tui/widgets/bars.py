@@ -5,10 +5,12 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual import events
 
+from gputui.state import lasting_alerts
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS
 from gputui.tui.source import Playback
 from gputui.tui.times import clock_text
+from gputui.tui.widgets.alerts import MARK
 from gputui.tui.widgets.canvas import LineView, Row, Span, clip, fit, row_width
 from gputui.tui.widgets.view import Model
 
@@ -78,6 +80,8 @@ def _state(model: Model, width: int) -> Row:
     if model.source is not None:
         long = _mode(model)
         parts.append(long if row_width(long) + 2 <= width else _mode(model, short=True))
+    if lasting := lasting_alerts(model.session):
+        parts.append(((f"{MARK} {len(lasting)} alert{'s' * (len(lasting) > 1)}", "hot"),))
     if model.visited:
         parts.append(((fit(model.visited, min(24, cell_len(model.visited))), "warn"),))
     run = model.run

@@ -8,6 +8,7 @@ from gputui.model.events import GpuSample
 from gputui.model.units import MISSING, celsius, percent, size, watts
 from gputui.report.schema import Column
 from gputui.state import Gpu
+from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.gpu_charts import chart_grid, charts, series, time_axis
@@ -25,6 +26,7 @@ from gputui.tui.widgets.gpu_figures import (
 )
 from gputui.tui.widgets.series import Look
 from gputui.tui.widgets.table import column
+from gputui.tui.widgets.view import Model
 
 CARD_HEIGHT = 9
 """Fewer lines than these cannot hold a card with charts."""
@@ -43,14 +45,17 @@ def card_rows(
     look: Look,
     *,
     chosen: bool = False,
+    alerted: bool = False,
 ) -> list[Row]:
-    """A card in exactly `width` × `height`; `chosen` marks the one that Enter opens."""
+    """A card in exactly `width` × `height`; `chosen` marks the one that Enter opens, `alerted`
+    one with an alert."""
     facts = gpu.facts
     about = [size(facts.memory_total_bytes) if facts.memory_total_bytes else ""]
     about.append(f"{facts.sm_count} SMs" if facts.sm_count else "")
     about.append(f"compute {facts.compute_capability}" if facts.compute_capability else "")
     note = " · ".join(part for part in about if part)
-    rows = [heading(f"{'› ' * chosen}GPU {facts.index}  {facts.name}", width, note)]
+    marks = f"{'› ' * chosen}{f'{MARK} ' * alerted}"
+    rows = [heading(f"{marks}GPU {facts.index}  {facts.name}", width, note)]
     problem = trouble(gpu, now_ns, interval_s)
     if problem:
         rows += wrap(f"! {problem}", width, "hot")[:2]
@@ -63,8 +68,10 @@ def card_rows(
     return (rows + [()] * height)[:height]
 
 
-def list_columns(interval_s: float, spark_width: int, now_ns: int, look: Look) -> list[Column[Gpu]]:
+def list_columns(model: Model, spark_width: int, look: Look) -> list[Column[Gpu]]:
     """One GPU a line: the compact list."""
+    session, interval_s = model.session, model.interval_s
+    now_ns = session.now_ns
 
     def trend(gpu: Gpu) -> str:
         active = gpu.sample is not None and gpu.sample.sm_active_percent is not None
@@ -79,6 +86,8 @@ def list_columns(interval_s: float, spark_width: int, now_ns: int, look: Look) -
         problem = trouble(gpu, now_ns, interval_s)
         if problem:
             return f"! {problem}", "hot"
+        if has_alert(session, gpu):
+            return f"{MARK} alert", "hot"
         for label, text, role in health(gpu):
             return f"{label} {text}", role
         text, role = throttling(gpu)

@@ -1,0 +1,24 @@
+"""Thresholds that were crossed."""
+
+from __future__ import annotations
+
+from gputui.model.events.base import Event, Index, Moment
+
+
+class Alert(Event, frozen=True, kw_only=True, tag="alert"):
+    """A condition of `--alert` has held for as long as it says, or (`raised` false) has not held
+    for as long.
+
+    `subject` is "gpu0", "host" or "run", `what` a field of a reading, or a leaf's name; `since_ns`
+    is the first reading of those that made it, `value` the newest, `worst` the furthest from the
+    limit while the alert lasted.
+    """
+
+    condition: str
+    subject: str
+    what: str
+    gpu: Index | None = None
+    raised: bool = True
+    since_ns: Moment
+    value: float
+    worst: float

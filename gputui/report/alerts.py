@@ -1,0 +1,249 @@
+"""Alerts: which conditions of `--alert` hold, reading by reading, and for how long.
+
+    gpu.temperature_celsius > 85 for 30s   any GPU was over 85 °C in all readings of 30 s
+    gpu0.memory_used_bytes > 70GiB         GPU 0, at once
+    host.cpu_percent > 95% for 2m          a figure of the host
+    idle.launch > 40% for 10s              the share of a leaf in the time between two readings
+
+Figures are the fields that `--once --json` has, leaves those of `--fail-if`. An alert is over once
+the condition has not held for as long as it had to hold. A reading that is missing changes nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import msgspec
+
+from gputui.model import units
+from gputui.model.events import (
+    Alert,
+    AnyEvent,
+    CaptureDelta,
+    GpuSample,
+    GpuStatus,
+    HostSample,
+    MachineSample,
+    RunEnded,
+)
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
+from gputui.model.metrics import REASONS, SECONDS_BY_REASON, TEXT, Metric, metrics_of
+from gputui.report.threshold import ANY_GPU, Threshold
+
+HOST, RUN = "host", "run"
+_SUMS = ("idle", "busy")
+_AT_THE_END = (LEAVES[Leaf.RANK].key, LEAVES[Leaf.SHARED].key)
+"""Known once ranks and processes can be compared, not from one reading to the next."""
+
+_LEAST_NS = 100_000_000
+"""Accounted time of which a share is taken: that of less would be of chance."""
+
+_GPU = re.compile(rf"{ANY_GPU}(0|[1-9]\d{{0,8}})\.(\w+)", re.ASCII)
+
+
+@cache
+def _figures(*kinds: type[msgspec.Struct]) -> dict[str, Metric]:
+    """The fields that are one number."""
+    without = (TEXT, REASONS, SECONDS_BY_REASON)
+    return {
+        field: metric for field, metric in metrics_of(*kinds).items() if metric.unit not in without
+    }
+
+
+def names() -> list[str]:
+    """Everything that an alert can be about, GPUs as `gpu`."""
+    return [
+        *(f"{ANY_GPU}.{field}" for field in _figures(GpuSample, GpuStatus)),
+        *(f"{HOST}.{field}" for field in _figures(HostSample)),
+        *_SUMS,
+        *(key for key in LEAF_OF_KEY if key not in _AT_THE_END),
+    ]
+
+
+class AlertCondition(Threshold):
+    """A condition that holds, or does not, reading by reading."""
+
+    __slots__ = ()
+
+    @property
+    def gpu(self) -> int | None:
+        """The one GPU it is about, None for any and for what is no GPU's."""
+        one = _GPU.fullmatch(self.what)
+        return int(one[1]) if one else None
+
+
+def parse(text: str, where: str) -> AlertCondition:
+    """The condition of an alert. Raises ThresholdError, which begins with `where`."""
+    found = AlertCondition.parse(text, where)
+    if found.relative:
+        raise found.error("a change needs two runs; leave out the sign")
+    if found.what in _AT_THE_END:
+        raise found.error("this is known when the run has ended: summary --fail-if takes it")
+    known = names()
+    one_gpu = _GPU.fullmatch(found.what)
+    general = f"{ANY_GPU}.{one_gpu[2]}" if one_gpu else found.what
+    if general not in known:
+        near = difflib.get_close_matches(general, known, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "gputui --once --json has the names"
+        raise found.error(f"there is no figure and no cause {found.what!r}; {hint}")
+    figure = general.rpartition(".")[2]
+    if found.percent and general.startswith((ANY_GPU, HOST)) and not figure.endswith("_percent"):
+        raise found.error(f"{figure} is no percentage")
+    return found
+
+
+class _Watched:
+    """One condition on one subject."""
+
+    def __init__(self, condition: AlertCondition, subject: str, what: str, gpu: int | None) -> None:
+        self._condition, self._subject, self._what, self._gpu = condition, subject, what, gpu
+        self._raised = False
+        self._turned_ns: int | None = None
+        """The first of the newest readings that speak against the present state."""
+        self._worst = self._value = 0.0
+
+    def read(self, value: float, time_ns: int) -> Alert | None:
+        """The change that a reading makes."""
+        meets = self._condition.meets(value)
+        self._value = value
+        if meets == self._raised:
+            self._turned_ns = None
+            self._worsen(value)
+            return None
+        if self._turned_ns is None or time_ns < self._turned_ns:
+            self._turned_ns = time_ns
+            self._worst = value if meets else self._worst
+        if meets:
+            self._worsen(value)
+        if time_ns - self._turned_ns < (self._condition.for_ns or 0):
+            return None
+        return self._turn(self._turned_ns, time_ns)
+
+    def end(self, time_ns: int) -> Alert | None:
+        """There are no more readings: an alert is over."""
+        if self._raised:
+            return self._turn(time_ns, time_ns)
+        self._turned_ns = None
+        return None
+
+    def _worsen(self, value: float) -> None:
+        self._worst = (max if self._condition.above else min)(self._worst, value)
+
+    def _turn(self, since_ns: int, time_ns: int) -> Alert:
+        self._raised, self._turned_ns = not self._raised, None
+        return Alert(
+            time_ns=time_ns,
+            condition=self._condition.text,
+            subject=self._subject,
+            what=self._what,
+            gpu=self._gpu,
+            raised=self._raised,
+            since_ns=since_ns,
+            value=self._value,
+            worst=self._worst,
+        )
+
+
+class Alerts:
+    """The conditions of a session. Belongs to whoever calls `see`, one thread at a time."""
+
+    def __init__(self, conditions: Sequence[AlertCondition]) -> None:
+        self._conditions = conditions
+        self._watched: dict[tuple[int, str], _Watched] = {}
+        self._leaves_ns: dict[int, int] = defaultdict(int)
+
+    def see(self, events: Sequence[AnyEvent]) -> list[Alert]:
+        """The alerts that `events` raise and end, in their order."""
+        return [alert for event in events for alert in self._see(event)]
+
+    def _see(self, event: AnyEvent) -> Iterator[Alert]:
+        match event:
+            case CaptureDelta():
+                for time in event.leaf_times:
+                    self._leaves_ns[time.leaf] += time.ns
+            case MachineSample():
+                for gpu in event.gpus:
+                    yield from self._read_gpu(gpu, gpu.index, event.time_ns)
+                yield from self._read(HOST, HOST, event.host, None, event.time_ns)
+                yield from self._read_leaves(event.time_ns)
+            case GpuStatus():
+                yield from self._read_gpu(event, event.gpu, event.time_ns)
+            case RunEnded():
+                yield from self._read_leaves(event.time_ns)
+                of_run = [one for (_, subject), one in self._watched.items() if subject == RUN]
+                yield from filter(None, [one.end(event.time_ns) for one in of_run])
+
+    def _read_gpu(self, part: GpuSample | GpuStatus, index: int, time_ns: int) -> Iterator[Alert]:
+        for prefix in (ANY_GPU, f"{ANY_GPU}{index}"):
+            yield from self._read(prefix, f"{ANY_GPU}{index}", part, index, time_ns)
+
+    def _read(
+        self, prefix: str, subject: str, part: msgspec.Struct, gpu: int | None, time_ns: int
+    ) -> Iterator[Alert]:
+        for number, condition in enumerate(self._conditions):
+            holder, _, field = condition.what.rpartition(".")
+            if holder == prefix:
+                value = getattr(part, field, None)
+                yield from self._judge(number, subject, field, gpu, value, time_ns)
+
+    def _read_leaves(self, time_ns: int) -> Iterator[Alert]:
+        whole = sum(self._leaves_ns.values())
+        if whole < _LEAST_NS:
+            return
+        for number, condition in enumerate(self._conditions):
+            if condition.what.startswith((f"{ANY_GPU}.", f"{HOST}.")):
+                continue
+            ns = sum(ns for leaf, ns in self._leaves_ns.items() if _is_in(leaf, condition.what))
+            share = 100.0 * ns / whole
+            yield from self._judge(number, RUN, condition.what, None, share, time_ns)
+        self._leaves_ns.clear()
+
+    def _judge(
+        self,
+        number: int,
+        subject: str,
+        what: str,
+        gpu: int | None,
+        value: float | None,
+        time_ns: int,
+    ) -> Iterator[Alert]:
+        if value is None:
+            return
+        watched = self._watched.get((number, subject))
+        if watched is None:
+            watched = _Watched(self._conditions[number], subject, what, gpu)
+            self._watched[number, subject] = watched
+        if (alert := watched.read(float(value), time_ns)) is not None:
+            yield alert
+
+
+def _is_in(leaf: int, name: str) -> bool:
+    try:
+        key = LEAVES[Leaf(leaf)].key
+    except ValueError:  # of a later version
+        return False
+    return key == name or (name in _SUMS and key.startswith(f"{name}."))
+
+
+def amount_text(what: str, value: float) -> str:
+    """A value of a figure or a leaf's share, in words."""
+    metric = _figures(GpuSample, GpuStatus, HostSample).get(what)
+    if metric is None:
+        return units.percent(value)
+    return metric.unit.mean(int(value) if value.is_integer() else value)
+
+
+def about(alert: Alert) -> str:
+    """The condition, with the GPU it was raised on."""
+    return alert.condition.replace(f"{ANY_GPU}.", f"{alert.subject}.", 1)
+
+
+def alert_text(alert: Alert) -> str:
+    """What happened, in a line: "ALERT gpu0.temperature_celsius > 85 for 30s: 87 °C"."""
+    if alert.raised:
+        return f"ALERT {about(alert)}: {amount_text(alert.what, alert.value)}"
+    return f"alert over: {about(alert)}: {amount_text(alert.what, alert.worst)} at worst"
