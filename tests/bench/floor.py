@@ -11,7 +11,7 @@ from gputui.inject.environment import capture_environment
 
 PROGRAMS = Path(__file__).with_name("programs")
 
-AS_GPUTUI = "kernel copies calls"
+AS_GPUTUI = "kernel copies calls nodes"
 """What gputui asks CUPTI for."""
 
 

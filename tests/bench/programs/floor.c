@@ -5,6 +5,7 @@
  *
  *     kernel copies calls graph   kinds of activity: kernels; copies and memsets; the calls that
  *                                 launch and copy; CUDA graphs as a whole
+ *     nodes                       says when graphs and their nodes are made, cloned and destroyed
  *     off unsubscribe             switches what is on off again at once; leaves CUPTI
  *     after=MS                    does that only so long after the first records came
  *     flush=MS buffer=BYTES       asks for what is ready every so often (0: never); buffers' size
@@ -171,6 +172,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     void *cupti = find_cupti();
     char words[1024], *rest = words;
     static const int copies[] = {1, 2, 22};
+    static const uint32_t nodes[] = {9, 13, 19, 20};
     int status;
     pthread_t thread;
     if (cupti == NULL)
@@ -179,6 +181,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     int (*thread_ids)(int) = dlsym(cupti, "cuptiSetThreadIdType");
     int (*callbacks)(void *, void *) = dlsym(cupti, "cuptiActivityRegisterCallbacks");
     int (*enable)(int) = dlsym(cupti, "cuptiActivityEnable");
+    int (*enable_callback)(uint32_t, void *, int, uint32_t) = dlsym(cupti, "cuptiEnableCallback");
     int (*attribute)(int, size_t *, void *) = dlsym(cupti, "cuptiActivitySetAttribute");
     flush_all = dlsym(cupti, "cuptiActivityFlushAll");
     asked.cupti = cupti;
@@ -199,6 +202,9 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
                 asked.kinds[asked.kind_count++] = copies[at];
         else if (strcmp(word, "graph") == 0)
             asked.kinds[asked.kind_count++] = 51;
+        else if (strcmp(word, "nodes") == 0)
+            for (size_t at = 0; at < sizeof nodes / sizeof *nodes; at++)
+                enable_callback(1, asked.subscriber, 3, nodes[at]);
         else if (strcmp(word, "calls") == 0)
             asked.calls = 1;
         else if (strcmp(word, "off") == 0)
