@@ -1,0 +1,95 @@
+"""Who is late, trial by trial in one launch: nobody, a late host, longer sequences, two at once.
+
+    python tests/gpu/late_trials.py [--ranks 2] [--trials 12] [--cpu]
+
+Needs torch and as many GPUs as ranks; with --cpu ranks speak through Gloo. Between two trials the
+ranks rest, so that what was captured in each can be summed up by itself. Prints a line a trial and
+the counts of each kind; status 1 where a trial names other ranks than those that were late.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from gputui.model.events import AnyEvent, CaptureDelta
+from gputui.playback.opening import open_recording
+from gputui.report.explain.ranks import lateness
+from gputui.state import Session
+
+PROGRAM = Path(__file__).with_name("programs") / "late_trials_rank.py"
+REST_S = 1.4
+"""Between trials: records arrive within a second."""
+
+SETTLED_NS = 1_000_000_000
+
+
+class Trial(NamedTuple):
+    """As the program writes it."""
+
+    kind: str
+    late: list[int]
+    began_ns: int
+    ended_ns: int
+
+
+def recorded(folder: Path, options: argparse.Namespace) -> tuple[list[Trial], Path]:
+    """The trials that were made, and the recording of all of them."""
+    path, trials = folder / "trials.gputui", folder / "trials.json"
+    words = {"trials": options.trials, "cpu": options.cpu, "rest_s": REST_S, "out": str(trials)}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.ranks}"]
+    command = [sys.executable, *torchrun, str(PROGRAM), json.dumps(words)]
+    gputui = [sys.executable, "-m", "gputui", "--record", "-o", str(path), "--", *command]
+    subprocess.run(gputui, check=True, stdout=subprocess.DEVNULL, timeout=options.timeout)
+    return [Trial(*row) for row in json.loads(trials.read_text())], path
+
+
+def sessions(trials: list[Trial], path: Path) -> Iterator[tuple[Trial, Session]]:
+    """A session a trial, of what was captured in it."""
+    events: list[AnyEvent] = list(open_recording(str(path)))
+    for trial in trials:
+        session = Session()
+        last_ns = trial.ended_ns + SETTLED_NS
+        session.apply(
+            event
+            for event in events
+            if not isinstance(event, CaptureDelta) or trial.began_ns < event.time_ns <= last_ns
+        )
+        yield trial, session
+
+
+def main() -> int:
+    """Run, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--trials", type=int, default=12, help="of each kind")
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--timeout", type=float, default=170)
+    options = parser.parse_args()
+    right, all_of_them = Counter[str](), Counter[str]()
+    with tempfile.TemporaryDirectory() as name:
+        for trial, session in sessions(*recorded(Path(name), options)):
+            assert session.run is not None
+            found = lateness(session.run)
+            named = sorted(one.time.rank for one in found.late) if found else []
+            causes = [one.cause for one in found.late] if found else []
+            share = f"{100 * found.share:.1f} %" if found else "-"
+            is_right = named == trial.late
+            right[trial.kind] += is_right
+            all_of_them[trial.kind] += 1
+            verdict = "ok" if is_right else "WRONG"
+            print(f"{verdict:<6} {trial.kind}: late {trial.late}, named {named} {causes} {share}")
+    for kind, count in all_of_them.items():
+        print(f"{kind}: {right[kind]} of {count}")
+    return 0 if right == all_of_them else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""One rank of tests/gpu/late_trials.py: data parallel steps, trial after trial."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+
+import nvtx
+import torch
+import torch.distributed as dist
+from torch import nn
+
+SPEC = json.loads(sys.argv[1])
+STEPS, WARMUP = 40, 20
+SLEEP_S = 0.012
+WIDTH, LAYERS, ROWS = (64, 2, 64) if SPEC["cpu"] else (4096, 6, 6144)
+
+
+def main() -> None:
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = torch.device("cpu" if SPEC["cpu"] else f"cuda:{os.environ['LOCAL_RANK']}")
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("gloo" if SPEC["cpu"] else "nccl")
+    with device:
+        layers = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU())]
+        model = nn.Sequential(*layers)
+        rows = torch.randn(2 * ROWS, WIDTH)
+    gradients = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+
+    def reduce() -> None:
+        for parameter in gradients:
+            # Gloo has no ranges of its own.
+            gloo = nvtx.annotate("all_reduce", domain="comm", payload=parameter.nbytes)
+            with gloo if SPEC["cpu"] else contextlib.nullcontext():
+                dist.all_reduce(parameter.grad)
+
+    def step(kind: str, late: list[int]) -> None:
+        with nvtx.annotate("step"):
+            with nvtx.annotate("load"):
+                x = rows[: ROWS + (ROWS // 2 if kind == "longer" and rank in late else 0)]
+                if kind in ("sleep", "two") and rank in late:
+                    time.sleep(SLEEP_S)
+            with nvtx.annotate("forward"):
+                loss = model(x).square().mean()
+            with nvtx.annotate("backward"):
+                loss.backward()
+            with nvtx.annotate("sync"):
+                reduce()
+            with nvtx.annotate("optimizer"):
+                for parameter in model.parameters():
+                    parameter.grad = None
+
+    def settle() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        dist.barrier()
+
+    for _ in range(WARMUP):
+        step("none", [])
+    kinds = ["none", "sleep", *(() if SPEC["cpu"] else ("longer",)), *(("two",) * (ranks > 3))]
+    trials = []
+    for number in range(SPEC["trials"] * len(kinds)):
+        kind = kinds[number % len(kinds)]
+        first = (number // len(kinds)) % ranks
+        others = [(first + 1) % ranks] if kind == "two" else []
+        late = [] if kind == "none" else sorted([first, *others])
+        settle()
+        time.sleep(SPEC["rest_s"])
+        settle()
+        began_ns = time.time_ns()
+        for _ in range(STEPS):
+            step(kind, late)
+        settle()
+        trials.append((kind, late, began_ns, time.time_ns()))
+    time.sleep(SPEC["rest_s"])
+    if rank == 0:
+        with open(SPEC["out"], "w", encoding="utf-8") as file:
+            json.dump(trials, file)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
