@@ -10,6 +10,7 @@ from typing import Any
 from gputui.cli.doctor import DoctorDocument
 from gputui.cli.manual import manual
 from gputui.render.comparison import ComparisonDocument
+from gputui.render.grafana import dashboard
 from gputui.render.trace_tables import event_columns
 from gputui.report.json_schema import (
     document_schema,
@@ -27,6 +28,7 @@ def reference_files() -> dict[str, str]:
     """Every file by its path under the docs."""
     return {f"schema/{name}.json": _json(schema) for name, schema in schemas().items()} | {
         "tables.md": tables_page(),
+        "grafana.json": _json(dashboard()),
         "gputui.1": manual(),
     }
 

@@ -40,18 +40,18 @@ _GPU_MOMENT = gauge("gpu_sample_timestamp_seconds", "When it answered last")
 _RUN_ACTIVE = gauge("run_active", "1 while the program runs")
 _RUN_DURATION = gauge("run_duration_seconds", "How long it ran")
 _RUN_PROGRESS = gauge("run_progress", "How far the stage is")
-_RUN_METRIC = gauge("run_metric", "What the workload reports, in its own unit")
+RUN_METRIC = gauge("run_metric", "What the workload reports, in its own unit")
 _RECORDS = counter("capture_records", "Records captured")
-_DROPPED = counter("capture_dropped_records", "Records lost")
+DROPPED = counter("capture_dropped_records", "Records lost")
 
 _STEPS = gauge("steps", "Steady steps of the GPU so far")
-_STEP_SECONDS = gauge("step_seconds", "Mean length of a steady step")
-_CAUSE_SHARE = gauge("cause_share_ratio", "Part of the GPU's wall time in steady steps")
+STEP_SECONDS = gauge("step_seconds", "Mean length of a steady step")
+CAUSE_SHARE = gauge("cause_share_ratio", "Part of the GPU's wall time in steady steps")
 _CAUSE_SECONDS = gauge("cause_seconds", "Time of the GPU in steady steps")
 
 _INSTANCES = counter("phase_instances", "Times the phase was passed through")
-_CPU_SECONDS = counter("phase_cpu_seconds", "Time inside it on the launching thread")
-_BUSY_SECONDS = counter("phase_gpu_busy_seconds", "Time the GPU ran its work")
+CPU_SECONDS = counter("phase_cpu_seconds", "Time inside it on the launching thread")
+BUSY_SECONDS = counter("phase_gpu_busy_seconds", "Time the GPU ran its work")
 _KERNELS = counter("phase_kernels", "Kernels it launched")
 _LAUNCHES = counter("phase_launches", "CUDA calls that launched them")
 _COPIED = counter("phase_memcpy_bytes", "Bytes it copied")
@@ -134,11 +134,11 @@ def _run(run: Run) -> Found:
         yield labels + stage, [(_RUN_PROGRESS, run.progress.done)]
     for name, value in run.metrics.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield (*labels, ("metric", name)), [(_RUN_METRIC, value)]
+            yield (*labels, ("metric", name)), [(RUN_METRIC, value)]
     for process in run.processes.values():
         attached = process.attached
         who = (("pid", str(attached.pid)), ("rank", _rank(attached.rank)))
-        yield labels + who, [(_RECORDS, process.records), (_DROPPED, process.dropped)]
+        yield labels + who, [(_RECORDS, process.records), (DROPPED, process.dropped)]
 
 
 def _causes(run: Run) -> Found:
@@ -149,12 +149,12 @@ def _causes(run: Run) -> Found:
             continue
         labels = (*_labels(run), ("gpu", str(gpu)))
         if tree.has_steps:
-            yield labels, [(_STEPS, tree.steps), (_STEP_SECONDS, tree.step_mean_ns / 1e9)]
+            yield labels, [(_STEPS, tree.steps), (STEP_SECONDS, tree.step_mean_ns / 1e9)]
         for leaf, meaning in LEAVES.items():
             ns = tree.leaves.get(leaf, 0)
             yield (
                 (*labels, ("cause", meaning.key)),
-                [(_CAUSE_SHARE, tree.share(ns)), (_CAUSE_SECONDS, ns / 1e9)],
+                [(CAUSE_SHARE, tree.share(ns)), (_CAUSE_SECONDS, ns / 1e9)],
             )
 
 
@@ -179,8 +179,8 @@ def _phases(run: Run, phases: Iterable[PhaseRow]) -> Found:
             ),
             [
                 (_INSTANCES, phase.instances),
-                (_CPU_SECONDS, phase.cpu_ended_ns / 1e9),
-                (_BUSY_SECONDS, phase.gpu_busy_ns / 1e9),
+                (CPU_SECONDS, phase.cpu_ended_ns / 1e9),
+                (BUSY_SECONDS, phase.gpu_busy_ns / 1e9),
                 (_KERNELS, phase.kernels),
                 (_LAUNCHES, phase.launches),
                 (_COPIED, phase.memcpy_bytes),

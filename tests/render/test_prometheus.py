@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from gputui.model.events import (
     ProcessSample,
     RunMetrics,
 )
+from gputui.playback.loading import load
+from gputui.render.grafana import dashboard
 from gputui.render.prometheus_server import (
     CONNECTIONS,
     AddressError,
@@ -287,3 +290,31 @@ def test_no_label_is_one_that_prometheus_sets(session: Session, h200: Session) -
     for family in [*scrape(session).values(), *scrape(h200).values()]:
         for sample in family.samples:
             assert not {"instance", "job"} & set(sample.labels), family.name
+
+
+def test_queries_of_the_dashboard_find_their_series_and_labels(h200: Session) -> None:
+    launch = load(str(Path(__file__).parents[1] / "data" / "faults" / "launch.gputui.gz")).session
+    exported = {
+        family.name + "_total" * (family.type == "counter"): family
+        for session in (h200, launch)
+        for family in text_string_to_metric_families(prometheus_text(session))
+        if family.samples
+    }
+    panels = [panel for panel in dashboard()["panels"] if panel["type"] == "timeseries"]
+    assert len(panels) > 15
+    for panel in panels:
+        [target] = panel["targets"]
+        query = target["expr"]
+        assert query.count("(") == query.count(")")
+        [name] = re.findall(r"gputui_\w+", query)
+        family = exported[name]
+        # A rate is of a counter, and a counter by itself says nothing.
+        assert ("rate(" in query) == (family.type == "counter"), query
+        # `instance` is Prometheus's own.
+        known = {"instance", *(label for sample in family.samples for label in sample.labels)}
+        kept = re.findall(r"by \((\w+)\)", query)
+        shown = re.findall(r"{{(\w+)}}", target["legendFormat"])
+        assert set(kept) | set(shown) <= known, query
+        assert not kept or set(shown) <= set(kept), query
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+    assert len(set(places)) == len(places)
