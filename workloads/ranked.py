@@ -26,7 +26,10 @@ class Ranked:
         self.count = int(os.environ["WORLD_SIZE"])
         self.on_gpu = self.spec["device"] != "cpu"
         local = int(os.environ["LOCAL_RANK"])
-        self.device = torch.device("cuda", local) if self.on_gpu else torch.device("cpu")
+        # Ranks may share a GPU, which NCCL does not support.
+        gpus = torch.cuda.device_count() if self.on_gpu else 0
+        self.backend = "nccl" if 0 < self.count <= gpus else "gloo"
+        self.device = torch.device("cuda", local % gpus) if self.on_gpu else torch.device("cpu")
 
     def __enter__(self) -> Ranked:
         _end_with_launcher()
@@ -36,9 +39,9 @@ class Ranked:
                 "high" if self.spec.get("precision") == "tf32" else "highest"
             )
         dist.init_process_group(
-            "nccl" if self.on_gpu else "gloo",
+            self.backend,
             timeout=timedelta(seconds=float(self.spec["timeout_s"])),
-            device_id=self.device if self.on_gpu else None,
+            device_id=self.device if self.backend == "nccl" else None,
         )
         return self
 

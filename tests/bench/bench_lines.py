@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 
 from gputui.inject.hook import python_lines
-from workloads.faults.variants import launch
+from workloads.faults.host import launch
 
 BLOCK_S = 1.0
 

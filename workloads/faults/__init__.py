@@ -9,8 +9,8 @@ from ..parameters import DEVICE, DEVICE_NAME, choice
 FAULTS = (
     "launch", "input", "workers", "sync", "pageable", "overlap", "tensor_cores", "odd_shapes",
     "unfused", "attention", "allocator", "optimizer", "recompiling", "leak", "starved",
-    "shared_gpu", "logits", "no_cache", "healthy_training", "healthy_decode", "healthy_copy",
-    "healthy_server",
+    "shared_gpu", "straggler", "logits", "no_cache", "healthy_training", "healthy_decode",
+    "healthy_copy", "healthy_server",
 )  # fmt: skip
 """Names of variants; the healthy ones have no fault."""
 
