@@ -37,7 +37,8 @@ class CaptureReader:
     """Reads the rings in `folder`, where the processes of `run` create them.
 
     `poll` and `collect` can be called by hand; `start` calls them from a thread. `problems` are
-    lines about files that could not be read. `numbering` is shared by the runs of a session.
+    lines about files that could not be read. `numbering` is shared by the runs of a session;
+    windows of tracing are kept within `max_cost_percent` of the processes' time.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class CaptureReader:
         numbering: Numbering | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
         trace: TraceWriter | None = None,
+        max_cost_percent: float | None = None,
     ) -> None:
         self._folder = RingFolder(folder)
         self._run = run
@@ -55,6 +57,7 @@ class CaptureReader:
         self._numbering = numbering or Numbering()
         self._clock_ns = clock_ns
         self._trace = trace
+        self._max_cost_percent = max_cost_percent
         self._attached: list[Attached] = []
         self._matching = Matching()
         self._finding = threading.Lock()
@@ -110,7 +113,18 @@ class CaptureReader:
             if is_last:
                 self._attached.remove(attached)
                 self._close(attached.ring)
+        self._keep_within_cost()
         return events
+
+    def _keep_within_cost(self) -> None:
+        """All ranks of a job open their windows at the same moments: as seldom as the one to which
+        they cost most."""
+        if self._max_cost_percent is None or not self._attached:
+            return
+        percent = self._max_cost_percent
+        wanted = max(one.process.windows.costs.period_ns(percent) for one in self._attached)
+        for attached in self._attached:
+            attached.ring.wish(wanted)
 
     def _refusals(self, now_ns: int) -> list[AnyEvent]:
         """How many processes could not make a ring, if there are more than before."""

@@ -25,6 +25,8 @@ class Parts(NamedTuple):
     resources: Slots
     refused: Slots
     graphs: Slots
+    windows: Slots
+    lost: Slots
     others: Slots
     """Records unknown to this gputui, or not needed."""
 
@@ -43,6 +45,8 @@ _KINDS = {
     "resources": (RecordKind.RESOURCE_NAME,),
     "refused": (RecordKind.REFUSED,),
     "graphs": (RecordKind.GRAPH_PART,),
+    "windows": (RecordKind.WINDOW,),
+    "lost": (RecordKind.LOST,),
 }  # fmt: skip
 
 _USES = np.full(256, Parts._fields.index("others"), np.uint8)

@@ -27,6 +27,7 @@ from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.threads import Threads
 from gputui.attribute.trace_sink import TraceSink
+from gputui.attribute.windows import Windows
 from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     AnyEvent,
@@ -106,6 +107,8 @@ class TracedProcess:
         self._losses = Losses(self._strings)
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
+        self.windows = Windows(self._nodes)
+        """Where kernels are traced part of the time."""
         self._marks = Marks(number, self._strings, numbering, self._trace)
         self._records = 0
         self._unattributed = 0
@@ -163,6 +166,7 @@ class TracedProcess:
         self._threads.define(parts.threads)
         self._resources.define(parts.resources)
         self._losses.refuse(parts.refused)
+        self.windows.feed(parts.windows)
         self._operations.feed(parts.operations, new_calls, now_ns)
         self._marks.feed(parts.marks, now_ns)
 
@@ -202,6 +206,8 @@ class TracedProcess:
         if self._trace is not None:
             self._trace.ranges(finalised)
         self._steps.remember(finalised, launched)
+        self.windows.add(finalised, launched)
+        window_work, window_costs = self.windows.collect(now_ns, ended)
         step = self._steps.timeline(finalised, now_ns)
         work = self._streams.collect(self._operations.take_ran())
         places = self._ranges.refused + self._start_end.refused
@@ -240,6 +246,11 @@ class TracedProcess:
             reader_cpu_ns=reader_cpu_ns,
             traced_ns=traced_ns,
             paused_ns=paused_ns,
+            window_work=tuple(window_work),
+            window_costs=tuple(window_costs),
+            windows=self.windows.take_closed(),
+            cupti_left=self.windows.left,
+            standing_ppm=self.windows.costs.standing_ppm,
         )
         self._ranges.stacks.forget()
         if len(finalised.ids):
@@ -333,4 +344,7 @@ def _says_something(delta: CaptureDelta) -> bool:
         or delta.dropped
         or delta.unattributed
         or delta.collectives
+        or delta.windows
+        or delta.window_work
+        or delta.window_costs
     )

@@ -23,6 +23,7 @@ from gputui.cli.values import (
     price,
     rotation,
     seconds,
+    share,
     size_bytes,
     speed,
     text,
@@ -215,8 +216,8 @@ was started after eval "$(gputui env)"."""
 
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
-    "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "theme", "config",
-    "no_color", "ascii",
+    "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost", "theme",
+    "config", "no_color", "ascii",
 }  # fmt: skip
 """The options of recordings and the screen that a process which runs already can still follow."""
 
@@ -291,6 +292,10 @@ MAIN = Command(
         Option("trace_steps",
                "trace kernels of some steps (1/10[:RANGE]) or some of the time (10%, 1s/10s)",
                "SHARE"),
+        Option("max_cost",
+               "trace kernels in windows that cost at most this share of the program's time; "
+               "none traces all the time (attach: 2%)", "PERCENT|none", parse=share,
+               set_in=_ANYWHERE),
         Option("annotate", "put ranges around torch modules, or operators too",
                "modules|autograd",
                choices=_one_of("modules", "autograd")),

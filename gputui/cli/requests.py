@@ -37,18 +37,27 @@ def request_of(options: argparse.Namespace, command: list[str] | None) -> RunReq
 
 def capture_options(options: argparse.Namespace, request: RunRequest | None) -> CaptureOptions:
     """What is traced, and when. Raises UsageError."""
-    from gputui.inject.options import CaptureOptions
+    from gputui.inject.options import CaptureOptions, within_cost
 
     if options.trace_steps and options.no_kernels:
         raise UsageError("--trace-steps selects kernels, which --no-kernels does not trace")
     step_range = request.step_range if request else None
-    steps = options.trace_steps
+    steps, percent = options.trace_steps, options.max_cost
+    if steps and percent is not None and percent < 100:
+        raise UsageError(
+            f"--trace-steps {steps}: --max-cost {percent:g}% itself decides when kernels are "
+            "traced; --max-cost none leaves that to you"
+        )
+    sampling = _trace_sampling(steps, step_range) if steps else None
+    if percent is not None and not steps:
+        sampling = within_cost(percent, step_range)
     return CaptureOptions(
         kernels=not options.no_kernels,
         graph_trace=options.graph_trace,
         annotate=options.annotate,
         lines=not options.no_lines,
-        trace_sampling=_trace_sampling(steps, step_range) if steps else None,
+        trace_sampling=sampling,
+        says_when=bool(steps) or percent is not None,
     )
 
 
@@ -77,6 +86,10 @@ def _trace_sampling(text: str, step_range: str | None) -> TraceSampling:
         sampling = TraceSampling(int(on), int(period), name or step_range)
     else:
         sampling = TraceSampling(_part_ns(text, on), _part_ns(text, period))
+        if any(re.fullmatch(r"[\d.]*[1-9][\d.]*", part, re.ASCII) for part in (on, period)):
+            raise UsageError(
+                f"--trace-steps {text}: steps are whole, and times have a unit: give {_SHARES}"
+            )
     if fault := _fault(sampling):
         raise UsageError(f"--trace-steps {text}: {fault}")
     if by_steps and not name and (colon or step_range is None):

@@ -101,6 +101,15 @@ def alert(typed: str, where: str) -> Any:
     return alerts.parse(typed, where)
 
 
+def share(typed: str, where: str) -> float:
+    """The percent of "2%" or "0.5%"; 100 of "none", no limit."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,3})?)%", typed, re.ASCII)
+    percent = 100.0 if typed == "none" else float(match[1]) if match else 0.0
+    if not 0.1 <= percent <= 100:
+        raise UsageError(f"{where} {typed}: give a share like 2%, from 0.1% on, or none")
+    return percent
+
+
 def interval(typed: str, where: str) -> float:
     """Seconds between samples, as a number or a time."""
     try:

@@ -12,7 +12,7 @@ from gputui.collect.traced_run import Run, RunRequest
 from gputui.inject import word as words
 from gputui.inject.attach import AttachError, attach, shared_memory_of
 from gputui.inject.environment import SHARED_MEMORY, create_capture_folder
-from gputui.inject.options import Annotate
+from gputui.inject.options import ATTACH_COST_PERCENT, Annotate, TraceSampling, within_cost
 from gputui.inject.word import Word, WordError
 
 WAKE_S = 5.0
@@ -44,6 +44,12 @@ class AttachedRun(Run):
     """Its end detaches; the process goes on."""
 
     @property
+    def _sampling(self) -> TraceSampling | None:
+        if self._capture.says_when:
+            return self._capture.trace_sampling
+        return within_cost(ATTACH_COST_PERCENT)
+
+    @property
     def _annotates(self) -> Annotate | None:
         return None  # not asked for: done where the process has torch
 
@@ -69,7 +75,12 @@ class AttachedRun(Run):
             except AttachError as error:
                 return Ending(126, None, str(error))
             reader = CaptureReader(
-                folder, self.number, self.request.step_range, self._numbering, trace=self._trace
+                folder,
+                self.number,
+                self.request.step_range,
+                self._numbering,
+                trace=self._trace,
+                max_cost_percent=self._max_cost_percent,
             )
             try:
                 with self._lock:
@@ -93,7 +104,7 @@ class AttachedRun(Run):
                 word.close()
 
     def _wake(self, word: Word, folder: Path, place: Path | None) -> None:
-        sampling = self._capture.trace_sampling
+        sampling = self._sampling
         word.wake(
             SHARED_MEMORY / folder.name if place is not None else folder,
             kernels=self._capture.kernels,

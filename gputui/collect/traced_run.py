@@ -19,7 +19,7 @@ from gputui.collect.child.output import Lines
 from gputui.collect.child.process import Child, Ending
 from gputui.collect.child.reports import Reports
 from gputui.inject.environment import capture_environment, create_capture_folder, library_path
-from gputui.inject.options import Annotate, CaptureOptions
+from gputui.inject.options import Annotate, CaptureOptions, TraceSampling
 from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Run:
                 os.environ,
                 self._capture.graph_trace,
                 self._capture.annotate,
-                self._capture.trace_sampling,
+                self._sampling,
                 self.request.command,
                 lines=self._capture.lines and self._capture.kernels,
             )
@@ -193,6 +193,7 @@ class Run:
                 self.request.step_range,
                 self._numbering,
                 trace=self._trace,
+                max_cost_percent=self._max_cost_percent,
             )
             with self._lock:
                 child = self._child = Child(
@@ -244,7 +245,8 @@ class Run:
 
     def _start(self, pid: int | None, unavailable: str | None) -> None:
         self._started = True
-        sampling = self._capture.trace_sampling
+        sampling = self._sampling
+        counts_steps = sampling is not None and sampling.max_cost_percent is None
         started = RunStarted(
             time_ns=time.time_ns(),
             run=self.number,
@@ -260,9 +262,22 @@ class Run:
             capture_unavailable_reason=unavailable,
             annotate=self._annotates,
             attached=self.request.pid is not None,
-            traced_step=sanitize(sampling.step) if sampling is not None and sampling.step else None,
+            traced_step=(
+                sanitize(sampling.step) if sampling and counts_steps and sampling.step else None
+            ),
+            max_cost_percent=self._max_cost_percent,
         )
         self._emit([started])
+
+    @property
+    def _sampling(self) -> TraceSampling | None:
+        """When kernels are traced; None traces all."""
+        return self._capture.trace_sampling
+
+    @property
+    def _max_cost_percent(self) -> float | None:
+        sampling = self._sampling
+        return sampling.max_cost_percent if sampling is not None and self._capture.kernels else None
 
     @property
     def _annotates(self) -> Annotate | None:

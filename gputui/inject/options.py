@@ -11,22 +11,45 @@ Annotate = Literal["modules", "autograd"]
 GraphTrace = Literal["node", "graph"]
 """Trace the kernels of CUDA graphs one by one, or each graph launch as a whole (cheaper)."""
 
+WINDOW_NS = 500_000_000
+"""How long kernels are traced at a time under a budget. Opening and closing stalls a program for
+some 16 ms (H100, CUDA 13.0), which is then the smaller part of the cost."""
+
+FIRST_EXCESS_NS = 0.3 * WINDOW_NS + 16_000_000
+"""What a window is taken to cost before one was measured: a launch-bound program runs 1.15 to 1.36
+times as long while it is traced."""
+
+ATTACH_COST_PERCENT = 2.0
+"""What attaching may cost where nothing else was asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class TraceSampling:
     """Kernels are traced during `on` of every `period`: steps (pushes of the range `step`) or, if
-    that is None, nanoseconds. Ranges are always traced.
+    that is None, nanoseconds. Under a budget, `max_cost_percent`, both are nanoseconds, the
+    period is where to begin, and `step` is where windows begin and end. Ranges are always traced.
     """
 
     on: int
     period: int
     step: str | None = None
+    max_cost_percent: float | None = None
 
     def encode(self) -> str:
         """The form the capture library parses."""
-        if self.step is None:
-            return f"time {self.on} {self.period}"
-        return f"steps {self.on} {self.period} {self.step}"
+        name = f" {self.step}" if self.step else ""
+        if self.max_cost_percent is not None:
+            return f"budget {self.on} {self.period}{name}"
+        return f"{'steps' if name else 'time'} {self.on} {self.period}{name}"
+
+
+def within_cost(percent: float, step: str | None = None) -> TraceSampling | None:
+    """Windows of tracing that cost at most so much of the program's time; None where that is all
+    the same (100 % and more): then all is traced."""
+    if percent >= 100:
+        return None
+    period = max(FIRST_EXCESS_NS * 100 / percent, 2 * WINDOW_NS)
+    return TraceSampling(WINDOW_NS, int(period), step, percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +62,7 @@ class CaptureOptions:
     lines: bool = True
     """Where Python programs are, 10 times a second: what the CPU did while the GPU waited."""
     trace_sampling: TraceSampling | None = None
+    """None traces all."""
+    says_when: bool = False
+    """Whether the user decided what is traced when; else a process that is attached to is traced
+    within ATTACH_COST_PERCENT."""

@@ -22,7 +22,7 @@ NAME = "gputui-word"
 MAGIC = 0x475550574F524431
 VERSION = 1
 BYTES = 4096
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Of the ring (layout.h), which a library of another gputui might write in its own way."""
 
 PYTHON_NONE, PYTHON_WAITS, PYTHON_HOOKED, PYTHON_FAILED = range(4)

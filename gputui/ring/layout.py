@@ -13,7 +13,7 @@ import enum
 import numpy as np
 
 MAGIC = 0x4755_5052_494E_4731
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 HEADER_BYTES = 4096
 SLOT_BYTES = 64
 STRING_BYTES_PER_SLOT = 60
@@ -84,6 +84,14 @@ class RecordKind(enum.IntEnum):
     GRAPH_PART = 23
     """A CUDA graph is being made by `thread` at `start`, or is gone; `sub` says what (see
     GraphPart)."""
+    WINDOW = 24
+    """Tracing was switched at `start`: `sub` is what it came to (WindowEdge). Once closed, `value`
+    is how CUPTI was left (LeftCupti). Only where kernels are traced part of the time.
+    """
+    LOST = 25
+    """Here `value` records are missing, which were written from `start` to `end` and found the ring
+    full; those that the header counts as dropped beyond the sum of these come after all that is.
+    """
     FLUSH = 32
     """CUPTI was asked at `start` for all finished activity, and delivered it (a buffer that holds
     an unfinished operation comes later); `value` is the number of records CUPTI has dropped so far.
@@ -146,6 +154,34 @@ class GraphPart(enum.IntEnum):
 UNKNOWN_DEVICE = 0xFFFF_FFFF
 
 
+class WindowEdge(enum.IntEnum):
+    """What a window of tracing has come to."""
+
+    OPENING = 1
+    """Tracing is about to begin: what it costs begins here."""
+    ON = 2
+    """What is launched from here on is recorded."""
+    OFF = 3
+    """What is launched from here on is not."""
+    CLOSED = 4
+    """What it costs ends here."""
+
+
+class LeftCupti(enum.IntEnum):
+    """How CUPTI was left at a window's end."""
+
+    FINALIZED = 1
+    """It is out of the program; its correlation ids begin anew."""
+    OLD_CUPTI = 2
+    """Its version cannot be finalized safely."""
+    GRAPHS = 3
+    """The program has, or had, CUDA graphs."""
+    UNCOUNTED = 4
+    """Whether the program has CUDA graphs cannot be known."""
+    BUFFERS = 5
+    """It keeps buffers when it is finalized: memory would grow."""
+
+
 class CudaState(enum.IntEnum):
     """How far CUDA capture has come in a process; the header's `cuda_text` describes it in
     words.
@@ -167,19 +203,19 @@ HEADER = np.dtype(
             "rank", "local_rank", "cupti_version", "capacity", "start_ns", "start_ticks",
             "cuda_state", "exited", "heartbeat_ns", "dropped", "callback_ns", "cupti_dropped",
             "pid_namespace", "traced_ns", "paused_ns", "head", "tail",
-            "visible_devices", "unseen_forks", "cuda_text", "command",
+            "visible_devices", "period_ns", "step_name", "unseen_forks", "cuda_text", "command",
         ],
         "formats": [
             "<u8", "<u4", "<u4", "<u4", "<u4", "<u4",
             "<i4", "<i4", "<u4", "<u8", "<u8", "<u8",
             "<u4", "<u4", "<u8", "<u8", "<u8", "<u8",
-            "<u8", "<u8", "<u8", "<u8", "<u8", "S240", "<u8", "S512", "S3072",
+            "<u8", "<u8", "<u8", "<u8", "<u8", "S224", "<u8", "<u4", "<u8", "S512", "S3072",
         ],
         "offsets": [
             0, 8, 12, 16, 20, 24,
             28, 32, 36, 40, 48, 56,
             64, 68, 72, 80, 88, 96,
-            104, 112, 120, 128, 256, 264, 504, 512, 1024,
+            104, 112, 120, 128, 256, 264, 488, 496, 504, 512, 1024,
         ],
         "itemsize": HEADER_BYTES,
     }
@@ -192,7 +228,8 @@ is when capture began, `start_ticks` the process's start in clock ticks since bo
 records, `cupti_dropped` what CUPTI itself lost, `callback_ns` the time spent in the library (ranges
 by sampling, see SAMPLE_EVERY; CUPTI's records by their thread's CPU time), `traced_ns` and
 `paused_ns` how long kernels were and were not traced since CUDA's start (the latter at the user's
-request), `heartbeat_ns` the last flush, 0 if CUDA is not traced. `visible_devices` is "=" and the
-value of CUDA_VISIBLE_DEVICES when CUDA was initialised, empty if unset. `unseen_forks` counts
+request), `heartbeat_ns` the last flush, 0 if CUDA is not traced. `period_ns` and `step_name` are
+what the monitor wishes for windows under a budget. `visible_devices` is "=" and the value of
+CUDA_VISIBLE_DEVICES when CUDA was initialised, empty if unset. `unseen_forks` counts
 forked processes that made ranges, which are not captured.
 """

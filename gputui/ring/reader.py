@@ -167,6 +167,10 @@ class RingReader:
             heartbeat_ns=int(header["heartbeat_ns"]) or None,
         )
 
+    def wish(self, period_ns: int) -> None:
+        """Say how often a window of tracing may be opened in the process."""
+        self._header["period_ns"][0] = period_ns
+
     @property
     def exited(self) -> bool:
         """The process ended properly: the ring holds all there will be."""

@@ -152,6 +152,20 @@ class ThreadKey(NamedTuple):
     thread: int
 
 
+class WindowWorkKey(NamedTuple):
+    """A range, in a group of windows."""
+
+    range: int
+    group: int
+
+
+class WindowCostKey(NamedTuple):
+    """A group of windows of a process."""
+
+    process: int
+    group: int
+
+
 class StreamKey(msgspec.Struct, frozen=True):
     """A stream of a process. `device` is the machine's index; `stream` CUPTI's number."""
 

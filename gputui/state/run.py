@@ -45,6 +45,8 @@ from gputui.state.keys import (
     MarkKey,
     MemoryOperationKey,
     RangeKernel,
+    WindowCostKey,
+    WindowWorkKey,
 )
 from gputui.state.readings import Readings
 from gputui.state.tables import Of
@@ -55,6 +57,8 @@ from gputui.state.timing import (
     LineCount,
     LoopSums,
     Stretched,
+    WindowCosts,
+    WindowSums,
 )
 
 LOG_LINES = 5000
@@ -191,6 +195,9 @@ class Process(msgspec.Struct):
     reader_cpu_ns: int = 0
     traced_ns: int = 0
     paused_ns: int = 0
+    windows: int = 0
+    cupti_left: int | None = None
+    standing_ppm: int | None = None
     updated_ns: int = 0
     """When its newest delta was made."""
     nodes: int = 0
@@ -279,6 +286,12 @@ class Run(msgspec.Struct):
         msgspec.field(default_factory=dict)
     )
     stretches: Annotated[dict[DeviceKey, Stretched], Of("stretches")] = msgspec.field(
+        default_factory=dict
+    )
+    window_work: Annotated[dict[WindowWorkKey, WindowSums], Of("window_work")] = msgspec.field(
+        default_factory=dict
+    )
+    window_costs: Annotated[dict[WindowCostKey, WindowCosts], Of("window_costs")] = msgspec.field(
         default_factory=dict
     )
     lines: dict[tuple[int, int], LineDefined] = msgspec.field(default_factory=dict)

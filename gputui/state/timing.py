@@ -56,6 +56,22 @@ class Stretched(msgspec.Struct):
     stretched_ns: int = 0
 
 
+class WindowSums(msgspec.Struct):
+    """What was seen of a range in windows of tracing, as WindowWork has it."""
+
+    occurrences_ppm: int = 0
+    gpu_ns: int = 0
+
+
+class WindowCosts(msgspec.Struct):
+    """What windows of tracing cost, as WindowCost has it."""
+
+    windows: int = 0
+    turns: int = 0
+    taken_ns: int = 0
+    bare_ns: int = 0
+
+
 class LoopSums(msgspec.Struct):
     """Turns of a loop, as LoopDelta has them."""
 

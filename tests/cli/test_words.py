@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gputui.base.sanitize import sanitize
 from gputui.cli.requests import capture_options
-from gputui.cli.values import UsageError, seconds, size_bytes
+from gputui.cli.values import UsageError, seconds, share, size_bytes
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
-from gputui.inject.options import TraceSampling
+from gputui.inject.options import FIRST_EXCESS_NS, CaptureOptions, TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address
 from gputui.report.gate import Condition
 from gputui.report.threshold import ThresholdError
@@ -85,7 +85,12 @@ def test_what_is_no_size(text: str) -> None:
 
 def trace_sampling(text: str) -> TraceSampling | None:
     options = argparse.Namespace(
-        no_kernels=False, graph_trace="node", annotate=None, no_lines=False, trace_steps=text
+        no_kernels=False,
+        graph_trace="node",
+        annotate=None,
+        no_lines=False,
+        trace_steps=text,
+        max_cost=None,
     )
     return capture_options(options, None).trace_sampling
 
@@ -135,6 +140,8 @@ def test_a_share_of_the_steps_or_of_the_time(text: str, expected: TraceSampling)
         ("1/2/3", "'2/3' is neither a number of steps nor a time"),
         ("/", "'' is neither a number of steps nor a time"),
         ("1s/soon", "'soon' is neither a number of steps nor a time"),
+        ("1.5/10", "steps are whole, and times have a unit: give 1/10"),
+        ("1s/10", "steps are whole, and times have a unit: give 1/10"),
         ("1s/10s:step", "a share of the time takes no range: give 1s/10s"),
     ],
 )
@@ -145,10 +152,50 @@ def test_what_is_no_share(text: str, why: str) -> None:
 
 def test_a_share_of_no_kernels_is_refused() -> None:
     options = argparse.Namespace(
-        no_kernels=True, graph_trace="node", annotate=None, no_lines=False, trace_steps="1/10:step"
+        no_kernels=True,
+        graph_trace="node",
+        annotate=None,
+        no_lines=False,
+        trace_steps="1/10:step",
+        max_cost=None,
     )
     with pytest.raises(UsageError, match=r"--trace-steps .*--no-kernels"):
         capture_options(options, None)
+
+
+def cost_options(text: str | None, steps: str | None = None) -> CaptureOptions:
+    options = argparse.Namespace(
+        no_kernels=False, graph_trace="node", annotate=None, no_lines=False, trace_steps=steps,
+        max_cost=None if text is None else share(text, "--max-cost"),
+    )  # fmt: skip
+    return capture_options(options, None)
+
+
+@pytest.mark.parametrize(("text", "percent"), [("2%", 2.0), ("0.5%", 0.5), ("99.5%", 99.5)])
+def test_a_budget_sets_how_often_windows_may_come(text: str, percent: float) -> None:
+    sampling = cost_options(text).trace_sampling
+    assert sampling is not None
+    assert sampling.max_cost_percent == percent
+    assert sampling.encode() == f"budget {sampling.on} {sampling.period}"
+    assert 2 * sampling.on <= sampling.period
+    assert sampling.period * percent / 100 >= 0.999 * FIRST_EXCESS_NS or percent > 10
+
+
+def test_a_budget_without_limit_traces_all_and_attaching_has_one_unless_told() -> None:
+    assert cost_options("none").trace_sampling is None
+    assert [cost_options(text).says_when for text in ("none", "2%", None)] == [True, True, False]
+
+
+@pytest.mark.parametrize("text", ["2", "0%", "0.01%", "101%", "-1%", "%", "all", "2 %"])
+def test_what_is_no_budget(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--max-cost .*: give a share like 2%"):
+        share(text, "--max-cost")
+
+
+def test_a_budget_and_steps_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--trace-steps 1/10:s: --max-cost 2% itself decides"):
+        cost_options("2%", "1/10:s")
+    assert cost_options("none", "1/10:s").trace_sampling == TraceSampling(1, 10, "s")
 
 
 @given(TYPED)

@@ -188,6 +188,20 @@ def main() -> None:
         until = fake.fake_flushes() + 4
         while fake.fake_flushes() < until:
             time.sleep(0.01)
+    elif part in {"windows", "windows-graphs"}:
+        import nvtx
+
+        driver = ctypes.CDLL(os.environ["GPUTUI_TEST_DRIVER"])
+        step, closed = 0, b"Finalize(0)" if part == "windows" else b"Unsubscribe(1)"
+        while fake.fake_calls().count(closed) < 3:
+            with nvtx.annotate("step"):
+                if fake.fake_is_enabled(10):
+                    each = kernel(216, b"step%d" % step, step, graph=0)
+                    fake.fake_queue(each, len(each))
+                time.sleep(0.001)
+            step += 1
+            if part == "windows-graphs" and b"Finalize" in fake.fake_calls():
+                driver.cuGraphCreate(ctypes.byref(ctypes.c_void_p()), 0)
     elif part == "many":
         for number in range(20_000):
             name = b"_Z%d" % (number % 50) + b"k" * 2000

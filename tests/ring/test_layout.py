@@ -53,6 +53,8 @@ def test_numbers_are_the_same(described):
         ("KIND", layout.RecordKind),
         ("PAYLOAD", PayloadType),
         ("CUDA", layout.CudaState),
+        ("WINDOW", layout.WindowEdge),
+        ("LEFT", layout.LeftCupti),
         ("RESOURCE", layout.Resource),
     ]:
         expected |= {f"{prefix}_{value.name}": value.value for value in values}

@@ -127,7 +127,7 @@ def test_what_finds_no_room_stays_in_the_ring(tmp_path):
     ("change", "message"),
     [
         ({"magic": 1}, "not a gputui ring"),
-        ({"layout_version": 99}, "layout 99, this gputui reads 1: rebuild"),
+        ({"layout_version": 99}, "layout 99, this gputui reads 2: rebuild"),
         ({"capacity": 0}, "sizes do not fit"),
         ({"capacity": 3}, "sizes do not fit"),
         ({"capacity": 2**63}, "sizes do not fit"),

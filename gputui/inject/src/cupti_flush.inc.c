@@ -22,8 +22,9 @@ static void flush(uint32_t how)
 {
     uint64_t number;
     Slot record = {.kind = KIND_FLUSH, .start = now_ns()};
-    cupti.ActivityFlushAll(how);
-    if (trace_sampling.period != 0 && trace_sampling.range == 0)
+    if (subscriber != NULL)
+        cupti.ActivityFlushAll(how);
+    if (trace_sampling.period != 0 && trace_sampling.range == 0 && !trace_sampling.budget)
         set_tracing(record.start - trace_sampling.began_ns < trace_sampling.on ||
                     is_traced(record.start));
     lock(SAMPLING_LOCK);
@@ -46,6 +47,8 @@ static void monotonic_after(struct timespec *when, long seconds, long nanosecond
     }
 }
 
+static void tend_windows(uint64_t now);
+
 static void *flush_loop(void *unused)
 {
     prctl(PR_SET_NAME, "gputui-flush", 0, 0, 0);
@@ -58,6 +61,8 @@ static void *flush_loop(void *unused)
             ;
         unlock(FLUSHER_LOCK);
         flush(0);
+        if (trace_sampling.budget)
+            tend_windows(now_ns());
         lock(FLUSHER_LOCK);
     }
     flusher.running = 0;

@@ -40,6 +40,8 @@ static struct {
     int (*ActivityGetNumDroppedRecords)(void *, uint32_t, size_t *);
 } cupti;
 
+static void *subscriber; /* NULL while CUPTI is out of this program */
+
 static const char *const cupti_symbols[] = {
     "cuptiGetVersion", "cuptiGetResultString", "cuptiSubscribe", "cuptiUnsubscribe",
     "cuptiGetCallbackName", "cuptiSetThreadIdType", "cuptiActivityRegisterCallbacks",
@@ -56,6 +58,9 @@ static int (*cupti_enable_call[2])(uint32_t, uint8_t);
 static const char *const cupti_call_symbols[] = {
     "cuptiActivityEnableRuntimeApi", "cuptiActivityEnableDriverApi",
 };
+
+/* Takes CUPTI out of the program; NULL where a libcupti lacks it. */
+static int (*cupti_finalize)(void);
 
 /* Numbers of handles. Where a libcupti lacks one of these, such resources have no names. */
 static struct {
@@ -82,6 +87,8 @@ static const char *const cupti_graph_symbols[] = {
     "cuptiEnableCallback", "cuptiGetGraphNodeId", "cuptiGetGraphId", "cuptiGetGraphExecId",
 };
 _Static_assert(sizeof cupti_graphs == sizeof cupti_graph_symbols, "one name for each function");
+
+static uint32_t graphs_ran; /* or were made: in this process, at any time */
 
 static void set_cuda_state(uint32_t state, const char *format, ...)
 {

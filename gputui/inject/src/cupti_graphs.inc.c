@@ -28,14 +28,17 @@ static int graph_id(void *graph, uint32_t *id)
     return cupti_graphs.GetGraphId(graph, id) == CUPTI_SUCCESS;
 }
 
+static __thread int makes_graph; /* one of ours (windows.inc.c) */
+
 /* On the program's thread, in the middle of its call. Handles are valid only in here. */
 static void see_resource(void *unused, int domain, uint32_t call, const void *details)
 {
     Slot record = {.kind = KIND_GRAPH_PART, .start = now_ns()};
     int known = 0;
     (void)unused;
-    if (domain != DOMAIN_RESOURCE || details == NULL || !is_armed())
+    if (domain != DOMAIN_RESOURCE || details == NULL || makes_graph || !is_armed())
         return;
+    __atomic_store_n(&graphs_ran, 1, __ATOMIC_RELAXED);
     const uint8_t *graph = resource_resourceDescriptor(details);
     if (graph == NULL)
         return;

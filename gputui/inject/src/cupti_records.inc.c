@@ -21,6 +21,8 @@ typedef struct {
 static void write_batch(Batch *batch)
 {
     uint64_t number;
+    if (UNLIKELY(__atomic_load_n(&gap, __ATOMIC_RELAXED) != 0))
+        write_gap();
     if (batch->count > 0 && reserve((uint64_t)batch->count, &number))
         for (int at = 0; at < batch->count; at++)
             put(number + (uint64_t)at, &batch->records[at]);
@@ -58,6 +60,8 @@ static void decode_kernel(const uint8_t *r, Slot *out)
     out->name = id_of(kernel_name_string(kernel_name(r)));
     out->value = kernel_graphNodeId(r);
     out->e = kernel_graphId(r);
+    if (out->e != 0)
+        __atomic_store_n(&graphs_ran, 1, __ATOMIC_RELAXED);
     ShapeKey key = {
         .name = out->name, .registers = kernel_registersPerThread(r),
         .grid = {kernel_gridX(r), kernel_gridY(r), kernel_gridZ(r)},

@@ -8,6 +8,7 @@
 #include "cupti_records.inc.c"
 #include "start.inc.c"
 #include "trace_sampling.inc.c"
+#include "windows.inc.c"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,7 +29,6 @@ static int failed(const char *what, int result)
     return 0;
 }
 
-static void *subscriber;
 static uint32_t cuda_begun; /* in this session */
 
 /* Functions that a libcupti may lack. */
@@ -38,7 +38,32 @@ static void look_up(void *library, void **functions, const char *const *names, s
         functions[at] = dlsym(library, names[at]);
 }
 
-/* Load one libcupti and claim the process's single subscriber; cuda_text then says what failed. */
+/* Claim the process's single subscriber, whether CUPTI was here before or not. */
+static int subscribe(int *another_may_do)
+{
+    int result = cupti.Subscribe(&subscriber, see_resource, NULL);
+    if (result != CUPTI_SUCCESS) {
+        failed("cuptiSubscribe", result);
+        subscriber = NULL; /* nothing of the one who has it may be touched */
+        *another_may_do = result != CUPTI_MULTIPLE_SUBSCRIBERS;
+        return 0;
+    }
+    *another_may_do = 0;
+    result = cupti.SetThreadIdType(THREAD_ID_SYSTEM);
+    if (result == CUPTI_SUCCESS) {
+        result = cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed);
+        if (result == CUPTI_SUCCESS)
+            return 1;
+        failed("cuptiActivityRegisterCallbacks", result);
+    } else {
+        failed("cuptiSetThreadIdType", result);
+    }
+    cupti.Unsubscribe(subscriber);
+    subscriber = NULL;
+    return 0;
+}
+
+/* Load one libcupti and subscribe; cuda_text then says what failed. */
 static int claim_cupti(const char *path, int *another_may_do)
 {
     /* Local: NVTX looks symbols up in us and must not find CUPTI's through us. */
@@ -58,33 +83,30 @@ static int claim_cupti(const char *path, int *another_may_do)
     }
     cupti.GetVersion(&version);
     header->cupti_version = version;
-    int result = cupti.Subscribe(&subscriber, see_resource, NULL);
-    if (result != CUPTI_SUCCESS) {
-        failed("cuptiSubscribe", result);
-        subscriber = NULL; /* nothing of the one who has it may be touched */
-        *another_may_do = result != CUPTI_MULTIPLE_SUBSCRIBERS;
-        return 0; /* it stays loaded: it may have started threads */
-    }
-    *another_may_do = 0;
-    result = cupti.SetThreadIdType(THREAD_ID_SYSTEM);
-    if (result == CUPTI_SUCCESS) {
-        result = cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed);
-        if (result == CUPTI_SUCCESS) {
-            look_up(library, (void **)&cupti_ids, cupti_id_symbols,
-                    sizeof cupti_id_symbols / sizeof *cupti_id_symbols);
-            look_up(library, (void **)&cupti_enable_call, cupti_call_symbols,
-                    sizeof cupti_call_symbols / sizeof *cupti_call_symbols);
-            look_up(library, (void **)&cupti_graphs, cupti_graph_symbols,
-                    sizeof cupti_graph_symbols / sizeof *cupti_graph_symbols);
-            return 1;
-        }
-        failed("cuptiActivityRegisterCallbacks", result);
-    } else {
-        failed("cuptiSetThreadIdType", result);
-    }
-    cupti.Unsubscribe(subscriber);
-    subscriber = NULL;
-    return 0;
+    look_up(library, (void **)&cupti_ids, cupti_id_symbols,
+            sizeof cupti_id_symbols / sizeof *cupti_id_symbols);
+    look_up(library, (void **)&cupti_enable_call, cupti_call_symbols,
+            sizeof cupti_call_symbols / sizeof *cupti_call_symbols);
+    look_up(library, (void **)&cupti_graphs, cupti_graph_symbols,
+            sizeof cupti_graph_symbols / sizeof *cupti_graph_symbols);
+    *(void **)&cupti_finalize = dlsym(library, "cuptiFinalize");
+    return subscribe(another_may_do); /* refused, it stays loaded: it may have started threads */
+}
+
+/* Whether a libcupti was found that let us in. */
+static int find_cupti(void)
+{
+    static Candidates candidates;
+    int another_may_do = 1, claimed = 0;
+    candidates.count = 0;
+    set_cuda_state(CUDA_STARTING, "looking for libcupti");
+    find_candidates(&candidates);
+    for (int at = 0; at < candidates.count && another_may_do && !claimed; at++)
+        claimed = claim_cupti(candidates.paths[at], &another_may_do);
+    if (!claimed && header->cuda_state == CUDA_STARTING)
+        set_cuda_state(CUDA_FAILED, "libcupti not found: install nvidia-cuda-cupti or set "
+                                    "GPUTUI_CUPTI_PATH to the file");
+    return claimed;
 }
 
 static const int activity_kinds[] = {
@@ -106,9 +128,24 @@ static void switch_activity(int on)
     }
 }
 
+/* Graphs first: a node made earlier has no range. */
+static int enable_all_calls(int late)
+{
+    enable_graphs(subscriber);
+    return enable_calls(0, runtime_calls, late) + enable_calls(1, driver_calls, late);
+}
+
+static void say_tracing(int calls)
+{
+    set_cuda_state(CUDA_TRACING, "%s", calls != 0
+                                           ? "tracing"
+                                           : "tracing, but no CUDA call could be enabled: kernels "
+                                             "cannot be attributed to ranges");
+}
+
 /* Not SYNCHRONIZATION: enabling it took a launch-bound decode on an H200 from 1.2 to 1.6 times its
  * bare time, and the calls that synchronize are recorded as calls. */
-static void enable_activity(void)
+static int enable_activity(void)
 {
     static const struct {
         int kind, needed;
@@ -119,90 +156,84 @@ static void enable_activity(void)
         {ACTIVITY_MEMSET, 1, "MEMSET"},
         {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
     };
-    enable_graphs(subscriber);
-    int calls = enable_calls(0, runtime_calls, sleeps) + enable_calls(1, driver_calls, sleeps);
+    int calls = enable_all_calls(sleeps);
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
         int result = cupti.ActivityEnable(kinds[at].kind);
         if (result != CUPTI_SUCCESS && kinds[at].needed) {
             char what[64];
             snprintf(what, sizeof what, "cuptiActivityEnable(%s)", kinds[at].name);
-            failed(what, result);
-            return;
+            return failed(what, result);
         }
     }
     /* Switched on late it crashed programs that replay graphs. */
     if (wishes.whole_graphs && !sleeps)
         cupti.ActivityEnable(ACTIVITY_GRAPH_TRACE);
+    say_tracing(calls);
+    return 1;
+}
+
+/* Before a window: CUPTI may never have been here, or be out of the program. */
+static int subscribe_again(void)
+{
+    int another_may_do;
+    memset(call_off, 0, sizeof call_off);
+    if (cupti.Subscribe != NULL ? !subscribe(&another_may_do) : !find_cupti())
+        return 0;
+    say_tracing(enable_all_calls(1));
+    return 1;
+}
+
+static void begin_sampling(void)
+{
     lock(SAMPLING_LOCK);
     trace_sampling.began_ns = trace_sampling.since_ns = now_ns();
     trace_sampling.ready = 1;
     unlock(SAMPLING_LOCK);
+    memset(&windows, 0, sizeof windows);
+    if (trace_sampling.budget) {
+        windows.first_ns = sleeps ? trace_sampling.began_ns + FIRST_WINDOW_NS : 0;
+        set_cuda_state(CUDA_TRACING, "tracing");
+        return;
+    }
+    if (trace_sampling.period != 0)
+        write_window(WINDOW_ON, 0);
     if (trace_sampling.range != 0)
         set_tracing(is_traced(__atomic_load_n(&trace_sampling.steps, __ATOMIC_RELAXED)));
-    int error = start_flusher();
-    if (error != 0)
-        set_cuda_state(CUDA_FAILED, "no thread for flushing: %s", strerror(error));
-    else if (calls == 0)
-        set_cuda_state(CUDA_TRACING, "tracing, but no CUDA call could be enabled: kernels "
-                                     "cannot be attributed to ranges");
-    else
-        set_cuda_state(CUDA_TRACING, "tracing");
 }
 
 static void start_cuda(void)
 {
-    static Candidates candidates;
-    int saved_errno = errno, another_may_do = 1, claimed = 0;
+    int saved_errno = errno;
     if (is_armed() && header->cuda_state != CUDA_OFF &&
         __atomic_exchange_n(&cuda_begun, 1, __ATOMIC_ACQ_REL) == 0) {
-        candidates.count = 0;
         memset(call_off, 0, sizeof call_off);
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
         if (visible != NULL)
             snprintf(header->visible_devices, sizeof header->visible_devices, "=%s", visible);
-        set_cuda_state(CUDA_STARTING, "looking for libcupti");
-        find_candidates(&candidates);
-        for (int at = 0; at < candidates.count && another_may_do && !claimed; at++)
-            claimed = claim_cupti(candidates.paths[at], &another_may_do);
-        if (claimed)
-            enable_activity();
-        else if (header->cuda_state == CUDA_STARTING)
-            set_cuda_state(CUDA_FAILED, "libcupti not found: install nvidia-cuda-cupti or set "
-                                        "GPUTUI_CUPTI_PATH to the file");
+        if (trace_sampling.budget || (find_cupti() && enable_activity())) {
+            begin_sampling();
+            int error = start_flusher();
+            if (error != 0)
+                set_cuda_state(CUDA_FAILED, "no thread for flushing: %s", strerror(error));
+        }
     }
     errno = saved_errno;
 }
 
-/* Ends tracing in a program that goes on. CUPTI stays loaded, without a subscriber: to finalize it
- * took programs that had a CUDA graph down, and which ever had one cannot be known. Nothing is
- * flushed by force: that would give a running kernel an end it does not have. */
-enum { DRAIN_TURNS = 100, DRAIN_TURN_NS = 10000000, DRAIN_QUIET_TURNS = 5 };
 static void end_cuda(void)
 {
-    uint64_t before = 0;
-    if (__atomic_load_n(&cuda_begun, __ATOMIC_ACQUIRE) == 0 || subscriber == NULL)
+    if (__atomic_load_n(&cuda_begun, __ATOMIC_ACQUIRE) == 0 || !stop_flusher())
         return;
     for (int driver = 0; driver < 2; driver++)
         for (uint32_t call = 1; call < CALLS; call++)
             call_made[driver][call] = call_names[driver][call] != NULL;
+    set_tracing(0);
     lock(SAMPLING_LOCK);
-    switch_activity(0);
-    cupti.ActivityDisable(ACTIVITY_RUNTIME);
-    cupti.ActivityDisable(ACTIVITY_DRIVER);
     trace_sampling.ready = 0;
     unlock(SAMPLING_LOCK);
-    for (int turn = 0, quiet = 0; turn < DRAIN_TURNS && quiet < DRAIN_QUIET_TURNS; turn++) {
-        struct timespec pause = {0, DRAIN_TURN_NS};
-        cupti.ActivityFlushAll(0);
-        uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
-        quiet = head == before ? quiet + 1 : 0;
-        before = head;
-        nanosleep(&pause, NULL);
-    }
-    if (stop_flusher())
-        flush(0);
-    cupti.Unsubscribe(subscriber);
-    subscriber = NULL;
+    if (subscriber != NULL)
+        write_window(WINDOW_CLOSED, leave_cupti());
+    flush(0);
 }
 
 static uint32_t cuda_initialised; /* as the driver said; an attached library must ask */

@@ -5,7 +5,7 @@
 #include "common.h"
 
 #define RING_MAGIC 0x47555052494E4731ull
-#define LAYOUT_VERSION 1
+#define LAYOUT_VERSION 2
 #define HEADER_BYTES 4096
 #define SLOT_BYTES 64
 #define STRING_BYTES_PER_SLOT 60
@@ -31,6 +31,8 @@ enum {
     KIND_GRAPH = 21,
     KIND_LAUNCH_SHAPE = 22,
     KIND_GRAPH_PART = 23,
+    KIND_WINDOW = 24,
+    KIND_LOST = 25,
     KIND_FLUSH = 32,
     KIND_EXIT = 33,
 };
@@ -50,6 +52,15 @@ enum {
     PAYLOAD_INT32 = 5,
     PAYLOAD_FLOAT = 6,
     PAYLOAD_BYTES = 7,
+};
+/* What a window of tracing has come to, and how CUPTI was left at its end. */
+enum { WINDOW_OPENING = 1, WINDOW_ON = 2, WINDOW_OFF = 3, WINDOW_CLOSED = 4 };
+enum {
+    LEFT_FINALIZED = 1,
+    LEFT_OLD_CUPTI = 2,
+    LEFT_GRAPHS = 3,
+    LEFT_UNCOUNTED = 4,
+    LEFT_BUFFERS = 5,
 };
 enum { CUDA_NONE = 0, CUDA_TRACING = 1, CUDA_OFF = 2, CUDA_FAILED = 3, CUDA_STARTING = 4 };
 
@@ -74,7 +85,10 @@ typedef struct {
     /* Producers and the reader each write a cache line of their own (and its prefetched twin). */
     uint64_t head __attribute__((aligned(128)));
     uint64_t tail __attribute__((aligned(128)));
-    char visible_devices[240]; /* "=" and CUDA_VISIBLE_DEVICES; empty where it is not set */
+    char visible_devices[224]; /* "=" and CUDA_VISIBLE_DEVICES; empty where it is not set */
+    /* The monitor's: how often a window is to be opened, and a step's name; 0 without a wish. */
+    uint64_t period_ns;
+    uint32_t step_name, unused;
     uint64_t unseen_forks;     /* forked processes that wanted to write, and may not */
     char cuda_text[512] __attribute__((aligned(512)));
     char command[3072] __attribute__((aligned(1024)));

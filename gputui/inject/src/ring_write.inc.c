@@ -37,15 +37,34 @@ static inline void put(uint64_t number, const void *bytes)
     __atomic_store_n(&slot->published, (uint32_t)(number + 1), __ATOMIC_RELEASE);
 }
 
-static inline void count_dropped(uint64_t count)
+/* What was dropped and is not in the ring yet: how much, and since when. */
+static uint64_t gap, gap_since_ns;
+
+static __attribute__((noinline)) void count_dropped(uint64_t count)
 {
     __atomic_fetch_add(&header->dropped, count, __ATOMIC_RELAXED);
+    if (__atomic_fetch_add(&gap, count, __ATOMIC_RELAXED) == 0)
+        __atomic_store_n(&gap_since_ns, now_ns(), __ATOMIC_RELAXED);
+}
+
+/* The loss stands where it was: in front of what is written once there is room again. */
+static __attribute__((noinline)) void write_gap(void)
+{
+    uint64_t number;
+    Slot record = {.kind = KIND_LOST, .start = __atomic_load_n(&gap_since_ns, __ATOMIC_RELAXED)};
+    if (!reserve(1, &number))
+        return;
+    record.value = __atomic_exchange_n(&gap, 0, __ATOMIC_RELAXED);
+    record.end = now_ns();
+    put(number, &record); /* maybe of nothing: another thread was quicker */
 }
 
 enum { PREFETCH_SLOTS = 8 };
 static inline void emit(const Slot *record)
 {
     uint64_t number;
+    if (UNLIKELY(__atomic_load_n(&gap, __ATOMIC_RELAXED) != 0))
+        write_gap();
     if (LIKELY(reserve(1, &number))) {
         /* The next reservation waits for this record's stores, and those for their cache line:
          * have it here before it is needed. */

@@ -25,6 +25,8 @@ static void write_exit(void)
 {
     uint64_t number;
     Slot record = {.kind = KIND_EXIT, .start = now_ns()};
+    if (gap != 0)
+        write_gap();
     if (reserve(1, &number))
         put(number, &record);
     disarm();
@@ -97,7 +99,7 @@ static int open_ring(void)
 {
     if (++session == 0)
         session = 1;
-    tail_seen = 0;
+    tail_seen = gap = 0;
     read_trace_sampling();
     Header *own = create_ring(wishes.folder, wanted_slots(), now_ns());
     if (own == NULL)

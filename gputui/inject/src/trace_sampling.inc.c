@@ -1,6 +1,7 @@
 /* Kernels may be traced part of the time only: some steps of many, counted by the pushes of a
- * range, or some time of every period, by the flushing thread's clock: the first `on` ns, and then in
- * windows that begin at multiples of the period since the epoch. */
+ * range; some time of every period, by the flushing thread's clock: the first `on` ns, and then in
+ * windows that begin at multiples of the period since the epoch; or, under a budget, in windows
+ * between which CUPTI is out of the program (windows.inc.c). */
 
 #pragma once
 
@@ -15,7 +16,8 @@ static struct {
     uint64_t on, period; /* steps, or nanoseconds */
     uint64_t began_ns, since_ns, steps;
     uint32_t range; /* the step's name; 0 where time rules */
-    int ready, tracing;
+    int budget, ready, tracing;
+    int wanted; /* under a budget: what the next step is to switch to */
 } trace_sampling = {.tracing = 1};
 
 static void switch_activity(int on);
@@ -37,46 +39,65 @@ static void account_tracing(uint64_t now)
     trace_sampling.since_ns = now;
 }
 
+/* Stands in the ring where tracing began or ended: what was launched in between is known whole. */
+static void write_window(uint8_t what, uint64_t value)
+{
+    Slot record = {.kind = KIND_WINDOW, .sub = what, .value = value, .start = now_ns()};
+    if (is_armed())
+        emit(&record);
+}
+
+/* Called with the lock held. */
+static void switch_tracing(int on)
+{
+    uint64_t began = thread_cpu_ns();
+    account_tracing(now_ns());
+    if (!on)
+        write_window(WINDOW_OFF, 0);
+    switch_activity(on);
+    if (on)
+        write_window(WINDOW_ON, 0);
+    __atomic_store_n(&trace_sampling.tracing, on, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&header->callback_ns, thread_cpu_ns() - began, __ATOMIC_RELAXED);
+}
+
 /* A step of a signal handler that interrupts a switch makes none: a step after it will. */
 static void set_tracing(int on)
 {
     if (!lock(SAMPLING_LOCK))
         return;
-    if (trace_sampling.ready) {
-        account_tracing(now_ns());
-        if (trace_sampling.tracing != on) {
-            uint64_t began = thread_cpu_ns();
-            switch_activity(on);
-            trace_sampling.tracing = on;
-            __atomic_fetch_add(&header->callback_ns, thread_cpu_ns() - began, __ATOMIC_RELAXED);
-        }
-    }
+    if (trace_sampling.ready && trace_sampling.tracing != on)
+        switch_tracing(on);
     unlock(SAMPLING_LOCK);
 }
 
 static __attribute__((noinline)) void next_step(void)
 {
     uint64_t step = __atomic_fetch_add(&trace_sampling.steps, 1, __ATOMIC_RELAXED);
-    int on = is_traced(step);
+    int on = trace_sampling.budget ? __atomic_load_n(&trace_sampling.wanted, __ATOMIC_ACQUIRE)
+                                   : is_traced(step);
     if (on != __atomic_load_n(&trace_sampling.tracing, __ATOMIC_RELAXED))
         set_tracing(on);
 }
 
-/* "steps ON PERIOD NAME" or "time ON_NS PERIOD_NS", as options.py writes it. */
+/* "steps ON PERIOD NAME", "time ON_NS PERIOD_NS" or "budget ON_NS PERIOD_NS [NAME]", as options.py
+ * writes it. */
 static void read_trace_sampling(void)
 {
     const char *text = wishes.sampling;
     char *at;
     memset(&trace_sampling, 0, sizeof trace_sampling);
     trace_sampling.tracing = 1;
-    int steps = strncmp(text, "steps ", 6) == 0;
-    if (!steps && strncmp(text, "time ", 5) != 0)
+    int steps = strncmp(text, "steps ", 6) == 0, budget = strncmp(text, "budget ", 7) == 0;
+    if (!steps && !budget && strncmp(text, "time ", 5) != 0)
         return;
-    uint64_t on = strtoull(text + (steps ? 6 : 5), &at, 10), period = strtoull(at, &at, 10);
+    uint64_t on = strtoull(strchr(text, ' '), &at, 10), period = strtoull(at, &at, 10);
     if (on == 0 || on >= period || (steps && *at != ' '))
         return;
     trace_sampling.on = on;
     trace_sampling.period = period;
-    if (steps)
+    trace_sampling.budget = budget;
+    trace_sampling.tracing = !budget;
+    if (*at == ' ')
         trace_sampling.range = intern(at + 1, NAME_BYTES_MAX)->id;
 }

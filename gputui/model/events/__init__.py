@@ -97,6 +97,7 @@ from gputui.model.events.run import (
     RunResult,
     RunStarted,
 )
+from gputui.model.events.windows import WINDOW_GROUPS, WindowCost, WindowWork
 
 AnyEvent = (
     Header
@@ -131,7 +132,7 @@ AnyEvent = (
 
 __all__ = [
     "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
-    "SCHEMA_VERSION",
+    "SCHEMA_VERSION", "WINDOW_GROUPS",
     "Alert", "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
     "ClockRead", "CollectiveDelta",
     "DeviceDelta", "Distribution",
@@ -146,5 +147,5 @@ __all__ = [
     "RangeDelta", "RangeKernels", "Record", "ResourceNamed", "ResultColumn", "ResultTable",
     "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
     "ShapeLaunches", "Step", "StepBlock", "StepLanes", "StepSpan", "StepTimeline", "StreamDelta",
-    "Stretch", "ThreadLaunches", "ThreadNamed",
+    "Stretch", "ThreadLaunches", "ThreadNamed", "WindowCost", "WindowWork",
 ]  # fmt: skip

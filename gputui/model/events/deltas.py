@@ -24,6 +24,7 @@ from gputui.model.events.base import (
     Step,
     Sum,
 )
+from gputui.model.events.windows import WindowCost, WindowWork
 
 
 class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -446,6 +447,15 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     reader_cpu_ns: Annotated[Amount, Sum] = 0
     traced_ns: Annotated[Amount, Sum] = 0
     paused_ns: Annotated[Amount, Sum] = 0
+    window_work: Annotated[tuple[WindowWork, ...], Parts] = ()
+    window_costs: Annotated[tuple[WindowCost, ...], Parts] = ()
+    windows: Annotated[Amount, Sum] = 0
+    """Windows of tracing that ended."""
+    cupti_left: Annotated[Integer | None, Newest] = None
+    """How CUPTI was left at the last one's end (ring.layout.LeftCupti)."""
+    standing_ppm: Annotated[Integer | None, Newest] = None
+    """How much longer turns took after the first window than before it, in millionths: what CUPTI
+    costs where it cannot be taken out of the program again."""
 
 
 class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):

@@ -29,6 +29,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     """Which torch operations to put ranges around."""
     traced_step: str | None = None
     """Name of the range whose pushes are counted if only the kernels of some steps are traced."""
+    max_cost_percent: float | None = None
+    """What tracing may cost of the program's time; kernels are traced in windows then."""
     attached: bool = False
     """Whether the process ran before, and goes on afterwards."""
 

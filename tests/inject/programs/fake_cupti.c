@@ -61,6 +61,7 @@ int cuptiSubscribe(void **subscriber, void *callback, void *data)
     return answer("Subscribe", 0);
 }
 int cuptiUnsubscribe(void *subscriber) { return answer("Unsubscribe", subscriber == &lock); }
+int cuptiFinalize(void) { return answer("Finalize", 0); }
 int cuptiGetCallbackName(int domain, uint32_t call, const char **name)
 {
     static const struct { int domain; uint32_t call; const char *name; } known[] = {

@@ -1,5 +1,6 @@
 /* A stand-in for libcuda, of whose contexts one is current, of device 2; streams are of device 1. */
 #include <dlfcn.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 int cuCtxGetCurrent(void **context) { return *context = (void *)1002, 0; }
@@ -11,3 +12,11 @@ int cuInit(unsigned flags)
     *(void **)&entry = dlsym(tool, "InitializeInjection");
     return flags + !entry();
 }
+
+static uintptr_t graphs;
+int cuGraphCreate(void **graph, unsigned flags)
+{
+    *graph = (void *)++graphs;
+    return flags != 0;
+}
+int cuGraphDestroy(void *graph) { return graph == 0; }
