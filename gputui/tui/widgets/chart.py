@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from rich.cells import cell_len, set_cell_size
@@ -165,18 +166,25 @@ def block_rows(values: list[float | None], maximum: float, height: int) -> list[
 
     A value above zero shows at least one eighth. None is blank.
     """
-    eighths = []
-    for value in values:
-        if value is None or maximum <= 0:
-            eighths.append(0)
-        else:
-            level = round(min(1.0, max(0.0, value / maximum)) * height * 8)
-            eighths.append(max(1, level) if value > 0 else 0)
+    full = height * 8
+    scale = full / maximum if maximum > 0 else 0.0
+    eighths = [
+        0 if value is None or not value > 0 or not scale
+        else full if value >= maximum
+        else round(value * scale) or 1
+        for value in values
+    ]  # fmt: skip
     rows = []
-    for y in range(height):
-        base = (height - 1 - y) * 8
-        rows.append("".join(_BLOCKS[min(8, max(0, level - base))] for level in eighths))
+    for base in range(full - 8, -1, -8):
+        cells = _cells(base, full)
+        rows.append("".join([cells[level] for level in eighths]))
     return rows
+
+
+@lru_cache(maxsize=1024)
+def _cells(base: int, full: int) -> str:
+    """The block of a row that begins at `base` eighths, by how many there are in the column."""
+    return "".join(_BLOCKS[min(8, max(0, level - base))] for level in range(full + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,12 @@ class Series:
         read.
         """
         until_ns, levels = self._parts(column_ns)
-        oldest_ns = self.last_ns + 1
+        oldest_ns, field = self.last_ns + 1, self.field
         for time_ns, sample in reversed(self.recent):
             if time_ns < until_ns:
                 break
             oldest_ns = time_ns
-            yield time_ns, getattr(sample, self.field)
+            yield time_ns, getattr(sample, field)
         for level in levels:
             before_ns = oldest_ns
             for time_ns, value in level.means(self.field):
@@ -46,17 +46,21 @@ class Series:
     def extremes(self, start_ns: int, column_ns: int) -> tuple[float, float, float] | None:
         """(least, mean, most) since `start_ns`; None if nothing is known."""
         until_ns, levels = self._parts(column_ns)
-        known: list[tuple[float, float, float, float]] = []
-        oldest_ns = self.last_ns
+        oldest_ns, field = self.last_ns, self.field
+        since_ns = max(start_ns, until_ns)
+        values: list[float] = []
         for time_ns, sample in reversed(self.recent):
-            if time_ns < max(start_ns, until_ns):
+            if time_ns < since_ns:
                 break
             oldest_ns = time_ns
-            value = getattr(sample, self.field)
+            value = getattr(sample, field)
             if value is not None:
-                known.append((value, value, value, 1.0))
+                values.append(value)
+        known: list[tuple[float, float, float, float]] = []
+        if values:
+            known = [(min(values), sum(values) / len(values), max(values), float(len(values)))]
         for level in levels:
-            for begun_ns, *figures in level.figures(self.field, start_ns, oldest_ns):
+            for begun_ns, *figures in level.figures(field, start_ns, oldest_ns):
                 oldest_ns = begun_ns
                 known.append((figures[0], figures[1], figures[2], figures[3]))
         if not known:
