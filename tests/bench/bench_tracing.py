@@ -127,7 +127,7 @@ def _variants(
     floors = {"CUPTI alone": AS_GPUTUI}
     if options.case == "graphs":
         variants["gputui --graph-trace graph"] = lambda: _recorded(case, "--graph-trace", "graph")
-        floors["CUPTI alone, whole graphs"] = f"{AS_GPUTUI} graph"
+        floors["CUPTI alone, whole graphs"] = f"{AS_GPUTUI.removesuffix(' nodes')} graph"
     floors |= {words: words for words in options.floor}
     library = build_floor(folder)
     for name, words in floors.items():
