@@ -24,6 +24,16 @@ void fake_queue(const void *record, uint64_t size)
     queued += 8 + (size + 7) / 8 * 8;
     pthread_mutex_unlock(&lock);
 }
+/* Records with their sizes before them, each a multiple of 8. */
+void fake_queue_all(const void *records, uint64_t size)
+{
+    pthread_mutex_lock(&lock);
+    if (queued + size <= QUEUE_BYTES) {
+        memcpy(queue + queued, records, size);
+        queued += size;
+    }
+    pthread_mutex_unlock(&lock);
+}
 void fake_drop(size_t count) { dropped = count; }
 const char *fake_calls(void) { return calls; }
 
