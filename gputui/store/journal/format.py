@@ -13,6 +13,7 @@ import msgspec
 
 from gputui.model import events
 from gputui.model.events import alerts, base, definitions, deltas, gpu, machine, moments, run
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.metrics import metrics_of
 
 _RULE = re.compile(rf"Annotated\[(.*), (?:{'|'.join(rule.name.title() for rule in base.Rule)})\]")
@@ -52,7 +53,8 @@ time except for small steps between sources.
   operation as records of 64 bytes; when it is full the oldest are overwritten.
   `gputui/store/trace/layout.py` describes it.
 
-Parts written as arrays list their fields in the order given here.
+Parts written as arrays list their fields in the order given here. New fields come at the end: in
+recordings of earlier versions such an array may end before them, and they are at their default.
 """
 
 
@@ -71,7 +73,43 @@ def page() -> str:
     lines += [_section(kind, f"`{kind.__struct_config__.tag}`") for kind in kinds]
     lines.append("## Parts of events\n")
     lines += [_section(part, part.__name__) for part in parts]
-    return "\n".join(lines)
+    return "\n".join((*lines, _numbers()))
+
+
+def _numbers() -> str:
+    """The bounds of the named numbers, and what the numbers of enumerations stand for."""
+    bounds = []
+    for alias, name in _NAMED.items():
+        meta = get_args(alias)[1]
+        bounds.append(_row([f"`{name}`", str(meta.ge), str(meta.le)]))
+    scopes = [_row([str(int(scope)), scope.name.lower()]) for scope in deltas.Scope]
+    leaves = [
+        _row([str(int(leaf)), f"`{LEAVES[leaf].key}`", LEAVES[leaf].meaning]) for leaf in Leaf
+    ]
+    return _NUMBERS.format(*map("\n".join, (bounds, scopes, leaves)))
+
+
+_NUMBERS = """\
+## Numbers
+
+Whole numbers, from least to most:
+
+| type | least | most |
+|---|---|---|
+{}
+
+`Scope`, the part of a run:
+
+| number | part |
+|---|---|
+{}
+
+The `leaf` of LeafTime and StepBlock, a leaf of the time tree:
+
+| number | leaf | meaning |
+|---|---|---|
+{}
+"""
 
 
 def _section(kind: type[msgspec.Struct], title: str) -> str:
