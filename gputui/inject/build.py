@@ -78,6 +78,8 @@ _SHARED = CAPTURE.source.parent
 """Where they find the layout of a ring."""
 
 _SYSTEM_LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
+_AT_ONCE = "-Wl,-z,now"
+"""A symbol is not looked up in the middle of a signal handler of the program."""
 _TIMEOUT_S = 120
 NO_LIBRARY = "GPUTUI_NO_LIBRARY"
 """Set, gputui is installed without the libraries: it cannot look inside processes."""
@@ -113,7 +115,7 @@ def build(library: Library, target: Path | None = None, *flags: str) -> Path | s
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     command = [*compiler, *_FLAGS, *_KIND_FLAGS[library.is_program], *flags, f"-I{_SHARED}"]
     command += [f'-DSOURCES_MARK="{sources_mark()}"', f'-DHOOK_FOLDER="{HOOK}"']
-    command += [str(library.source), "-o", str(temporary), *_SYSTEM_LIBRARIES]
+    command += [str(library.source), "-o", str(temporary), _AT_ONCE, *_SYSTEM_LIBRARIES]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

@@ -1,14 +1,18 @@
 /* Every lock of the traced process's side.
  *
- * They check for errors: a signal handler that interrupts the holder of one is refused it, where an
- * ordinary lock would wait for ever. A forked child makes them anew: the thread that held one may
- * not exist there. */
+ * Their holder is not interrupted by a signal, whose handler would wait for it for ever if it has a
+ * range. Nor is the check for errors enough for that: between the moments in which a lock is taken
+ * and has its owner's name it refuses nobody. The check is for CUPTI, which calls us back inside our
+ * calls. A forked child makes the locks anew: the thread that held one may not exist there. */
 
 #pragma once
 
 #include "common.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     STRINGS_LOCK, SAMPLING_LOCK, DECODE_LOCK, BUFFERS_LOCK, FLUSHER_LOCK, INSTANCES_LOCK,
@@ -26,13 +30,43 @@ static void make_locks(void)
     pthread_mutexattr_destroy(&checking);
 }
 
+/* What the calling thread holds, and the signals that it had blocked before. */
+static STATIC_THREAD uint64_t signals_before;
+static STATIC_THREAD int held_locks;
+
+#define BIT(number) (1ull << ((number) - 1))
+
+static inline void hold_signals(void)
+{
+    /* A fault is delivered, else it ends the process without its handler. */
+    uint64_t all = ~(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP));
+    uint64_t before = 0;
+    if (held_locks == 0) {
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+        signals_before = before;
+    }
+    held_locks++;
+}
+
+static inline void release_signals(void)
+{
+    uint64_t before = signals_before;
+    if (held_locks > 0 && --held_locks == 0)
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+}
+
 /* Whether the lock was given. */
 static inline int lock(int which)
 {
-    return pthread_mutex_lock(&locks[which]) == 0;
+    hold_signals();
+    int given = pthread_mutex_lock(&locks[which]) == 0;
+    if (!given)
+        release_signals();
+    return given;
 }
 
 static inline void unlock(int which)
 {
     pthread_mutex_unlock(&locks[which]);
+    release_signals();
 }

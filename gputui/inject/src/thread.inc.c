@@ -22,7 +22,7 @@ typedef struct {
     uint64_t hidden[HIDDEN_LEVELS / 64]; /* of the levels that operators.inc.c counts */
     uint32_t levels;
 } Thread;
-static __thread Thread thread_state;
+static STATIC_THREAD Thread thread_state;
 
 /* Its destructor runs as a thread ends. */
 static pthread_key_t thread_end;
