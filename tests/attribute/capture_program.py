@@ -14,6 +14,7 @@ from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import LAUNCH_UNKNOWN, AnyEvent, ProcessAttached, RunStarted
 from gputui.ring.layout import FLAG_COLORED, SLOT, GraphPart, RecordKind
 from gputui.state import Run, Session
+from gputui.store.trace import TraceWriter
 
 MAIN = 100
 START_NS = 1_700_000_000_000_000_000
@@ -197,9 +198,11 @@ class Program:
 class Traced:
     """A process under test, folded into a session."""
 
-    def __init__(self, program: Program, step_range: str | None = None) -> None:
+    def __init__(
+        self, program: Program, step_range: str | None = None, trace: TraceWriter | None = None
+    ) -> None:
         self.program = program
-        self.process = TracedProcess(1, MAIN, Numbering(), step_range)
+        self.process = TracedProcess(1, MAIN, Numbering(), step_range, trace)
         self.session = Session()
         self.events: list[AnyEvent] = []
         self.session.apply(

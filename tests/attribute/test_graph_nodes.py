@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
@@ -10,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.attribute import graph_nodes
+from gputui.render.chrome import write_chrome
 from gputui.report.phases import phase_rows
 from gputui.report.tables.nsys_ranges import TABLES
 from gputui.state.remarks import remarks
+from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import Program, Traced
 
 GRAPH, EXEC = 3, 4
@@ -143,6 +146,24 @@ def test_tables_of_nsys_give_replays_to_the_launch_as_without_captures():
         traced.collect(ended=True)
         tables.append(nsys_tables(traced))
     assert str(tables[0]) == str(tables[1])
+
+
+def test_the_chrome_export_says_where_each_replayed_operation_was_captured(tmp_path):
+    trace = TraceWriter(tmp_path / "x.gputui-trace", 1 << 20)
+    traced = Traced(Program(), trace=trace)
+    traced.feed(captured(traced.program))
+    traced.feed(replayed_step(traced.program, 100_000))
+    traced.collect(ended=True)
+    trace.close()
+    out = tmp_path / "t.json"
+    with out.open("w") as file:
+        write_chrome(file, traced.session, traced.run, TraceReader(trace.path), 1)
+    events = json.loads(out.read_text())["traceEvents"]
+    on_gpu = [event for event in events if event.get("cat") in {"kernel", "gpu_memcpy"}]
+    assert [event["args"].get("captured in") for event in on_gpu] == [
+        *(f"step/layer.{layer}/{part}" for layer in range(2) for part in ("attn", "mlp")),
+        None,
+    ]
 
 
 def test_nodes_whose_capture_was_not_seen_are_named_under_their_launch():
