@@ -62,16 +62,17 @@ def replay(cupti: str, count: int, rate: float) -> None:
     name = ctypes.c_char_p(b"_Z4gemmPf")
     kernels, calls = np.zeros(NODES, KERNEL), np.zeros(1, CALL)
     kernels["size"], kernels["kind"], kernels["graph"] = 216, 10, 4
-    kernels["node"] = (4 << 32) + np.arange(NODES)
+    kernels["node"] = (4 << 32) + np.arange(NODES, dtype=np.uint64)
     kernels["name"] = ctypes.cast(name, ctypes.c_void_p).value
     calls["size"], calls["kind"], calls["cbid"], calls["thread"] = 40, 5, 311, os.getpid()
+    offsets = 100 * np.arange(NODES, dtype=np.uint64)
     began = time.monotonic()
     for number in range(1, count + 1):
         with nvtx.annotate("step"):
             calls["start"] = time.time_ns()
             calls["end"] = calls["start"] + 1000
             calls["correlation"] = kernels["correlation"] = number
-            kernels["start"] = calls["end"] + 100 * np.arange(NODES)
+            kernels["start"] = calls["end"] + offsets
             kernels["end"] = kernels["start"] + 90
             records = calls.tobytes() + kernels.tobytes()
             fake.fake_queue_all(records, len(records))
