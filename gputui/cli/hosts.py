@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.values import UsageError
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from gputui.collect.hosts.fleet import Fleet
     from gputui.collect.hosts.masters import Masters
     from gputui.collect.hosts.target import Target
+    from gputui.tui import Source
+
+
+class NoHostError(GputuiError):
+    """No host can be reached; why was printed. One line."""
+
 
 _CONNECTING_S = 30.0
 _READING_S = 10.0
@@ -52,6 +59,23 @@ def connected(options: argparse.Namespace) -> Iterator[Fleet]:
     finally:
         fleet.close()
         masters.close()
+
+
+def screen(options: argparse.Namespace) -> int:
+    """Show all hosts; the exit status. Raises NoHostError if not one can be reached."""
+    from gputui.cli.screen import need_terminal, run_screen
+
+    need_terminal(options)
+    with connected(options) as fleet:
+        if all(link.failure for link in fleet.links.values()):
+            raise NoHostError("no host can be read")
+
+        def connect(notify: Callable[[], None]) -> Source:
+            fleet.on_news(notify)
+            return fleet
+
+        several = len(fleet.links) > 1
+        return run_screen(connect, options, shows_run=False, shows_hosts=several)
 
 
 def print_once(options: argparse.Namespace) -> int:

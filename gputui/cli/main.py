@@ -22,7 +22,7 @@ def run(words: list[str], command: list[str] | None) -> int:
     if asked_for(options):
         from gputui.cli import hosts
 
-        return hosts.print_once(options)
+        return hosts.print_once(options) if mode == "once" else hosts.screen(options)
     if mode == "once":
         from gputui.cli.once import print_once, watch
 
@@ -39,6 +39,10 @@ def run(words: list[str], command: list[str] | None) -> int:
 
     watching = Watch(options, request_of(options, command), words, command)
     return record(watching) if mode == "record" else screen(watching)
+
+
+_OF_THIS_MACHINE = ("workload", "output", "watch", "alert")
+"""Options that do nothing with other hosts."""
 
 
 def mode_of(options: argparse.Namespace) -> str:
@@ -69,9 +73,14 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
         raise UsageError("-o - needs --record")
     if options.trace and not (options.output or mode == "record"):
         raise UsageError("--trace needs --record or -o")
-    if asked_for(options) and (runs or options.output or options.watch):
-        typed = "a run" if runs else "-o" if options.output else "--watch"
-        raise UsageError(f"{typed} is of this machine: leave it out, or --host and --via")
+    if asked_for(options):
+        if command:
+            raise UsageError("a command runs on this machine: leave it out, or --host and --via")
+        for name in _OF_THIS_MACHINE:
+            option = MAIN.option(name)
+            if options.set_by.get(name, "").startswith(option.flags):
+                flag = option.flags[0]
+                raise UsageError(f"{flag} is of this machine: leave it out, or --host and --via")
     if options.readonly and runs:
         raise UsageError(
             f"{options.set_by['readonly']} starts nothing: leave out the workload or the command"

@@ -69,7 +69,12 @@ def need_terminal(options: argparse.Namespace) -> None:
 
 
 def run_screen(
-    connect: Connect, options: argparse.Namespace, *, shows_run: bool, is_demo: bool = False
+    connect: Connect,
+    options: argparse.Namespace,
+    *,
+    shows_run: bool,
+    is_demo: bool = False,
+    shows_hosts: bool = False,
 ) -> int:
     """Run the screen on what `connect` opens behind its first frame; the exit status."""
     if options.no_color:
@@ -81,6 +86,7 @@ def run_screen(
         theme=options.theme,
         ascii=options.ascii,
         shows_run=shows_run,
+        shows_hosts=shows_hosts,
         is_demo=is_demo,
         readonly=options.readonly,
         notify=options.notify,

@@ -16,6 +16,7 @@ from textual.filter import LineFilter, Monochrome, NoColor
 from gputui.base.notification import notification
 from gputui.model.events import Alert
 from gputui.report.alerts import alert_text
+from gputui.state.hosts import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.remarks import Remarks
@@ -24,6 +25,7 @@ from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
     AT_END_S,
     Connect,
+    ManyHosts,
     Options,
     Playback,
     Recording,
@@ -77,7 +79,8 @@ class GputuiApp(Threads):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = self.options.theme
-        self.main = MainScreen(self.model, "overview" if self.options.shows_run else "devices")
+        first = "overview" if self.options.shows_run else "devices"
+        self.main = MainScreen(self.model, "hosts" if self.options.shows_hosts else first)
         self._remarks = Remarks(self.model, lambda text: self.main.say(text, bad=True))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -141,6 +144,8 @@ class GputuiApp(Threads):
     def on_connected(self, message: Connected) -> None:
         """The source runs; it may have spoken before."""
         self.model.source = message.source
+        if isinstance(message.source, ManyHosts):
+            self.model.watch(Hosts(message.source.names), message.source.names[0])
         self._take()
 
     def on_not_connected(self, message: NotConnected) -> None:
@@ -163,6 +168,9 @@ class GputuiApp(Threads):
         if isinstance(self._source, Playback):
             self._take_replayed(self._source)
             return
+        if isinstance(self._source, ManyHosts):
+            self._take_of_hosts(self._source)
+            return
         events = self._source.hub.take()
         self._alert(events)
         # The session must hold still while an export reads it in a thread.
@@ -184,6 +192,14 @@ class GputuiApp(Threads):
                 self.main.say(text, bad=event.raised)
                 if event.raised and self.options.notify and self._driver is not None:
                     self._driver.write(notification(self.options.notify, text))
+
+    def _take_of_hosts(self, source: ManyHosts) -> None:
+        """Of hosts the source itself holds back what a paused screen does not take."""
+        if self._writing or (self.model.paused and source.waiting < MOST_HELD_EVENTS):
+            return
+        self.model.apply_news(source.take())
+        if not self.model.paused:
+            self.main.draw()
 
     def _take_replayed(self, playback: Playback) -> None:
         """A replay that is halted makes no events but those that were asked for: none is held."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gputui.collect.catalogue import Catalogue, Value
     from gputui.model.events import AnyEvent
     from gputui.state import Session
+    from gputui.state.hosts import HostNews
 
 
 AT_END_S = 1e9
@@ -194,6 +195,27 @@ class Playback(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class ManyHosts(Source, Protocol):
+    """A source that watches other hosts: their events come by host, and nothing is started."""
+
+    interval_s: float
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The hosts, in order."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """How many news there are to take."""
+        ...
+
+    def take(self) -> Sequence[HostNews]:
+        """All that came since the last call, oldest first."""
+        ...
+
+
 Connect = Callable[[Callable[[], None]], Source]
 """Makes the source, in a thread after the first frame was drawn. The source calls its argument,
 from any thread, when events wait to be taken.
@@ -202,7 +224,8 @@ from any thread, when events wait to be taken.
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line's options for the screen. `shows_run` starts in Phases.
+    """The command line's options for the screen. `shows_run` starts in Overview, `shows_hosts` with
+    all hosts.
 
     With `readonly` no process is started, stopped or sent a signal.
     """
@@ -210,6 +233,7 @@ class Options:
     theme: str = "gputui-dark"
     ascii: bool = False
     shows_run: bool = False
+    shows_hosts: bool = False
     is_demo: bool = False
     readonly: bool = False
     notify: str | None = None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gputui.tui.dialogs.export import ExportRequest
     from gputui.tui.dialogs.workloads import StartRequest
 
+_ELSEWHERE = "other hosts are only watched: run gputui there"
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -73,7 +74,7 @@ class Commands(ReplayKeys):
             self.say("nothing is started: gputui was started with --readonly", bad=True)
         elif not isinstance(source, Runner):
             text = "a replay starts nothing" if source is not None else "still starting"
-            self.say(text, bad=True)
+            self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
         elif run is not None and run.is_active:
             self.say("a run is active: x stops it", bad=True)
         else:
@@ -128,7 +129,8 @@ class Commands(ReplayKeys):
         if self.model.readonly:
             self.say("nothing is attached to: gputui was started with --readonly", bad=True)
         elif not isinstance(source, Attacher):
-            self.say("a recorded process cannot be attached to", bad=True)
+            text = "a recorded process cannot be attached to"
+            self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
         elif process is None:
             self.say("choose a process first: 1 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:
@@ -173,7 +175,8 @@ class Commands(ReplayKeys):
         if self.model.readonly:
             self.say("no signal is sent: gputui was started with --readonly", bad=True)
         elif not isinstance(self.model.source, Runner):
-            self.say("a recorded process can be sent nothing", bad=True)
+            text = "a recorded process can be sent nothing"
+            self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
         elif process is None:
             self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputui.state import Session
-from gputui.tui.source import Playback, Source
+from gputui.state.hosts import Hosts
+from gputui.tui.source import ManyHosts, Playback, Source
 from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ class Home:
     session: Session
     failure: str
     was_paused: bool
+    hosts: Hosts | None = None
+    host: str = ""
 
     @classmethod
     def leave(cls, source: Source | None, model: Model) -> Home:
         """Keep what `model` shows. A replay is paused meanwhile."""
-        home = cls(source, model.session, model.failure, model.paused)
+        home = cls(source, model.session, model.failure, model.paused, model.hosts, model.host)
         if isinstance(source, Playback):
             source.is_paused = True
         return home
@@ -35,6 +38,9 @@ class Home:
         """Fold in what the source emitted meanwhile, and return it. A paused replay emits
         nothing."""
         if self.source is None or isinstance(self.source, Playback):
+            return ()
+        if self.hosts is not None and isinstance(self.source, ManyHosts):
+            self.hosts.apply(self.source.take())
             return ()
         events = self.source.hub.take()
         self.session.apply(events)
@@ -48,3 +54,5 @@ class Home:
             self.source.is_paused = paused = self.was_paused
         model.enter(self.source, self.session, "")
         model.failure, model.paused = self.failure, paused
+        if self.hosts is not None:
+            model.watch(self.hosts, self.host)

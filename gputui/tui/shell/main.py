@@ -140,7 +140,8 @@ class MainScreen(Commands):
         """A key's view; pressed again, its next tab."""
         self.trail.clear()
         group = next(one for one in GROUPS if one.key == key)
-        names = [tab.name for tab in group.tabs if tab.turns]
+        several = self.model.hosts is not None
+        names = [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
         shown = names.index(self.current) + 1 if self.current in names else 0
         await self.action_view(names[shown % len(names)])
 

@@ -15,6 +15,8 @@ class Tab:
     title: str
     turns: bool = True
     """Whether its key leads to it; else another view does."""
+    of_hosts: bool = False
+    """Whether it is only of use with other hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,12 @@ GROUPS: tuple[Group, ...] = (
         "6",
         "GPUs",
         "GPUs",
-        "the GPUs, processes; again: memory, then ranks",
+        "the GPUs, processes; again: memory, ranks, hosts",
         (
             _tab("devices", "DevicesView", "Devices"),
             _tab("memory", "MemoryView", "Memory"),
             _tab("ranks", "RanksView", "Ranks"),
+            replace(_tab("hosts", "HostsView", "Hosts"), of_hosts=True),
         ),
     ),
     Group(

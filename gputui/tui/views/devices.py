@@ -15,7 +15,7 @@ from gputui.tui.widgets.charted import ChartedView
 from gputui.tui.widgets.gpu_charts import chart_grid
 from gputui.tui.widgets.gpu_details import detail_rows
 from gputui.tui.widgets.gpu_figures import out_of_line
-from gputui.tui.widgets.host import host_charts, host_details, host_items
+from gputui.tui.widgets.host import host_charts, host_details, host_items, link_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
 from gputui.tui.widgets.table import Move, column_at, table_rows
 from gputui.tui.widgets.view import Details, Model
@@ -39,6 +39,8 @@ class DevicesView(ChartedView):
     def rows(self, width: int, height: int) -> list[Row]:
         session = self.model.session
         if session.header is None:
+            if self.model.hosts is not None:
+                return [(), *link_rows(self.model, width)]
             waiting = self.model.failure or "reading the machine"
             return [(), ((f"  {waiting}…" if not self.model.failure else waiting, "dim"),)]
         self.mark_phases()
@@ -46,6 +48,7 @@ class DevicesView(ChartedView):
             return self._without_gpu(width, height)
         self.listed = listed(session, self.order, self.needle)
         host = flow(host_items(session), width, 1)
+        host = [*link_rows(self.model, width), *host]
         if flagged := out_of_line(list(session.gpus.values())):
             host = [clip(((f"! {'; '.join(flagged)}", "warn"),), width), *host]
         host = [*alert_rows(session, width), *host]
@@ -245,12 +248,14 @@ class DevicesView(ChartedView):
         rows = [*alert_rows(session, width), heading("No NVIDIA GPU to show", width), ()]
         rows += wrap(f"Why: {reason}", width - 2, "text", "  ")
         rows.append(())
-        for key, text in (
+        keys = (
             ("w", "runs a workload on the CPU, with its phases and its summary"),
             ("gputui --demo", "plays a session that was recorded on a real H200"),
             ("gputui doctor", "checks what is missing on this machine, and how to fix it"),
-        ):
+        )
+        for key, text in () if self.model.is_remote else keys:
             rows.append((("  ", "text"), (f"{key:<14}", "key"), (f" {text}", "text")))
+        rows += link_rows(self.model, width)
         rows += [(), heading(f"Host  {header.host.hostname if header else ''}", width)]
         rows += flow(host_items(session), width, 2)
         room = min(height - len(rows), 18)

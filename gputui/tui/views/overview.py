@@ -18,6 +18,7 @@ from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
 from gputui.tui.widgets.canvas import Row, clip, fit, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
+from gputui.tui.widgets.hosts import short_hosts
 from gputui.tui.widgets.panels import Layout, Panel, columns_of
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen
@@ -61,6 +62,8 @@ class OverviewView(View):
         run = self.model.run
         self._keys = []
         if run is None:
+            if self.model.hosts is not None:
+                return short_hosts(self.model.hosts, width, height, self.model.interval_s)
             return no_run(self.model, width, height)
         read = self._of(run)
         layout = Layout(width)
@@ -112,6 +115,8 @@ class OverviewView(View):
     def activate(self) -> Details | Lead | None:
         """The evidence of what is chosen: of the verdict, where nothing is."""
         read, chosen = self._read, self._chosen
+        if self.model.run is None and self.model.is_remote:
+            return Lead("hosts")
         if read is None or self.model.run is None:
             return None
         if chosen is None or chosen.kind == FINDING:

@@ -116,6 +116,15 @@ def _mode(model: Model, *, short: bool = False) -> Row:
         return ((f"{'◆ demo ' * model.is_demo}{word}{place}", "tab-active"),)
     if model.paused:
         return ((" ❚❚ paused ", "tab-active"),)
+    if model.hosts is not None:
+        up = sum(host.is_up for host in model.hosts.values())
+        shown = model.hosts[model.host]
+        if len(model.hosts) == 1 or short:
+            mark = "●" if shown.is_up else "✗"
+            name = fit(model.host, min(24, cell_len(model.host)))
+            return ((f"{mark} {name}", "good" if shown.is_up else "hot"),)
+        role = "good" if up == len(model.hosts) else "hot"
+        return ((f"● {up} of {len(model.hosts)} hosts", role),)
     run = model.run
     since = f" {clock_text(run.duration_ns // 10**9)}" if run is not None and run.is_active else ""
     return ((f"● live{since.removesuffix('.0')}", "good"),)

@@ -139,7 +139,7 @@ _HELD_BYTES = 1 << 30
 def out_of_line(gpus: Sequence[Gpu]) -> list[str]:
     """GPUs that do little while the others work, and idle ones that hold memory, by their mean load
     of the last ten readings."""
-    loads = {gpu.facts.index: load for gpu in gpus if (load := _recent_load(gpu)) is not None}
+    loads = {gpu.facts.index: load for gpu in gpus if (load := recent_load(gpu)) is not None}
     found = []
     for gpu in gpus:
         load = loads.get(gpu.facts.index)
@@ -157,7 +157,7 @@ def out_of_line(gpus: Sequence[Gpu]) -> list[str]:
     return found
 
 
-def _recent_load(gpu: Gpu) -> float | None:
+def recent_load(gpu: Gpu) -> float | None:
     loads = []
     for _, sample in islice(reversed(gpu.history), _RECENT):
         load = busy(sample)

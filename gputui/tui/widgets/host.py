@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import time
+
 from gputui.model.units import MISSING, percent, size
 from gputui.state import Session
-from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.canvas import Row, clip
 from gputui.tui.widgets.chart import Chart
+from gputui.tui.widgets.hosts import clock_text, link_text
 from gputui.tui.widgets.series import Series
+from gputui.tui.widgets.view import Model
+
+
+def link_rows(model: Model, width: int) -> list[Row]:
+    """How the link to the host is that is shown, if it is another one and not up; else how far its
+    clock is from this one's.
+    """
+    if model.hosts is None:
+        return []
+    host = model.hosts[model.host]
+    if not host.is_up:
+        text = link_text(host, time.time_ns())
+        role = "hot" if host.link.reason else "dim"
+        return [clip(((f"  ✗ {host.name}: {text}", role),), width)]
+    clock: Row = (("link ", "label"), (host.name, "text"), ("   clock ", "label"))
+    return [clip((*clock, (clock_text(host.link.clock), "value")), width)]
 
 
 def host_items(session: Session) -> list[Row]:

@@ -45,6 +45,11 @@ class Order:
     descending: bool = True
     tree: bool = False
 
+    @property
+    def column(self) -> str:
+        """What it sorts by, as `sort_rows` names it."""
+        return _TITLES[self.title]
+
     def next(self) -> Order:
         titles = list(_TITLES)
         return self.by(titles[(titles.index(self.title) + 1) % len(titles)])
@@ -64,7 +69,7 @@ class Order:
 def listed(session: Session, order: Order, needle: str) -> list[TreeRow]:
     """The processes in their order; in a tree below what launched them."""
     rows = filter_rows(process_rows(session), needle)
-    rows = sort_rows(rows, _TITLES[order.title], descending=order.descending)
+    rows = sort_rows(rows, order.column, descending=order.descending)
     if order.tree:
         return tree_rows(rows, launcher_rows(session))
     return [TreeRow(row) for row in rows]

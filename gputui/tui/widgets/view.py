@@ -15,7 +15,8 @@ from textual.message import Message
 from gputui.model.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
 from gputui.report.process_table import ProcessRow
 from gputui.state import Run, Session
-from gputui.tui.source import Playback, Runner, Source
+from gputui.state.hosts import HostNews, Hosts
+from gputui.tui.source import ManyHosts, Playback, Runner, Source
 from gputui.tui.widgets.canvas import LineView, Row, Span, wrap
 from gputui.tui.widgets.table import Cursor, Move
 
@@ -42,6 +43,10 @@ class Model:
     """Problems of the recording being played or written."""
     lost_end: bool = False
     """Whether a replay is at its end: a run that has not ended by then never will."""
+    hosts: Hosts | None = None
+    """The hosts being watched; None where it is this machine, or a recording."""
+    host: str = ""
+    """The host whose session is shown."""
     revision: int = 0
     """Changes whenever the run's data may have changed: views cache by this. The run's own times do
     not suffice: a jump in a recording returns to the same moment.
@@ -61,9 +66,36 @@ class Model:
         self.session = session
         self.revision += 1
 
+    def watch(self, hosts: Hosts, host: str) -> None:
+        """Show one of several hosts."""
+        self.hosts = hosts
+        self.show_host(host)
+
+    def show_host(self, host: str) -> None:
+        """Show another of them."""
+        if self.hosts is not None:
+            self.host = host
+            self.show(self.hosts[host].session)
+
+    def apply_news(self, news: Iterable[HostNews]) -> None:
+        """Fold in what came from the hosts."""
+        if self.hosts is None:
+            return
+        for one in news:
+            of_shown = one.host == self.host
+            self.hosts.apply([one._replace(events=()) if of_shown else one])
+            if of_shown and one.events:
+                self.apply(one.events)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether what is shown is of another host."""
+        return self.hosts is not None
+
     def enter(self, source: Source | None, session: Session, visited: str) -> None:
         """Show another source."""
         self.source, self.visited = source, visited
+        self.hosts, self.host = None, ""
         self.failure, self.paused = "", False
         self.remark, self.lost_end = "", False
         self.show(session)
@@ -83,14 +115,14 @@ class Model:
 
     @property
     def interval_s(self) -> float:
-        if isinstance(self.source, Runner):
+        if isinstance(self.source, Runner | ManyHosts):
             return self.source.interval_s
         return self.session.header.interval_s if self.session.header else 1.0
 
     @property
     def can_start(self) -> bool:
-        """Whether workloads can be started: not in a replay, and not with --readonly."""
-        return not self.readonly and not isinstance(self.source, Playback)
+        """Whether workloads can be started: not in a replay, not with --readonly, not elsewhere."""
+        return not self.readonly and not isinstance(self.source, Playback | ManyHosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +390,9 @@ def no_run(model: Model, width: int, height: int, text: str = "") -> list[Row]:
             (("gputui -- CMD", "key"), ("  runs a program of yours", "text")),
             (("7", "key"), ("              shows the runs that were recorded", "text")),
         ]
+    elif model.hosts is not None:
+        text = f"the GPUs of {model.host} are in GPUs: 6 shows them, and all hosts"
+        rows = [((text, "text"),)]
     else:
         held = "holds no run" if model.lost_end else "holds no run so far"
         rows = [((f"the recording {held}", "text"),)]
