@@ -168,7 +168,7 @@ class Run:
 
     @property
     def findings(self) -> Frame:
-        """What stands out, with the figures it rests on and what to try."""
+        """Causes worth a cure, with the figures it rests on and what to try."""
         return self._frame("findings")
 
     def table(self, name: str) -> Frame:

@@ -15,7 +15,7 @@ from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.machine_summary import started_ns
-from gputui.report.phases import phase_rows
+from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import roofline
 from gputui.report.schema import AnyTable
 from gputui.state import Run, Session
@@ -166,12 +166,11 @@ def _phases(run: Run) -> Iterator[str]:
         return
     least = sorted((row.share_percent or 0.0 for row in rows), reverse=True)[:BARS][-1]
     rows = [row for row in rows if (row.share_percent or 0.0) >= least][:BARS]
-    basis = "GPU busy time" if run.devices else "time in outermost ranges"
-    yield f"<h2>Phases by share of {basis}</h2>"
+    yield f"<h2>Phases by share {escape(share_of(run, known))}</h2>"
     if left := len(known) - len(rows):
         yield (
-            f"<p class='note'>The {len(rows)} largest; {left} more, with smaller shares, are in "
-            "the table of phases.</p>"
+            f"<p class='note'>The {len(rows)} largest; {left} more, smaller or outside the "
+            "steps, are in the table of phases.</p>"
         )
     yield bars([(row.depth, row.name, row.share_percent or 0.0) for row in rows])
 

@@ -14,7 +14,7 @@ from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
-from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.phases import PhaseRow, phase_rows, share_of
 from gputui.report.tables.alerts import AlertRow, alert_rows
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Readings, Run, Session, remarks
@@ -228,7 +228,7 @@ def _phases(run: Run) -> str:
         shown.append(f"{len(level) - MOST_PHASES} more")
     if not shown:
         return ""
-    return "   ".join(shown) + ("   of GPU busy time" if run.devices else "")
+    return f"{'   '.join(shown)}   {share_of(run, rows)}"
 
 
 def _level(rows: Sequence[PhaseRow]) -> list[PhaseRow]:

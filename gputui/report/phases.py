@@ -37,10 +37,11 @@ class PhaseRow:
     """One path of the range tree in one rank; threads of a process are summed.
 
     Figures are computed when they are asked for: of many phases few are shown. `share_percent` is
-    of the GPU's busy time if the run used a GPU, otherwise of the time in the domain's outermost
-    ranges; `per_step_ns` is the CPU time per step of the nearest enclosing step. `open_since_ns` is
-    set while an instance is open; `cpu_total_ns` and `cpu_exclusive_ns` include its time so far,
-    `instances` and `cpu` only what ended.
+    of the wall time of the scope, as time on its thread: of the steps of its process for phases in
+    the main step, None for others; of the run where there is no step. `per_step_ns` is the CPU time
+    per step of the nearest enclosing step. `open_since_ns` is set while an instance is open;
+    `cpu_total_ns` and `cpu_exclusive_ns` include its time so far, `instances` and `cpu` only what
+    ended.
     """
 
     phase: Phase
@@ -194,15 +195,22 @@ class PhaseRow:
 
     @property
     def share_percent(self) -> float | None:
-        """See above; None where there is no time axis, and nobody knows which ranges lie in which:
-        tables of nsys stats."""
+        """See above; None too where there is no time axis, and nobody knows which ranges lie in
+        which: tables of nsys stats."""
         totals = self._totals
         if not totals.run.duration_ns:
             return None
-        if totals.gpu_ns:
-            return 100.0 * self.gpu_busy_ns / totals.gpu_ns
-        whole = totals.cpu_ns.get(self.domain, 0)
-        return 100.0 * self.cpu_total_ns / whole if whole else None
+        main = totals.main_step
+        if main is None:
+            return 100.0 * self.cpu_total_ns / totals.run.duration_ns
+        whole_ns = totals.steps_ns.get(self.phase.key[0], 0)
+        return 100.0 * self.cpu.total / whole_ns if whole_ns and is_inside(self, main) else None
+
+    @property
+    def gpu_busy_percent(self) -> float | None:
+        """Of the GPUs' busy time in the run; None where none is known."""
+        gpu_ns = self._totals.gpu_ns
+        return 100.0 * self.gpu_busy_ns / gpu_ns if gpu_ns else None
 
     @property
     def open_since_ns(self) -> int | None:
@@ -294,7 +302,8 @@ def phase_rows(
     """
     tree = phase_tree(run, library_domains=library_domains)
     totals = _Totals(run, tree, inherited)
-    return [PhaseRow(phase, totals) for phase in tree.phases]
+    totals.rows = [PhaseRow(phase, totals) for phase in tree.phases]
+    return list(totals.rows)
 
 
 def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
@@ -303,21 +312,6 @@ def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
     steps = [row for row in rows if row.instances and (
         row.name == wanted if wanted else STEP_NAMES.match(row.name))]  # fmt: skip
     return max(steps, key=lambda row: (row.instances, row.cpu_total_ns), default=None)
-
-
-def wall_shares(run: Run, rows: Sequence[PhaseRow]) -> dict[PhaseKey, float]:
-    """The share of the wall time of the scope that each phase takes on its thread, 0 to 1: of the
-    steps of its process, for phases in the main step; of the run where there is none."""
-    main = main_step(run, rows)
-    if main is None:
-        length = run.duration_ns
-        return {row.key: row.cpu_total_ns / length for row in rows} if length else {}
-    whole = {row.key[0]: row.cpu.total for row in rows if row.key[1:] == main.key[1:]}
-    return {
-        row.key: row.cpu.total / whole[row.key[0]]
-        for row in rows
-        if is_inside(row, main) and whole.get(row.key[0])
-    }
 
 
 def is_inside(row: PhaseRow, outer: PhaseRow) -> bool:
@@ -344,11 +338,12 @@ def in_main_step(run: Run, rows: Sequence[PhaseRow]) -> list[PhaseRow]:
     return sorted(found, key=lambda row: -(row.per_step_ns or row.cpu_total_ns))
 
 
-def share_note(run: Run, rows: Sequence[PhaseRow]) -> str:
-    """What the shares of `rows` refer to."""
-    basis = "of GPU busy time" if run.devices else "of the time in outermost ranges"
-    domains = {row.domain for row in rows}
-    return f"share {basis}" + ", in each domain by itself" * (len(domains) > 1)
+def share_of(run: Run, rows: Sequence[PhaseRow]) -> str:
+    """What the shares of `rows` refer to; "" where none has one."""
+    if not any(row.share_percent for row in rows):
+        return ""
+    main = main_step(run, rows)
+    return "of the run" if main is None else f"of the wall time of each {main.name}"
 
 
 class _Totals:
@@ -356,6 +351,7 @@ class _Totals:
 
     def __init__(self, run: Run, tree: PhaseTree, inherited: bool) -> None:
         self.run = run
+        self.rows: list[PhaseRow] = []
         self._tree = tree
         self._inherited = inherited
         devices = run.devices
@@ -363,13 +359,19 @@ class _Totals:
         self.gpu_ns = sum(device.busy_ns for device in devices.values())
 
     @cached_property
-    def cpu_ns(self) -> dict[str, int]:
-        """By domain, time in its outermost ranges: those of several overlap, and do not add up."""
-        sums: dict[str, int] = {}
-        for phase in self._tree.roots:
-            domain = phase.key[1]
-            sums[domain] = sums.get(domain, 0) + self.elapsed(phase)
-        return sums
+    def main_step(self) -> PhaseRow | None:
+        """The step that came most often."""
+        return main_step(self.run, self.rows)
+
+    @cached_property
+    def steps_ns(self) -> dict[int, int]:
+        """By process, the time in its steps."""
+        main = self.main_step
+        return {
+            row.key[0]: row.cpu.total
+            for row in self.rows
+            if main is not None and row.key[1:] == main.key[1:]
+        }
 
     @cached_property
     def launched(self) -> dict[Phase, Launched]:

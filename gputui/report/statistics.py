@@ -206,7 +206,7 @@ def statistics_columns(counted: str) -> tuple[Column[TableRow], ...]:
     """nsys's order: Time (%), Total Time, what is counted, Avg … StdDev."""
     return (
         percent(
-            "Time", "time_percent", lambda row: row.percent, "Share of the table's total",
+            "Time", "time_percent", lambda row: row.percent, "Of this table's total",
             decimals=1, priority=1, label="share", width=7,
         ),
         time("Total Time", "total_ns", lambda row: row.total, "All of them together",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,8 +13,6 @@ from textual.driver import Driver
 from textual.filter import LineFilter, Monochrome, NoColor
 
 from gputui.base.notification import notification
-from gputui.model.events import Alert
-from gputui.report.alerts import alert_text
 from gputui.state.hosts import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
@@ -81,7 +78,9 @@ class GputuiApp(Threads):
         self.theme = self.options.theme
         first = "overview" if self.options.shows_run else "devices"
         self.main = MainScreen(self.model, "hosts" if self.options.shows_hosts else first)
-        self._remarks = Remarks(self.model, lambda text: self.main.say(text, bad=True))
+        self._remarks = Remarks(
+            self.model, lambda text: self.main.say(text, bad=True), self._notify_of
+        )
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours for themes that do not know what this program's colours mean."""
@@ -160,7 +159,7 @@ class GputuiApp(Threads):
 
     def _take(self) -> None:
         if self._home is not None and not self._writing:
-            self._alert(self._home.take())
+            self._remarks.of_alerts(self._home.take())
             if isinstance(self._home.source, Runner):
                 self._remarks.of_home(self._home.source.recording)
         if self._source is None:
@@ -172,7 +171,7 @@ class GputuiApp(Threads):
             self._take_of_hosts(self._source)
             return
         events = self._source.hub.take()
-        self._alert(events)
+        self._remarks.of_alerts(events)
         # The session must hold still while an export reads it in a thread.
         if self._writing or (self.model.paused and len(self._held) < MOST_HELD_EVENTS):
             self._held.extend(events)
@@ -184,14 +183,9 @@ class GputuiApp(Threads):
         if not self.model.paused:
             self.main.draw()
 
-    def _alert(self, events: Iterable[AnyEvent]) -> None:
-        """Tell of alerts at once, also while the screen is paused or shows a recording."""
-        for event in events:
-            if isinstance(event, Alert):
-                text = alert_text(event)
-                self.main.say(text, bad=event.raised)
-                if event.raised and self.options.notify and self._driver is not None:
-                    self._driver.write(notification(self.options.notify, text))
+    def _notify_of(self, text: str) -> None:
+        if self.options.notify and self._driver is not None:
+            self._driver.write(notification(self.options.notify, text))
 
     def _take_of_hosts(self, source: ManyHosts) -> None:
         """Of hosts the source itself holds back what a paused screen does not take."""

@@ -1,11 +1,14 @@
-"""Problems of the recording being played or written, reported once and kept in the model."""
+"""Problems of the recording being played or written, reported once and kept in the model; and
+alerts, at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gputui.base.sanitize import sanitize
+from gputui.model.events import Alert, AnyEvent
+from gputui.report.alerts import alert_text
 from gputui.tui.source import Playback, Recording
 from gputui.tui.widgets.view import Model
 
@@ -13,13 +16,25 @@ _LONGEST = 1000
 
 
 class Remarks:
-    """Adds them to the model; `say` shows a line at the bottom of the screen."""
+    """Adds them to the model; `say` shows a line at the bottom of the screen, `notify` has the
+    terminal notify of it."""
 
-    def __init__(self, model: Model, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, model: Model, say: Callable[[str], None], notify: Callable[[str], None]
+    ) -> None:
+        self._notify = notify
         self._model = model
         self._say = say
         self._told = 0
         self._told_home = False
+
+    def of_alerts(self, events: Iterable[AnyEvent]) -> None:
+        """Those among live events, also while the screen is paused or shows a recording."""
+        for event in events:
+            if isinstance(event, Alert):
+                self._say(alert_text(event))
+                if event.raised:
+                    self._notify(alert_text(event))
 
     def of_playback(self, playback: Playback) -> None:
         """Where the recording is damaged, and whether more of it is to come."""

@@ -175,7 +175,7 @@ def test_once_as_json_has_the_names_of_the_document() -> None:
     done = gputui("--once", "--json")
     assert done.returncode == 0
     document = json.loads(done.stdout)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["host"]["cpu_count"] >= 1
     assert isinstance(document["gpus"], list)
     assert document["gpus"] or document["gpu_unavailable_reason"]

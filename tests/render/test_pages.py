@@ -60,9 +60,10 @@ def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
     for words in ("NVIDIA H200", "Power", "decode", "CUDA GPU Kernel Summary"):
         assert words in page.text
     # Of many phases the longest have bars.
-    decode = next(row for row in phase_rows(h200.run) if row.path == "decode")
-    assert text.count(f">{percent(decode.share_percent)}</span>") >= 1
-    assert "14 more, with smaller shares, are in the table of phases" in text
+    mlp = next(row for row in phase_rows(h200.run) if row.path == "decode/step/mlp")
+    assert text.count(f">{percent(mlp.share_percent)}</span>") >= 1
+    assert "<h2>Phases by share of the wall time of each step</h2>" in text
+    assert "24 more, smaller or outside the steps, are in the table of phases" in text
     # Nothing is loaded from anywhere, nothing runs.
     assert page.is_inert
 
@@ -256,7 +257,7 @@ def test_a_run_is_chosen_by_its_number(tmp_path: Path, capsys: pytest.CaptureFix
     assert seconds == [11, 12, 13, 14]
     capsys.readouterr()
     for number, there in (("1", True), ("2", False)):
-        assert gputui(["summary", str(path), "--run", number]) == 0
+        assert gputui(["summary", str(path), "--run", number, "--full"]) == 0
         assert ("first" in capsys.readouterr().out) is there
     assert gputui(["export", str(path), "--format", "csv", "--run", "1"]) == 0
     assert "first" in capsys.readouterr().out

@@ -45,6 +45,10 @@ def test_lines_share_the_gpu_time_as_their_readings_do() -> None:
         ]
     )
     first, second = line_rows(session.runs[1])
-    assert (first.place, first.share_percent, first.gpu_ns) == ("/m/model.py:88", 75.0, 6_000_000)
+    assert (first.place, first.gpu_time_percent, first.gpu_ns) == (
+        "/m/model.py:88",
+        75.0,
+        6_000_000,
+    )
     assert (second.place, second.function, second.readings) == ("/m/train.py:7", "g", 40)
     assert first.margin_percent == second.margin_percent == pytest.approx(8.487, abs=0.001)

@@ -55,7 +55,7 @@ def test_time_is_inclusive_exclusive_and_a_step() -> None:
     assert (decode.depth, step.depth, mlp.depth) == (0, 1, 2)
     assert (decode.cpu_exclusive_ns, step.cpu_exclusive_ns, mlp.cpu_exclusive_ns) == (20, 40, 40)
     assert (decode.per_step_ns, step.per_step_ns, mlp.per_step_ns) == (None, 40.0, 20.0)
-    assert (decode.share_percent, mlp.share_percent) == (100.0, 40.0)
+    assert (decode.share_percent, step.share_percent, mlp.share_percent) == (None, 100.0, 50.0)
 
 
 def test_a_step_is_recognised_by_name_where_nobody_declared_one() -> None:
@@ -217,7 +217,7 @@ def test_shares_of_a_running_program_count_what_is_open() -> None:
             open_ranges=(OpenRange(1, at(2)),),
         ),
     )
-    assert (decode.share_percent, step.share_percent) == (100.0, 50.0)
+    assert (decode.share_percent, step.share_percent) == (None, 100.0)
     assert decode.cpu_exclusive_ns == 10**9
     assert decode.cpu_total_ns == 2 * 10**9
 
@@ -279,7 +279,7 @@ def test_gpu_busy_never_exceeds_the_sum_of_durations(h200: Session) -> None:
         assert 0 <= row.gpu_busy_ns <= row.gpu_total_ns
 
 
-def test_domains_over_each_other_do_not_halve_each_others_shares() -> None:
+def test_shares_are_of_the_steps_and_what_is_in_another_domain_has_none() -> None:
     rows = rows_of(
         defined(1, "step"),
         defined(2, "mlp", parent=1),
@@ -289,7 +289,7 @@ def test_domains_over_each_other_do_not_halve_each_others_shares() -> None:
     assert {(row.domain, row.path): row.share_percent for row in rows} == {
         ("", "step"): 100,
         ("", "step/mlp"): 25,
-        ("beside", "step"): 100,
+        ("beside", "step"): None,
     }
 
 

@@ -26,7 +26,7 @@ def test_shares_are_rounded_once() -> None:
     phases = PHASES.table(session, run)
     share = PHASES.column("share_percent")
     assert [share.text(row) for row in phases.rows] == [
-        percent(row.share_percent) for row in phase_rows(run)
+        "" if row.share_percent is None else percent(row.share_percent) for row in phase_rows(run)
     ]
 
 

@@ -162,7 +162,7 @@ def test_phases_tell_cpu_and_gpu(document: dict[str, Any]) -> None:
         "cpu_avg_ns": 1500, "cpu_med_ns": 1500, "cpu_min_ns": 1000, "cpu_max_ns": 2000,
         "cpu_per_step_ns": 1500, "gpu_busy_ns": 900, "gpu_idle_ns": 100, "gpu_total_ns": 950,
         "gpu_projected_ns": 1000, "kernels": 4, "kernel_total_ns": 800, "launches": 4,
-        "memcpy_bytes": 12288, "share_of": "gpu_busy",
+        "memcpy_bytes": 12288, "share_percent": 100, "gpu_busy_percent": 100,
     }  # fmt: skip
     assert {name: step[name] for name in expected} == expected
     assert step["cpu_stddev_ns"] == pytest.approx(707.1, rel=1e-3)
@@ -179,7 +179,7 @@ def test_without_a_gpu_its_figures_are_missing_not_zero() -> None:
     gpu_fields = ("gpu_busy_ns", "gpu_total_ns", "gpu_projected_ns", "kernels", "kernel_total_ns",
                   "launches", "memcpy_bytes")  # fmt: skip
     assert {phase[name] for name in gpu_fields} == {None}
-    assert phase["share_of"] == "cpu"
+    assert phase["gpu_busy_percent"] is None
     assert document["run"]["reason"] == "the recording ends before the run does"
     assert document["devices"] == []
     assert document["overhead"]["kernels_traced_percent"] == 100.0

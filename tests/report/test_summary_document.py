@@ -64,6 +64,7 @@ def test_a_phase(whole: dict[str, Any]) -> None:
     said = ("domain", "style", "category", "threads", "rank", "pid", "cpu_exclusive_ns")
     assert [step[name] for name in said] == ["", "PushPop", None, [], None, 101, 3000]
     assert step["share_percent"] == 100
+    assert step["gpu_busy_percent"] == 100
 
 
 def test_operations_by_time_and_size(whole: dict[str, Any]) -> None:
@@ -104,7 +105,7 @@ def test_a_verdict_and_what_is_missing(whole: dict[str, Any]) -> None:
         "roofline": "no sample was taken in steady steps or an outermost phase",
     }  # fmt: skip
     assert whole["tables"] == []
-    assert whole["schema"] == 1
+    assert whole["schema"] == 2
 
 
 def test_marks_threads_shapes_and_tables() -> None:

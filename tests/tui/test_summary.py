@@ -110,11 +110,11 @@ def test_rows_of_a_wrong_length_are_shown_as_far_as_they_go() -> None:
     assert not any("Nothing" in line for line in lines)
 
 
-async def test_what_stands_out_is_said_with_what_to_try(show: Show) -> None:
+async def test_findings_are_shown_with_what_to_try(show: Show) -> None:
     lost = CaptureDelta(time_ns=START_NS + 300 * SECOND_NS, process=1, dropped=7)
     async with show([*with_result(), [lost]], (80, 200)) as shown:
         await shown.press("1", "1")
-        assert "─ What stands out " in shown.text
+        assert "─ Findings " in shown.text
         assert "records were lost" in shown.text
         assert "try: " in shown.text
         assert shown.text.index("Figures the workload") < shown.text.index("Training steps")

@@ -77,7 +77,7 @@ def test_the_phase_table_has_the_seeds_rows_and_its_sums(finished: Finished) -> 
     assert time["MHA (total)"] + time["non-attention FORWARD"] == pytest.approx(time["FORWARD"])
     linear = time["QKV projections"] + time["output proj"]
     assert time["MHA linear (QKV + output)"] == pytest.approx(linear)
-    assert rows["MHA (total)"]["share_of"] == "FORWARD"
+    assert rows["MHA (total)"]["parent"] == "FORWARD"
     assert rows["OPTIMIZER (exclusive)"]["cpu_total_ms"] >= 0
 
 

@@ -98,8 +98,8 @@ PHASES = Table(
             "gpu_span_per_step_ms",
             "between CUDA events around the range: its kernels and the gaps between them",
         ),
-        Figure("share_percent", "of the parent's CPU time"),
-        Figure("share_of", "the parent"),
+        Figure("parent_percent", "of the parent's CPU time"),
+        Figure("parent", "the range around it"),
     ),
 )
 

@@ -73,8 +73,8 @@ class _PhaseRows:
             "gpu_span_per_step_ms": None if span_ms is None else span_ms / self._steps,
         }
         if parent is not None and parent.total_ns:
-            cells["share_percent"] = 100 * total_ms / parent.total_ms
-            cells["share_of"] = parent.name
+            cells["parent_percent"] = 100 * total_ms / parent.total_ms
+            cells["parent"] = parent.name
         return cells
 
 

@@ -8,8 +8,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-SCHEMA_VERSION = 1
-"""Schema of every JSON document gputui prints. Raised when a shape changes."""
+SCHEMA_VERSION = 2
+"""Schema of every JSON document gputui prints. Raised when a shape changes, which
+docs/formats.md describes."""
 
 JOURNAL_SCHEMA = 2
 """Schema of the events in the journal. Raised when a shape changes."""

@@ -16,12 +16,12 @@ Z95 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class LineRow:
-    """A line and its share of the GPU time. `margin_percent` is half of the 95 % interval, as if
+    """A line and its part of the GPU time. `margin_percent` is half of the 95 % interval, as if
     every reading weighed the same: 1.96 √(p (1 − p) / n)."""
 
     place: str
     function: str
-    share_percent: float
+    gpu_time_percent: float
     margin_percent: float
     readings: int
     gpu_ns: float
@@ -52,7 +52,7 @@ def line_rows(run: Run) -> list[LineRow]:
                 share * gpu_ns,
             )
         )
-    return sorted(rows, key=lambda row: -row.share_percent)
+    return sorted(rows, key=lambda row: -row.gpu_time_percent)
 
 
 def _note(_run: Run, rows: Sequence[LineRow]) -> str:
@@ -65,9 +65,14 @@ LINES: TableSpec[LineRow] = TableSpec(
     title="Lines that launch",
     meaning="GPU time by the line of Python that launched it, estimated from readings.",
     columns=(
-        percent("Share", "share_percent", lambda row: row.share_percent, "Of the GPU time"),
+        percent(
+            "GPU Time",
+            "gpu_time_percent",
+            lambda row: row.gpu_time_percent,
+            "Of the GPU time of all lines",
+        ),
         percent("±", "margin_percent", lambda row: row.margin_percent, "Half of its 95 % interval"),
-        time("GPU", "gpu_ns", lambda row: row.gpu_ns, "Its share of the time that ran"),
+        time("GPU", "gpu_ns", lambda row: row.gpu_ns, "Its part of the time that ran"),
         count("Readings", "readings", lambda row: row.readings, "That saw it launch"),
         text("Line", "line", lambda row: row.place, "File and line", flexible=True),
         text("Function", "function", lambda row: row.function, "The function it is in"),

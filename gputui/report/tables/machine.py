@@ -87,7 +87,7 @@ GPUS: TableSpec[_Gpu] = TableSpec(
 class _Throttling(NamedTuple):
     gpu: int
     reason: str
-    share_percent: float | None
+    samples_percent: float | None
     samples: int
     held_ns: int | None
 
@@ -118,7 +118,7 @@ THROTTLING: TableSpec[_Throttling] = TableSpec(
     columns=(
         text("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int),
         text("Clocks Held Back By", "reason", lambda row: row.reason, "NVML's reason"),
-        percent("Samples", "samples_percent", lambda row: row.share_percent, "Of all samples",
+        percent("Samples", "samples_percent", lambda row: row.samples_percent, "Of all samples",
                 kind=float | None),
         count("Samples", "samples", lambda row: row.samples, "Samples that had the reason"),
         time("Time", "throttled_ns", lambda row: row.held_ns,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gputui.model.units import percent as show
 from gputui.report.domains import DEFAULT
-from gputui.report.phases import PhaseRow, phase_rows, share_note
+from gputui.report.phases import PhaseRow, phase_rows, share_of
 from gputui.report.schema import (
     Column,
     TableSpec,
@@ -46,8 +47,10 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
              kind=list[str], document=lambda row: list(row.threads), seen=if_any, flexible=False,
              priority=3),
         percent("Share", "share_percent", lambda row: row.share_percent,
-                "Of what `share_of` says", kind=float | None, priority=1,
-                label="share", width=7),
+                "Time inside it on the launching thread, of the wall time of the scope: of the "
+                "steps of its process, for phases in the main step; of the run where there is none",
+                kind=float | None, priority=1, label="share", width=7,
+                words=lambda row: "" if row.share_percent is None else show(row.share_percent)),
         count("Names", "names", lambda row: row.names,
               "Names of its ranges, whose numbering was folded", priority=6,
               seen=lambda cells: any(cell != 1 for cell in cells)),
@@ -56,13 +59,16 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         time("CPU Total", "cpu_total_ns", lambda row: row.cpu_total_ns,
              "Time inside it on the launching thread", priority=1, label="CPU time", width=8),
         time("CPU Exclusive", "cpu_exclusive_ns", lambda row: row.cpu_exclusive_ns,
-             "The same without the ranges inside it", priority=5, label="own CPU", width=8),
+             "The same without the ranges inside it", priority=5, label="exclusive", width=8),
         time("CPU / Step", "cpu_per_step_ns", lambda row: row.per_step_ns,
              "CPU time a step of the nearest enclosing step", kind=float | None, priority=1,
-             label="a step", width=7),
+             label="per step", width=7),
         time("GPU Busy", "gpu_busy_ns", lambda row: row.gpu_busy_ns if row.on_gpu else None,
              "Time in which a GPU ran something launched inside it", kind=int | None, priority=2,
              label="GPU busy", width=8),
+        percent("of GPU Busy", "gpu_busy_percent", lambda row: row.gpu_busy_percent,
+                "The same, of the time in which a GPU ran anything", kind=float | None, priority=4,
+                seen=if_any),
         time("GPU Idle", "gpu_idle_ns", lambda row: row.gpu_idle_ns,
              "Time between its first and last operation in which no GPU ran any of it",
              kind=int | None, priority=3),
@@ -106,15 +112,12 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         time("Kernel Total", "kernel_total_ns",
              lambda row: row.kernel_ns if row.known_kernels is not None else None,
              "Times of its kernels added up", kind=int | None, in_table=False),
-        text("Share Of", "share_of", lambda row: "gpu_busy" if row.on_gpu else "cpu",
-             "`gpu_busy`: of the GPUs' busy time; `cpu`: of the time in the domain's outermost "
-             "ranges", in_table=False),
     ),
     rows=lambda _session, run: phase_rows(run),
     order=100,
     in_summary=True,
     document="phases",
-    note=share_note,
+    note=lambda run, rows: f"share {of}" if (of := share_of(run, rows)) else "",
 )  # fmt: skip
 
 NamedRange = tuple[str, str, int, int, float | None, int | None]
@@ -161,7 +164,7 @@ CATEGORIES: TableSpec[Category] = TableSpec(
     title="GPU Kernel Time by Category",
     meaning="GPU time by the kind of work that kernels' names stand for.",
     columns=(
-        percent("Time", "time_percent", lambda row: row[3], "Share of all kernels' time"),
+        percent("Time", "time_percent", lambda row: row[3], "Of all kernels' time"),
         time("Total Time", "total_ns", lambda row: row[2], "All of them together"),
         count("Instances", "instances", lambda row: row[1], "Kernels"),
         text("Category", "category", lambda row: row[0], "The kind of work"),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.report.phase_tree import PhaseKey, ranges_below
-from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows, wall_shares
+from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run
@@ -51,7 +51,6 @@ class PhasesView(View):
         self.turned: set[PhaseKey] = set()
         """Those that were opened or closed by hand: what is not in the main step is closed."""
         self.collapsed: frozenset[PhaseKey] = frozenset()
-        self._shares: dict[PhaseKey, float] = {}
         self._scope: PhaseRow | None = None
         self.listed: list[PhaseRow] = []
         self._everything: list[PhaseRow] = []
@@ -77,7 +76,6 @@ class PhasesView(View):
             run, inherited=True, library_domains=self.libraries
         )
         self._scope = main = main_step(run, everything)
-        self._shares = wall_shares(run, everything)
         beside = {
             row.key
             for row in everything
@@ -235,7 +233,6 @@ class PhasesView(View):
             ranks=len(run.processes) > 1,
             wide=width >= 132,
             inherited=inherited,
-            shares=self._shares,
         )
         for number, row in enumerate(self.listed[window]):
             if row.has_children:

@@ -9,7 +9,7 @@ from datetime import datetime
 from gputui.model.units import count, duration, percent, quantity, size
 from gputui.report.cost import cost_of
 from gputui.report.explain import findings
-from gputui.report.phases import PhaseRow, main_step, phase_rows, wall_shares
+from gputui.report.phases import PhaseRow, main_step, phase_rows
 from gputui.report.schema import Column
 from gputui.report.statistics import (
     api_rows,
@@ -123,7 +123,7 @@ def summary_rows(
     rows += [*problems(run, width, remark)]
     found = findings(session, run)
     if found:
-        rows += [(), heading("What stands out", width)]
+        rows += [(), heading("Findings", width)]
         for finding in found:
             rows += _item("• ", finding.sentence, width, "text")
             rows += _item("  try: ", finding.advice, width, "dim")
@@ -144,7 +144,7 @@ def summary_rows(
         cut = len(phases) > len(shown)
         note = scope_text(run, main_step(run, phases))
         note = f"first {len(shown)} of {len(phases)}  {note}" if cut else note
-        rows += [(), heading("Phases", width, note), *_phases(run, shown, width, on_gpu)]
+        rows += [(), heading("Phases", width, note), *_phases(shown, width, on_gpu)]
     marks = mark_rows(run)
     if marks:
         note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)
@@ -247,12 +247,12 @@ def _phase_name(row: PhaseRow) -> str:
     return "  " * row.depth + row.name + where
 
 
-def _phases(run: Run, phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
+def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
     keys = ["instances", "cpu_total_ns", "cpu_exclusive_ns", "cpu_med_ns"]
     if on_gpu:
         keys += ["gpu_busy_ns", "gpu_projected_ns", "kernels", "launches", "memcpy_bytes"]
     name = replace(PHASES.column("name"), words=_phase_name)
-    share = share_column(wall_shares(run, phases), {}, 8)
+    share = share_column({}, 8)
     columns = [name, share, *declared(PHASES, *keys, blank=("memcpy_bytes",))]
     if len({row.pid for row in phases}) > 1:
         columns.insert(1, column("rank", lambda r: r.whose, 1))

@@ -49,7 +49,7 @@ def visible_rows(
 _BESIDE_NS = 10**18
 """More than any time: 30 years."""
 
-SORTS = ("time", "program's order", "count", "a step")
+SORTS = ("time", "program's order", "count", "per step")
 """Sort orders of sibling phases; children stay inside their parent."""
 
 
@@ -70,7 +70,7 @@ def ordered(
             return row.cpu_total_ns - (_BESIDE_NS if beside else 0)
         if by == "count":
             return row.instances
-        return row.per_step_ns or 0.0 if by == "a step" else 0.0
+        return row.per_step_ns or 0.0 if by == "per step" else 0.0
 
     # A row's key is its ancestors' keys before its own: sorting by it keeps the tree.
     places: dict[int, tuple[tuple[float, int], ...]] = {}
@@ -127,14 +127,12 @@ def phase_colors(run: Run) -> dict[str, int]:
     return colors
 
 
-def share_column(
-    shares: Mapping[PhaseKey, float], colors: Mapping[str, int], meter: int
-) -> Column[PhaseRow]:
+def share_column(colors: Mapping[str, int], meter: int) -> Column[PhaseRow]:
     """Shares of the wall time of the scope, with a bar of `meter` cells for all of it."""
 
     def share(row: PhaseRow) -> str:
-        part = shares.get(row.key)
-        return "" if part is None else f"{bar(part, meter)} {percent(100 * part):>7}"
+        part = row.share_percent
+        return "" if part is None else f"{bar(part / 100, meter)} {percent(part):>7}"
 
     return column(
         "share",
@@ -161,9 +159,8 @@ def tree_columns(
     ranks: bool,
     wide: bool,
     inherited: Mapping[PhaseKey, int],
-    shares: Mapping[PhaseKey, float],
 ) -> list[Column[PhaseRow]]:
-    """The columns of the tree. `shares` are of the wall time of the scope.
+    """The columns of the tree.
 
     `inherited` marks phases whose kernels were launched by threads without a range of their own.
     """
@@ -188,7 +185,7 @@ def tree_columns(
             width=24,
             role=lambda row: "accent" if row.is_open else "text",
         ),
-        share_column(shares, colors, _WIDE_BAR if wide else _NARROW_BAR),
+        share_column(colors, _WIDE_BAR if wide else _NARROW_BAR),
         *declared(PHASES, "cpu_per_step_ns", "instances", blank=("cpu_per_step_ns",)),
         column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
         *declared(PHASES, "cpu_total_ns"),
