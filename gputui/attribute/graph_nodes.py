@@ -100,6 +100,8 @@ class GraphNodes:
         """The node of the range tree in which each operation counts: of a graph's, one below its
         launch; of others, `launches` itself, the node around the launch on its thread.
         """
+        if not records["e"].any():  # graphs are numbered from 1
+            return launches
         ids = node_ids(records)
         at = np.flatnonzero(ids)
         if not len(at):

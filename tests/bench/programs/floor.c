@@ -9,6 +9,7 @@
  *     off unsubscribe             switches what is on off again at once; leaves CUPTI
  *     after=MS                    does that only so long after the first records came
  *     flush=MS buffer=BYTES       asks for what is ready every so often (0: never); buffers' size
+ *     walk                        goes from record to record, as who wants to read them must
  *     zeroed                      hands over buffers that are zero already
  *     attribute=ID:VALUE:BYTES    sets an attribute of CUPTI's, a number of so many bytes
  *
@@ -27,7 +28,8 @@
 static uint64_t buffer_bytes = 512 << 10, delivered, buffers;
 static long flush_ms = 100;
 static long after_ms;
-static int zeroed;
+static int zeroed, walks;
+static int (*next_record)(uint8_t *, size_t, uint8_t **);
 static int (*flush_all)(uint32_t);
 
 /* What is to be switched off, and how. */
@@ -68,6 +70,9 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
     (void)context, (void)stream, (void)size;
     if (buffer == NULL)
         return;
+    uint8_t *record = NULL;
+    while (walks && valid > 0 && next_record(buffer, valid, &record) == 0)
+        ;
     if (zeroed)
         memset(buffer, 0, valid);
     pthread_mutex_lock(&lock);
@@ -184,6 +189,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     int (*enable_callback)(uint32_t, void *, int, uint32_t) = dlsym(cupti, "cuptiEnableCallback");
     int (*attribute)(int, size_t *, void *) = dlsym(cupti, "cuptiActivitySetAttribute");
     flush_all = dlsym(cupti, "cuptiActivityFlushAll");
+    next_record = dlsym(cupti, "cuptiActivityGetNextRecord");
     asked.cupti = cupti;
     asked.disable = dlsym(cupti, "cuptiActivityDisable");
     asked.unsubscribe = dlsym(cupti, "cuptiUnsubscribe");
@@ -211,6 +217,8 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
             asked.off = 1;
         else if (strcmp(word, "unsubscribe") == 0)
             asked.leave = 1;
+        else if (strcmp(word, "walk") == 0)
+            walks = 1;
         else if (strcmp(word, "zeroed") == 0) {
             uint8_t one = 1;
             bytes = sizeof one;
