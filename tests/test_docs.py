@@ -22,6 +22,8 @@ OF_OTHERS = {
     "--trace=cuda,nvtx",
     "--nnodes",
     "--ntasks-per-node",
+    "--jobid",
+    "--overlap",
 }
 
 

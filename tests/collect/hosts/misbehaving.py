@@ -1,4 +1,7 @@
-"""A far end that does what none should: `misbehaving.py KIND gputui stream --token HEX …`."""
+"""A far end that does what none should: `misbehaving.py KIND gputui stream --token HEX …`.
+
+It imports nothing of gputui, so that it starts quickly.
+"""
 
 from __future__ import annotations
 
@@ -74,3 +77,10 @@ elif kind == "returns":  # a first time for a moment, then for good
     if is_first:
         end("Killed", 137)
     listen()
+elif kind == "answers":  # as a far end of a machine without GPUs
+    hello()
+    put(HEADER + SAMPLE)
+    while asked := os.read(0, 4096):
+        for line in asked.splitlines():
+            number = int(line.split()[1])
+            put(b'{"event":"clock_read","time_ns":%d,"asked_ns":%d}\n' % (time.time_ns(), number))
