@@ -24,7 +24,7 @@ MAX_NODES = 1 << 20
 """Graph nodes that are remembered; then those of destroyed graphs make room, then those that were
 cloned and do not run themselves, then the oldest."""
 
-MAX_PATHS = 1 << 16
+MAX_PATHS = 1 << 14
 MAX_GRAPHS = 1 << 16
 MAX_UNSEEN = 4096
 """Nodes of unseen captures with a name of their own."""

@@ -9,11 +9,12 @@
  *     off unsubscribe             switches what is on off again at once; leaves CUPTI
  *     after=MS                    does that only so long after the first records came
  *     flush=MS buffer=BYTES       asks for what is ready every so often (0: never); buffers' size
- *     walk                        goes from record to record, as who wants to read them must
+ *     walk                        goes from record to record, as who wants to read them must, and
+ *                                 counts kernels, and those without valid times
  *     zeroed                      hands over buffers that are zero already
  *     attribute=ID:VALUE:BYTES    sets an attribute of CUPTI's, a number of so many bytes
  *
- * Writes to FLOOR_OUT, if set, how many buffers and bytes of records it dropped.
+ * Writes to FLOOR_OUT, if set, how many buffers and bytes of records it dropped, and what it counted.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 static uint64_t buffer_bytes = 512 << 10, delivered, buffers;
+static uint64_t kernels, untimed;
 static long flush_ms = 100;
 static long after_ms;
 static int zeroed, walks;
@@ -65,6 +67,19 @@ static void request(uint8_t **buffer, size_t *size, size_t *records)
     *records = 0;
 }
 
+/* The record's kind, and where a kernel's start and end stand in it. */
+static void count_kernel(const uint8_t *record)
+{
+    uint32_t kind;
+    uint64_t times[2];
+    memcpy(&kind, record, sizeof kind);
+    if (kind != 10)
+        return;
+    memcpy(times, record + 16, sizeof times);
+    kernels++;
+    untimed += times[0] == 0 || times[1] < times[0];
+}
+
 static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     (void)context, (void)stream, (void)size;
@@ -72,7 +87,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
         return;
     uint8_t *record = NULL;
     while (walks && valid > 0 && next_record(buffer, valid, &record) == 0)
-        ;
+        count_kernel(record);
     if (zeroed)
         memset(buffer, 0, valid);
     pthread_mutex_lock(&lock);
@@ -103,8 +118,9 @@ static void say(void)
     flush_all(1);
     if (out == NULL)
         return;
-    fprintf(out, "%llu buffers %llu bytes\n", (unsigned long long)buffers,
-            (unsigned long long)delivered);
+    fprintf(out, "%llu buffers %llu bytes %llu kernels %llu without valid times\n",
+            (unsigned long long)buffers, (unsigned long long)delivered,
+            (unsigned long long)kernels, (unsigned long long)untimed);
     fclose(out);
 }
 
