@@ -74,6 +74,11 @@ class Windows:
         if len(self._offs) and self._offs[-1] == LATEST_NS:
             self._offs[-1] = max(moment, int(self._ons[-1]))
             self._closed += 1
+            # Outside ranges a second of tracing is an occurrence.
+            key = NO_NODE, int(self._group(np.array([len(self._ons) - 1]))[0])
+            before = self._sums.get(key, (0, 0))
+            passed = int(self._offs[-1] - self._ons[-1]) // 1000
+            self._sums[key] = before[0] + passed, before[1]
 
     def _group(self, windows: Int64s) -> Int64s:
         groups: Int64s = (windows + self._forgotten) % WINDOW_GROUPS

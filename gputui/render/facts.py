@@ -6,6 +6,7 @@ from gputui.model import units
 from gputui.model.units import moment
 from gputui.report.cost import cost_of
 from gputui.report.machine_summary import started_ns
+from gputui.report.windows import tracing_line
 from gputui.state import Run, Session, remarks
 
 MACHINE_ALONE = "machine only"
@@ -67,8 +68,8 @@ def _run(session: Session, run: Run) -> list[str]:
         seen += f", {units.count(cost.unattributed)} operations without a launch"
     if cost.records_per_s:
         seen += f", {units.count(round(cost.records_per_s))} a second"
-    if cost.kernels_traced_percent < 100:
-        seen += f"; kernels traced {units.percent(cost.kernels_traced_percent)} of the time"
+    if line := tracing_line(run, cost.shares_error_points):
+        seen += f"; {line}"
     if cost.library_percent:
         seen += f"; the library's own code {cost.library_percent:.2f} % of the run's time"
     if cost.slowdown_least_percent and cost.slowdown_most_percent:

@@ -17,7 +17,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import LEAVES
 from gputui.model.metrics import metrics_of
-from gputui.render.prometheus_metrics import Exported, Found, Labels, counter, gauge
+from gputui.render.prometheus_metrics import Exported, Family, Found, Labels, counter, gauge
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import PhaseRow
 from gputui.state import Gpu, Run, Session, mig_metrics
@@ -169,6 +169,14 @@ def _rank(rank: int | None) -> str:
 def _phases(run: Run, phases: Iterable[PhaseRow]) -> Found:
     labels = _labels(run)
     for phase in phases:
+        found: list[tuple[Family, float | None]] = [
+            (_INSTANCES, phase.instances),
+            (CPU_SECONDS, phase.cpu_ended_ns / 1e9),
+            (BUSY_SECONDS, phase.gpu_busy_ns / 1e9),
+            (_KERNELS, phase.kernels),
+            (_LAUNCHES, phase.known_launches),
+            (_COPIED, phase.known_memcpy_bytes),
+        ]
         yield (
             (
                 *labels,
@@ -177,12 +185,5 @@ def _phases(run: Run, phases: Iterable[PhaseRow]) -> Found:
                 ("pid", str(phase.pid)),
                 ("rank", _rank(phase.rank)),
             ),
-            [
-                (_INSTANCES, phase.instances),
-                (CPU_SECONDS, phase.cpu_ended_ns / 1e9),
-                (BUSY_SECONDS, phase.gpu_busy_ns / 1e9),
-                (_KERNELS, phase.kernels),
-                (_LAUNCHES, phase.launches),
-                (_COPIED, phase.memcpy_bytes),
-            ],
+            [(family, value) for family, value in found if value is not None],
         )

@@ -4,7 +4,7 @@ the error of its mean."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -59,6 +59,11 @@ class Subject:
     def on_gpu(self) -> bool:
         """Whether anything ran on a GPU."""
         return self.run is not None and bool(self.run.devices)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether kernels were traced part of the time only."""
+        return self.run is not None and self.run.traced_share < 1
 
     @property
     def started_ns(self) -> int:
@@ -227,8 +232,13 @@ def _phase(subject: Subject, name: str, rows: list[PhaseRow], joules: float | No
     entry = Entry(name, rows[0].name)
     entry.figures = {key: value for key, value in averages.items() if value is not None}
     totals: dict[str, int] = {"instances": instances, "cpu_total_ns": cpu.total}
-    if subject.on_gpu:
+    if subject.is_estimated:
+        # Counts of windows would be compared with counts of all.
+        entry.figures |= _estimated(rows)
+    elif subject.on_gpu:
         busy_ns = sum(row.gpu_busy_ns for row in rows)
+        launches = _known_sum(row.known_launches for row in rows)
+        copied = _known_sum(row.known_memcpy_bytes for row in rows)
         if joules is not None and busy_ns:
             entry.figures["energy_joules"] = Mean(busy_ns * joules)
         if instances:
@@ -238,13 +248,30 @@ def _phase(subject: Subject, name: str, rows: list[PhaseRow], joules: float | No
             "gpu_total_ns": sum(row.gpu_total_ns for row in rows),
             "gpu_projected_ns": projected.total,
             "kernels": sum(row.kernels for row in rows),
-            "launches": sum(row.launches for row in rows),
-            "memcpy_bytes": sum(row.memcpy_bytes for row in rows),
+            **({} if launches is None else {"launches": launches}),
+            **({} if copied is None else {"memcpy_bytes": copied}),
         }
     entry.figures |= {key: Mean(float(total)) for key, total in totals.items()}
     if steps:
         entry.figures["cpu_step_ns"] = Mean(cpu.total / steps)
     return entry
+
+
+def _estimated(rows: list[PhaseRow]) -> dict[str, Mean]:
+    """The GPU time of a phase of whose kernels only windows were traced, if one saw it."""
+    found = [row.gpu_estimate for row in rows]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        return {}
+    if len(known) == 1:
+        return {"gpu_total_ns": known[0]}
+    return {"gpu_total_ns": Mean(sum(one.amount for one in known))}
+
+
+def _known_sum(amounts: Iterable[int | None]) -> int | None:
+    """None if one is not known."""
+    found = [*amounts]
+    return None if None in found else sum(one for one in found if one is not None)
 
 
 def _kernels(subject: Subject) -> Entries:
@@ -254,12 +281,11 @@ def _kernels(subject: Subject) -> Entries:
     for row in kernel_rows(subject.session, subject.run):
         average = _average(row.times, subject.widening)
         if average is not None:
-            figures = {
-                "avg_ns": average,
-                "total_ns": Mean(float(row.total)),
-                "instances": Mean(float(row.instances)),
-            }
-            if subject.steps:
+            figures = {"avg_ns": average}
+            if not subject.is_estimated:
+                figures["total_ns"] = Mean(float(row.total))
+                figures["instances"] = Mean(float(row.instances))
+            if subject.steps and not subject.is_estimated:
                 figures["step_ns"] = Mean(row.total / subject.steps)
             found[row.name] = Entry(row.name, row.short_name, figures)
     return found

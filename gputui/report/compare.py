@@ -129,13 +129,23 @@ class Comparison:
         """What cannot be compared, and why, one line each."""
         alone = [subject.label for subject in self.subjects if subject.run is None]
         if not alone:
-            return self._without_steps
+            return [*self._without_steps, *self._in_windows]
         which = (
             "none of them holds a run"
             if len(alone) == len(self.subjects)
             else (f"no run was recorded in {', '.join(alone)}")
         )
         return [f"{which}: devices are compared, phases, kernels and metrics cannot be"]
+
+    @property
+    def _in_windows(self) -> list[str]:
+        labels = [one.label for one in self.subjects if one.is_estimated]
+        if not labels:
+            return []
+        return [
+            f"kernels were traced part of the time in {', '.join(labels)}: GPU times of phases are "
+            "estimated by occurrences, and counts are not compared"
+        ]
 
     @property
     def _without_steps(self) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gputui.report.phases import shares_error_points
+from gputui.report.windows import TracingCost, tracing_cost
 from gputui.state import Run, Session
 
 CUPTI_NS = 1_000, 3_000
@@ -40,6 +42,10 @@ class Cost:
     monitor_cpu_percent: float | None
     """All of gputui, since the last tick."""
     kernels_traced_percent: float
+    tracing: TracingCost | None
+    """Measured in the program, where kernels are traced in windows."""
+    shares_error_points: float | None
+    """Of the phases' shares that are estimated from windows, the largest error."""
     recorded_bytes: int | None
     """Of the whole session's recording, as of the last tick; None if unknown."""
     traced_bytes: int | None
@@ -74,6 +80,8 @@ def cost_of(session: Session, run: Run) -> Cost:
         reader_percent=100 * reader_cpu_ns / reading_ns if reading_ns else None,
         monitor_cpu_percent=session.own_cpu_percent,
         kernels_traced_percent=100.0 * run.traced_share,
+        tracing=tracing_cost(run),
+        shares_error_points=shares_error_points(run),
         recorded_bytes=session.recorded_bytes,
         traced_bytes=session.traced_bytes,
     )

@@ -70,6 +70,11 @@ def noise(first: Mean, second: Mean) -> float | None:
     return _student(freedom) * math.sqrt(square)
 
 
+def half_width(mean: Mean) -> float | None:
+    """Half the width of its 95 % interval; None if its error is not known."""
+    return None if mean.error is None else _student(mean.freedom) * mean.error
+
+
 def _student(freedom: float) -> float:
     """The 97.5 % quantile of Student's t, that of the next lower whole number of degrees."""
     whole = max(1, int(min(freedom, 1e9)))

@@ -14,7 +14,9 @@ from functools import cached_property
 
 from gputui.model.events import Payload, RangeDefined
 from gputui.model.sketch import Accumulator
+from gputui.report.means import Mean, half_width
 from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
+from gputui.report.windows import NOTE, Estimates
 from gputui.state import Launched, Process, Run
 
 STEP_NAMES = re.compile(
@@ -208,9 +210,29 @@ class PhaseRow:
 
     @property
     def gpu_busy_percent(self) -> float | None:
-        """Of the GPUs' busy time in the run; None where none is known."""
+        """Of the GPUs' busy time in the run, estimated where only windows were traced; None where
+        none is known, or no window saw it."""
+        if self._totals.estimates is not None:
+            return None if self._gpu_share is None else self._gpu_share.amount
         gpu_ns = self._totals.gpu_ns
         return 100.0 * self.gpu_busy_ns / gpu_ns if gpu_ns else None
+
+    @property
+    def gpu_busy_error_points(self) -> float | None:
+        """Half the 95 % interval of the estimate; None where all was traced, or it is unknown."""
+        return None if self._gpu_share is None else half_width(self._gpu_share)
+
+    @cached_property
+    def _gpu_share(self) -> Mean | None:
+        estimates = self._totals.estimates
+        return None if estimates is None else estimates.share_percent(self.phase)
+
+    @cached_property
+    def gpu_estimate(self) -> Mean | None:
+        """GPU time of the operations launched inside, where only windows were traced; None where
+        all was, or no window saw the phase."""
+        estimates = self._totals.estimates
+        return None if estimates is None else estimates.gpu_ns(self.phase)
 
     @property
     def open_since_ns(self) -> int | None:
@@ -262,6 +284,14 @@ class PhaseRow:
         Push/Pop range of the program, not also in Start/End ranges and other domains.
         """
         return None if self.kernels and not self.launches else self.launches
+
+    @property
+    def known_memcpy_bytes(self) -> int | None:
+        """None where copies are not counted: they are, as calls are, in the innermost Push/Pop
+        range of the program, not also in Start/End ranges and other domains.
+        """
+        elsewhere = self.known_launches is None or self.style == "StartEnd"
+        return None if elsewhere and not self.memcpy_bytes else self.memcpy_bytes
 
     @property
     def gpu_idle_ns(self) -> int | None:
@@ -346,6 +376,38 @@ def share_of(run: Run, rows: Sequence[PhaseRow]) -> str:
     return "of the run" if main is None else f"of the wall time of each {main.name}"
 
 
+def phases_note(run: Run, rows: Sequence[PhaseRow]) -> str:
+    """What must be known beside the rows."""
+    of = share_of(run, rows)
+    estimated = NOTE if Estimates.of(run) is not None else ""
+    return "; ".join(filter(None, (of and f"share {of}", estimated)))
+
+
+def shares_error_points(run: Run) -> float | None:
+    """The largest error of the estimated shares of GPU time that are at least a percent; None
+    without one."""
+    if Estimates.of(run) is None:
+        return None
+    errors = [
+        row.gpu_busy_error_points
+        for row in phase_rows(run)
+        if row.gpu_busy_error_points is not None and (row.gpu_busy_percent or 0.0) >= 1.0
+    ]
+    return max(errors, default=None)
+
+
+def missing_estimates(run: Run, rows: Sequence[PhaseRow]) -> dict[str, str]:
+    """Why phases lack estimated figures."""
+    if Estimates.of(run) is None:
+        return {}
+    missing: dict[str, str] = {}
+    if any(row.gpu_busy_percent is None for row in rows):
+        missing["gpu_busy_percent"] = missing["gpu_estimated_ns"] = "no window of tracing saw it"
+    if any(row.gpu_busy_error_points is None for row in rows):
+        missing["gpu_busy_error_points"] = "too few windows of tracing saw it"
+    return missing
+
+
 class _Totals:
     """What figures of single phases are computed from."""
 
@@ -372,6 +434,11 @@ class _Totals:
             for row in self.rows
             if main is not None and row.key[1:] == main.key[1:]
         }
+
+    @cached_property
+    def estimates(self) -> Estimates | None:
+        """Where only windows were traced."""
+        return Estimates.of(self.run)
 
     @cached_property
     def launched(self) -> dict[Phase, Launched]:

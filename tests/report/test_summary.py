@@ -236,7 +236,11 @@ def test_memory_devices_and_what_watching_cost(document: dict[str, Any]) -> None
         "library_percent": 5e-7, "reader_percent": 6.25e-7,  # of the run's 8 s
         "slowdown_least_percent": pytest.approx(6.04e-4, rel=1e-3),
         "slowdown_most_percent": pytest.approx(1.804e-3, rel=1e-3),
-        "recorded_bytes": None, "traced_bytes": None,
+        "recorded_bytes": None, "traced_bytes": None, "shares_error_points": None,
+        "tracing": {
+            "max_percent": None, "windows": 0, "percent": None, "error_percent": None,
+            "floor_percent": None, "stays": None,
+        },
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ class WindowWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `occurrences_ppm` are millionths of instances: one that was traced for a part of its time counts
     that part. `gpu_ns` is the time of the operations that were launched in it, not in ranges inside
-    it. `range` 0 is outside every range, where nothing occurs.
+    it. `range` 0 is outside every range, where a second of tracing counts as an instance.
     """
 
     range: Annotated[Integer, Key]

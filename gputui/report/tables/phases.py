@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputui.model.units import percent as show
 from gputui.report.domains import DEFAULT
-from gputui.report.phases import PhaseRow, phase_rows, share_of
+from gputui.report.phases import PhaseRow, missing_estimates, phase_rows, phases_note
 from gputui.report.schema import (
     Column,
     TableSpec,
@@ -69,6 +69,14 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         percent("of GPU Busy", "gpu_busy_percent", lambda row: row.gpu_busy_percent,
                 "The same, of the time in which a GPU ran anything", kind=float | None, priority=4,
                 seen=if_any),
+        percent("± Points", "gpu_busy_error_points", lambda row: row.gpu_busy_error_points,
+                "Half the 95 % interval of that, where it is estimated from windows of tracing",
+                kind=float | None, priority=4, seen=if_any, label="±", width=5),
+        time("GPU Estimated", "gpu_estimated_ns",
+             lambda row: None if (one := row.gpu_estimate) is None else round(one.amount),
+             "GPU time of all that was launched inside it, estimated from windows of tracing by "
+             "occurrences; the other GPU figures are of the windows", kind=int | None, priority=3,
+             seen=if_any, label="GPU ≈", width=8),
         time("GPU Idle", "gpu_idle_ns", lambda row: row.gpu_idle_ns,
              "Time between its first and last operation in which no GPU ran any of it",
              kind=int | None, priority=3),
@@ -86,7 +94,7 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         count("Launches", "launches", lambda row: row.known_launches if row.on_gpu else None,
               "CUDA calls that launched them", kind=int | None, priority=6, label="launches",
               width=8),
-        size("Memcpy", "memcpy_bytes", lambda row: row.memcpy_bytes if row.on_gpu else None,
+        size("Memcpy", "memcpy_bytes", lambda row: row.known_memcpy_bytes if row.on_gpu else None,
              "Bytes of copies launched inside it", kind=int | None, priority=8, label="copied",
              width=8),
         text("Path", "path", lambda row: row.path, "Names from the outermost range on",
@@ -117,7 +125,8 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
     order=100,
     in_summary=True,
     document="phases",
-    note=lambda run, rows: f"share {of}" if (of := share_of(run, rows)) else "",
+    note=phases_note,
+    unavailable=missing_estimates,
 )  # fmt: skip
 
 NamedRange = tuple[str, str, int, int, float | None, int | None]

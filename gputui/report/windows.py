@@ -1,0 +1,226 @@
+"""Estimates from windows of tracing, and what the windows cost, each with how sure it is.
+
+A phase's GPU time is that of its ranges: of each, the GPU time launched in it in windows, by its
+occurrences there, times all its occurrences, which are counted always. That is a ratio estimator
+with windows as clusters: its variance is that of the residuals of windows (W. G. Cochran, Sampling
+Techniques, 6.13), of a share those of the share of two such sums, less the part that was seen
+(the finite population). Bars are 95 %, by Student's t on the groups of windows less one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gputui.report.means import FEWEST_BLOCKS, Mean, half_width, mean_of_blocks
+from gputui.report.phase_tree import Phase
+from gputui.state import Process, Run
+
+NOTE = "shares of GPU time estimated from windows of tracing, by occurrences"
+
+LEAST_SEEN = 8
+"""Groups of windows that saw a phase, of those that there are, from which its error is known: of a
+rarer one bars held in less than nine of ten simulated programs."""
+
+_PPM = 1e6
+_OUTSIDE = 0
+
+LEFT = {
+    2: "CUPTI before 12.6 cannot be taken out of a program again",
+    3: "the program has CUDA graphs, and CUPTI taken out of one crashes it",
+    4: "whether the program has CUDA graphs cannot be known, so CUPTI is not taken out of it",
+    5: "CUPTI keeps buffers when it is taken out, so it stays",
+}
+"""Why CUPTI stays in the program between windows, by ring.layout.LeftCupti."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    """An estimated sum, and its residual in each group of windows."""
+
+    amount: float
+    residuals: list[float]
+    seen: set[int]
+    """The groups in which something of it ran."""
+
+    def add(self, other: _Sum) -> None:
+        self.amount += other.amount
+        self.seen |= other.seen
+        for at, residual in enumerate(other.residuals):
+            self.residuals[at] += residual
+
+
+class Estimates:
+    """The GPU time of the phases of a run of whose kernels only windows were traced."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._seen: dict[int, dict[int, tuple[float, float]]] = {}
+        for key, sums in run.window_work.items():
+            of = self._seen.setdefault(key.range, {})
+            of[key.group] = sums.occurrences_ppm / _PPM, float(sums.gpu_ns)
+        self._groups = sorted({key.group for key in run.window_work})
+        self._sums = {number: self._sum(number) for number in self._seen}
+        self._whole = self._together(self._sums.values())
+        busy = sum(device.busy_ns for device in run.devices.values())
+        launched = sum(gpu for of in self._seen.values() for _, gpu in of.values())
+        self._busy_part = busy / launched if launched else 1.0
+
+    @staticmethod
+    def of(run: Run) -> Estimates | None:
+        """None where all was traced."""
+        return Estimates(run) if run.window_work and run.traced_share < 1 else None
+
+    def gpu_ns(self, phase: Phase) -> Mean | None:
+        """Time of the operations launched inside; None where no window saw it."""
+        found = self._phase(phase)
+        return None if found is None else self._mean(found, found.amount, 0.0, 1.0)
+
+    def share_percent(self, phase: Phase) -> Mean | None:
+        """Of the time in which a GPU was busy; None where no window saw the phase."""
+        found, whole = self._phase(phase), self._whole.amount
+        if found is None or not whole:
+            return None
+        share = found.amount / whole
+        # Operations overlap: of the phase as of all.
+        total = sum(node.gpu_total_ns for node in phase.nodes)
+        busy = sum(node.gpu_busy_ns for node in phase.nodes)
+        scale = 100.0 / self._busy_part * (busy / total if total else self._busy_part)
+        return self._mean(found, share * scale, share, whole / scale)
+
+    def _phase(self, phase: Phase) -> _Sum | None:
+        numbers, pending = [], [phase]
+        while pending:
+            one = pending.pop()
+            numbers += [node.definition.range for node in one.nodes]
+            pending += one.children
+        if any(number in self._sums for number in numbers):
+            return self._together(self._sums[one] for one in numbers if one in self._sums)
+        return None
+
+    def _together(self, sums: Iterable[_Sum]) -> _Sum:
+        found = _Sum(0.0, [0.0] * len(self._groups), set())
+        for one in sums:
+            found.add(one)
+        return found
+
+    def _sum(self, number: int) -> _Sum:
+        """Of what was launched in a range itself."""
+        seen = self._seen[number]
+        gpu = sum(one for _, one in seen.values())
+        base, occurrences = self._base(number)
+        traced = sum(one for one, _ in base.values())
+        if not gpu or not traced:
+            return _Sum(gpu, [0.0] * len(self._groups), set())
+        ratio, factor = gpu / traced, max(1.0, occurrences / traced)
+        nothing = (0.0, 0.0)
+        residuals = [
+            factor * (seen.get(group, nothing)[1] - ratio * base.get(group, nothing)[0])
+            for group in self._groups
+        ]
+        return _Sum(gpu * factor, residuals, {group for group, (_, ns) in seen.items() if ns})
+
+    def _base(self, number: int) -> tuple[dict[int, tuple[float, float]], float]:
+        """What occurred in windows, and how often in all: of the range, of one around it where it
+        has not ended or is no range of the program's (what a CUDA graph replays), else time."""
+        while number in self._run.ranges:
+            node = self._run.ranges[number]
+            base = self._seen.get(number, {})
+            if node.cpu.count and any(occurred for occurred, _ in base.values()):
+                return base, float(node.cpu.count)
+            number = node.definition.parent
+        processes = self._run.processes.values()
+        elapsed_ns = sum(process.traced_ns + process.paused_ns for process in processes)
+        return self._seen.get(_OUTSIDE, {}), elapsed_ns / 1e9
+
+    def _mean(self, found: _Sum, amount: float, share: float, scale: float) -> Mean:
+        """An amount with the error of `found` less `share` of the whole, over `scale`: none where
+        too few windows saw it."""
+        mine, whole, count = found.residuals, self._whole.residuals, len(self._groups)
+        if count < FEWEST_BLOCKS or len(found.seen) < min(LEAST_SEEN, count):
+            return Mean(amount)
+        squares = sum((one - share * other) ** 2 for one, other in zip(mine, whole, strict=True))
+        unseen = 1.0 - self._run.traced_share
+        error = math.sqrt(squares * unseen * count / (count - 1)) / scale
+        return Mean(amount, error, count - 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TracingCost:
+    """What windows of tracing cost the program, of the process that they cost most. Percentages are
+    of the time that it would have taken without them.
+    """
+
+    max_percent: float | None
+    """The budget; None where another share was asked for."""
+    windows: int
+    percent: float | None
+    """None where no range repeats, or too little of one was seen around windows."""
+    error_percent: float | None
+    """Half the 95 % interval."""
+    floor_percent: float | None
+    """What CUPTI costs between windows where it stays in the program, roughly; else None."""
+    stays: str | None
+    """Why it stays."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the budget is not kept: for certain, or because of what CUPTI costs anyway."""
+        if self.max_percent is None:
+            return False
+        sure = self.percent is not None and self.error_percent is not None
+        over = sure and (self.percent or 0) - (self.error_percent or 0) > self.max_percent
+        return over or (self.floor_percent or 0.0) > self.max_percent
+
+
+def tracing_cost(run: Run) -> TracingCost | None:
+    """None where kernels are traced all the time."""
+    if run.traced_share == 1 and run.started.max_cost_percent is None:
+        return None
+    found = [_cost(run, number, process) for number, process in run.processes.items()]
+    return max(found, key=lambda one: (one.percent or 0.0, one.windows), default=None)
+
+
+def _cost(run: Run, number: int, process: Process) -> TracingCost:
+    costs = [sums for key, sums in run.window_costs.items() if key.process == number]
+    percent = error = floor = None
+    elapsed_ns = process.traced_ns + process.paused_ns
+    if costs and elapsed_ns:
+        mean = mean_of_blocks([(one.windows, one.taken_ns - one.bare_ns) for one in costs])
+        spent_ns = mean.amount * process.windows
+        bare_ns = elapsed_ns - spent_ns
+        if bare_ns > 0:
+            percent = 100 * spent_ns / bare_ns
+            width = half_width(mean)
+            error = None if width is None else 100 * process.windows * width / bare_ns
+    stays = LEFT.get(process.cupti_left or 0)
+    if stays is not None and process.standing_ppm is not None:
+        floor = max(0.0, process.standing_ppm / 1e4)
+    return TracingCost(run.started.max_cost_percent, process.windows, percent, error, floor, stays)
+
+
+def tracing_line(run: Run, shares_error: float | None) -> str | None:
+    """ "tracing 12 % of the time, costs 1.8 % ± 0.3, shares ± 0.4 points"; None where all is
+    traced. `shares_error` is the largest of the shares' that are shown."""
+    cost = tracing_cost(run)
+    if cost is None:
+        return None
+    if not run.traced_share or (not cost.windows and run.traced_share == 1):
+        return "no window of tracing yet: kernels are traced in windows within --max-cost"
+    text = f"tracing {100 * run.traced_share:.{1 if run.traced_share < 0.1 else 0}f} % of the time"
+    if cost.percent is not None:
+        text += f", costs {max(0.0, cost.percent):.1f} %"
+        if cost.error_percent is not None:
+            text += f" ± {cost.error_percent:.1f}"
+    elif cost.max_percent is not None:
+        text += ", its cost not measured: no range repeats around windows"
+    if shares_error is not None:
+        text += f", GPU shares ± {shares_error:.1f} points"
+    if cost.stays is not None and cost.max_percent is not None:
+        text += f"; {cost.stays}"
+        if cost.floor_percent is not None:
+            text += f": which costs about {cost.floor_percent:.1f} %"
+    if cost.is_over:
+        text += f"; over the {cost.max_percent:g} % of --max-cost"
+    return text
