@@ -40,8 +40,8 @@ Frame = Any
 def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recording:
     """The recording at `path`: a .gputui file (also .gz or .zst, also one that is being written),
     an SQLite export of nsys, a Chrome trace of torch.profiler (.json or .json.gz), a folder with
-    the CSV tables of `nsys stats`, or a folder of recordings, whose runs are then listed by their
-    start.
+    the CSV tables of `nsys stats`, or a folder of recordings: those of one job's nodes or ranks are
+    one run together, of others the runs are listed by their start.
 
     `frames` chooses what tables come as; None takes pandas where it is installed, else polars.
     Raises Error, in one line, where nothing can be read there, and MissingPackageError where the
@@ -53,15 +53,19 @@ def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recor
         frames_package(frames)
     name = os.fspath(path)
     place = Path(name)
-    loaded = [(one, load(one)) for one in _in_folder(place) or [name]]
+    loaded = [(one, load(one)) for one in _in_folder(place)]
     parts = [_Part(one, found.session, found.remarks) for one, found in loaded]
     return Recording(name, tuple(parts), frames)
 
 
 def _in_folder(place: Path) -> list[str]:
+    """What is to be read one by one: all recordings of a folder, if they are of no one job."""
+    from gputui.playback.loading import is_of_one_job
     from gputui.store.library import files
 
-    return [str(found.path) for found in files(place)] if place.is_dir() else []
+    if not place.is_dir() or is_of_one_job(place):
+        return [str(place)]
+    return [str(found.path) for found in files(place)] or [str(place)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,8 +315,9 @@ MAIN = Command(
 )  # fmt: skip
 
 FILE_HELP = (
-    "a recording, an SQLite export of nsys, a Chrome trace of torch.profiler, or CSV tables of "
-    "nsys stats (a folder, or the prefix of their names); - reads a recording from standard input"
+    "a recording, an SQLite export of nsys, a Chrome trace of torch.profiler, CSV tables of nsys "
+    "stats (a folder, or the prefix of their names), or a folder with recordings of a job's nodes "
+    "or ranks; - reads a recording from standard input"
 )
 _FILE = Argument("file", "FILE", FILE_HELP, "one or more", completes="recording")
 _RAW_NAMES = Option(

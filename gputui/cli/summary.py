@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import columns, say
-from gputui.cli.reading import load_run, one_recording, recordings
+from gputui.cli.reading import load_run, one_recording
 from gputui.cli.values import UsageError
 from gputui.render import formats
 
@@ -25,8 +24,6 @@ def run(options: argparse.Namespace) -> int:
     from gputui.report.answer import Line
     from gputui.report.domains import domains_of, of_domains
 
-    if len(options.file) == 1 and (names := _of_a_job(Path(options.file[0]))):
-        return _folder(names, options)
     if options.table and is_event_table(options.table):
         if options.domain:
             raise UsageError(f"--domain: {options.table} has no ranges")
@@ -102,31 +99,6 @@ def _held(conditions: list[str], name: str, run: Run | None) -> list[str]:
         for alert in alerts.see((event,))
         if alert.raised and first_ns <= alert.time_ns <= last_ns
     ]
-
-
-def _of_a_job(folder: Path) -> list[str]:
-    """The recordings in a folder; none in one of tables, as `nsys stats` writes them."""
-    from gputui.store.places import SUFFIXES
-
-    if not folder.is_dir():
-        return []
-    return sorted(str(path) for path in folder.iterdir() if path.name.endswith(SUFFIXES))
-
-
-def _folder(names: list[str], options: argparse.Namespace) -> int:
-    """A job's recordings, one of each node."""
-    from gputui.render.job import job_text
-    from gputui.report.job import Part, job_of
-
-    if options.table or options.domain or options.run is not None:
-        raise UsageError("a folder of recordings is summed up by rank: leave --table, --run out")
-    parts = []
-    for name in recordings(names):
-        loaded = load_run(name)
-        parts.append(Part(Path(name).name, loaded.session, loaded.run))
-    sys.stdout.write(job_text(job_of(parts), options.format, columns(sys.stdout)))
-    sys.stdout.flush()
-    return 0
 
 
 def _write_events(file: str, options: argparse.Namespace) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from gputui.model.units import moment
+from gputui.playback.job import members_of
 from gputui.playback.opening import Recording, open_recording, remarks
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError
@@ -41,6 +44,12 @@ def load(name: str, number: int | None = None, *, raw_names: bool = False) -> Lo
     Raises JournalError.
     """
     return fold(open_recording(name, summed=True), number, raw_names=raw_names)
+
+
+def is_of_one_job(folder: Path) -> bool:
+    """Whether all recordings in it are of ranks of one job."""
+    members, left_out = members_of(folder, partial(open_recording, summed=True))
+    return bool(members) and not left_out and all(one.rank is None for one in members)
 
 
 def fold(recording: Recording, number: int | None = None, *, raw_names: bool = False) -> Loaded:

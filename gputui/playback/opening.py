@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -54,8 +55,9 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
     of it and only look at the end: a journal then opens much faster.
 
     `path` is a file (of a rotated recording the first, or a pattern: then all are read as one
-    session), a folder with the CSV tables of one report, or the common prefix of their names.
-    Raises JournalError, one line, if there is no session.
+    session), a folder with the recordings of a job's nodes or ranks, one with the CSV tables of one
+    report, or the common prefix of their names. Raises JournalError, one line, if there is no
+    session.
     """
     if path == "-":
         return JournalReader(standard_input(), "standard input", summed=summed)
@@ -67,9 +69,21 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
         tables = NsysTables.find(place)
         if tables is not None:
             return tables
+        if place.is_dir():
+            return _job(place, summed=summed)
     elif (imported := open_import(place)) is not None:
         return imported
     return open_journal(place, summed=summed)
+
+
+def _job(folder: Path, *, summed: bool) -> Recording:
+    from gputui.playback.job import open_job
+
+    in_sums = partial(open_recording, summed=True)
+    job = open_job(folder, partial(open_recording, summed=summed), in_sums)
+    if job is None:
+        raise JournalError(f"{folder}: no recording in it is of a rank of a job; name a file")
+    return job
 
 
 def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | KinetoTrace | None:
@@ -97,7 +111,8 @@ def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | Ki
 
 def remarks(recording: Recording) -> tuple[str, ...]:
     """Remarks about a recording after reading it, one line each."""
-    found = [recording.damage] if recording.damage else []
+    found = [*getattr(recording, "left_out", ())]
+    found += [recording.damage] if recording.damage else []
     if recording.skipped:
         found.append(
             f"{recording.name}: {recording.skipped} events of kinds this version does not know "

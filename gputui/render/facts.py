@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputui.model import units
 from gputui.model.units import moment
 from gputui.report.cost import cost_of
+from gputui.report.job import job_of
 from gputui.report.machine_summary import started_ns
 from gputui.report.windows import tracing_line
 from gputui.state import Run, Session, remarks
@@ -56,6 +57,8 @@ def _run(session: Session, run: Run) -> list[str]:
     lines += _where(session)
     ended = run.ended.reason if run.ended else "the recording ends before the run does"
     lines.append(f"{moment(started.time_ns)}, {units.duration(run.duration_ns)}: {ended}")
+    if (job := job_of(run)) is not None and job.world_size != 1:
+        lines.append(job.line)
     lines += [remark.line for remark in remarks(run)]
     lines += [
         f"pid {process.attached.pid}: kernels not captured: {process.attached.cuda_status}"

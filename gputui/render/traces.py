@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.model.events import MachineSample
-from gputui.playback.loading import fold, load
+from gputui.playback.job import JobRecording
+from gputui.playback.job.trace import write_job_trace
+from gputui.playback.loading import Loaded, fold, load
 from gputui.playback.opening import open_import, open_recording
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError
@@ -47,29 +49,44 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
 
     Raises JournalError, one line, if it has none.
     """
-    path = Path(name)
     with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
         writer = TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)
-        imported = open_import(path, writer) if name != "-" else None
-        if imported is not None:
-            loaded = fold(imported, number)
+        written = None if name == "-" else _written(Path(name), number, writer, Path(folder))
         writer.close()
-        if imported is not None:
+        if written is None:
+            loaded, trace = _recorded(name, number)
+            dropped, has_samples = trace.dropped, True
+        else:
+            loaded, dropped, has_samples = written
             if writer.failure:
                 raise JournalError(writer.failure)
             trace = TraceReader(writer.path)
-        else:
-            beside = trace_path(path)
-            if name == "-" or not beside.exists():
-                load(name, number).needed_run()  # without one, a trace would not help
-                raise JournalError(
-                    f"{name} has no trace beside it ({beside.name}): record with --trace for this"
-                )
-            loaded = load(name, number)
-            trace = TraceReader(beside)
+            dropped += trace.dropped
         remarks = loaded.remarks
-        if trace.dropped:
-            remarks += (
-                f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped",
-            )
-        yield Traced(name, loaded.session, loaded.needed_run(), trace, remarks, imported is None)
+        if dropped:
+            remarks += (f"{trace.path.name} is full: the oldest {dropped} records were dropped",)
+        yield Traced(name, loaded.session, loaded.needed_run(), trace, remarks, has_samples)
+
+
+def _written(
+    path: Path, number: int | None, writer: TraceWriter, folder: Path
+) -> tuple[Loaded, int, bool] | None:
+    """Write the trace of another tool's file, or of a job's folder; how many of its records had
+    been dropped, and whether it may have samples. None for a recording."""
+    if path.is_dir() and isinstance(job := open_recording(str(path), summed=True), JobRecording):
+        loaded = fold(job, number)
+        loaded.needed_run()
+        return loaded, write_job_trace(job, writer, folder), True
+    imported = open_import(path, writer)
+    return None if imported is None else (fold(imported, number), 0, False)
+
+
+def _recorded(name: str, number: int | None) -> tuple[Loaded, TraceReader]:
+    """A recording with the trace beside it."""
+    beside = trace_path(Path(name))
+    if name == "-" or not beside.exists():
+        load(name, number).needed_run()  # without one, a trace would not help
+        raise JournalError(
+            f"{name} has no trace beside it ({beside.name}): record with --trace for this"
+        )
+    return load(name, number), TraceReader(beside)

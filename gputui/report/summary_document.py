@@ -14,6 +14,7 @@ from gputui.report.energy import span_of
 from gputui.report.explain import conclusion, findings, machine_findings
 from gputui.report.explain.finding import FindingDocument, finding_documents
 from gputui.report.explain.verdict import VerdictDocument, verdict_document
+from gputui.report.job import Job, job_of
 from gputui.report.machine_summary import NO_RUN, Machine, machine_of
 from gputui.report.registry import machine_tables, run_tables
 from gputui.report.schema import ROWS, Cell, TableSpec
@@ -44,12 +45,13 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class TracedProcess(msgspec.Struct, frozen=True):
-    """A process that loaded the capture library. `start_ns` and `end_ns` are since the run's
-    start; `threads` are names by id."""
+    """A process that loaded the capture library. `host` is where it runs, of several hosts;
+    `start_ns` and `end_ns` are since the run's start; `threads` are names by id."""
 
     pid: int
     parent_pid: int
     rank: int | None
+    host: str | None
     local_rank: int | None
     command: str
     cuda_status: str
@@ -94,6 +96,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     capture_unavailable_reason: str | None
     remarks: list[str]
     processes: list[TracedProcess]
+    job: Job | None
 
 
 class WorkloadColumn(msgspec.Struct, frozen=True):
@@ -223,6 +226,7 @@ def _run(session: Session, run: Run) -> RunFacts:
         capture_unavailable_reason=started.capture_unavailable_reason,
         remarks=[remark.line for remark in remarks(run)],
         processes=[_process(row) for row in traced_rows(run)],
+        job=job_of(run),
     )
 
 
@@ -233,6 +237,7 @@ def _process(row: TracedRow) -> TracedProcess:
         pid=attached.pid,
         parent_pid=attached.parent_pid,
         rank=attached.rank,
+        host=attached.host,
         local_rank=attached.local_rank,
         command=attached.command,
         cuda_status=attached.cuda_status,

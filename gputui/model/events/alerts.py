@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.model.events.base import Event, Index, Moment
+from gputui.model.events.base import Event, GpuIndex, Moment
 
 
 class Alert(Event, frozen=True, kw_only=True, tag="alert"):
@@ -17,7 +17,7 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     condition: str
     subject: str
     what: str
-    gpu: Index | None = None
+    gpu: GpuIndex | None = None
     raised: bool = True
     since_ns: Moment
     value: float

@@ -31,8 +31,32 @@ Step = Annotated[int, Meta(ge=-(2**63 - 1), le=2**63 - 1)]
 """An element of a distribution's values."""
 
 
-Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_BOUNDS = Meta(ge=-(2**63), le=2**63 - 1)
+
+Integer = Annotated[int, _BOUNDS]
 """Any other integer: Python's are unbounded, but what is computed from them is not."""
+
+
+class Numbered(Enum):
+    """What a number of a session refers to. Where recordings are merged into one session, the
+    numbers of each are given anew (gputui.model.renumbering). 0 is none."""
+
+    RUN = "a run"
+    PROCESS = "a traced process"
+    RANGE = "a node of the range tree"
+    MARK = "marks of a name"
+    KERNEL = "the name of a kernel"
+    SHAPE = "a launch shape"
+    GPU = "a GPU, of which 0 is one"
+
+
+RunNumber = Annotated[int, _BOUNDS, Numbered.RUN]
+ProcessNumber = Annotated[int, _BOUNDS, Numbered.PROCESS]
+RangeNumber = Annotated[int, _BOUNDS, Numbered.RANGE]
+MarkNumber = Annotated[int, _BOUNDS, Numbered.MARK]
+KernelNumber = Annotated[int, _BOUNDS, Numbered.KERNEL]
+ShapeNumber = Annotated[int, _BOUNDS, Numbered.SHAPE]
+GpuIndex = Annotated[int, Meta(ge=0, le=2**31 - 1), Numbered.GPU]
 
 
 class Rule(Enum):

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from gputui.model.events.base import Amount, Event, Integer, Moment, Record
+from gputui.model.events.base import (
+    Amount,
+    Event,
+    Integer,
+    KernelNumber,
+    MarkNumber,
+    Moment,
+    Numbered,
+    ProcessNumber,
+    RangeNumber,
+    Record,
+    RunNumber,
+)
 
 MAX_SHAPES = 100_000
 """Distinct launch shapes per session; any further ones have none."""
@@ -32,8 +44,8 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     Sent again with the same number when its content changes.
     """
 
-    run: Integer
-    process: Integer
+    run: RunNumber
+    process: ProcessNumber
     pid: Integer
     parent_pid: Integer
     rank: Integer | None = None
@@ -45,6 +57,8 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     cupti_version: Integer | None = None
     visible_devices: str | None = None
     """Its CUDA_VISIBLE_DEVICES when it initialised CUDA, which its device numbers refer to."""
+    host: str | None = None
+    """Where it runs, in a session merged from recordings of several hosts."""
     unseen_forks: Amount = 0
     """Processes forked from it, without exec, that made ranges: those are not captured."""
     annotated: bool = False
@@ -59,7 +73,7 @@ class CaptureRefused(Event, frozen=True, kw_only=True, tag="capture_refused"):
     Sent again when there are more of them. `reason` is one line for people.
     """
 
-    run: Integer
+    run: RunNumber
     processes: Amount
     reason: str
 
@@ -69,7 +83,7 @@ class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
     properly.
     """
 
-    process: Integer
+    process: ProcessNumber
     clean: bool
     ended_ns: Moment | None = None
     """When it ended properly, by its own clock; `time_ns` is when that was observed."""
@@ -81,7 +95,7 @@ class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
     Sent again when the name changes.
     """
 
-    process: int
+    process: ProcessNumber
     thread: Annotated[int, Meta(ge=0, le=2**32 - 1)]
     name: str
     source: Literal["nvtx", "system"]
@@ -94,7 +108,7 @@ class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
     None if the device of a stream is unknown. Sent again when the name changes.
     """
 
-    process: Integer
+    process: ProcessNumber
     kind: Literal["device", "context", "stream"]
     number: Integer
     device: Integer | None = None
@@ -112,10 +126,10 @@ class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     known. `style` follows nsys.
     """
 
-    range: Integer
-    process: Integer
+    range: RangeNumber
+    process: ProcessNumber
     thread: Integer
-    parent: Integer
+    parent: RangeNumber
     domain: str = ""
     name: str
     style: Literal["PushPop", "StartEnd"] = "PushPop"
@@ -133,8 +147,8 @@ class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
     category are those of the first.
     """
 
-    mark: Integer
-    process: Integer
+    mark: MarkNumber
+    process: ProcessNumber
     domain: str = ""
     name: str
     color: Integer | None = None
@@ -145,7 +159,7 @@ class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
 class LineDefined(Event, frozen=True, kw_only=True, tag="line_defined"):
     """A line of a Python program, seen for the first time; `line` numbers those of a process."""
 
-    process: Integer
+    process: ProcessNumber
     line: Integer
     path: str
     number: Amount
@@ -155,7 +169,7 @@ class LineDefined(Event, frozen=True, kw_only=True, tag="line_defined"):
 class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
     """A kernel name, seen for the first time. `kernel` numbers names from 1."""
 
-    kernel: Integer
+    kernel: KernelNumber
     name: str
     mangled: str
 
@@ -167,8 +181,8 @@ class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
     `grid` is in blocks and `block` in threads, each as (x, y, z); shared memory is per block.
     """
 
-    shape: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    kernel: Integer
+    shape: Annotated[int, Meta(ge=1, le=2**31 - 1), Numbered.SHAPE]
+    kernel: KernelNumber
     grid: tuple[Amount, Amount, Amount]
     block: tuple[Amount, Amount, Amount]
     registers_per_thread: Amount

@@ -14,12 +14,16 @@ from gputui.model.events.base import (
     Blocks,
     Event,
     Integer,
+    KernelNumber,
     Key,
     Max,
     Min,
     Moment,
     Newest,
     Parts,
+    ProcessNumber,
+    RangeNumber,
+    ShapeNumber,
     Sketch,
     Step,
     Sum,
@@ -68,7 +72,7 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     of the newest instance that had one.
     """
 
-    range: Annotated[Integer, Key]
+    range: Annotated[RangeNumber, Key]
     cpu: Annotated[Distribution | None, Sketch] = None
     gpu_busy_ns: Annotated[Amount, Sum] = 0
     gpu_total_ns: Annotated[Amount, Sum] = 0
@@ -96,15 +100,15 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     was captured (see RangeDefined), in which phases count it.
     """
 
-    process: Annotated[Integer, Key]
-    range: Annotated[Integer, Key]
-    kernel: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
+    range: Annotated[RangeNumber, Key]
+    kernel: Annotated[KernelNumber, Key]
     device: Annotated[Integer, Key]
     inherited: Annotated[bool, Key] = False
     thread: Annotated[Integer, Key] = 0
     time: Annotated[Distribution, Sketch]
     repeats: Annotated[Amount, Sum] = 0
-    captured: Annotated[Integer, Key] = 0
+    captured: Annotated[RangeNumber, Key] = 0
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -113,8 +117,8 @@ class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
     nsys's `:base`.
     """
 
-    range: Annotated[Integer, Key]
-    kernel: Annotated[Integer, Key]
+    range: Annotated[RangeNumber, Key]
+    kernel: Annotated[KernelNumber, Key]
     instances: Annotated[Amount, Sum]
     base_repeats: Annotated[Amount, Sum] = 0
 
@@ -122,7 +126,7 @@ class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How many kernels of one launch shape finished."""
 
-    shape: Annotated[Integer, Key]
+    shape: Annotated[ShapeNumber, Key]
     launches: Annotated[Amount, Sum]
 
 
@@ -134,11 +138,11 @@ class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
     """
 
-    process: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
     thread: Annotated[Integer, Key]
     device: Annotated[Integer, Key]
     name: Annotated[str, Key]
-    kernel: Annotated[Integer, Key]
+    kernel: Annotated[KernelNumber, Key]
     total: Annotated[Distribution, Sketch]
     call: Annotated[Distribution, Sketch]
     queue: Annotated[Distribution | None, Sketch] = None
@@ -150,8 +154,8 @@ class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like
     KernelDelta.
     """
 
-    process: Annotated[Integer, Key]
-    range: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
+    range: Annotated[RangeNumber, Key]
     operation: Annotated[str, Key]
     device: Annotated[Integer, Key]
     source_kind: Annotated[str | None, Key] = None
@@ -159,14 +163,14 @@ class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like
     inherited: Annotated[bool, Key] = False
     time: Annotated[Distribution, Sketch]
     size: Annotated[Distribution, Sketch]
-    captured: Annotated[Integer, Key] = 0
+    captured: Annotated[RangeNumber, Key] = 0
 
 
 class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """CUDA calls that returned, by name and by innermost range of the calling thread."""
 
-    process: Annotated[Integer, Key]
-    range: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
+    range: Annotated[RangeNumber, Key]
     name: Annotated[str, Key]
     inherited: Annotated[bool, Key] = False
     time: Annotated[Distribution, Sketch]
@@ -180,7 +184,7 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     buckets, within 5 %. `overlap_ns` is the sum of its streams' busy times, less its own.
     """
 
-    process: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
     busy_ns: Annotated[Amount, Sum]
     operations: Annotated[Amount, Sum]
@@ -224,7 +228,7 @@ class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     device: Annotated[Integer, Key]
-    range: Annotated[Integer, Key]
+    range: Annotated[RangeNumber, Key]
     idle_ns: Annotated[Amount, Sum]
 
 
@@ -255,7 +259,7 @@ class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range that is open now, and since when."""
 
-    range: Integer
+    range: RangeNumber
     since_ns: Moment
 
 
@@ -283,7 +287,7 @@ class LeafTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     program may train, then generate.
     """
 
-    process: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
     scope: Annotated[Scope, Key]
     loop: Annotated[Integer, Key]
@@ -299,7 +303,7 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     long the threads that launch waited for the GPU in all of them.
     """
 
-    process: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
     scope: Annotated[Scope, Key]
     loop: Annotated[Integer, Key]
@@ -347,7 +351,7 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kernels of uneven work do.
     """
 
-    process: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
     compared_ns: Annotated[Amount, Sum]
     stretched_ns: Annotated[Amount, Sum]
@@ -357,7 +361,7 @@ class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
     thread that launches was away from CUDA: 10 readings a second."""
 
-    process: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
     loop: Annotated[Integer, Key]
     line: Annotated[Integer, Key]
@@ -412,7 +416,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     not for `paused_ns`.
     """
 
-    process: Annotated[Integer, Key]
+    process: Annotated[ProcessNumber, Key]
     ranges: Annotated[tuple[RangeDelta, ...], Parts] = ()
     kernels: Annotated[tuple[KernelDelta, ...], Parts] = ()
     secondary_domain_kernels: Annotated[tuple[KernelDelta, ...], Parts] = msgspec.field(

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gputui.model.events.base import Event, Index, Integer, Moment, Record
+from gputui.model.events.base import Event, GpuIndex, Index, Integer, Moment, Record
 from gputui.model.metrics import (
     BITS,
     BYTES,
@@ -55,7 +55,7 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     GPU's index, the connection to it in the terms of `nvidia-smi topo -m` ("NV18", "PIX").
     """
 
-    index: Index
+    index: GpuIndex
     uuid: Annotated[str, Metric("UUID", "Its identity", TEXT, "nvmlDeviceGetUUID", ("Chip", 10))]
     name: str
     pci_bus_id: Annotated[str | None, Metric(
@@ -168,7 +168,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
     power.draw; the pipes (`tensor_active_percent` and on) are shares of cycles (GPM).
     """
 
-    index: Index
+    index: GpuIndex
     utilization_percent: Annotated[float | None, Metric(
         "GPU utilization", "Time in which a kernel ran", PERCENT, "nvmlDeviceGetUtilizationRates",
         ("Load", 10), title="GPU utilization", chart=Chart(10), spread=True, counter_track=True,
@@ -311,7 +311,7 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
     those of `--once --json`; reasons are in GpuUnavailable.
     """
 
-    gpu: Index
+    gpu: GpuIndex
     energy_joules: Annotated[float | None, Metric(
         "energy since driver load", "Energy since the driver was loaded", JOULES,
         "nvmlDeviceGetTotalEnergyConsumption", ("Power and heat", 70), prometheus="energy_joules",
@@ -426,7 +426,7 @@ class GpuEnergy(Event, frozen=True, kw_only=True, tag="gpu_energy"):
     It starts when the driver is loaded; None of these come from a GPU that has no counter.
     """
 
-    gpu: Index
+    gpu: GpuIndex
     joules: float
 
 
@@ -437,5 +437,5 @@ class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
     an instance; `device` is included if one reason holds for the whole card (lost, or no answer).
     """
 
-    gpu: Index
+    gpu: GpuIndex
     reasons: dict[str, str]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from gputui.model.events.base import Amount, Event, Index, Integer, Moment, Record
+from gputui.model.events.base import Amount, Event, GpuIndex, Integer, Moment, Record
 from gputui.model.events.gpu import GpuFacts, GpuSample
 from gputui.model.metrics import (
     BYTES,
@@ -73,7 +73,7 @@ class ProcessSample(Record, frozen=True, kw_only=True):
     """
 
     pid: Integer
-    gpu: Index
+    gpu: GpuIndex
     user: str | None = None
     command: str | None = None
     gpu_memory_bytes: Annotated[Integer | None, Metric(

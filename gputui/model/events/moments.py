@@ -6,14 +6,22 @@ from typing import Literal
 
 import msgspec
 
-from gputui.model.events.base import Amount, Event, Index, Integer, Moment
+from gputui.model.events.base import (
+    Amount,
+    Event,
+    Index,
+    Integer,
+    Moment,
+    ProcessNumber,
+    RangeNumber,
+)
 from gputui.model.events.deltas import Payload
 
 
 class Mark(Event, frozen=True, kw_only=True, tag="mark"):
     """An NVTX mark: an instant with a name."""
 
-    process: Integer
+    process: ProcessNumber
     thread: Integer
     domain: str = ""
     name: str
@@ -28,7 +36,7 @@ class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     lane: Literal["cpu", "gpu"]
-    range: Integer
+    range: RangeNumber
     start_ns: Amount
     duration_ns: Amount
     busy_ns: Amount | None = None
@@ -47,7 +55,7 @@ class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     why it idled in the rest. It is the newest step of its delta, or one that stands out by its
     length. `device` is the process's."""
 
-    process: Integer
+    process: ProcessNumber
     device: Integer
     start_ns: Moment
     duration_ns: Amount
@@ -61,8 +69,8 @@ class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
     `spans_left_out` counts the spans beyond the limit.
     """
 
-    process: Integer
-    range: Integer
+    process: ProcessNumber
+    range: RangeNumber
     start_ns: Moment
     duration_ns: Amount
     spans: tuple[StepSpan, ...] = ()

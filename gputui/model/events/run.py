@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.model.events.base import Amount, Event, Integer, Moment, Record
+from gputui.model.events.base import Amount, Event, Integer, Moment, Record, RunNumber
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
@@ -16,7 +16,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     `pid` is None when it could not be started; the RunEnded that follows says why.
     """
 
-    run: Integer
+    run: RunNumber
     kind: Literal["workload", "command"]
     name: str
     arguments: tuple[str, ...]
@@ -38,7 +38,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
 class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
     """A workload's progress: `done` of `total` `unit`s in `stage`."""
 
-    run: Integer
+    run: RunNumber
     stage: str
     done: float
     total: float | None = None
@@ -48,7 +48,7 @@ class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
 class RunMetrics(Event, frozen=True, kw_only=True, tag="run_metrics"):
     """Values reported by the workload; the newest value of a name wins."""
 
-    run: Integer
+    run: RunNumber
     metrics: dict[str, float | Integer | str | bool | None]
 
 
@@ -74,7 +74,7 @@ class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
     defaults; `complete` is False for a partial result after a stop.
     """
 
-    run: Integer
+    run: RunNumber
     complete: bool
     parameters: dict[str, str | Integer | float | bool | None]
     results: dict[str, float | Integer | str | bool | None]
@@ -88,7 +88,7 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
     `dropped_lines` counts those left out because the child wrote faster than they can be kept.
     """
 
-    run: Integer
+    run: RunNumber
     stream: Literal["stdout", "stderr"]
     lines: tuple[str, ...]
     dropped_lines: Amount = 0
@@ -102,7 +102,7 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     everything captured of it had been read. None in older recordings and if it never ran.
     """
 
-    run: Integer
+    run: RunNumber
     exit_code: Integer | None = None
     signal: Integer | None = None
     reason: str

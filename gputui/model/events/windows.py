@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gputui.model.events.base import Amount, Integer, Key, Sum
+from gputui.model.events.base import Amount, Integer, Key, RangeNumber, Sum
 
 WINDOW_GROUPS = 64
 """Windows of tracing are summed up in so many groups, each window in the next one's turn: what an
@@ -22,7 +22,7 @@ class WindowWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
     it. `range` 0 is outside every range, where a second of tracing counts as an instance.
     """
 
-    range: Annotated[Integer, Key]
+    range: Annotated[RangeNumber, Key]
     group: Annotated[Integer, Key]
     occurrences_ppm: Annotated[Amount, Sum] = 0
     gpu_ns: Annotated[Amount, Sum] = 0

@@ -33,13 +33,17 @@ class Metadata:
             "distributedInfo": {
                 "backend": "nccl",
                 "rank": ranks.get(self._process, 0),
-                "world_size": max(ranks.values(), default=0) + 1,
+                "world_size": self._world_size(ranks),
             },
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": base_ns,
             "gputui": {"run": self._run.started.name, "dropped_records": dropped},
         }
         return json.dumps(document)
+
+    def _world_size(self, ranks: dict[int, int]) -> int:
+        job = self._attached.job if self._attached else None
+        return (job.world_size if job else None) or max(ranks.values(), default=0) + 1
 
     def names(self) -> str:
         """The names of the process, its threads and its GPUs."""

@@ -41,8 +41,11 @@ class RankTime:
     tree: TimeTree | None
     waited: float | None
     late: float | None = None
-    host: str | None = None
-    """Where several recordings are compared."""
+
+    @property
+    def host(self) -> str | None:
+        """Where ranks are of several."""
+        return self.run.processes[self.process].attached.host
 
     @property
     def name(self) -> str:

@@ -66,6 +66,11 @@ def rank_of(run: Run, process: int) -> int | None:
     return run.processes[process].attached.rank
 
 
+def hosts(run: Run) -> set[str]:
+    """The hosts of the ranks, where there are several."""
+    return {name for one in run.processes.values() if (name := one.attached.host) is not None}
+
+
 def rank_processes(run: Run) -> dict[int, int]:
     """The rank of each process that is one: not of its data loaders, which inherit its number."""
     of_rank: dict[int, list[int]] = {}
@@ -87,6 +92,8 @@ def matched(run: Run) -> dict[int, Matched]:
     does before it, such as a baseline or a checkpoint: nobody is late in the loop for that.
     """
     found: dict[int, Matched] = {}
+    if len(hosts(run)) > 1:
+        return found  # collectives are matched among the ranks of a host
     for process in run.processes:
         if rank_of(run, process) is None:
             continue
@@ -192,7 +199,7 @@ and receives nobody is late who waits little."""
 
 def _may_be_summed(run: Run) -> bool:
     """Whether sums say who waits, where collectives were seen and could not be matched."""
-    if any(row.compared for row in run.collectives.values()):
+    if len(hosts(run)) < 2 and any(row.compared for row in run.collectives.values()):
         return False
     whole_ns = sum(row.time_ns for row in run.collectives.values())
     together_ns = sum(

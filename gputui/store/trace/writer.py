@@ -35,6 +35,7 @@ class TraceWriter:
         LEAST_LIMIT. Raises JournalError.
         """
         self.path = path
+        self.limit_bytes = limit_bytes
         self.failure: str | None = None
         self._lock = threading.Lock()
         self._names: dict[str, int] = {}
