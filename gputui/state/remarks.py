@@ -61,9 +61,9 @@ def _unseen_graphs(run: Run) -> str | None:
     if not kernels:
         return None
     return (
-        f"{kernels} kernels of graphs that were captured before gputui was there, or by records "
-        "that were lost: named by graph and node in the phase that launched them; a program that "
-        "gputui starts shows the phases inside"
+        f"{kernels} kernels of graphs whose capture was not seen (before gputui was attached, "
+        "between windows of --max-cost, or records lost) are named by graph and node in the phase "
+        "that launched them; a program that gputui starts shows the phases inside"
     )
 
 
