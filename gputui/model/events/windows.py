@@ -19,7 +19,9 @@ class WindowWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `occurrences_ppm` are millionths of instances: one that was traced for a part of its time counts
     that part. `gpu_ns` is the time of the operations that were launched in it, not in ranges inside
-    it. `range` 0 is outside every range, where a second of tracing counts as an instance.
+    it. `range` 0 is outside every range, where a second of tracing counts as an instance. What a
+    CUDA graph replays (RangeDefined, `graph`) occurs as often as the range around it that has
+    occurrences.
     """
 
     range: Annotated[RangeNumber, Key]
