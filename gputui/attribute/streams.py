@@ -16,15 +16,11 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.gpu_time import Ran
-from gputui.attribute.idle import idle_by_node
-from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.range_tree import Nodes
 from gputui.attribute.unions import Covered, Unions
 from gputui.model.events import (
     OTHER_STREAMS,
     DeviceDelta,
     Distribution,
-    IdleRange,
     StreamDelta,
 )
 
@@ -40,7 +36,6 @@ class Work:
 
     devices: tuple[DeviceDelta, ...] = ()
     streams: tuple[StreamDelta, ...] = ()
-    idle_ranges: tuple[IdleRange, ...] = ()
 
 
 class Streams:
@@ -48,11 +43,8 @@ class Streams:
     covered.
     """
 
-    def __init__(self, process: int, main_thread: int, nodes: Nodes, stacks: RangeStacks) -> None:
+    def __init__(self, process: int) -> None:
         self._process = process
-        self._main_thread = main_thread
-        self._nodes = nodes
-        self._stacks = stacks
         self._table = KeyTable(MAX_STREAMS)
         self._streams: list[tuple[int, int]] = []
         self._others: dict[int, int] = {}
@@ -122,7 +114,6 @@ class Streams:
                 )
                 for stream, count, busy_ns in found
             ),
-            idle_ranges=self._idle_ranges(ran, by_device),
         )
 
     def _device_deltas(
@@ -151,25 +142,6 @@ class Streams:
                 strict=True,
             )
         )
-
-    def _idle_ranges(self, ran: Ran, by_device: Covered) -> tuple[IdleRange, ...]:
-        rows = by_device.gap_rows
-        devices, ends = ran.devices[rows], ran.starts_ns[rows]
-        found: list[IdleRange] = []
-        for device in np.unique(devices).tolist():
-            at = np.flatnonzero(devices == device)
-            shares = idle_by_node(
-                self._stacks,
-                self._main_thread,
-                ran.origins[rows[at]] >> _ORIGIN_BITS,
-                ends[at] - by_device.gaps_ns[at],
-                ends[at],
-            )
-            found += (
-                IdleRange(device, int(self._nodes.number[node]), idle_ns)
-                for node, idle_ns in sorted(shares.items())
-            )
-        return tuple(found)
 
 
 class LaunchIntervals:

@@ -36,6 +36,7 @@ from gputui.model.events import (
     LaunchDelta,
     OpenRange,
     RangeDelta,
+    RangeLeaf,
 )
 from gputui.ring.layout import SLOT
 from gputui.store.trace import TraceWriter
@@ -76,7 +77,7 @@ class TracedProcess:
         self._instances = Instances()
         self._ranges = Ranges(self._nodes, self._instances, self._strings)
         self._start_end = self._ranges.start_end
-        self._accounting = Accounting(number, pid, live=nested_ns > 0)
+        self._accounting = Accounting(number, pid, self._ranges.stacks, live=nested_ns > 0)
         self._calls = Calls(
             pid,
             self._ranges.stacks,
@@ -87,7 +88,7 @@ class TracedProcess:
             self._accounting,
         )
         self._graph_nodes = GraphNodes(self._nodes, self._ranges.stacks, pid)
-        self._streams = Streams(number, pid, self._nodes, self._ranges.stacks)
+        self._streams = Streams(number)
         self._operations = Operations(
             number,
             self._nodes,
@@ -228,7 +229,7 @@ class TracedProcess:
             devices=work.devices,
             streams=work.streams,
             launching_threads=self._calls.launching_threads(),
-            idle_ranges=work.idle_ranges,
+            range_leaves=self._range_leaves(),
             leaf_times=tuple(time.leaf_times),
             loops=tuple(time.loops),
             step_blocks=tuple(time.blocks),
@@ -295,6 +296,14 @@ class TracedProcess:
             steps = self._nodes.step_rank[finalised.nodes] == likeliest
             self._accounting.mark_steps(finalised.starts_ns[steps])
         return self._accounting.collect(self.complete_until_ns(now_ns, ended), named)
+
+    def _range_leaves(self) -> tuple[RangeLeaf, ...]:
+        return tuple(
+            RangeLeaf(device, int(self._nodes.number[node]), leaf, ns)
+            for device, sums in self._accounting.take_phases()
+            for (node, leaf), ns in sums.items()
+            if ns
+        )
 
     def complete_until_ns(self, now_ns: int, ended: bool) -> int | None:
         """Before which everything that had ended has come; None where all has."""

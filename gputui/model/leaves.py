@@ -130,6 +130,14 @@ LEAVES: dict[Leaf, LeafMeaning] = {
     Leaf.UNKNOWN: LeafMeaning("idle.unknown", "unknown", "the launch was not recorded"),
 }
 
+_OF_NUMBER = {int(leaf): leaf for leaf in Leaf}
+
+
+def leaf_of_number(number: int) -> Leaf:
+    """The leaf of a number in a recording; OTHER for one that a newer version may know."""
+    return _OF_NUMBER.get(number, Leaf.OTHER)
+
+
 LEAF_OF_KEY = {meaning.key: leaf for leaf, meaning in LEAVES.items()}
 
 _COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)

@@ -37,7 +37,8 @@ def has_streams(run: Run) -> bool:
 
 def has_idle_ranges(run: Run) -> bool:
     """Whether the range in which a GPU was idle was recorded, if one was idle."""
-    return bool(run.timing.idle_ranges) or all(
+    known = run.timing.range_leaves or run.timing.idle_ranges or not run.ranges
+    return bool(known) or all(
         has_idle_times(run, *key) and not use.idle.total for key, use in run.timing.devices.items()
     )
 

@@ -1,7 +1,7 @@
-"""Each phase's own time: what ran, how long the GPU idled for it, and what binds it.
+"""Each phase's own time tree: what ran, why the GPU idled for it, and what binds it.
 
-Busy time is that of the phase, divided as its kernels and copies are; idle time are the gaps ended
-by what a thread launched in it. Why the GPU idled is known for the whole run only (time_tree).
+What runs counts in the phase that launched it, idle time in the phase in which the thread was that
+launched what came next. Older recordings have idle time by phase without its causes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel, leaf_of_number
 from gputui.report.phase_tree import Phase, phase_tree
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.state import Run, Session
@@ -23,6 +23,8 @@ BETWEEN_NS = 200_000
 
 _MEMORY = (
     Leaf.ELEMENTWISE,
+    Leaf.ELEMENTWISE_CHAIN,
+    Leaf.ATTENTION_UNFUSED,
     Leaf.NORMALIZATION,
     Leaf.SOFTMAX,
     Leaf.OPTIMIZER,
@@ -33,7 +35,8 @@ _COMPUTE = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED, Leaf.ATTENTION
 
 @dataclass(frozen=True, slots=True)
 class PhaseCauses:
-    """One phase. `leaves` add up to `busy_ns`; `bound` is None where neither leads."""
+    """One phase, with those inside it. `leaves` add up to its wall time, to its busy time where why
+    it idled is not known; `bound` is None where nothing leads."""
 
     row: PhaseRow
     busy_ns: int
@@ -54,27 +57,38 @@ class PhaseCauses:
     @property
     def largest(self) -> tuple[str, float] | None:
         """What ran most, and its percentage of the busy time."""
-        if not self.busy_ns or not self.leaves:
-            return None
-        leaf = max(self.leaves, key=lambda leaf: self.leaves[leaf])
-        return LEAVES[leaf].label, 100.0 * self.leaves[leaf] / self.busy_ns
+        return _largest(self.leaves, self.busy_ns, idle=False)
+
+    @property
+    def cause(self) -> tuple[str, float] | None:
+        """Why the GPU idled most, and its percentage of the idle time."""
+        return _largest(self.leaves, self.idle_ns, idle=True)
+
+
+def _largest(leaves: Mapping[Leaf, int], whole_ns: int, idle: bool) -> tuple[str, float] | None:
+    of = {leaf: ns for leaf, ns in leaves.items() if LEAVES[leaf].is_idle == idle}
+    if not of or not whole_ns:
+        return None
+    leaf = max(of, key=lambda leaf: of[leaf])
+    return LEAVES[leaf].label, 100.0 * of[leaf] / whole_ns
 
 
 def phase_causes(session: Session, run: Run) -> list[PhaseCauses]:
     """The phases that used a GPU, parents before children."""
     if not run.devices:
         return []
-    own = _leaves_by_range(session, run)
-    idle_of: dict[int, int] = defaultdict(int)
-    for key, time in run.timing.idle_ranges.items():
-        idle_of[key.range] += time.idle_ns
+    if run.timing.range_leaves:
+        own = _recorded(run)
+        idle_of: Mapping[int, int] = {}
+    else:
+        own, idle_of = _leaves_by_range(session, run), run.timing.idle_by_range()
     inclusive: dict[Phase, tuple[dict[Leaf, int], int]] = {}
     for phase in reversed(phase_tree(run, library_domains=False).phases):
         leaves: dict[Leaf, int] = defaultdict(int)
         idle_ns = 0
         for node in phase.nodes:
             number = node.definition.range
-            idle_ns += idle_of[number]
+            idle_ns += idle_of.get(number, 0)
             for leaf, ns in own.get(number, {}).items():
                 leaves[leaf] += ns
         for child in phase.children:
@@ -85,8 +99,18 @@ def phase_causes(session: Session, run: Run) -> list[PhaseCauses]:
     found = []
     for row in phase_rows(run):
         leaves, idle_ns = inclusive.get(row.phase, ({}, 0))
-        if row.gpu_busy_ns + idle_ns:
-            found.append(_of_phase(row, leaves, idle_ns))
+        if run.timing.range_leaves:
+            if any(leaves.values()):
+                found.append(_of_phase(row, leaves))
+        elif row.gpu_busy_ns + idle_ns:
+            found.append(_of_older(row, leaves, idle_ns))
+    return found
+
+
+def _recorded(run: Run) -> dict[int, dict[Leaf, int]]:
+    found: dict[int, dict[Leaf, int]] = defaultdict(lambda: defaultdict(int))
+    for key, time in run.timing.range_leaves.items():
+        found[key.range][leaf_of_number(key.leaf)] += time.ns
     return found
 
 
@@ -113,20 +137,30 @@ def _leaf_of_copy(operation: str, kinds: tuple[str | None, str | None]) -> Leaf:
     return Leaf.COPY_PAGEABLE if "pageable" in kinds else Leaf.COPY_PINNED
 
 
-def _of_phase(row: PhaseRow, times: Mapping[Leaf, int], idle_ns: int) -> PhaseCauses:
+def _of_phase(row: PhaseRow, times: Mapping[Leaf, int]) -> PhaseCauses:
+    leaves = {leaf: ns for leaf, ns in times.items() if ns}
+    idle_ns = sum(ns for leaf, ns in leaves.items() if LEAVES[leaf].is_idle)
+    busy_ns = sum(leaves.values()) - idle_ns
+    if idle_ns < MOSTLY * (busy_ns + idle_ns):
+        return PhaseCauses(row, busy_ns, idle_ns, leaves, _busy_with(leaves, busy_ns))
+    why = max((leaf for leaf in leaves if LEAVES[leaf].is_idle), key=lambda leaf: leaves[leaf])
+    bound = {Leaf.LAUNCH: "launch", Leaf.RANK: "communication"}.get(why, "host")
+    return PhaseCauses(row, busy_ns, idle_ns, leaves, bound)
+
+
+def _of_older(row: PhaseRow, times: Mapping[Leaf, int], idle_ns: int) -> PhaseCauses:
     busy_ns, total = row.gpu_busy_ns, sum(times.values())
     # Where streams overlap, operations take more time together than the phase is busy.
     leaves = {leaf: round(busy_ns * ns / total) for leaf, ns in times.items() if ns}
-    return PhaseCauses(row, busy_ns, idle_ns, leaves, _bound(row, leaves, busy_ns, idle_ns))
-
-
-def _bound(row: PhaseRow, leaves: Mapping[Leaf, int], busy_ns: int, idle_ns: int) -> str | None:
-    """What leads: more than half of the phase."""
+    bound = _busy_with(leaves, busy_ns)
     if idle_ns >= MOSTLY * (busy_ns + idle_ns):
         launches = row.known_launches
-        if not launches:
-            return "host"
-        return "launch" if idle_ns / launches <= BETWEEN_NS else "host"
+        bound = "launch" if launches and idle_ns / launches <= BETWEEN_NS else "host"
+    return PhaseCauses(row, busy_ns, idle_ns, leaves, bound)
+
+
+def _busy_with(leaves: Mapping[Leaf, int], busy_ns: int) -> str | None:
+    """What leads: more than half of the busy time."""
     groups = {
         "communication": (Leaf.COMMUNICATION,),
         "copies": _COPIES,

@@ -91,6 +91,15 @@ class DeviceKey(NamedTuple):
     device: int
 
 
+class RangeLeafKey(NamedTuple):
+    """A leaf of the time tree in a range, as RangeLeaf has it. `device` is the machine's index."""
+
+    process: int
+    device: int
+    range: int
+    leaf: int
+
+
 class IdleKey(NamedTuple):
     """Where a device idled: `range` is the innermost one of the thread that launched what came
     next, 0 outside every range."""

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import msgspec
 
+from gputui.model.leaves import LEAVES, leaf_of_number
 from gputui.model.sketch import Accumulator
 from gputui.state.history import History
-from gputui.state.keys import DeviceKey, IdleKey, StreamKey, ThreadKey
+from gputui.state.keys import DeviceKey, IdleKey, RangeLeafKey, StreamKey, ThreadKey
 from gputui.state.tables import Of
 
 QUEUE_MOMENTS = 1024
@@ -121,6 +122,9 @@ class GpuTiming(msgspec.Struct):
     idle_ranges: Annotated[dict[IdleKey, IdleTime], Of("idle_ranges")] = msgspec.field(
         default_factory=dict
     )
+    range_leaves: Annotated[dict[RangeLeafKey, LeafNs], Of("range_leaves")] = msgspec.field(
+        default_factory=dict
+    )
     streams: Annotated[dict[StreamKey, StreamTimes], Of("streams")] = msgspec.field(
         default_factory=dict
     )
@@ -132,10 +136,20 @@ class GpuTiming(msgspec.Struct):
     )
     """(process, launches, time they were queued) of each delta that had launches."""
 
-    def idle_by_range(self, process: int, device: int) -> dict[int, int]:
-        """Range → ns in which a device idled for it; 0 is outside every range."""
-        return {
-            key.range: time.idle_ns
-            for key, time in self.idle_ranges.items()
-            if (key.process, key.device) == (process, device)
-        }
+    def idle_by_range(
+        self, process: int | None = None, device: int | None = None
+    ) -> dict[int, int]:
+        """Range → ns in which a device idled for it, of a process or all; 0 is outside every
+        range."""
+        found: dict[int, int] = {}
+        idle = [(key, time.idle_ns) for key, time in self.idle_ranges.items()]
+        parts: list[tuple[IdleKey | RangeLeafKey, int]] = [*idle]
+        parts += [
+            (key, time.ns)
+            for key, time in self.range_leaves.items()
+            if LEAVES[leaf_of_number(key.leaf)].is_idle
+        ]
+        for key, ns in parts:
+            if process in (None, key.process) and device in (None, key.device):
+                found[key.range] = found.get(key.range, 0) + ns
+        return found

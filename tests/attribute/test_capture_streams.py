@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.streams import MAX_STREAMS
 from gputui.model.events import OTHER_STREAMS, Distribution
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.state.timing import StreamKey
 from tests.attribute.capture_program import MAIN, Program, Traced
 
@@ -57,6 +58,18 @@ def test_idle_time_lies_in_the_range_that_the_launching_thread_was_in(program):
     found = run.timing.idle_by_range(1, 0)
     shares = {run.ranges[n].path if n else None: ns for n, ns in found.items()}
     assert shares == {"step/data": 600, "step": 60, None: 40}
+    leaves = {
+        (run.ranges[key.range].path if key.range else None, LEAVES[Leaf(key.leaf)].key): time.ns
+        for key, time in run.timing.range_leaves.items()
+    }
+    # Until the call is launching, and its latency; time of the GPU's is the range's that launched.
+    assert leaves == {
+        ("step", "busy.matmul"): 180,
+        ("step", "idle.launch"): 60,
+        ("step/data", "idle.launch"): 600,
+        (None, "idle.launch"): 40,
+    }
+    assert sum(leaves.values()) == use.span_ns
 
 
 def test_a_thread_without_ranges_idles_where_the_main_thread_is(program):
@@ -152,7 +165,10 @@ def test_idle_time_is_shared_out_as_a_clock_that_ticks_every_nanosecond_would(da
             expected[name] = expected.get(name, 0) + 1
     run = Traced(program).finish(*main, seconds=100)
     found = run.timing.idle_by_range(1, 0)
-    assert {run.ranges[n].definition.name if n else None: ns for n, ns in found.items()} == expected
+    # A process without ranges has its idle time in the leaves only.
+    assert {run.ranges[n].definition.name if n else None: ns for n, ns in found.items()} == (
+        expected if run.ranges else {}
+    )
 
 
 def middles_of(part: Distribution) -> list[int]:

@@ -102,6 +102,24 @@ def test_phases_of_a_real_decode_are_launch_bound(demo: Loaded) -> None:
     assert sum(one.idle_ns for path, one in found.items() if "/" not in path) < whole
 
 
+def test_every_phase_has_its_own_tree() -> None:
+    """A report of nsys: `load` computes on the CPU, a step launches and waits, by turns."""
+    loaded = load(str(DATA / "h200-ranges.sqlite.gz"))
+    assert loaded.run is not None
+    found = {one.row.path: one for one in phase_causes(loaded.session, loaded.run)}
+    load_phase, step = found["load"], found["step"]
+    assert load_phase.idle_percent == 100
+    assert load_phase.cause == ("host code", pytest.approx(98.6, abs=0.1))
+    assert load_phase.bound == "host"
+    assert step.cause == ("launch-bound", pytest.approx(67.2, abs=0.1))
+    assert step.bound == "launch"
+    for one in found.values():
+        assert sum(one.leaves.values()) == one.wall_ns
+    recorded = loaded.run.timing.range_leaves.values()
+    whole = sum(time.ns for time in loaded.run.leaf_times.values())
+    assert sum(time.ns for time in recorded) == whole
+
+
 def test_the_roofline_of_a_real_decode(demo: Loaded) -> None:
     assert demo.run is not None
     rows = {row.scope: row for row in roofline(demo.session, demo.run)}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host import WAITED_NS, Doing, HostThreads, is_copy, kind_of_call
 from gputui.attribute.accounting.launches import Launches
 from gputui.attribute.accounting.operations import Kernels, columns
+from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
+from gputui.attribute.range_stacks import RangeStacks
 from gputui.model.events import (
     LeafTime,
     LineLaunches,
@@ -41,10 +45,11 @@ class Parts(NamedTuple):
 class Accounting:
     """Calls and operations of one process in; its time by scope and leaf out."""
 
-    def __init__(self, process: int, main_thread: int, *, live: bool) -> None:
+    def __init__(self, process: int, main_thread: int, stacks: RangeStacks, *, live: bool) -> None:
         """`live` bounds what finding steps may cost by the time that passes."""
         self._process = process
         self._main_thread = main_thread
+        self._stacks = stacks
         self._threads = HostThreads()
         self._kernels = Kernels()
         self._launches = Launches(self._kernels)
@@ -114,8 +119,11 @@ class Accounting:
             if device not in self._devices:
                 if len(self._devices) >= MAX_DEVICES:
                     continue
+                phases = PhaseLeaves(self._stacks, self._main_thread)
                 self._devices[device] = DeviceSteps(
-                    self._process, device, self._threads, self._main_thread
+                    self._process,
+                    device,
+                    DeviceTime(self._threads, self._main_thread, phases),
                 )
             of = operations
             if len(present) > 1:
@@ -132,6 +140,12 @@ class Accounting:
             moments = self._launches.starts_after(started_ns)
             for device in self._devices.values():
                 device.mark(moments, renewed=False)
+
+    def take_phases(self) -> Iterator[tuple[int, dict[tuple[int, int], int]]]:
+        """By device: node and leaf → ns since the last call."""
+        for number, device in self._devices.items():
+            if device.time.phases is not None:
+                yield number, device.time.phases.take()
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
         """A step of each device in parts, of those whose steps the last collection ended."""

@@ -14,6 +14,7 @@ from gputui.attribute.accounting.gaps import Blame, Causes, Gaps
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.patterns import refine
+from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.samples import Samples
 from gputui.attribute.accounting.tracks import WAITED, Tracks
 from gputui.attribute.arrays import Int64s, distinct
@@ -51,13 +52,16 @@ def _covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
 class DeviceTime:
     """Operations of one process on one device in, its time by leaf out."""
 
-    def __init__(self, threads: HostThreads, main_thread: int) -> None:
+    def __init__(
+        self, threads: HostThreads, main_thread: int, phases: PhaseLeaves | None = None
+    ) -> None:
         self._threads = threads
         self._main_thread = main_thread
         self._waiting: list[Columns] = []
         self._starts: list[Int64s] = []
         self.samples = Samples(threads, main_thread)
         self.blame = Blame(threads, main_thread)
+        self.phases = phases
         self.tracks = Tracks()
         """What is accounted for and not taken yet."""
         self.accounted_ns = 0
@@ -113,10 +117,10 @@ class DeviceTime:
         threads: list[int] = distinct(found.threads).tolist()
         self.samples.add(found, threads)
         if (found.starts[1:] >= found.ends[:-1]).all():
-            self._add_each(found.starts, found.ends, leaves)
+            self._add_each(found.starts, found.ends, leaves, found.nodes)
             reach = found.ends
         else:
-            self._add_busy(found.starts, found.ends, leaves)
+            self._add_busy(found.starts, found.ends, leaves, found.nodes)
             reach = np.maximum.accumulate(found.ends)
         self._add_gaps(found, reach, threads)
         since_ns = self.accounted_ns or int(found.starts[0])
@@ -135,14 +139,20 @@ class DeviceTime:
             _, starts, ends = _exclusive(starts[order], ends[order])
         self.tracks.add(WAITED, starts, ends, ends - starts)
 
-    def _add_each(self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8]) -> None:
+    def _add_each(
+        self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8], nodes: Int64s
+    ) -> None:
         """Operations one after the other."""
         took = ends - starts
+        if self.phases is not None:
+            self.phases.add_busy(nodes, leaves, took)
         for leaf in np.flatnonzero(np.bincount(leaves)).tolist():
             of = np.flatnonzero((leaves == leaf) & (took > 0))
             self.tracks.add(leaf, starts.take(of), ends.take(of), took.take(of))
 
-    def _add_busy(self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8]) -> None:
+    def _add_busy(
+        self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8], nodes: Int64s
+    ) -> None:
         groups = _GROUP[leaves]
         above: tuple[Int64s, Int64s] | None = None
         for group in range(_GROUPS):
@@ -154,6 +164,8 @@ class DeviceTime:
             of = leaves.take(at).take(rows)
             if above is not None:
                 exposed -= _covered_before(finishes, *above) - _covered_before(begins, *above)
+            if self.phases is not None:
+                self.phases.add_busy(nodes.take(at).take(rows), of, exposed)
             for leaf in np.flatnonzero(np.bincount(of)).tolist():
                 shown = np.flatnonzero((of == leaf) & (exposed > 0))
                 self.tracks.add(leaf, begins.take(shown), finishes.take(shown), exposed.take(shown))
@@ -197,5 +209,8 @@ class DeviceTime:
                 its = gaps.pick(np.flatnonzero(launched_by == thread))
             if len(its.rows):
                 self.blame.add(causes, thread, its)
-        for leaf, at, amounts in causes.found():
+        parts = list(causes.found())
+        for leaf, at, amounts in parts:
             self.tracks.add(leaf, a.take(at), b.take(at), amounts)
+        if self.phases is not None:
+            self.phases.add_idle(parts, a, b, found.threads.take(rows))

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.device import DeviceTime
-from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.lanes import Lanes
 from gputui.attribute.accounting.launches import HELD_NS
 from gputui.attribute.accounting.operations import Columns
@@ -47,10 +46,10 @@ EXACT_LENGTHS = 16
 class DeviceSteps:
     """One device: its time axis, the part of it that waits for steps, its steps."""
 
-    def __init__(self, process: int, device: int, threads: HostThreads, main_thread: int) -> None:
+    def __init__(self, process: int, device: int, time: DeviceTime) -> None:
         self._process = process
         self._device = device
-        self.time = DeviceTime(threads, main_thread)
+        self.time = time
         self._boundaries: list[int] = []
         self._open_ns: int | None = None
         self._scopes = StepScopes()

@@ -23,7 +23,8 @@ _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 class Columns(NamedTuple):
     """Operations, a column a fact. `called_ns` is 0 where the launch is not known; `widths` are
     the threads that a kernel was launched with, 0 where it is no link of a chain; `alike` is
-    one number for launches of one kernel in one shape, -1 for copies; `goes_on` marks
+    one number for launches of one kernel in one shape, -1 for copies; `nodes` are the ranges
+    around the calls; `goes_on` marks
     the rest of an operation whose beginning is accounted for."""
 
     starts: Int64s
@@ -34,6 +35,7 @@ class Columns(NamedTuple):
     streams: npt.NDArray[np.uint32]
     widths: Int64s
     alike: Int64s
+    nodes: Int64s
     leaves: npt.NDArray[np.uint8]
     goes_on: Bools
 
@@ -106,6 +108,7 @@ def columns(
         records["b"].astype(np.uint32),
         widths,
         alike,
+        calls["node"].astype(np.int64),
         leaves,
         np.zeros(len(records), np.bool_),
     )

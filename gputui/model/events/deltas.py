@@ -224,12 +224,26 @@ class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Time in which a device was idle while `range` was the innermost one open on the thread that
-    launched what came next; 0 is outside every range.
+    launched what came next; 0 is outside every range. In older recordings; newer ones have
+    RangeLeaf.
     """
 
     device: Annotated[Integer, Key]
     range: Annotated[RangeNumber, Key]
     idle_ns: Annotated[Amount, Sum]
+
+
+class RangeLeaf(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Time of a device under one leaf (model.leaves), by range: what ran, by the innermost range
+    that launched it; idle time, by the innermost range open meanwhile on the thread that launched
+    what came next. 0 is outside every range. All of them add up to the device's time. None are
+    written for a process without ranges: there `leaf_times` says it all.
+    """
+
+    device: Annotated[Integer, Key]
+    range: Annotated[Integer, Key]
+    leaf: Annotated[Integer, Key]
+    ns: Annotated[Amount, Sum]
 
 
 class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -440,6 +454,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     one block, as `leaf_times` and `loops` have it."""
     line_launches: Annotated[tuple[LineLaunches, ...], Parts] = ()
     stretches: Annotated[tuple[Stretch, ...], Parts] = ()
+    range_leaves: Annotated[tuple[RangeLeaf, ...], Parts] = ()
     collectives: Annotated[tuple[CollectiveDelta, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
     """The parts of `dropped`; missing in older recordings."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gputui.model.events import Scope, StepBlock
-from gputui.model.leaves import LEAVES, Leaf, is_kernel
+from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
 from gputui.report.explain.rank_waits import Exposed, Place, waits
 from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
@@ -179,7 +179,8 @@ def trees_without_waits(run: Run) -> dict[Place, TimeTree]:
     )
     for key, time in run.leaf_times.items():
         of = by_device[key.process, key.device][key.loop, Scope(key.scope)]
-        of[Leaf(key.leaf)] = of.get(Leaf(key.leaf), 0) + time.ns
+        leaf = leaf_of_number(key.leaf)
+        of[leaf] = of.get(leaf, 0) + time.ns
     return {place: _device_tree(run, *place, parts) for place, parts in by_device.items()}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
+from gputui.report.availability import REASON
 from gputui.report.phase_causes import PhaseCauses, phase_causes
 from gputui.report.roofline import Roof, roofline
 from gputui.report.schema import (
@@ -36,9 +37,10 @@ def _joules(value: float | None) -> str:
     return units.quantity(value, "J")
 
 
-def _no_phases(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
+def _no_phases(run: Run, rows: Sequence[PhaseCauses]) -> Mapping[str, str]:
     if rows:
-        return {}
+        causes = any(row.cause for row in rows) or not any(row.idle_ns for row in rows)
+        return {} if causes else {"idle_cause": REASON}
     return {ROWS: "no phase ran anything on a GPU" if run.ranges else "the program has no ranges"}
 
 
@@ -56,7 +58,7 @@ def _no_counters(_run: Run, rows: Sequence[Roof]) -> Mapping[str, str]:
 PHASE_CAUSES: TableSpec[PhaseCauses] = TableSpec(
     key="phase_causes",
     title="What Binds Each Phase",
-    meaning="Busy and idle time of each phase, what ran most in it, and what binds it.",
+    meaning="Each phase's own time tree: what ran most, why the GPU idled, and what binds it.",
     columns=(
         text("Phase", "path", lambda row: "  " * row.row.depth + row.row.name, "The range's path",
              document=lambda row: row.row.path),
@@ -65,7 +67,11 @@ PHASE_CAUSES: TableSpec[PhaseCauses] = TableSpec(
         number("PID", "pid", lambda row: row.row.pid, "The process", seen=if_differs),
         time("Wall", "wall_ns", lambda row: row.wall_ns, "GPU time busy or idle for it"),
         percent("Idle", "idle_percent", lambda row: row.idle_percent,
-                "Of this, until the GPU got what was launched in it", kind=float),
+                "Of this, while the thread that launched next was in it", kind=float),
+        text("Idle Cause", "idle_cause", lambda row: row.cause and row.cause[0],
+             "Why the GPU idled most", kind=str | None),
+        percent("of Idle", "idle_cause_percent", lambda row: row.cause and row.cause[1],
+                "Its share of the idle time", kind=float | None, priority=2),
         text("Mostly", "largest", lambda row: row.largest and row.largest[0],
              "What ran most in it", kind=str | None),
         percent("of Busy", "largest_percent", lambda row: row.largest and row.largest[1],
@@ -75,7 +81,8 @@ PHASE_CAUSES: TableSpec[PhaseCauses] = TableSpec(
              kind=str | None),
         Column("Leaves", key="leaves_ns", document=lambda row: {
             LEAVES[leaf].key: ns for leaf, ns in row.leaves.items()},
-            value=lambda row: len(row.leaves), meaning="Busy time by leaf",
+            value=lambda row: len(row.leaves),
+            meaning="Wall time by leaf; in older recordings busy time only",
             kind=dict[str, int], in_table=False, unit="ns"),
     ),
     rows=phase_causes,

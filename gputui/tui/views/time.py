@@ -287,9 +287,9 @@ def _pairs(pairs: list[tuple[str, str]]) -> list[Row]:
 def _idle_phases(run: Run) -> list[tuple[str, float]]:
     """(path, part of all idle time), the largest first."""
     found: dict[str, int] = {}
-    for key, time in run.timing.idle_ranges.items():
-        path = run.ranges[key.range].path if key.range in run.ranges else "outside every phase"
-        found[path] = found.get(path, 0) + time.idle_ns
+    for number, idle_ns in run.timing.idle_by_range().items():
+        path = run.ranges[number].path if number in run.ranges else "outside every phase"
+        found[path] = found.get(path, 0) + idle_ns
     whole = sum(found.values())
     if not whole or set(found) == {"outside every phase"}:
         return []

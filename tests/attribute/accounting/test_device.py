@@ -44,6 +44,7 @@ def operations(*rows: tuple[int, int, int, int, Leaf]) -> Columns:
         np.full(len(rows), 7, np.uint32),
         np.zeros(len(rows), np.int64),
         np.full(len(rows), -1),
+        np.zeros(len(rows), np.int64),
         leaves.astype(np.uint8),
         np.zeros(len(rows), np.bool_),
     )
@@ -304,7 +305,7 @@ def test_every_leaf_has_a_name() -> None:
 
 def test_steps_that_come_all_at_once_are_divided_into_blocks() -> None:
     """Steps wait until it is clear what a step is; what they took is still known part by part."""
-    steps = DeviceSteps(1, 0, HostThreads(), MAIN)
+    steps = DeviceSteps(1, 0, DeviceTime(HostThreads(), MAIN))
     rows, boundaries, at = [], [], START
     lengths = [100_000_000 + 2_000_000 * number for number in range(60)]
     for length in lengths:
