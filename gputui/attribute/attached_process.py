@@ -86,7 +86,7 @@ class Attached:
         if now_ns - self._states_ns < STATES_NS or self._gone_ns is not None:
             return
         self._states_ns = now_ns
-        for thread in self.process.accounting.launching[:MAX_THREADS]:
+        for thread in self.process.accounting.watched[:MAX_THREADS]:
             found = self._states.read(thread)
             if found is not None:
                 self.process.accounting.add_state(thread, now_ns, *found)

@@ -259,7 +259,8 @@ class TracedProcess:
         self._records = 0
         self._unattributed = self._operations.unattributed
         self._threads.see(node.thread for node in self._nodes.defined)
-        self._threads.see(part.thread for part in delta.launching_threads)
+        launching = [part.thread for part in delta.launching_threads]
+        self._threads.see([*launching, *self.accounting.sampled])
         events: list[AnyEvent] = [*self._threads.collect(now_ns)]
         events += self._resources.collect(now_ns)
         for found in (

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gputui.model.events import AnyEvent, IdleLane, StepLanes
+from gputui.model.events import AnyEvent, IdleLane, StepLanes, StreamLane, ThreadLane
+from gputui.model.lane_letters import DOING, EIGHTHS, ROW_PARTS, pack, unpack
 from gputui.model.leaves import Leaf
 from gputui.playback.opening import open_recording
+from gputui.tui.views.timeline import TimelineView
 from gputui.tui.widgets.step_lanes import columns_of, gap_words
 from tests.conftest import DATA
 from tests.tui.conftest import Show
@@ -36,6 +39,29 @@ def test_the_parts_of_a_step_are_busy_or_idle_for_a_cause(training: list[AnyEven
     for part, busy in enumerate(step.busy):
         whole = busy + sum(lane.parts[part] for lane in step.idle)
         assert abs(whole - 1000) <= len(step.idle) + 1
+
+
+def test_threads_and_streams_of_a_step_are_kept_in_few_bytes(training: list[AnyEvent]) -> None:
+    step = lanes_of(training)
+    assert [lane.thread for lane in step.threads] == [498, 529]  # the main one, autograd's
+    for thread in step.threads:
+        assert set(unpack(thread.doing)) <= set(DOING)
+        assert len(unpack(thread.doing)) == ROW_PARTS
+    busy = [lane.busy_ns for lane in step.streams]
+    assert busy == sorted(busy, reverse=True)
+    assert len(busy) == 3
+    for stream in step.streams:
+        ink = sum(EIGHTHS.index(letter) for letter in unpack(stream.ink)) / 8 / ROW_PARTS
+        assert ink == pytest.approx(stream.busy_ns / step.duration_ns, abs=1 / 16)
+    without = replace(step, threads=(), streams=())
+    assert len(msgspec.json.encode(step)) - len(msgspec.json.encode(without)) <= 200
+
+
+def test_rows_that_a_recording_makes_up_are_read_as_far_as_they_go() -> None:
+    assert unpack(pack("llls" + "h" * 44)) == "llls" + "h" * 44
+    assert unpack("h999999999l") == "h" * ROW_PARTS
+    assert unpack("\x1b[31m 7 l2") == "mll"
+    assert unpack("") == ""
 
 
 def test_columns_hold_the_mean_of_their_parts(training: list[AnyEvent]) -> None:
@@ -66,7 +92,9 @@ async def test_what_a_recording_makes_up_does_no_harm(show: Show, training: list
     odd: list[AnyEvent] = [
         replace(step, busy=(), idle=(), duration_ns=0),
         replace(step, busy=(2**31 - 1, 0), idle=(IdleLane(99, (1, 2)), IdleLane(13, (1,)))),
-    ]
+        replace(step, threads=(ThreadLane(2**32, "?q9", 7), ThreadLane(1, "")),
+                streams=(StreamLane(-1, 2**63 - 1, "zz99i"), StreamLane(1, 0, ""))),
+    ]  # fmt: skip
     for event in odd:
         async with show([[*training[:at], event, *training[at + 1 :]]], (80, 24)) as shown:
             await shown.press("3", "up", "right", "z", "Z", "Z", "end", "home", "0")
@@ -90,11 +118,29 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         because = next(line for line in shown.lines if line.startswith(" idle because ░"))
         assert because.endswith("87.2 %")
         assert "host code" in shown.text
+        thread = next(line for line in shown.lines if line.startswith(" main thread "))
+        assert {"░", "▓", "▒"} <= set(thread)
+        assert "thread 529" in shown.text
+        assert next(line for line in shown.lines if line.startswith(" stream 17")).endswith(" %")
+        row = next(y for y, line in enumerate(shown.app.main.view.drawn) if "stream 13" in line)
+        await shown.pilot.click(shown.app.main.view, offset=(14 + 90, row))
+        await shown.settle()
+        assert "thread 529: in the program's own code." in shown.text
         await shown.press("up")
         assert "One step, 16.0 ms: 1 before the newest of 2 kept" in shown.text
         assert next(line for line in shown.lines if "GPU 0 busy" in line).endswith("100.0 %")
         await shown.press("down", "Z", "right")
         assert "from" in shown.text
         await click_text(shown, "▲")
+        await click_text(shown, "[+]")
+        await click_text(shown, "[+]")
+        zoomed = shown.app.main.view
+        assert isinstance(zoomed, TimelineView)
+        assert zoomed.parts is not None
+        before = zoomed.parts
+        await shown.press(*["right"] * 60)
+        assert zoomed.parts[0] > before[0]  # beyond the edge: panned
+        await click_text(shown, "[fit]")
+        assert zoomed.parts is None
         await shown.press("0", "left", "enter")
         assert shown.app.main.current == "time"

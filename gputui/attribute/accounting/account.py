@@ -62,9 +62,14 @@ class Accounting:
         self._graphs = np.zeros(1, np.bool_)
 
     @property
-    def launching(self) -> list[int]:
-        """The threads that made CUDA calls."""
-        return self._threads.launching
+    def sampled(self) -> list[int]:
+        """The threads whose lines are read."""
+        return self._threads.sampled
+
+    @property
+    def watched(self) -> list[int]:
+        """The threads that made CUDA calls, then those whose lines are read."""
+        return list(dict.fromkeys([*self._threads.launching, *self._threads.sampled]))
 
     def add_state(
         self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf

@@ -12,12 +12,15 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps
 from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.intervals import covered_before, exclusive
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.samples import Samples
+from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
 from gputui.attribute.accounting.tracks import WAITED, Tracks
 from gputui.attribute.arrays import Int64s, distinct
+from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
 
 _GROUP = np.zeros(len(Leaf), np.int8)
@@ -25,28 +28,6 @@ _GROUP[Leaf.COMMUNICATION] = 1
 _GROUP[[Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE]] = 2
 
 _GROUPS = 3
-
-
-def _exclusive(starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """What each interval covers beyond those that began before it: rows, starts, ends."""
-    reach = np.maximum.accumulate(ends)
-    begins = starts.copy()
-    begins[1:] = np.maximum(starts[1:], reach[:-1])
-    rows = np.flatnonzero(ends > begins)
-    return rows, begins[rows], ends[rows]
-
-
-def _covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
-    """How much of disjoint intervals, in order, lies before each moment."""
-    if not len(starts):
-        return np.zeros(len(moments), np.int64)
-    sums = np.concatenate(([0], np.cumsum(ends - starts)))
-    at = np.searchsorted(starts, moments, side="right") - 1
-    inside = np.maximum(at, 0)
-    covered: Int64s = sums[inside] + np.clip(
-        moments - starts[inside], 0, ends[inside] - starts[inside]
-    )
-    return np.where(at < 0, 0, covered)
 
 
 class DeviceTime:
@@ -62,6 +43,7 @@ class DeviceTime:
         self.samples = Samples(threads, main_thread)
         self.blame = Blame(threads, main_thread)
         self.phases = phases
+        self._streams = StreamOperations()
         self.tracks = Tracks()
         """What is accounted for and not taken yet."""
         self.accounted_ns = 0
@@ -71,6 +53,13 @@ class DeviceTime:
         """Operations, in any order."""
         if len(operations.starts):
             self._waiting.append(operations)
+
+    def rows(self, bounds: Int64s) -> tuple[tuple[ThreadLane, ...], tuple[StreamLane, ...]]:
+        """What threads and streams did between the bounds of a step that is accounted for."""
+        return within_bytes(
+            thread_lanes(self._threads, self._main_thread, bounds, self.accounted_ns),
+            self._streams.lanes(bounds),
+        )
 
     def take_starts(self, boundaries: Int64s) -> Int64s:
         """How many operations that are accounted for began before each boundary, since the one
@@ -111,6 +100,7 @@ class DeviceTime:
             found = found._replace(starts=np.maximum(found.starts, self.accounted_ns))
         if not len(found.starts):
             return
+        self._streams.add(found)
         began = found.starts if not found.goes_on.any() else found.starts[~found.goes_on]
         self._starts.append(began)
         leaves = refine(found.leaves, found.starts, found.ends, found.streams, found.widths)
@@ -136,7 +126,7 @@ class DeviceTime:
             return
         if sum(len(one) > 0 for one, _ in waits) > 1:
             order = np.argsort(starts, kind="stable")
-            _, starts, ends = _exclusive(starts[order], ends[order])
+            _, starts, ends = exclusive(starts[order], ends[order])
         self.tracks.add(WAITED, starts, ends, ends - starts)
 
     def _add_each(
@@ -159,11 +149,11 @@ class DeviceTime:
             at = np.flatnonzero(groups == group)
             if not len(at):
                 continue
-            rows, begins, finishes = _exclusive(starts.take(at), ends.take(at))
+            rows, begins, finishes = exclusive(starts.take(at), ends.take(at))
             exposed = finishes - begins
             of = leaves.take(at).take(rows)
             if above is not None:
-                exposed -= _covered_before(finishes, *above) - _covered_before(begins, *above)
+                exposed -= covered_before(finishes, *above) - covered_before(begins, *above)
             if self.phases is not None:
                 self.phases.add_busy(nodes.take(at).take(rows), of, exposed)
             for leaf in np.flatnonzero(np.bincount(of)).tolist():
@@ -176,8 +166,8 @@ class DeviceTime:
             else:
                 both = np.concatenate((above[0], begins))
                 order = np.argsort(both, kind="stable")
-                _, *exclusive = _exclusive(both[order], np.concatenate((above[1], finishes))[order])
-                above = exclusive[0], exclusive[1]
+                _, *both_of = exclusive(both[order], np.concatenate((above[1], finishes))[order])
+                above = both_of[0], both_of[1]
 
     def _add_gaps(self, found: Columns, reach: Int64s, threads: list[int]) -> None:
         """`reach` is how far operations go up to each, `threads` are all that launched any."""

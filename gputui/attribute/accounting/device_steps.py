@@ -122,7 +122,7 @@ class DeviceSteps:
             return []
         self._boundaries = self._boundaries[len(passed) :]
         moments = np.array(passed, np.int64)
-        rows = self.lanes.take_steps(self.time.tracks, self._open_ns, moments)
+        rows = self.lanes.take_steps(self.time, self._open_ns, moments)
         counts = self.time.take_starts(moments)
         began_ns, self._open_ns = self._open_ns, passed[-1]
         deltas: list[Part] = []

@@ -31,6 +31,9 @@ driver API, "API synchronization behavior")."""
 KEPT_NS = 1_000_000_000
 """Calls that ended this long before what is accounted for are forgotten."""
 
+LINE_NS = 200_000_000
+"""A line read this long before, two readings, still says where a thread is."""
+
 MAX_THREADS = 1024
 
 
@@ -235,6 +238,24 @@ class HostThreads:
     def launching(self) -> list[int]:
         """The threads that made CUDA calls."""
         return list(self._threads)
+
+    @property
+    def sampled(self) -> list[int]:
+        """The threads whose lines are read."""
+        return list(self._lines)
+
+    def line_before(self, thread: int, since_ns: int, until_ns: int) -> int | None:
+        """The newest line of a thread within an interval, or shortly before."""
+        samples = self._lines.get(thread, [])
+        at = bisect_left(samples, (until_ns,)) - 1
+        return samples[at][1] if at >= 0 and samples[at][0] >= since_ns - LINE_NS else None
+
+    def calls_in(self, thread: int, since_ns: int, until_ns: int) -> int:
+        """How many outermost calls of a thread began within an interval."""
+        found = self._threads[thread]
+        found.settle()
+        first, beyond = np.searchsorted(found.starts, (since_ns, until_ns)).tolist()
+        return int(beyond - first)
 
     def add_state(
         self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf

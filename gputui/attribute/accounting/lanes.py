@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.tracks import LEAVES, Tracks
+from gputui.attribute.accounting.device import DeviceTime
+from gputui.attribute.accounting.step_rows import bounds_of
+from gputui.attribute.accounting.tracks import LEAVES
 from gputui.attribute.arrays import Int64s
-from gputui.model.events import IdleLane, StepLanes
+from gputui.model.events import IdleLane, StepLanes, StreamLane, ThreadLane
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 
 LANE_PARTS = 96
@@ -32,6 +34,8 @@ class _Drawn(NamedTuple):
     end_ns: int
     busy: list[int]
     idle: dict[int, list[int]]
+    threads: tuple[ThreadLane, ...] = ()
+    streams: tuple[StreamLane, ...] = ()
 
 
 class Lanes:
@@ -41,10 +45,11 @@ class Lanes:
         self._kept: _Drawn | None = None
 
     def take_steps(
-        self, tracks: Tracks, open_ns: int | None, moments: Int64s
+        self, time: DeviceTime, open_ns: int | None, moments: Int64s
     ) -> npt.NDArray[np.int64]:
-        """Time by leaf up to each moment, taken from the tracks; one of the steps that end at the
+        """Time by leaf up to each moment, taken from the device's; one of the steps that end at the
         moments, the first of which began at `open_ns`, is kept in parts on the way."""
+        tracks = time.tracks
         drawn = _drawn(open_ns, moments) if len(tracks) else None
         if drawn is None:
             return tracks.take(moments)
@@ -56,7 +61,9 @@ class Lanes:
         every = every[every <= moments[-1]]
         rows = tracks.take(every)
         first = int(np.searchsorted(every, start_ns)) + 1
-        self._kept = _in_parts(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(parts))
+        kept = _in_parts(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(parts))
+        threads, streams = time.rows(bounds_of(start_ns, end_ns))
+        self._kept = kept._replace(threads=threads, streams=streams)
         upto = np.searchsorted(every, moments)
         return np.add.reduceat(rows, np.concatenate(([0], upto[:-1] + 1)))
 
@@ -73,6 +80,8 @@ class Lanes:
             duration_ns=found.end_ns - found.start_ns,
             busy=tuple(found.busy),
             idle=tuple(IdleLane(int(leaf), tuple(parts)) for leaf, parts in found.idle.items()),
+            threads=found.threads,
+            streams=found.streams,
         )
 
 

@@ -87,7 +87,15 @@ from gputui.model.events.machine import (
     MachineSample,
     ProcessSample,
 )
-from gputui.model.events.moments import IdleLane, Mark, StepLanes, StepSpan, StepTimeline
+from gputui.model.events.moments import (
+    IdleLane,
+    Mark,
+    StepLanes,
+    StepSpan,
+    StepTimeline,
+    StreamLane,
+    ThreadLane,
+)
 from gputui.model.events.run import (
     ResultColumn,
     ResultTable,
@@ -149,5 +157,6 @@ __all__ = [
     "ResultTable",
     "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
     "ShapeLaunches", "Step", "StepBlock", "StepLanes", "StepSpan", "StepTimeline", "StreamDelta",
-    "Stretch", "ThreadLaunches", "ThreadNamed", "WindowCost", "WindowWork",
+    "StreamLane",
+    "Stretch", "ThreadLane", "ThreadLaunches", "ThreadNamed", "WindowCost", "WindowWork",
 ]  # fmt: skip

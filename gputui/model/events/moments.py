@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -50,10 +50,32 @@ class IdleLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parts: tuple[Index, ...]
 
 
+Letters = Annotated[str, msgspec.Meta(max_length=200)]
+"""Parts of a step as letters, packed (gputui.model.lane_letters)."""
+
+
+class ThreadLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a thread of the process was at in each part of a step; `line` is the newest that it was
+    seen at, a LineDefined, None if it was not."""
+
+    thread: Integer
+    doing: Letters
+    line: Integer | None = None
+
+
+class StreamLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How much of each part of a step a stream of the device was busy, in eighths, and in all."""
+
+    stream: Integer
+    busy_ns: Amount
+    ink: Letters
+
+
 class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     """One steady step of a device in equal parts: how much of each it was busy, in thousandths, and
     why it idled in the rest. It is the newest step of its delta, or one that stands out by its
-    length. `device` is the process's."""
+    length. `device` is the process's. Of threads and streams there are as many as fit 150 bytes;
+    streams only where the device had several."""
 
     process: ProcessNumber
     device: Integer
@@ -61,6 +83,8 @@ class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     duration_ns: Amount
     busy: tuple[Index, ...]
     idle: tuple[IdleLane, ...] = ()
+    threads: tuple[ThreadLane, ...] = ()
+    streams: tuple[StreamLane, ...] = ()
 
 
 class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):

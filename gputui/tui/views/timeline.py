@@ -17,6 +17,7 @@ from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import apportion, nice_top
 from gputui.tui.widgets.step_columns import Column, because_of, columns_of_tree, explained
 from gputui.tui.widgets.step_lanes import FIGURE, LABEL, columns_of, gap_words, lane_rows
+from gputui.tui.widgets.step_rows import step_rows, thread_words
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors
@@ -25,6 +26,7 @@ from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
 _LABEL, _FIGURE = LABEL, 10
 
 _CHART = 5
+_BUTTONS = "[−] [+] [fit]"
 
 
 class TimelineView(View):
@@ -79,7 +81,7 @@ class TimelineView(View):
             self._kept = [
                 one for one in run.step_lanes if (one.process, one.device) == (process, device)
             ]
-        rows += self._step(width, len(rows), height)
+        rows += self._step(run, width, len(rows), height)
         newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
         room = height - len(rows) - 1
         if newest is not None and room >= LEAST_HEIGHT:
@@ -151,6 +153,7 @@ class TimelineView(View):
         self.at = self.shown = self.leaf = self.inside = None
         self.first = self.step_back = 0
         self.parts = None
+        self.draw()
 
     def show_item(self, key: Hashable) -> None:
         """The column in which a leaf took most."""
@@ -171,6 +174,11 @@ class TimelineView(View):
             self.first = max(0, min(max(self.first, at - self.shown + 1), at))
         self.draw()
 
+    def _press(self, step: int) -> None:
+        """Zoom in the step, around the cursor or its middle."""
+        self.inside = self._lane_columns // 2 if self.inside is None else self.inside
+        self._zoom_inside(step)
+
     def _zoom_inside(self, step: int) -> str:
         """Fewer or more parts of a step, around the cursor."""
         kept = self._kept[-1 - self.step_back]
@@ -188,10 +196,17 @@ class TimelineView(View):
         return f"{duration(each * low)} to {duration(each * (low + seen))} of the step"
 
     def _put_inside(self, at: int) -> None:
+        """The cursor at a column; beyond an edge of a zoomed step the parts in sight move on."""
+        if self.parts is not None and self._kept and not 0 <= at < self._lane_columns:
+            low, high = self.parts
+            seen, whole = high - low, len(self._kept[-1 - self.step_back].busy)
+            new = max(0, min(whole - seen, low + (seen if at > 0 else -seen) // 2))
+            at -= self._lane_columns * (new - low) // max(1, seen)
+            self.parts = new, new + seen
         self.inside = max(0, min(self._lane_columns - 1, at))
         self.draw()
 
-    def _step(self, width: int, top: int, height: int) -> list[Row]:
+    def _step(self, run: Run, width: int, top: int, height: int) -> list[Row]:
         """A step in parts, and the gap under the cursor."""
         if not self._kept or height - top < 8:
             return []
@@ -209,13 +224,22 @@ class TimelineView(View):
             at = longest
         which = "newest" if not self.step_back else f"{self.step_back} before the newest"
         title = f"One step, {duration(step.duration_ns)}: {which} of {len(self._kept)} kept"
-        rows: list[Row] = [(), heading(title, width, "↑ ↓ another step")]
-        rows += lane_rows(columns, step.device, at, start_ns, span_ns)
-        for y in (3, 4):
+        rows: list[Row] = [(), heading(title, width, f"↑ ↓ another step  {_BUTTONS}")]
+        line = "".join(text for text, _ in rows[1])
+        for text, act in (("[−]", lambda: self._press(1)), ("[+]", lambda: self._press(-1)),
+                          ("[fit]", self.follow)):  # fmt: skip
+            if (x := line.find(text)) >= 0:
+                self.places.append(Place(top + 1, x, x + len(text), act))
+        *lanes, cursor = lane_rows(columns, step.device, at, start_ns, span_ns)
+        lanes += step_rows(step, run, low, high, len(columns))[: max(0, height - top - 9)]
+        rows += [*lanes, cursor]
+        for y in range(3, 2 + len(lanes)):
             for x in range(len(columns)):
                 act = partial(self._put_inside, x)
                 self.places.append(Place(top + y, LABEL + x, LABEL + x + 1, act))
-        for line in gap_words(columns, at, start_ns, span_ns):
+        place = (low + (high - low) * (at + 0.5) / len(columns)) / max(1, len(step.busy))
+        lines = gap_words(columns, at, start_ns, span_ns) + thread_words(step, run, place)
+        for line in lines:
             rows += wrap(line, width - 2, "text", "  ")
         return rows
 

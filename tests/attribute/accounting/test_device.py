@@ -13,9 +13,11 @@ from gputui.attribute.accounting.gaps import LATENCY_NS, RESTART_NS
 from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.samples import stretch
+from gputui.attribute.accounting.step_rows import bounds_of, thread_lanes, within_bytes
 from gputui.attribute.accounting.tracks import LEAVES, WAITED
 from gputui.model import leaves
-from gputui.model.events import StepBlock
+from gputui.model.events import StepBlock, StreamLane, ThreadLane
+from gputui.model.lane_letters import unpack
 from gputui.model.leaves import Leaf
 
 MAIN = 7
@@ -322,3 +324,33 @@ def test_steps_that_come_all_at_once_are_divided_into_blocks() -> None:
     means = [block.ns / block.steps for block in blocks]
     assert means == sorted(means)
     assert all(dict(block.leaves) == {Leaf.MATMUL: block.ns} for block in blocks)
+
+
+def test_rows_of_threads_show_a_data_loader_beside_the_one_that_launches() -> None:
+    """In 48 ms: the main thread launches for 12, waits for the GPU for 12, then for a batch, which
+    a thread without a CUDA call makes meanwhile."""
+    ms = 1_000_000
+    threads, loader = HostThreads(), 99
+    starts = np.arange(START, START + 12 * ms, 100_000)
+    waits = np.array([START + 12 * ms])
+    threads.add(np.full(120, MAIN), starts, starts + 50_000, np.full(120, Doing.LAUNCHING, np.int8))
+    threads.add(np.array([MAIN]), waits, waits + 12 * ms, np.array([Doing.WAITING], np.int8))
+    threads.add(np.array([MAIN]), waits + 36 * ms, waits + 37 * ms, np.array([0], np.int8))
+    for at, run in ((0, 0), (24, 24), (48, 24)):
+        threads.add_state(MAIN, START + at * ms, run * ms, 0, Leaf.INPUT)
+    for at, run in ((0, 0), (24, 0), (48, 24)):
+        threads.add_state(loader, START + at * ms, run * ms, 0, Leaf.WAIT)
+    threads.add_line(START + 40 * ms, loader, 5, None)
+    bounds = bounds_of(START, START + 48 * ms)
+    lanes = thread_lanes(threads, MAIN, bounds, START + 48 * ms)
+    assert [(lane.thread, lane.line) for lane in lanes] == [(MAIN, None), (loader, 5)]
+    assert unpack(lanes[0].doing) == "l" * 12 + "s" * 12 + "i" * 24
+    assert unpack(lanes[1].doing) == "w" * 24 + "h" * 24
+    assert thread_lanes(threads, MAIN, bounds, START + 10**10) == []
+
+
+def test_rows_beyond_the_bytes_there_are_stay_out() -> None:
+    threads = [ThreadLane(number, "lh" * 24) for number in range(4)]
+    streams = [StreamLane(number, 1, "ab" * 24) for number in range(3)]
+    kept = within_bytes(threads, streams)
+    assert [len(rows) for rows in kept] == [2, 1]

@@ -1,0 +1,128 @@
+"""What the threads of a program and the streams of a device did in the parts of one step."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.attribute.accounting.absence import AWAY_LEAVES
+from gputui.attribute.accounting.host import KEPT_NS, Doing, HostThreads
+from gputui.attribute.accounting.intervals import covered_before, exclusive
+from gputui.attribute.accounting.operations import Columns
+from gputui.attribute.arrays import Int64s, distinct
+from gputui.model.events import StreamLane, ThreadLane
+from gputui.model.lane_letters import EIGHTHS, LETTER_OF, ROW_PARTS, pack
+from gputui.model.leaves import Leaf
+
+MOST_THREADS = 4
+MOST_STREAMS = 3
+
+MOST_BYTES = 150
+"""Of the rows of a step, beside their numbers: a step is kept about once a second."""
+
+KEPT_OPERATIONS = 1 << 15
+
+_OF_CALLS = {
+    Doing.WAITING: Leaf.SYNC,
+    Doing.ALLOCATING: Leaf.ALLOCATION,
+    Doing.OTHER_CALL: Leaf.CUDA,
+}
+
+
+class StreamOperations:
+    """The newest operations of a device, for the streams of the step that is kept next."""
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[Int64s, Int64s, npt.NDArray[np.uint32]]] = deque()
+        self._held = 0
+
+    def add(self, found: Columns) -> None:
+        """Operations in order, after those before."""
+        self._parts.append((found.starts, found.ends, found.streams))
+        self._held += len(found.starts)
+        while len(self._parts) > 1 and self._held - len(self._parts[0][0]) >= KEPT_OPERATIONS:
+            self._held -= len(self._parts.popleft()[0])
+
+    def lanes(self, bounds: Int64s) -> list[StreamLane]:
+        """How busy each stream was between the bounds, the busiest first; none where the device had
+        only one, or where its beginning is forgotten."""
+        if not self._parts or self._parts[0][0][0] > bounds[0]:
+            return []
+        starts, ends, streams = map(np.concatenate, zip(*self._parts, strict=True))
+        inside = np.flatnonzero((ends > bounds[0]) & (starts < bounds[-1]))
+        starts, ends, streams = starts[inside], ends[inside], streams[inside]
+        present = distinct(streams).tolist()
+        if len(present) < 2:
+            return []
+        found = []
+        for stream in present:
+            its = np.flatnonzero(streams == stream)
+            _, begins, finishes = exclusive(starts[its], ends[its])
+            busy = np.diff(covered_before(bounds, begins, finishes))
+            eighths = np.rint(8 * busy / np.maximum(1, np.diff(bounds))).clip(0, 8).astype(int)
+            ink = "".join(EIGHTHS[level] for level in eighths.tolist())
+            found.append(StreamLane(int(stream), int(busy.sum()), pack(ink)))
+        found.sort(key=lambda lane: -lane.busy_ns)
+        return found[:MOST_STREAMS]
+
+
+def bounds_of(start_ns: int, end_ns: int) -> Int64s:
+    """Where the parts of a row begin, and the last ends."""
+    return start_ns + (end_ns - start_ns) * np.arange(ROW_PARTS + 1, dtype=np.int64) // ROW_PARTS
+
+
+def thread_lanes(
+    threads: HostThreads, main_thread: int, bounds: Int64s, accounted_ns: int
+) -> list[ThreadLane]:
+    """What each thread was at: the main one first, those that launched, then those whose lines are
+    read. None where its calls are forgotten."""
+    if bounds[0] < accounted_ns - KEPT_NS:
+        return []
+    starts, ends = bounds[:-1], bounds[1:]
+    calls = {thread: threads.calls_in(thread, int(bounds[0]), int(bounds[-1]))
+             for thread in threads.launching}  # fmt: skip
+    launching = sorted((one for one in calls if calls[one]), key=lambda one: -calls[one])
+    silent = [one for one in threads.sampled if one not in launching]
+    ranked = sorted([*launching, *silent], key=lambda one: one != main_thread)
+    return [
+        ThreadLane(thread, pack(_doing(threads, thread, starts, ends)),
+                   threads.line_before(thread, int(bounds[0]), int(bounds[-1])))
+        for thread in ranked[:MOST_THREADS]
+    ]  # fmt: skip
+
+
+def _doing(threads: HostThreads, thread: int, starts: Int64s, ends: Int64s) -> str:
+    pieces, _ = threads.during(thread, starts, ends)
+    amounts = {leaf: np.zeros(len(starts)) for leaf in LETTER_OF}
+    left = (ends - starts).astype(float)
+    for kind, (rows, took) in pieces.items():
+        left[rows] -= took
+        if kind == Doing.AWAY:
+            shares = threads.away(thread, starts[rows], ends[rows])
+            for column, leaf in enumerate(AWAY_LEAVES):
+                amounts[leaf][rows] += took * shares[:, column]
+        elif kind in _OF_CALLS:
+            amounts[_OF_CALLS[Doing(kind)]][rows] += took
+    amounts[Leaf.LAUNCH] = left
+    leaves = list(amounts)
+    most = np.stack([amounts[leaf] for leaf in leaves]).argmax(axis=0)
+    return "".join(LETTER_OF[leaves[at]] for at in most.tolist())
+
+
+def within_bytes(
+    threads: list[ThreadLane], streams: list[StreamLane]
+) -> tuple[tuple[ThreadLane, ...], tuple[StreamLane, ...]]:
+    """As many rows as a recording may take: threads and streams in turn, as they come."""
+    room = MOST_BYTES
+    kept_threads: list[ThreadLane] = []
+    kept_streams: list[StreamLane] = []
+    for number in range(max(len(threads), len(streams))):
+        if number < len(threads) and (size := len(threads[number].doing)) <= room:
+            kept_threads.append(threads[number])
+            room -= size
+        if number < len(streams) and (size := len(streams[number].ink)) <= room:
+            kept_streams.append(streams[number])
+            room -= size
+    return tuple(kept_threads), tuple(kept_streams)
