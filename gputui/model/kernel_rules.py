@@ -8,15 +8,20 @@ they fuse. `tests/data/kernel_names.csv` has names of public engines, with their
 
 from __future__ import annotations
 
-RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
+from gputui.model import operator_rules
+
+_OF_ENGINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "communication",
         (
-            r"nccl", r"nvshmem", r"deep_ep", r"all_?reduce", r"all_?gather", r"reduce_?scatter",
+            r"nccl", r"nvshmem", r"deep_ep", r"(?<!block_)(?<!warp_)all_?reduce",
+            r"all_?gather", r"reduce_?scatter",
             r"all_?to_?all", r"alltoall", r"all2all", r"cross_device_reduce", r"(one|two)_?shot",
             r"nvls", r"multimem", r"userbuffers", r"hybrid_?ep", r"symm_mem", r"lamport",
             r"::comm::", r"send_?recv", r"quick_?reduce", r"oneccl", r"(?<![a-z])barrier",
-            r"reshardkernel", r"ubx_kernel", r"onerank", r"ggml_cuda_ar_",
+            r"reshardkernel", r"ubx_kernel", r"low_latency", r"combine_(intra|inter)node",
+            r"_ll(128)?_", r"onerank",
+            r"ggml_cuda_ar_",
         ),
     ),
     (
@@ -54,7 +59,12 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"kv_?cache_(copy|write|store|append|update|scatter)", r"transfer_kv", r"kv_trans_",
             r"uncompact_caches", r"set_kv_buffer", r"(write|store|process|move)_?kv",
             r"kv_?cache_?manager", r"destindex_copy", r"quantize_kv", r"to_q_kv", r"q_to_fp16_kv",
-            r"cache_rotate", r"copykvcache", r"kvcachecopy", r"updatekvcache", r"appendkv",
+            r"^(?!.*(att|mha|mla|flash|rope|rot|gemm|norm)).*kv_?cache", r"to_kv?cache",
+            r"insert_kv?(?![a-z])", r"(append|update|refresh|rewind|evict)_(kv_?)?cache",
+            r"kv_(update|append|insert)", r"ring_append", r"paged_cache",
+            r"(?<![a-z])cache_select", r"cache_rotate", r"copykvcache",
+            r"kvcachecopy",
+            r"updatekvcache", r"appendkv",
         ),
     ),
     (
@@ -68,7 +78,8 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"ssm_(scan|conv)", r"causal_conv1d", r"bmm_chunk", r"chunk_cumsum",
             r"(?<![a-z])(dadt|ddt|dtrap)(?![a-z])", r"state_select", r"(?<![a-z])wu_(fwd|bwd)",
             r"_inverse_kernel", r"parallel_based", r"(?<![a-z])gla(?![a-z])", r"hgrn", r"angle_dt",
-            r"kkt_?solve", r"solve_tril", r"sm90gdr", r"fusedgdr",
+            r"kkt", r"solve_tri", r"sm90gdr", r"fusedgdr", r"recompute_w_u", r"delta_net",
+            r"(?<![a-z])ssm(?![a-z])",
         ),
     ),
     (
@@ -84,6 +95,9 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"sage_(fwd|bwd|att)", r"(?<![a-z])att(?![a-z])", r"prepare_varlen", r"kv2q",
             r"neighborhood",
             # What cuDNN's attention runs before and after its backward pass.
+            r"^(?!.*(soft_?max|transpose|rope|norm)).*(?<![a-z])attn(?![a-z])",
+            r"(?<![a-z])fna\dd", r"flash_?decod", r"^(?!.*rope).*(?<![a-z])[mg]qa(?![a-z])",
+            r"bwd_(kernel_)?(dq|dkv|dk)(?![a-z])",
             r"compute_dot_do_o", r"convert_dq_", r"convert_dkv", r"computelsefrom", r"cunn_?attn",
         ),
     ),
@@ -92,7 +106,8 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"(?<![a-z])moe", r"[a-z]moe(?![a-z])", r"top_?k_?gating", r"expert", r"grouped_topk",
             r"routing", r"router", r"routes", r"(un)?permute_tokens?", r"ep_(gather|scatter)",
-            r"row_id_map", r"noaux_tc", r"moe(align|permute|softmax)",
+            r"row_id_map", r"noaux_tc", r"(pre|post)_?reorder", r"src2dst", r"top_?k_?ids",
+            r"expandinputrows", r"sinkhorn", r"sparse_?mixer", r"moe(align|permute|softmax)",
             r"(?<!online_)softmax\d*_topk",
         ),
     ),
@@ -101,7 +116,9 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"sampling", r"penal", r"repetition", r"multinomial", r"(bad|stop)_?words", r"beam_",
             r"top_?p(?![a-z])", r"topp", r"min_?p_", r"speculative", r"rejection", r"bitmask",
-            r"gumbel", r"min_length", r"logits_?proc", r"_sample_", r"log_?probs?_kernel",
+            r"gumbel", r"min_length", r"logits_?proc", r"(?<!grid)_sample_",
+            r"top_?[kp]_?renorm", r"mask_?logits", r"beam_?stage", r"spec_?decode", r"draft_?\d?t",
+            r"(?<![a-z])mtp", r"cum_?log_?probs", r"populate.*token", r"log_?probs?_kernel",
             r"verify_tree", r"token_id_counter",
         ),
     ),
@@ -118,7 +135,8 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "normalization",
         (
             r"layer_?norm", r"rms_?norm", r"gammabeta", r"rowwisemoments", r"batch_?norm",
-            r"group_?norm", r"instance_?norm", r"l2_?norm", r"(?<![a-z])ln_(fwd|bwd|parallel)",
+            r"group_?norm", r"instance_?norm", r"l2_?norm",
+            r"(?<![a-z])ln_(fwd|bwd|parallel|i32|i8)",
             r"(?<![a-z])bn_(fw|bw)", r"head_norm", r"qk_?norm",
             r"(?<![a-z])norm_(fwd|bwd|kernel|f32)", r"computeinternalgradients",
             r"computefusedparams", r"poly_norm", r"cucomputegradinput", r"_dyt_",
@@ -147,18 +165,21 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"subtensorop", r"(sigmoid|tanh|relu)_[fb]prop", r"_fg_kernel", r"_dwf_dw_dfg_",
             r"_(approx|exact)_(forward|backward)_kernel", r"(act|silu|gelu|relu)_and_mul",
-            r"swiglu", r"geglu",
+            r"swiglu", r"geglu", r"(act|silu|gelu|relu)_mul(?!.*quant)", r"grid_?sample",
         ),
     ),
     (
         "quantization",
         (
-            r"dequant(?!.*(mul_mat|gemv|matmul))", r"dequatize",
-            r"(?<![a-z])quant(?![a-z])(?!.*(gemm|matmul))", r"(?<!de)quantiz(e|ation)",
+            r"silu_mul.*quant", r"dequant(?!.*(mul_mat|gemv|matmul))", r"dequatize",
+            r"(?<![a-z])quant(?![a-z])(?!.*(gemm|matmul))",
+            r"(?<!de)quantiz(e(?!d_(mat|gemm|lin))|ation)", r"(?<![a-z])quant(int|fp)",
+            r"(?<![a-z])had_",
             r"act_quant", r"_quant_kernel", r"vectorquant", r"repack", r"reconstruct", r"hadamard",
             r"fwht", r"cast_(transpose|fp8|mxfp8|nvfp4|gated)", r"cast_transpose", r"amax",
             r"scale_inv", r"qparam", r"(convert|to)_(fp8|hfp8|nvfp4|mxfp8)", r"mx_blocked",
-            r"fp8rowwise", r"fp8_to_fp16", r"shuffle_(kernel|\dbit)", r"make_sequential",
+            r"fp8rowwise", r"fp8_to_fp16", r"make_sequential",
+            r"(?<!pixel_)(?<!channel_)(?<!un)shuffle_(kernel|\dbit)",
             r"pack_(rows|window)", r"to_marlin", r"marlin.*preprocess", r"permute_cols",
             r"scaling_kernel", r"fp8_rowwise", r"column_remap", r"msfp", r"colwise_scales",
         ),
@@ -185,76 +206,25 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "matmul",
+        (
+            r"(?<![a-z])(mm|mv|smm|addmm|addmv|baddbmm|i8mm|spmm|syrk)_", r"spmv", r"_mm$",
+            r"w\da\d+",
+        ),
+    ),
+    (
         "triton",
         (
             r"^triton_",
         ),
     ),
     (
-        "rotary embedding",
+        "quantization",
         (
-            r"rotary", r"rope(?![a-z])", r"kv_rot", r"apply_?rot",
-        ),
-    ),
-    (
-        "random",
-        (
-            r"philox", r"distribution_", r"curand", r"(?<![a-z])random", r"bernoulli", r"dropout",
-            r"rng_", r"threefry",
-        ),
-    ),
-    (
-        "copy",
-        (
-            r"catarraybatched", r"direct_copy", r"copy_kernel", r"convertfp", r"transpose",
-            r"permute", r"(?<![a-z])cast_", r"copy_device_to_device", r"(?<![a-z])cpy_",
-            r"copy_(contiguous|optimized|shared|async)", r"tonhwc", r"tonchw", r"concat", r"nchw",
-            r"split_?(qkv|mod)", r"repeat", r"(un)?pad_", r"packunpack", r"unpack", r"memcpy",
-            r"shift_partition", r"window_(partition|reverse)", r"to_(lowp|half|bf16|fp16|float)",
-            r"rearrange", r"batched_transpose", r"bias_add_transform",
-        ),
-    ),
-    (
-        "sort",
-        (
-            r"radix_?sort", r"(?<![a-z])sort", r"arg_?sort", r"top_?k", r"mergesort", r"bitonic",
-        ),
-    ),
-    (
-        "scan",
-        (
-            r"(?<![a-z])scan", r"devicescan", r"cumsum", r"cumprod", r"prefix_?sum",
-        ),
-    ),
-    (
-        "index",
-        (
-            r"index", r"indices", r"gather", r"scatter", r"embed", r"(?<![a-z])tril?_", r"triu",
-            r"arange", r"range_kernel", r"get_rows", r"set_rows", r"lookup", r"bucketize",
-            r"seqidx", r"(?<![a-z])w[tp]e_", r"padded_offsets", r"encoder_(forward|backward)",
-            r"nonzero", r"compactinit", r"(lru|lfu|ssd)_cache", r"diag_kernel", r"one_?hot",
-            r"unique", r"k_set_", r"jagged",
-            # The backward pass of an embedding.
-            r"compute_grad_weight", r"krn_partial",
-        ),
-    ),
-    (
-        "reduction",
-        (
-            r"reduce", r"reduction", r"(?<![a-z])argm(ax|in)", r"(?<![a-z])sum_?", r"_sum(?![a-z])",
-            r"mean_kernel", r"pool", r"(?<![a-z])dbias", r"median", r"count_inf",
-        ),
-    ),
-    (
-        "elementwise",
-        (
-            r"elementwise", r"vectorized", r"pointwise", r"fill", r"activation", r"gelu", r"silu",
-            r"relu", r"unrolled", r"foreach", r"loop_.*fusion",
-            r"^(input_.*|wrapped_.*)?fusion(_\d+)?$", r"bias", r"residual",
-            r"(?<![a-z])(add|mul|sub|div|scale|acc|clamp|scal|unary|binary|sigmoid|tanh|exp|neg|set|clear|act)_(?!.*gemm)",
-            r"_(add|mul|scale|glu|sub)(_|$|<)", r"bin_bcast", r"softcap", r"packedtensor", r"axpy",
-            r"vector_(add|set)", r"diag_mask", r"snake", r"upscale", r"upsample", r"bilinear",
-            r"divide_by",
+            r"abs_?max", r"mxfp\d", r"nvfp4", r"ue8m0", r"(?<![a-z])fp[48](?![0-9])",
+            r"scale_activations", r"pack_.*weight", r"pack_(4bit|int4)", r"e2m1",
         ),
     ),
 )  # fmt: skip
+
+RULES = _OF_ENGINES + operator_rules.RULES
