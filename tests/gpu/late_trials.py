@@ -72,10 +72,11 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=12, help="of each kind")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--timeout", type=float, default=170)
+    parser.add_argument("--keep", type=Path, help="a folder for the recording and the trials")
     options = parser.parse_args()
     right, all_of_them = Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as name:
-        for trial, session in sessions(*recorded(Path(name), options)):
+        for trial, session in sessions(*recorded(options.keep or Path(name), options)):
             assert session.run is not None
             found = lateness(session.run)
             named = sorted(one.time.rank for one in found.late) if found else []

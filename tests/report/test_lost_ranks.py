@@ -77,6 +77,14 @@ def test_the_rank_that_is_not_in_the_collective_hangs() -> None:
     )
 
 
+def test_a_hang_is_named_though_somebody_ended_it() -> None:
+    """As on two H100s: Ctrl-C reached the rank that slept, the other stood in the kernel."""
+    stopped = output("[rank2]: Traceback (most recent call last):", "[rank2]: KeyboardInterrupt")
+    in_it = [collective(rank, 21, 20, 5) for rank in (0, 1, 3)]
+    [one] = found(collective(2, 20, 20, 4.9), *in_it, later(17), stopped, gone(2, 17.5))
+    assert one.headline == "rank 2 hangs"
+
+
 def test_a_rank_that_never_came_is_missing_where_the_communicator_has_all() -> None:
     in_it = [collective(rank, 1, 0, 5, ranks=RANKS) for rank in (0, 1, 3)]
     [one] = found(*in_it, later(17))

@@ -38,7 +38,9 @@ def conclusion(session: Session, run: Run) -> Verdict | None:
     facts = tuple(
         one
         for one in findings(session, run)
-        if one.leads and one not in found.findings and (least is None or (one.gain or 1.0) > least)
+        if one.leads
+        and one not in found.findings
+        and (one.ends_run or least is None or (one.gain or 1.0) > least)
     )
     if not facts:
         return found

@@ -34,6 +34,8 @@ class Finding:
     evidence: tuple[str, ...] = ()
     leads: bool = False
     """Whether a fact is the answer where no leaf is."""
+    ends_run: bool = False
+    """Whether the run did not go on for it: then it is the answer, whatever leaves there are."""
 
     @property
     def headline(self) -> str:

@@ -1,7 +1,7 @@
 """Ranks that died, ran out of memory, failed, or hang while the others wait in a collective.
 
-A launcher blames whom it saw first: after a time-out that is a rank which waited. So a death comes
-before a time-out, and of a hang the rank is named that is *not* in the collective.
+A launcher blames whom it saw first: after a time-out that is a rank which waited. Of a hang the
+rank is named that is *not* in the collective, whoever was ended for it afterwards.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ HANGS_STEPS = 20
 _RANK_LINE = re.compile(r"^\[rank(\d{1,6})\]: ?(.*)")
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?::|$)")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator")
-_ABORTED = re.compile(r"DistBackendError|DistNetworkError|DistStoreError|Connection (reset|closed)")
-"""What a rank fails with because another one is gone."""
+_ABORTED = re.compile(
+    r"DistBackendError|DistNetworkError|DistStoreError|Connection (reset|closed)"
+    r"|^KeyboardInterrupt|SignalException"
+)
+"""What a rank fails with because another one is gone, or because all were stopped."""
 
 
 def lost_ranks(session: Session, run: Run) -> Iterator[Finding]:
     """One finding at most: the first cause, not what followed from it."""
-    yield from _failed(run) or _died(session, run) or _hangs(run)
+    yield from _failed(run) or _hangs(run) or _died(session, run)
 
 
 def _failed(run: Run) -> tuple[Finding, ...]:
@@ -173,6 +176,7 @@ def _hang(
         least_ns / 1e9,
         "seconds since the newest collective was begun",
         leads=True,
+        ends_run=True,
     )
 
 
@@ -197,7 +201,7 @@ def _open_range(run: Run, process: int) -> str | None:
 
 
 def _finding(rule: str, word: str, sentence: str, advice: str) -> Finding:
-    return Finding(rule, word, sentence, advice, 1, 0, "gputui", leads=True)
+    return Finding(rule, word, sentence, advice, 1, 0, "gputui", leads=True, ends_run=True)
 
 
 RULES = (RunRule(5, lost_ranks),)

@@ -15,7 +15,7 @@ from torch import nn
 
 SPEC = json.loads(sys.argv[1])
 STEPS, WARMUP = 40, 20
-SLEEP_S = 0.012
+SLEEP_S = 0.03  # more than the GPU's part of a step, which would hide it
 WIDTH, LAYERS, ROWS = (64, 2, 64) if SPEC["cpu"] else (4096, 6, 6144)
 
 
