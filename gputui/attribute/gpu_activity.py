@@ -163,6 +163,7 @@ class Operations:
         nodes = calls["node"].astype(np.int64)
         inherited = calls["inherited"]
         phases = self._graph_nodes.phases(records, nodes, calls["thread"], now_ns)
+        calls["node"] = phases  # what is counted from here on, counts there
         places = place_keys(phases, devices, inherited)
         is_kernel = are_kernels(records)
         kernels = np.full(len(records), NO_KERNEL)

@@ -160,8 +160,15 @@ class PhaseRow:
         return sum([node.gpu_total_ns for node in self.phase.nodes])
 
     @property
+    def is_replayed(self) -> bool:
+        """Whether only CUDA graphs do something here: the CPU is in no range of that name."""
+        return all(node.definition.graph for node in self.phase.nodes)
+
+    @property
     def per_step_ns(self) -> float | None:
-        """CPU time a step."""
+        """CPU time a step; None for what CUDA graphs replay."""
+        if self.is_replayed:
+            return None
         steps = self._totals.enclosing_steps(self.phase)
         return self.cpu_ended_ns / steps if steps else None
 
@@ -197,10 +204,10 @@ class PhaseRow:
 
     @property
     def share_percent(self) -> float | None:
-        """See above; None too where there is no time axis, and nobody knows which ranges lie in
-        which: tables of nsys stats."""
+        """See above; None too for what CUDA graphs replay, and where there is no time axis, and
+        nobody knows which ranges lie in which: tables of nsys stats."""
         totals = self._totals
-        if not totals.run.duration_ns:
+        if not totals.run.duration_ns or self.is_replayed:
             return None
         main = totals.main_step
         if main is None:
@@ -244,6 +251,11 @@ class PhaseRow:
     def has_children(self) -> bool:
         """Whether there are phases inside."""
         return bool(self.phase.children)
+
+    @property
+    def inside(self) -> list[PhaseRow]:
+        """The phases directly inside it."""
+        return [PhaseRow(phase, self._totals) for phase in self.phase.children]
 
     @property
     def category(self) -> str | None:
@@ -362,7 +374,8 @@ def in_main_step(run: Run, rows: Sequence[PhaseRow]) -> list[PhaseRow]:
             for row in rows
             if is_inside(row, main)
             and row.key[0] == main.key[0]
-            and not row.has_children
+            and not row.is_replayed
+            and all(one.is_replayed for one in row.inside)
             and row is not main
         ] or [main]
     return sorted(found, key=lambda row: -(row.per_step_ns or row.cpu_total_ns))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gputui.attribute import graph_nodes
 from gputui.render.chrome import write_chrome
-from gputui.report.phases import phase_rows
+from gputui.report.phase_causes import phase_causes
+from gputui.report.phases import in_main_step, phase_rows
 from gputui.report.tables.nsys_ranges import TABLES
 from gputui.state.remarks import remarks
 from gputui.store.trace import TraceReader, TraceWriter
@@ -128,6 +129,11 @@ def test_replays_have_the_phases_of_an_eager_run():
     rows = {row.path: row for row in phase_rows(replayed.run)}
     assert rows["step/layer.1"].replayed == 6
     assert rows["step/layer.1"].launches == 0
+    # The CPU was only in the step.
+    assert rows["step/layer.1"].share_percent is None
+    assert [row.path for row in in_main_step(replayed.run, [*rows.values()])] == ["step"]
+    causes = {one.row.path: one.busy_ns for one in phase_causes(replayed.session, replayed.run)}
+    assert causes["step/layer.1/mlp"] == 2100
     assert rows["step"].memcpy_bytes == 3 * 64
     assert rows["capture"].kernels == 0
     assert not [remark for remark in remarks(replayed.run) if remark.about == "CUDA graphs"]
