@@ -14,7 +14,7 @@ from gputui.state import Session
 from tests.inject.traced import environment
 
 STEPS = 60_000
-"""Six records each, 100,000 a second: five times what a ring of 4 MiB holds."""
+"""Six records each, 100,000 steps a second: five times what a ring of 4 MiB holds."""
 
 RING = {"GPUTUI_RING_BYTES": str(4 << 20), "GPUTUI_TEST_RATE": "100000"}
 
@@ -25,17 +25,22 @@ def test_what_comes_while_the_reader_is_busy_is_kept_or_counted(
 ):
     monkeypatch.setattr(reader, "HURRY_S", 0.0)
     events: list[AnyEvent] = []
-    ended = threading.Event()
+    busy, ended = threading.Event(), threading.Event()
 
     def emit(batch: list[AnyEvent]) -> None:
         events.extend(batch)
+        busy.set()
         assert ended.wait(60)
 
     capture = CaptureReader(tmp_path, run=1)
     capture.watch()
     capture.start(emit, 0.01)
-    command = [nvtx_program, "paced", str(STEPS)]
-    subprocess.run(command, env=environment(tmp_path, RING), check=True)
+    go = tmp_path / "go"
+    paced = environment(tmp_path, RING | {"GPUTUI_TEST_GO": str(go)})
+    child = subprocess.Popen([nvtx_program, "paced", str(STEPS)], env=paced)
+    assert busy.wait(60)
+    go.touch()
+    assert child.wait(60) == 0
     if hurried:
         capture.hurry()
     ended.set()

@@ -517,17 +517,24 @@ static void short_threads(void)
     printf("grew %ld KiB\n", own_kib() - early);
 }
 
-/* `count` steps of three ranges each, as many a second as GPUTUI_TEST_RATE says; prints how much
- * the process grew after the first tenth of them. */
+/* `count` steps of three ranges each, as many a second as GPUTUI_TEST_RATE says, after the first of
+ * them only once the file GPUTUI_TEST_GO exists; prints how much the process grew after the first
+ * tenth of them. */
 static void paced(void)
 {
     const double rate = atof(getenv("GPUTUI_TEST_RATE"));
+    const char *go = getenv("GPUTUI_TEST_GO");
     struct timespec began;
     long early = 0;
     clock_gettime(CLOCK_MONOTONIC, &began);
     for (long at = 0; at < count; at++) {
         if (at == count / 10)
             early = own_kib();
+        if (at == 1 && go != NULL) {
+            while (access(go, F_OK) != 0)
+                usleep(1000);
+            clock_gettime(CLOCK_MONOTONIC, &began);
+        }
         if (at % 100 == 0)
             while (since(&began) * rate < (double)at * 1e9)
                 usleep(100);
