@@ -532,7 +532,7 @@ def test_progress_that_has_hardly_begun_has_no_time_left(tmp_path: Path) -> None
 
 def test_a_reader_that_stopped_reading_cannot_hold_the_program(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import gputui.cli.record\ngputui.record._CLOSING_S = 1.0\n"
+        "import gputui.cli.record\ngputui.cli.record._CLOSING_S = 1.0\n"
     )
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
