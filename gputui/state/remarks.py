@@ -62,8 +62,8 @@ def _unseen_graphs(run: Run) -> str | None:
         return None
     return (
         f"{kernels} kernels of graphs whose capture was not seen (before gputui was attached, "
-        "between windows of --max-cost, or records lost) are named by graph and node in the phase "
-        "that launched them; a program that gputui starts shows the phases inside"
+        "between windows of --max-cost, in child graphs, or records lost) are named by graph and "
+        "node in the phase that launched them; a program that gputui starts shows the phases inside"
     )
 
 
