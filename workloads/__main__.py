@@ -18,6 +18,7 @@ from .catalogue import SCHEMA_VERSION, catalogue, table_head
 from .command_line import older_names, overview, read_arguments
 from .declaration import Outcome, Value, Workload
 from .errors import CannotRun, MonitorGone, Refusal
+from .forecasting import serve
 from .new import write_own
 from .registry import all_workloads, find
 from .report import Report, finite, report_fd
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if list(arguments) == ["--catalogue"]:
         _print_json(catalogue(*all_workloads()), stdout)
+        return 0
+    if list(arguments) == ["--forecast"]:
+        serve(sys.stdin, stdout)
         return 0
     try:
         if arguments[0] == "--new" and len(arguments) == 2:

@@ -16,6 +16,7 @@ USAGE = f"""\
 usage: {PROGRAM} NAME [--KEY VALUE ...]   run one; its result is JSON on stdout
        {PROGRAM} NAME --help              its parameters
        {PROGRAM} --catalogue              all of them, as JSON
+       {PROGRAM} --forecast               answer, line by line, what runs would need
        {PROGRAM} --new NAME               write a workload of your own
 """
 

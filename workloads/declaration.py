@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from .errors import DeclarationError, WrongUsage
 
 if TYPE_CHECKING:
+    from .peaks import Peak
     from .report import Report
 
 Value = int | float | str | bool
@@ -188,6 +189,21 @@ class Outcome:
     stopped_by: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a run would need of a GPU, None where that is unknown. `seconds` is a lower bound: what
+    its operations and bytes take at the GPU's peak rates.
+    """
+
+    memory_bytes: int | None = None
+    seconds: float | None = None
+
+
+Forecaster = Callable[[Mapping[str, Value], "Peak | None"], Forecast]
+"""Takes the value of every parameter, and the GPU's peak rates if they are known. Raises DoesNotFit
+where values do not go together. Is asked at each key typed into a form: nothing heavy is imported.
+"""
+
 Run = Callable[[Mapping[str, Value], "Report"], Outcome]
 """Takes the user's values, already parsed, and where to report. Raises `workloads.errors`."""
 
@@ -198,7 +214,8 @@ class Workload:
 
     `phases` are the names of its NVTX ranges in order of first use; `step_range` is the one that is
     a step. `run` is "module:function", a `Run`: `f"{__name__}.run:run"` is in the module `run`
-    beside the declaration. `rank` orders the catalogue, smallest first.
+    beside the declaration; `forecast` names a `Forecaster` likewise, "" for none. `rank`
+    orders the catalogue, smallest first.
     """
 
     name: str
@@ -211,13 +228,17 @@ class Workload:
     presets: tuple[Preset, ...] = ()
     tables: tuple[Table, ...] = ()
     step_range: str | None = None
+    forecast: str = ""
     rank: int = 100
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise DeclarationError(f"a workload cannot be named {self.name!r}")
-        if not re.fullmatch(r"[\w.]+:\w+", self.run):
-            raise DeclarationError(f"{self.name}: run is {self.run!r}, not 'module:function'")
+        for what, function in (("run", self.run), ("forecast", self.forecast or self.run)):
+            if not re.fullmatch(r"[\w.]+:\w+", function):
+                raise DeclarationError(
+                    f"{self.name}: {what} is {function!r}, not 'module:function'"
+                )
         for names in (self.parameters, self.presets, self.results, self.tables):
             _refuse_duplicates(self.name, [named.name for named in names])
         for table in self.tables:
@@ -257,8 +278,11 @@ class Workload:
 
     def implementation(self) -> Run:
         """The function that runs it. Imports its module, and whatever that needs."""
-        module, _, function = self.run.partition(":")
-        return cast(Run, getattr(import_module(module), function))
+        return cast(Run, _imported(self.run))
+
+    def forecaster(self) -> Forecaster | None:
+        """The function that says what a run would need; None where none is declared."""
+        return cast(Forecaster, _imported(self.forecast)) if self.forecast else None
 
     def _preset_values(self, name: str | None) -> Mapping[str, Value]:
         if name is None:
@@ -270,6 +294,11 @@ class Workload:
                 f"there is no preset {_shown(name)}{near}; there are {', '.join(presets) or 'none'}"
             )
         return presets[name]
+
+
+def _imported(name: str) -> object:
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -19,6 +19,14 @@ class WrongUsage(Refusal):
     exit_status = 2
 
 
+class DoesNotFit(WrongUsage):
+    """Values that are each allowed and do not go together: those of the parameters `names`."""
+
+    def __init__(self, reason: str, *names: str) -> None:
+        super().__init__(reason)
+        self.names = names
+
+
 class CannotRun(Refusal):
     """The request is valid, but not possible on this machine now."""
 

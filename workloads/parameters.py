@@ -81,12 +81,15 @@ PEAK_RESERVED = Figure("peak_memory_reserved_bytes", "peak reserved by torch")
 STATUS = Figure("status", "ok, or why the row has no more figures")
 
 
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+"""What a value takes in each of the precisions below."""
+
+
 def precision(help: str) -> Parameter:
     """The precision of a model. `help` says what it applies to, and what the shorter types mean
     there.
     """
-    names = ("fp32", "tf32", "bf16", "fp16")
-    return choice("precision", "bf16", names, help, cpu_default="fp32")
+    return choice("precision", "bf16", ELEMENT_BYTES, help, cpu_default="fp32")
 
 
 def warmup(default: int, unit: str, *, cpu_default: int | None = None) -> Parameter:

@@ -11,6 +11,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.base.sanitize import sanitize
 from gputui.collect.catalogue import Catalogue, Value, load_catalogue
 from gputui.collect.child.process import GRACE_S
+from gputui.collect.forecast import Forecaster
 from gputui.collect.machine_reader import bare_header
 from gputui.collect.sampler import Sampler
 from gputui.collect.traced_run import Run, RunRequest
@@ -123,6 +124,10 @@ class Live:
     def catalogue(self) -> Catalogue:
         """The workloads there are; takes about 0.1 s. Raises CatalogueError."""
         return load_catalogue()
+
+    def forecaster(self) -> Forecaster:
+        """Says what runs of workloads would need; to be closed."""
+        return Forecaster()
 
     def start_workload(
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gputui.collect.catalogue import Catalogue, Value
+    from gputui.collect.forecast import Forecast
     from gputui.model.events import AnyEvent
     from gputui.state import Session
     from gputui.state.hosts import HostNews
@@ -63,6 +64,18 @@ class Recording(Protocol):
         ...
 
 
+class Asked(Protocol):
+    """Where a form asks what a run would need: see collect.forecast.Forecaster."""
+
+    def ask(self, workload: str, values: Mapping[str, Value], gpu: str | None) -> Forecast:
+        """Blocks. Raises CatalogueError."""
+        ...
+
+    def close(self) -> None:
+        """No more questions."""
+        ...
+
+
 @runtime_checkable
 class Runner(Source, Protocol):
     """A source that samples this machine and starts workloads.
@@ -74,6 +87,10 @@ class Runner(Source, Protocol):
     recording: Recording
 
     def catalogue(self) -> Catalogue: ...
+
+    def forecaster(self) -> Asked:
+        """Says what runs would need; to be closed."""
+        ...
 
     def start_workload(
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gputui.collect.catalogue import (
@@ -13,6 +15,7 @@ from gputui.collect.catalogue import (
     parse_value,
     workload_text,
 )
+from gputui.collect.forecast import Forecast, Forecaster
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +86,25 @@ def test_kinds(kind: str, text: str, value: object) -> None:
 def test_not_a_number_is_outside_every_range() -> None:
     with pytest.raises(CatalogueError):
         parse_value(Parameter(name="x", kind="float", minimum=0), "nan")
+
+
+def test_the_workloads_process_answers_what_runs_would_need(catalogue: Catalogue) -> None:
+    forecaster = Forecaster()
+    found = forecaster.ask("inference", {"tokens": 3000}, "NVIDIA H200")
+    assert found.names == ("tokens", "prompt")
+    assert found.wrong is not None
+    assert found.wrong.endswith("is more than the context of 1024")
+    for workload, values in (("inference", {"tokens": -1}), ("nope", {}), ("streams", {})):
+        assert forecaster.ask(workload, values, None) == Forecast()
+    found = forecaster.ask("inference", {"tokens": 300}, "NVIDIA H200")
+    assert found.memory_bytes is not None
+    assert found.seconds is not None
+    assert forecaster.ask("inference", {"tokens": 300}, "NVIDIA Other").seconds is None
+    known = [forecaster.ask(one.name, {}, "NVIDIA H200") for one in catalogue.workloads]
+    assert sum(one.memory_bytes is not None for one in known) >= 6
+    assert forecaster._process is not None
+    loaded = Path(f"/proc/{forecaster._process.pid}/maps").read_text()
+    assert "torch" not in loaded  # seconds to import: a form waits for the answer
+    forecaster.close()
+    with pytest.raises(CatalogueError, match="was closed"):
+        forecaster.ask("inference", {}, None)

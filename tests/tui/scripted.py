@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gputui.collect.catalogue import Catalogue, Parameter, Preset, Value, Workload
+from gputui.collect.forecast import Forecast
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,
@@ -52,6 +53,7 @@ from gputui.model.events import (
 from gputui.model.hub import Hub
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
+from workloads.forecasting import answer
 
 START_NS = 1_760_000_000_000_000_000
 SECOND_NS = 1_000_000_000
@@ -543,6 +545,18 @@ class ScriptedRecording:
         self.notices: list[str] = []
 
 
+class ScriptedForecaster:
+    """Answers as the workloads' process does."""
+
+    def ask(self, workload: str, values: Mapping[str, Value], gpu: str | None) -> Forecast:
+        """The real answer."""
+        asked = {"workload": workload, "values": dict(values), "gpu": gpu}
+        return msgspec.convert(answer(asked), Forecast)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 class ScriptedSource:
     """Gives batches when told to; notes what is asked of it. Looks like the live source."""
 
@@ -571,6 +585,10 @@ class ScriptedSource:
     def catalogue(self) -> Catalogue:
         """The two workloads."""
         return catalogue()
+
+    def forecaster(self) -> ScriptedForecaster:
+        """The workloads' own answers, without their process."""
+        return ScriptedForecaster()
 
     def start_workload(
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None

@@ -38,7 +38,7 @@ MAKE = {
     "SignalDialog": lambda: signal.SignalDialog(ProcessRow(1)),
     "Prompt": lambda: prompt.Prompt("A title", "A hint.", "go", "a text"),
     "Palette": lambda: palette.Palette(replays=False),
-    "WorkloadDialog": lambda: workloads.WorkloadDialog({}, "", on_cpu=True),
+    "WorkloadDialog": lambda: workloads.WorkloadDialog({}, ""),
 }
 
 class Source(scripted.ScriptedSource):

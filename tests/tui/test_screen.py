@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
+from gputui.collect.catalogue import Catalogue
 from gputui.tui.shell.keys import KEYS
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import Options
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import Batch
+from workloads.catalogue import catalogue
+from workloads.registry import all_workloads
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SESSIONS: dict[str, Callable[[], list[Batch]]] = {
@@ -199,12 +203,41 @@ async def test_the_menu_checks_starts_and_remembers(show: Show) -> None:
         await shown.press("down", "down", "space", "ctrl+y")
         assert shown.app.clipboard == "gputui --workload inference -p batch=4 -p compile=true"
         await shown.press("ctrl+s")
+        await shown.until(lambda: bool(shown.source.started))
         assert shown.source.started == [("inference", {"batch": 4, "compile": True})]
         assert shown.app.main.current == "overview"
         await shown.press("w")
         await shown.until(lambda: "GPT-2-shaped" in shown.text)
         await shown.press("enter", "enter")
+        await shown.until(lambda: len(shown.source.started) == 2)
         assert shown.source.started[1] == shown.source.started[0]
+
+
+async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(show: Show) -> None:
+    """With the workloads' own declarations: help, what it needs and Start in sight at 80x24."""
+    real = msgspec.convert(catalogue(*all_workloads()), Catalogue)
+    async with show([[scripted.header(1), scripted.machine(1, 1)]], (80, 24)) as shown:
+        shown.source.catalogue = lambda: real  # type: ignore[method-assign]
+        await shown.press("w")
+        await shown.until(lambda: "prefill" in shown.text)
+        await shown.press("enter", *["down"] * 6, *"3000")
+        refused = "prompt + tokens = 128 + 3000 = 3128 is more than the context of 1024"
+        await shown.until(lambda: refused in " ".join(shown.text.split()))
+        await shown.press("enter")
+        assert not shown.source.started
+        await shown.press(*"300")  # typing replaces what was refused
+        await shown.until(lambda: "memory ≥ 255 MiB of 140 GiB   time ≥ " in shown.text)
+        assert refused not in " ".join(shown.text.split())
+        for there in ("tokens to write for each sequence", "[ Start ]", "y copy the command"):
+            assert there in shown.text
+        await shown.pilot.resize_terminal(70, 20)
+        await shown.settle()
+        assert "[ Start ]" in shown.text
+        await shown.press("y")
+        assert shown.app.clipboard == "gputui --workload inference -p tokens=300"
+        await shown.press("enter")
+        await shown.until(lambda: bool(shown.source.started))
+        assert shown.source.started == [("inference", {"tokens": 300})]
 
 
 async def test_a_preset_fills_the_form(show: Show) -> None:
@@ -214,6 +247,7 @@ async def test_a_preset_fills_the_form(show: Show) -> None:
         await shown.press("enter", "right")
         assert "throughput" in shown.text
         await shown.press("enter")
+        await shown.until(lambda: bool(shown.source.started))
         assert shown.source.started == [("inference", {"batch": 32})]
 
 

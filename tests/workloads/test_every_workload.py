@@ -10,6 +10,7 @@ import pytest
 
 from tests.workloads.fake_nvcc import fake_nvcc
 from workloads.declaration import Outcome, Workload
+from workloads.peaks import find_peak
 from workloads.registry import Entry, built_in
 from workloads.report import Report
 
@@ -67,6 +68,19 @@ def test_it_gives_what_it_declares(workload: Workload, tmp_path: Path) -> None:
         small = {"nvcc": str(fake_nvcc(tmp_path))}
     given = workload.read({"device": "cpu", **small})
     check(workload, workload.implementation()(given, Report(None, io.StringIO())))
+
+
+@each
+def test_its_forecast_takes_every_preset(workload: Workload) -> None:
+    forecaster = workload.forecaster()
+    if forecaster is None:
+        return
+    for preset in ("", *(one.name for one in workload.presets)):
+        values = workload.fill(workload.read({}, preset or None), on_cpu=False)
+        for peak in (None, find_peak("NVIDIA H200")):
+            found = forecaster(values, peak)
+            assert found.memory_bytes is None or found.memory_bytes > 0
+            assert found.seconds is None or 0 < found.seconds < 600
 
 
 @each

@@ -67,5 +67,6 @@ BANDWIDTH = Workload(
         ),
     ),
     run=f"{__name__}.run:run",
+    forecast=f"{__name__}.forecast:forecast",
     rank=11,
 )

@@ -10,12 +10,12 @@ import torch
 from ..ceilings import BANDWIDTH as CEILING
 from ..ceilings import remember_ceilings
 from ..declaration import FigureValue, Outcome, Value
-from ..errors import WrongUsage
 from ..peaks import share_percent
 from ..report import Report
 from ..rows import Cells
 from ..runner import Runner
 from . import BANDWIDTH, OPERATIONS
+from .forecast import needed_bytes, refuse_what_does_not_fit
 
 _ARRAYS_MOVED = {"copy": 2, "read": 1, "write": 1, "add": 3}
 """Arrays that each operation reads and writes, as STREAM counts them (McCalpin, 1995)."""
@@ -26,14 +26,13 @@ _LARGE = 1024 * _MIB
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Every operation at every size. Raises WrongUsage and CannotRun."""
+    """Every operation at every size. Raises DoesNotFit and CannotRun."""
     run = Runner(BANDWIDTH, given, report)
     place = run.place
     smallest, largest = run["smallest"], run["largest"]
-    if smallest > largest:
-        raise WrongUsage(f"smallest is {smallest} MiB, which is more than largest, {largest} MiB")
+    refuse_what_does_not_fit(smallest, largest)
     place.refuse_unless_fits(
-        3 * largest * _MIB, f"3 arrays × {largest} MiB", "use a smaller largest"
+        needed_bytes(largest), f"3 arrays × {largest} MiB", "use a smaller largest"
     )
     sizes = [smallest * 4**power * _MIB for power in range(9) if smallest * 4**power <= largest]
     rows = run.rows(len(sizes) * len(OPERATIONS))

@@ -94,5 +94,6 @@ GEMM = Workload(
         ),
     ),
     run=f"{__name__}.run:run",
+    forecast=f"{__name__}.forecast:forecast",
     rank=10,
 )

@@ -9,27 +9,27 @@ import torch
 
 from ..ceilings import remember_ceilings
 from ..declaration import FigureValue, Outcome, Value
-from ..errors import WrongUsage
 from ..formulas import gemm_bytes, gemm_flops
 from ..peaks import share_percent
 from ..report import Report
 from ..rows import Cells, best
 from ..runner import Runner
 from . import GEMM, PRECISIONS, SIZES
+from .forecast import ELEMENT_BYTES, refuse_what_does_not_fit
 from .products import element_bytes, precisions, product
 
 _NOT_ASKED = "not requested, or not available on this device"
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """Products of every size in every precision. Raises WrongUsage and CannotRun."""
+    """Products of every size in every precision. Raises DoesNotFit and CannotRun."""
     run = Runner(GEMM, given, report)
     place = run.place
     smallest, largest = run["smallest"], run["largest"]
-    if smallest > largest:
-        raise WrongUsage(f"smallest is {smallest}, which is more than largest, {largest}")
-    # The fp32 factors, their converted copies and the result: at most 20 bytes per element.
-    place.refuse_unless_fits(20 * largest**2, f"20 bytes × {largest}²", "use a smaller largest")
+    refuse_what_does_not_fit(smallest, largest)
+    place.refuse_unless_fits(
+        ELEMENT_BYTES * largest**2, f"{ELEMENT_BYTES} bytes × {largest}²", "use a smaller largest"
+    )
     sizes = [size for size in SIZES if smallest <= size <= largest]
     asked = precisions(str(run.values["precision"]), place.device)
     rows = run.rows(len(sizes) * len(asked))

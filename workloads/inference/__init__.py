@@ -223,5 +223,6 @@ INFERENCE = Workload(
         Figure("output_text", "the beginning of the answer as text"),
     ),
     run=f"{__name__}.run:run",
+    forecast=f"{__name__}.forecast:forecast",
     rank=1,
 )

@@ -21,13 +21,14 @@ from ..devices import (
     set_precision,
     synchronize,
 )
-from ..errors import CannotRun, WrongUsage
+from ..errors import CannotRun
 from ..peaks import share_percent
 from ..place import Place
 from ..report import Report
 from ..stopping import StopRequest
 from . import INFERENCE
 from .checkpoint import Folder, gpt2_into, llama_weights
+from .forecast import refuse_what_does_not_fit
 from .generation import Generator
 from .memory import (
     Footprint,
@@ -86,25 +87,6 @@ class Settings:
             warmup=int(values["warmup"]),
         )
 
-    def refuse_what_cannot_be(self, shape: Shape) -> None:
-        """Raise WrongUsage if prompt and answer are longer than the model's context, for a text
-        without a model to tokenize it, and for graphs where there are none.
-        """
-        length = self.prompt + self.tokens
-        if length > shape.context:
-            raise WrongUsage(
-                f"prompt + tokens = {self.prompt} + {self.tokens} = {length} is more than "
-                f"the context of {shape.context}"
-            )
-        if self.text and not self.model:
-            raise WrongUsage("text: needs a tokenizer; name a model folder")
-        if self.graphs and self.device == "cpu":
-            raise WrongUsage("graphs: CUDA graphs need a GPU")
-        if self.graphs and shape.experts:
-            raise WrongUsage("graphs: a mixture of experts asks the host how many tokens each has")
-        if self.graphs and self.compile:
-            raise WrongUsage("graphs and compile: choose one of them")
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -147,7 +129,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     subject = Subject.of(settings)
     shape = subject.shape
     settings = replace(settings, prompt=subject.prompt.shape[1])
-    settings.refuse_what_cannot_be(shape)
+    refuse_what_does_not_fit(asdict(settings), shape)
     precision = set_precision(settings.precision, device)
     footprint = Footprint.of(
         shape,

@@ -60,5 +60,6 @@ QUANTIZED = Workload(
         ),
     ),
     run=f"{__name__}.run:run",
+    forecast=f"{__name__}.forecast:forecast",
     rank=5,
 )

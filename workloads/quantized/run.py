@@ -9,29 +9,28 @@ from torch import Tensor
 
 from ..declaration import FigureValue, Outcome, Value
 from ..devices import is_out_of_memory
-from ..errors import WrongUsage
 from ..peaks import share_percent
 from ..report import Report
 from ..rows import Cells, Rows, Unsupported, best
 from ..runner import Runner
 from . import QUANTIZED
-from .formats import FORMATS, GROUP, weight_bytes
+from .forecast import needed_bytes, refuse_what_does_not_fit
+from .formats import FORMATS, weight_bytes
 from .layers import WAYS, Layer, first_line
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """A row for each type and way. Raises WrongUsage for a size that cannot be grouped, CannotRun
+    """A row for each type and way. Raises DoesNotFit for a size that cannot be grouped, CannotRun
     if the device is unavailable or too small.
     """
     run = Runner(QUANTIZED, given, report)
     inputs, outputs, tokens = run["inputs"], run["outputs"], run["tokens"]
-    for name, value, multiple in (("inputs", inputs, GROUP), ("outputs", outputs, 16)):
-        if value % multiple:
-            raise WrongUsage(f"{name}: {value} is not a multiple of {multiple}")
+    refuse_what_does_not_fit(inputs, outputs)
     place = run.place
-    # The weights in fp32 and twice in fp64, for the product that errors are against.
     place.refuse_unless_fits(
-        20 * inputs * outputs, f"20 bytes × {inputs} × {outputs}", "use smaller inputs or outputs"
+        needed_bytes(inputs, outputs),
+        f"20 bytes × {inputs} × {outputs}",
+        "use smaller inputs or outputs",
     )
     rows = run.rows(len(WAYS))
     report.say(f"quantized: {inputs} → {outputs} over {tokens} tokens on {place.name}")

@@ -72,5 +72,6 @@ SPECULATIVE = Workload(
         ),
     ),
     run=f"{__name__}.run:run",
+    forecast=f"{__name__}.forecast:forecast",
     rank=4,
 )  # fmt: skip

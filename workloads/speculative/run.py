@@ -8,14 +8,13 @@ import torch
 
 from ..declaration import FigureValue, Outcome, Value
 from ..devices import set_precision
-from ..errors import WrongUsage
-from ..inference.memory import Footprint
 from ..inference.shapes import SHAPES
 from ..report import Report
 from ..rows import Cells
 from ..runner import Runner
 from . import SPECULATIVE
 from .decoder import Decoder, models
+from .forecast import needed_bytes, refuse_what_does_not_fit
 
 
 def expected_tokens_per_pass(acceptance: float, ahead: int) -> float:
@@ -28,21 +27,16 @@ def expected_tokens_per_pass(acceptance: float, ahead: int) -> float:
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
-    """A row for each number of proposals. Raises WrongUsage for a draft that is no smaller than the
+    """A row for each number of proposals. Raises DoesNotFit for a draft that is no smaller than the
     target and for what exceeds the context, CannotRun for a missing device, precision or memory.
     """
     run = Runner(SPECULATIVE, given, report)
     shape, place = SHAPES[str(run.values["size"])], run.place
     prompt, tokens, batch, ahead = (run[name] for name in ("prompt", "tokens", "batch", "ahead"))
-    if run["draft"] >= shape.layers:
-        raise WrongUsage(f"draft: {run['draft']} layers are not fewer than {shape.layers}")
-    positions = prompt + tokens + ahead
-    if positions > shape.context:
-        raise WrongUsage(f"prompt + tokens + ahead = {positions} is more than {shape.context}")
+    refuse_what_does_not_fit(run.values)
     precision = set_precision(str(run.values["precision"]), place.device)
-    needed = Footprint.of(shape, batch, prompt, tokens + ahead, precision.dtype.itemsize)
     place.refuse_unless_fits(
-        needed.total_bytes + needed.kv_cache_bytes,
+        needed_bytes(run.values),
         "weights and two KV caches",
         "use a smaller size",
     )
@@ -55,9 +49,14 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     seen = kept = 0
     with run, torch.inference_mode():
         target, draft = models(
-            shape, run["draft"], float(run.values["later"]), positions, precision.dtype,
-            place.device, run["seed"],
-        )  # fmt: skip
+            shape,
+            run["draft"],
+            float(run.values["later"]),
+            prompt + tokens + ahead,
+            precision.dtype,
+            place.device,
+            run["seed"],
+        )
         generator = torch.Generator().manual_seed(run["seed"])
         prompts = torch.randint(shape.vocabulary, (batch, prompt), generator=generator).tolist()
         # Libraries and kernels are loaded in a round that does not count.

@@ -298,5 +298,6 @@ TRAIN = Workload(
     ),
     tables=(HEADLINE, PHASES, CLOCKS, MEMORY),
     run=f"{__name__}.run:run",
+    forecast=f"{__name__}.forecast:forecast",
     rank=2,
 )

@@ -19,13 +19,14 @@ from ..devices import (
     release_memory,
     set_precision,
 )
-from ..errors import CannotRun, OutOfMemory, WrongUsage
+from ..errors import CannotRun, OutOfMemory
 from ..place import Place
 from ..report import Report
 from ..stopping import StopRequest
 from . import TRAIN
+from .forecast import refuse_unless_in_context
 from .memory import Footprint
-from .shapes import GPT2_CONTEXT, SHAPES, Shape, StepFlops, step_flops
+from .shapes import SHAPES, Shape, StepFlops, step_flops
 from .step import Trainer
 from .tables import clock_row, memory_rows, phase_rows, step_figures
 
@@ -81,11 +82,6 @@ class Settings:
             recomputes=self.checkpoint > 0,
         )
 
-    def refuse_unless_in_context(self) -> None:
-        """Raise WrongUsage for a sequence longer than GPT-2's position table."""
-        if self.shape.family == "gpt2" and self.ctx > GPT2_CONTEXT:
-            raise WrongUsage(f"ctx {self.ctx} is more than {self.size}'s context of {GPT2_CONTEXT}")
-
     def rows(self) -> Sequence[Settings]:
         """The configurations of the sweep."""
         match self.sweep:
@@ -137,7 +133,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     settings = Settings(**values)
     rows = settings.rows()
     for row in rows:
-        row.refuse_unless_in_context()
+        refuse_unless_in_context(row.size, row.ctx)
     results = _Results()
     stopped_by = None
     with StopRequest() as stop:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual import events
 
 from gputui.collect.catalogue import Catalogue, Parameter, Value, Workload
+from gputui.collect.forecast import Forecast
+from gputui.model import units
+from gputui.model.units import MISSING
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.widgets.canvas import Row, Span, fit, wrap
 from gputui.tui.widgets.form import Form
 from gputui.tui.widgets.names import cut_middle
+
+if TYPE_CHECKING:
+    from gputui.tui.app import GputuiApp
+    from gputui.tui.source import Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +30,34 @@ class StartRequest:
     texts: dict[str, str]
 
 
+class Target(NamedTuple):
+    """The GPU that a run would use, and what is free of its memory."""
+
+    name: str
+    memory_bytes: int | None
+    free_bytes: int | None
+
+
 class WorkloadDialog(Dialog[StartRequest | None]):
     """Choose, set, start. The catalogue comes from a subprocess: until then it says so."""
 
-    def __init__(self, remembered: dict[str, dict[str, str]], last: str, *, on_cpu: bool) -> None:
+    def __init__(
+        self,
+        remembered: dict[str, dict[str, str]],
+        last: str,
+        *,
+        target: Target | None = None,
+        asked: Asked | None = None,
+    ) -> None:
+        """`target` None is a run on the CPU; `asked` says what a run would need."""
         super().__init__()
+        self._target = target
+        self._asked = asked
+        self._question: dict[str, Value] | None = None
+        """What was asked last; `_waits` for its answer, and starts then if that was wanted."""
+        self._waits = self._starts = False
         self._remembered = remembered
         self._last = last
-        self._on_cpu = on_cpu
         self._catalogue: Catalogue | None = None
         self._failure = ""
         self._index = 0
@@ -72,6 +100,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             rows: list[Row] = [
                 (("› " if form.on_start else "  ", "accent"), ("[ Start ]", start)),
                 *self._explanation(form, width),
+                self._needs(form, width),
                 ((cut_middle(command, width) if command else "", "text"),),
             ]
             return rows + key_hints(
@@ -80,7 +109,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
                 ("Esc", "back"),
                 ("↑ ↓", "field"),
                 ("← →", "choose"),
-                ("Ctrl-Y", "copy the command"),
+                ("Ctrl-Y" if form.takes_letters else "y", "copy the command"),
                 ("Ctrl-R", "defaults"),
             )
         if self._catalogue is None:
@@ -90,6 +119,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
     def key(self, key: str, character: str | None) -> None:
         if self.form is not None:
             self._form_key(self.form, key, character)
+            self._ask()
         elif key in ("escape", "q"):
             self.dismiss(None)
         elif self._catalogue is not None:
@@ -105,6 +135,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
     def on_paste(self, event: events.Paste) -> None:
         if self.form is not None:
             self.form.paste(event.text)
+            self._ask()
             self.draw()
 
     def clicked(self, line: int) -> None:
@@ -122,9 +153,59 @@ class WorkloadDialog(Dialog[StartRequest | None]):
     def _open(self) -> None:
         assert self._catalogue is not None
         workload = self._catalogue.workloads[self._index]
-        self.form = Form(workload, self._on_cpu)
+        self.form = Form(workload, self._target is None)
         self.form.remember(self._remembered.get(workload.name, {}))
         self.top = 0
+        self._ask()
+
+    # --- what a run would need
+
+    def _ask(self) -> None:
+        """Ask about the values as they are; while an answer is awaited, once it is there."""
+        form = self.form
+        if form is None or self._asked is None or self._is_closed:
+            return
+        try:
+            values = form.values()
+        except ValueError:
+            form.forecast, self._question = None, None
+            return
+        if self._waits or values == self._question:
+            return
+        self._question, self._waits = values, True
+        asked, workload = self._asked, form.workload.name
+        gpu = self._target.name if self._target is not None else None
+
+        def answered(found: Forecast | None) -> None:
+            self._waits = False
+            if self.form is form and self._question == values:
+                form.forecast = found
+            self._ask()
+            if self._starts and not self._waits:
+                self._starts = False
+                self._start(form)
+            if self.is_mounted and not self._is_closed:
+                self.draw()
+
+        app: GputuiApp = self.app  # type: ignore[assignment]
+        app.in_thread(lambda: asked.ask(workload, values, gpu), answered, lambda _: answered(None))
+
+    def _needs(self, form: Form, width: int) -> Row:
+        """The least memory and time of a run, in a line."""
+        found = form.forecast or Forecast()
+        memory, time = units.size(found.memory_bytes), MISSING
+        role = "dim"
+        if found.memory_bytes is not None:
+            memory = f"≥ {memory}"
+            if self._target is not None and self._target.memory_bytes is not None:
+                memory += f" of {units.size(self._target.memory_bytes)}"
+                free = self._target.free_bytes
+                if free is not None and found.memory_bytes > free:
+                    memory += f", {units.size(free)} free"
+                    role = "warn"
+        if found.seconds is not None:
+            time = f"≥ {units.duration(found.seconds * 1e9)} at the GPU's peak rates"
+        return ((fit(f"memory {memory}   time {time}", width), role),)
 
     def _form_key(self, form: Form, key: str, character: str | None) -> None:
         if key == "escape":
@@ -134,17 +215,22 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             if not many:
                 self.dismiss(None)
         elif key in ("enter", "ctrl+s") or (key == "space" and form.on_start):
-            wrong = form.first_error()
-            if wrong is None:
-                self.dismiss(StartRequest(form.workload, form.values(), form.texts()))
-            else:
-                form.choose(wrong)
-        elif key == "ctrl+y":
+            self._starts = self._waits
+            if not self._waits:
+                self._start(form)
+        elif key == "ctrl+y" or (key == "y" and not form.takes_letters):
             self.app.copy_to_clipboard(form.command())
         elif key == "ctrl+r":
-            self.form = Form(form.workload, self._on_cpu, line=form.line)
+            self.form = Form(form.workload, self._target is None, line=form.line)
         else:
             form.key(key, character)
+
+    def _start(self, form: Form) -> None:
+        wrong = form.first_error()
+        if wrong is None:
+            self.dismiss(StartRequest(form.workload, form.values(), form.texts()))
+        else:
+            form.choose(wrong)
 
     def _list(self, width: int) -> list[Row]:
         assert self._catalogue is not None

@@ -12,10 +12,9 @@ from gputui.tui.widgets.processes import OUTSIDE
 from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
-    from gputui.collect.catalogue import Catalogue
     from gputui.report.process_table import ProcessRow
     from gputui.tui.dialogs.export import ExportRequest
-    from gputui.tui.dialogs.workloads import StartRequest
+    from gputui.tui.dialogs.workloads import StartRequest, Target
 
 _ELSEWHERE = "other hosts are only watched: run gputui there"
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -80,15 +79,29 @@ class Commands(ReplayKeys):
         else:
             from gputui.tui.dialogs.workloads import WorkloadDialog
 
+            asked = source.forecaster()
             dialog = WorkloadDialog(
-                self._remembered, self._last_workload, on_cpu=not self.model.session.gpus
+                self._remembered, self._last_workload, target=self._target(), asked=asked
             )
 
-            def arrived(catalogue: Catalogue) -> None:
-                dialog.arrived(catalogue)
+            async def ended(request: StartRequest | None) -> None:
+                self.gputui.in_thread(asked.close, lambda _: None, self.say)
+                await self._start(request)
 
-            self.gputui.in_thread(source.catalogue, arrived, dialog.failed)
-            self.app.push_screen(dialog, self._start)
+            self.gputui.in_thread(source.catalogue, dialog.arrived, dialog.failed)
+            self.app.push_screen(dialog, ended)
+
+    def _target(self) -> Target | None:
+        """The GPU that a workload takes: the first."""
+        gpu = next(iter(self.model.session.gpus.values()), None)
+        if gpu is None:
+            return None
+        from gputui.tui.dialogs.workloads import Target
+
+        whole = gpu.facts.memory_total_bytes
+        used = gpu.sample.memory_used_bytes if gpu.sample is not None else None
+        free = None if whole is None or used is None else whole - used
+        return Target(gpu.facts.name, whole, free)
 
     async def _start(self, request: StartRequest | None) -> None:
         source = self.model.source

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gputui.collect.catalogue import CatalogueError, Parameter, Value, Workload, parse_value
+from gputui.collect.forecast import Forecast
 from gputui.tui.widgets.field import TextField
 
 
@@ -44,6 +45,8 @@ class Form:
     fields: dict[str, TextField] = field(default_factory=dict)
     line: int = 0
     preset: int = 0
+    forecast: Forecast | None = None
+    """What a run with these values would need; None until it was asked."""
     is_fresh: bool = True
     """Whether the chosen field was only reached: what is typed replaces what it holds."""
 
@@ -77,6 +80,11 @@ class Form:
         parameters = self.workload.parameters
         return parameters[index] if 0 <= index < len(parameters) else None
 
+    @property
+    def takes_letters(self) -> bool:
+        """Whether a letter goes into the chosen field."""
+        return self.chosen is not None and self.chosen.kind == "text"
+
     def remember(self, texts: Mapping[str, str]) -> None:
         """Restore what was typed the last time."""
         for name, text in texts.items():
@@ -93,7 +101,17 @@ class Form:
             read(parameter, self.fields[parameter.name].text)
         except ValueError as error:
             return str(error)
+        found = self.forecast
+        if found is not None and found.wrong and parameter.name == self._blamed(found):
+            return found.wrong
         return ""
+
+    def _blamed(self, found: Forecast) -> str:
+        """The field that says why values do not go together: the chosen one, if it is among
+        them."""
+        if self.chosen is not None and self.chosen.name in found.names:
+            return self.chosen.name
+        return found.names[0] if found.names else self.workload.parameters[0].name
 
     def first_error(self) -> int | None:
         """The line of the first invalid field."""

@@ -1,0 +1,54 @@
+"""`python -m workloads --forecast`: what runs would need, asked and answered line by line.
+
+Asked: `{"workload", "values", "gpu": its name or null}`, values of any parameters. Answered:
+`{"wrong": why the values do not go together or null, "names": whose values, "memory_bytes",
+"seconds"}`, null for what is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from .declaration import Forecast
+from .errors import DoesNotFit
+from .peaks import configured_peaks, find_peak
+from .registry import find
+
+Json = dict[str, object]
+
+
+def serve(lines: Iterable[str], answers: TextIO) -> None:
+    """Answer until the asker closes the pipe."""
+    for line in lines:
+        answers.write(json.dumps(answer(json.loads(line)), allow_nan=False) + "\n")
+        answers.flush()
+
+
+def answer(asked: dict[str, Any]) -> Json:
+    """One answer. A forecast of the user's own that fails is none."""
+    wrong: str | None = None
+    names: tuple[str, ...] = ()
+    found = Forecast()
+    try:
+        workload = find(str(asked["workload"]))
+        forecaster = workload.forecaster()
+        if forecaster is not None:
+            gpu = asked["gpu"]
+            values = workload.fill(workload.read(asked["values"]), on_cpu=gpu is None)
+            if gpu is None and values.get("device") == "auto":
+                values["device"] = "cpu"
+            on_gpu = gpu is not None and values.get("device") != "cpu"
+            peak = find_peak(str(gpu), None, configured_peaks()) if on_gpu else None
+            found = forecaster(values, peak)
+    except DoesNotFit as error:
+        wrong, names = str(error), error.names
+    except Exception:  # of a value by itself, or of the user's own code: running it says so
+        found = Forecast()
+    return {
+        "wrong": wrong,
+        "names": list(names),
+        "memory_bytes": found.memory_bytes,
+        "seconds": found.seconds,
+    }
