@@ -21,7 +21,7 @@ def possible(model: Model, view: View) -> set[str]:
     if view.RECORDINGS:
         own = {f"recording('{name}')" for name in _OF_RECORDINGS}
         return {*actions, *own, "activate", "export"}
-    actions |= {"pause", "log"}
+    actions |= {"pause", "log"} | ({"activate"} if view.OPENS and run is not None else set())
     if model.can_start:
         active = run is not None and run.is_active
         actions.add("stop_run" if active else "workloads")

@@ -303,6 +303,8 @@ def _title(tree: TimeTree) -> str:
 
 
 def _slow(tree: TimeTree) -> str:
+    if not tree.slow_steps:
+        return "none slow"
     return f"{count(tree.slow_steps)} slow: {duration(tree.slow_ns)} in all"
 
 

@@ -33,7 +33,7 @@ def cut_middle(text: str, width: int) -> str:
     at = max(tail.find("_"), 0) if 0 <= tail.find("_") <= tail_room // 2 else 0
     tail = tail[at:]
     head = set_cell_size(text, width - 1 - cell_len(tail)).rstrip()
-    return head + ELLIPSIS + tail
+    return head.rstrip(ELLIPSIS) + ELLIPSIS + tail.lstrip(ELLIPSIS)
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:

@@ -69,7 +69,8 @@ def steps(tree: TimeTree, width: int, height: int) -> Panel:
     values = grouped(points, room)
     top = nice_top(max(values))
     if height < 4:
-        [line] = block_rows(list(values[-(width - 14) :]), top, 1)
+        values = grouped(points, width - 14)
+        [line] = block_rows(list(_stretched(values, width - 14)), top, 1)
         rows: list[Row] = [((f" {line}", "accent"), (f" to {duration(top)}", "dim"))]
         return Panel(title, rows, slow, view="timeline")
     wide = _stretched(values, room)
@@ -87,7 +88,7 @@ def steps(tree: TimeTree, width: int, height: int) -> Panel:
 def _stretched(values: Sequence[float], room: int) -> list[float]:
     """Each value over as many columns as there is room for."""
     each = max(1, room // max(1, len(values)))
-    return [value for value in values for _ in range(min(each, 4))]
+    return [value for value in values for _ in range(each)]
 
 
 def distribution(lengths: Accumulator, width: int, height: int) -> Panel:
