@@ -1,0 +1,76 @@
+"""The tour in tmux, at three sizes: the verdict on the first screen, evidence in two keys, back in
+two."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import DATA
+from tests.tui.test_dying import DEADLINE_S, ROOT
+
+RECORDING = DATA / "faults" / "launch.gputui.gz"
+SIZES = ((80, 24), (120, 40), (200, 50))
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
+
+
+class Tmux:
+    """A server of its own, with one window."""
+
+    def __init__(self, socket: Path, command: list[str], size: tuple[int, int]) -> None:
+        self._socket = socket
+        width, height = map(str, size)
+        place = ["-d", "-x", width, "-y", height, "-c", str(ROOT)]
+        self.run("-f", "/dev/null", "new-session", *place, shlex.join(command))
+
+    def run(self, *words: str) -> str:
+        """A command of tmux's."""
+        command = ["tmux", "-S", str(self._socket), *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def until(self, *texts: str) -> list[str]:
+        """The screen, once all of these are on it."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            screen = self.run("capture-pane", "-p")
+            if all(text in screen for text in texts):
+                return screen.splitlines()
+            assert time.monotonic() < deadline, screen
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def tmux(tmp_path: Path) -> Iterator[Tmux]:
+    command = [sys.executable, "-m", "gputui", "--replay", str(RECORDING)]
+    made = Tmux(tmp_path / "tmux", ["env", f"HOME={tmp_path}", *command], SIZES[0])
+    yield made
+    made.run("kill-server")
+
+
+def test_the_tour_at_three_sizes(tmux: Tmux) -> None:
+    for width, height in SIZES:
+        tmux.run("resize-window", "-x", str(width), "-y", str(height))
+        first = tmux.until("LAUNCH-BOUND", "q quit", "Where each step goes")
+        verdict = next(y for y, line in enumerate(first) if "LAUNCH-BOUND" in line)
+        assert verdict <= 3  # nothing scrolls to reach it
+        assert "88" in first[verdict]
+        assert any("CUDA graphs" in line for line in first[verdict:6])
+        assert max(map(len, first)) <= width
+        assert len(first) <= height
+        tmux.run("send-keys", "Enter")
+        evidence = tmux.until("cause", "79.5 µs", "idle › launch")
+        assert any("CUDA graphs" in line for line in evidence)
+        tmux.run("send-keys", "Enter")
+        tmux.until("Steps in order", "Esc back")
+        tmux.run("send-keys", "Escape")
+        tmux.until("idle › launch")
+        tmux.run("send-keys", "Escape")
+        tmux.until("Where each step goes")
