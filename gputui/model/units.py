@@ -87,6 +87,13 @@ def quantity(value: float | None, unit: str = "") -> str:
     return f"{_three_digits(number)} {_DECIMAL[-1]}{unit}"
 
 
+def joules(value: float | None) -> str:
+    """Energy, to three digits however small: a token takes millijoules."""
+    if value is not None and 0 < abs(value) < 0.0995:
+        return f"{_three_digits(1e3 * value)} mJ"
+    return quantity(value, "J")
+
+
 def count(value: int | None) -> str:
     """A count: "950", "12.3 k"."""
     return quantity(value)

@@ -259,9 +259,9 @@ def _gpu(session: Session, readings: Readings, gpu: int, run: Run | None) -> str
     if watts is not None:
         parts.append(f"{watts:.0f} W mean")
     if energy and energy[0].token_joules is not None:
-        parts.append(units.quantity(energy[0].token_joules, "J/token"))
+        parts.append(f"{units.joules(energy[0].token_joules)}/token")
     elif energy and energy[0].step_joules is not None:
-        parts.append(units.quantity(energy[0].step_joules, "J/step"))
+        parts.append(f"{units.joules(energy[0].step_joules)}/step")
     active = readings.gpu_spreads.get((gpu, "sm_active_percent"))
     device = run.devices.get(gpu) if run is not None else None
     in_use = mean_in_use(readings, gpu, "sm_active_percent", device)

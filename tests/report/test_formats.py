@@ -145,3 +145,9 @@ def test_what_a_damaged_recording_adds_up_to_is_no_figure(
     show: Callable[[float], str], value: float
 ) -> None:
     assert show(value) == "n/a"
+
+
+def test_energy_has_three_digits_however_small() -> None:
+    assert [units.joules(value) for value in (0.00204, 0.25, 0.0995, 0.0, 1020.0, None)] == [
+        "2.04 mJ", "0.25 J", "0.10 J", "0 J", "1.02 kJ", "n/a",
+    ]  # fmt: skip

@@ -31,6 +31,9 @@ from .implementations import WRITES_SCORES, attention
 FORWARD = nvtx.annotate("forward")
 BACKWARD = nvtx.annotate("backward")
 
+_WINDOWS = 5
+"""Of the counter, which is read at moments of its own: over several they matter little."""
+
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Measure the grid. Raises CannotRun if the device is unavailable."""
@@ -169,8 +172,8 @@ class _Measurement:
         counter = DramCounter.of(self.place)
         if counter is None:
             return None
-        passes = max(times.passes, math.ceil(1.5 * DramCounter.WINDOW_MS / times.best_ms))
-        if passes * times.best_ms > max(self.budget_ms, 4 * DramCounter.WINDOW_MS):
+        passes = max(times.passes, math.ceil(_WINDOWS * DramCounter.WINDOW_MS / times.best_ms))
+        if passes * times.best_ms > max(self.budget_ms, 2 * _WINDOWS * DramCounter.WINDOW_MS):
             return None
         with counter:
             for _ in range(passes):

@@ -118,25 +118,29 @@ class Engine:
     def _attend(self, q: Tensor, cache: Tensor, batch: Batch) -> Tensor:
         """q: [rows, heads, head width] → [rows, query width]."""
         out = torch.empty_like(q)
-        grouped = self.model.shape.groups > 1
+        groups = self.model.shape.groups
         if len(batch.single):
             # [2, requests, pages, positions, KV heads, width] → [2, requests, KV heads, all, width]
             known = cache[:, batch.pages].flatten(2, 3).transpose(2, 3)
-            answer = F.scaled_dot_product_attention(
-                q[batch.single, :, None], known[0], known[1], batch.seen, enable_gqa=grouped
-            )
-            out[batch.single] = answer[:, :, 0]
+            # The queries that share keys stand as positions: no fused kernel takes a mask and
+            # groups, and torch's own would repeat the keys.
+            together = q[batch.single].view(len(batch.single), known.shape[2], groups, -1)
+            answer = F.scaled_dot_product_attention(together, known[0], known[1], batch.seen)
+            out[batch.single] = answer.flatten(1, 2)
         for rows, pages, mask in batch.prompts:
             count = rows.stop - rows.start if mask is None else mask.shape[1]
             known = cache[:, pages].flatten(1, 2)[:, :count].transpose(1, 2)[:, None]
-            answer = F.scaled_dot_product_attention(
-                q[rows].transpose(0, 1)[None],
-                known[0],
-                known[1],
-                mask,
-                is_causal=mask is None,
-                enable_gqa=grouped,
-            )
+            ahead = q[rows].transpose(0, 1)[None]
+            if mask is None:
+                answer = F.scaled_dot_product_attention(
+                    ahead, known[0], known[1], is_causal=True, enable_gqa=groups > 1
+                )
+            else:
+                together = ahead.reshape(1, known.shape[2], groups * ahead.shape[2], -1)
+                answer = F.scaled_dot_product_attention(
+                    together, known[0], known[1], mask.repeat(groups, 1)
+                )
+                answer = answer.reshape(ahead.shape)
             out[rows] = answer[0].transpose(0, 1)
         return out.flatten(1)
 

@@ -16,7 +16,8 @@ SPECULATIVE = Workload(
     description=(
         "Greedy decoding of a model with random weights, plainly and with a draft that writes "
         "1, 2, 4 … tokens ahead, which the model then reads in one pass and keeps as far as it "
-        "would have written them itself (Leviathan et al., 2023): the text stays the same. The "
+        "would have written them itself (Leviathan et al., 2023): the text stays the same, but for "
+        "ties that rounding decides. The "
         "draft is the model's own first layers, as in self-speculative decoding. How far random "
         "layers agree is set by `later`; what trained models accept is another matter."
     ),
@@ -25,7 +26,7 @@ SPECULATIVE = Workload(
         whole("draft", 4, 1, 1000, "layers of the target that make the draft", cpu_default=1,
               unit="layers"),
         Parameter("later", "float", 0.05, "how much of what random layers would add the others "
-                  "do: with 0 draft and target agree on every token", minimum=0, maximum=1),
+                  "do: with 0 draft and target agree but for rounding", minimum=0, maximum=1),
         whole("ahead", 8, 1, 64, "most tokens that the draft proposes at once", cpu_default=4,
               unit="tokens"),
         whole("batch", 1, 1, 256, "sequences answered together", unit="sequences"),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..inference.llama import LlamaModel, random_weights
+from ..inference.network import choose_back_end
 from ..inference.shapes import Shape
 from ..serve.engine import Engine
 from ..serve.requests import Request
@@ -29,6 +30,7 @@ def models(
     """The target, and its first `draft` layers with the same embedding and head. What the target's
     other layers add to the residual is `later` times that of random ones.
     """
+    choose_back_end("auto")
     weights = random_weights(shape, dtype, device, seed)
     for layer in weights.layers[draft:]:
         layer.out.mul_(later)

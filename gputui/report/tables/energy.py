@@ -13,13 +13,6 @@ from gputui.report.schema import ROWS, Column, TableSpec, count, if_any, text, t
 from gputui.state import Run, Session
 
 
-def _joules(joules: float | None) -> str:
-    """To three digits however small: a token takes millijoules."""
-    if joules is not None and 0 < abs(joules) < 0.0995:
-        return f"{units.quantity(1e3 * joules)} mJ"
-    return units.quantity(joules, "J")
-
-
 def _watts(watts: float | None) -> str:
     return units.quantity(watts, "W")
 
@@ -36,20 +29,20 @@ GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
     meaning="The energy of each GPU over the run, the idle part by itself.",
     columns=(
         text("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int),
-        Column("Energy", _joules, "energy_joules", lambda row: row.joules, "J",
+        Column("Energy", units.joules, "energy_joules", lambda row: row.joules, "J",
                "From the start of the run to its end", float),
         Column("Mean", _watts, "mean_watts", lambda row: row.watts, "W",
                "Over the same time", float | None, priority=3),
-        Column("In Use", _joules, "used_joules", lambda row: row.used_joules, "J",
+        Column("In Use", units.joules, "used_joules", lambda row: row.used_joules, "J",
                "From its first operation to the end of its last", float | None, priority=2),
         Column("Mean in Use", _watts, "used_mean_watts", lambda row: row.used_watts, "W",
                "Over the same time", float | None),
-        Column("Idle", _joules, "idle_joules", lambda row: row.idle_joules, "J",
+        Column("Idle", units.joules, "idle_joules", lambda row: row.idle_joules, "J",
                "While none of the run's operations ran: before the first, after the last, and "
                "between them at the least power sampled", float | None),
-        Column("A Step", _joules, "step_joules", lambda row: row.step_joules, "J",
+        Column("A Step", units.joules, "step_joules", lambda row: row.step_joules, "J",
                "Mean of the steady steps", float | None),
-        Column("A Token", _joules, "token_joules", lambda row: row.token_joules, "J",
+        Column("A Token", units.joules, "token_joules", lambda row: row.token_joules, "J",
                "By the workload's `tokens_per_step`, else by its `tokens_per_s`", float | None),
         Column("Cost", cost_text, "cost", lambda row: cost(row.joules), "",
                "At the price of `energy_price`", float | None, seen=if_any),
@@ -103,10 +96,10 @@ PHASE_ENERGY: TableSpec[PhaseEnergy] = TableSpec(
         count("Instances", "instances", lambda row: row.instances, "How many have ended"),
         time("GPU Busy", "gpu_busy_ns", lambda row: row.busy_ns,
              "Time in which a GPU ran something launched inside it"),
-        Column("Energy", _joules, "energy_joules", lambda row: row.joules, "J",
+        Column("Energy", units.joules, "energy_joules", lambda row: row.joules, "J",
                "Busy time × the mean power of busy time: an estimate, which takes no account of "
                "phases that draw more than others", float),
-        Column("An Instance", _joules, "instance_joules",
+        Column("An Instance", units.joules, "instance_joules",
                lambda row: row.joules / row.instances if row.instances else None, "J",
                "The same, in the mean of its instances", float | None),
         Column("Cost", cost_text, "cost", lambda row: cost(row.joules), "",
