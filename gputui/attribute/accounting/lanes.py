@@ -57,14 +57,14 @@ class Lanes:
         parts = start_ns + (end_ns - start_ns) * np.arange(LANE_PARTS + 1, dtype=np.int64) // (
             LANE_PARTS
         )
-        every = np.union1d(moments, parts)
-        every = every[every <= moments[-1]]
+        # A moment that is there twice has nothing the second time.
+        every = np.sort(np.concatenate((moments, parts)))
         rows = tracks.take(every)
-        first = int(np.searchsorted(every, start_ns)) + 1
+        first = int(np.searchsorted(every, start_ns, side="right"))
         kept = _in_parts(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(parts))
         threads, streams = time.rows(bounds_of(start_ns, end_ns))
         self._kept = kept._replace(threads=threads, streams=streams)
-        upto = np.searchsorted(every, moments)
+        upto = np.searchsorted(every, moments, side="right") - 1
         return np.add.reduceat(rows, np.concatenate(([0], upto[:-1] + 1)))
 
     def take(self, time_ns: int, process: int, device: int) -> StepLanes | None:
