@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gputui.cli import options as declared
+from gputui.cli.hosts import asked_for
 from gputui.cli.options import MAIN
 from gputui.cli.values import UsageError, count
 
@@ -22,6 +24,13 @@ def run(options: argparse.Namespace) -> int:
             setattr(options, option.name, [] if option.many else option.default)
     mode = mode_of(options)
     check(options, mode, None)
+    if asked_for(options):
+        from gputui.cli import hosts
+        from gputui.collect.hosts.far_run import RECORDING
+
+        words = hosts.words_there(declared.command("attach") or MAIN, sys.argv[2:])
+        run = hosts.begun_now(f"attach-{pid}", ["attach", "-o", RECORDING, "--record", *words])
+        return hosts.screen(options, run)
     from gputui.collect.attached_run import request_of_pid
 
     watch = Watch(options, request_of_pid(pid), sys.argv[1:], None)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import re
+import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
+from gputui.cli.options import MAIN, Command
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.fleet import Fleet
+    from gputui.collect.hosts.link import FarRun, HostLink
     from gputui.collect.hosts.masters import Masters
     from gputui.collect.hosts.target import Target
     from gputui.tui import Source
@@ -23,6 +29,11 @@ if TYPE_CHECKING:
 class NoHostError(GputuiError):
     """No host can be reached; why was printed. One line."""
 
+
+_OF_HERE = (
+    "host", "via", "there", "theme", "no_color", "ascii", "readonly", "config", "notify", "record",
+)  # fmt: skip
+"""Options that a run there is not started with."""
 
 _CONNECTING_S = 30.0
 _READING_S = 10.0
@@ -34,7 +45,7 @@ def asked_for(options: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def connected(options: argparse.Namespace) -> Iterator[Fleet]:
+def connected(options: argparse.Namespace, run: FarRun | None = None) -> Iterator[Fleet]:
     """The links to the hosts that `options` name, closed at the end.
 
     Raises UsageError and TargetError. Why a host cannot be reached is printed.
@@ -47,13 +58,13 @@ def connected(options: argparse.Namespace) -> Iterator[Fleet]:
     targets = _targets(options)
     there = _there(options)
     only = tuple(options.only) if options.only else None
-    fleet = Fleet(targets, FarOptions(there, options.interval, only, has_zstandard()))
+    fleet = Fleet(targets, FarOptions(there, options.interval, only, has_zstandard(), run))
     masters = Masters()
     try:
         fleet.connect(_CONNECTING_S)
         _answer_ssh(fleet, masters)
         for name, link in fleet.links.items():
-            if link.failure is not None:
+            if link.failure is not None and not link.is_over:
                 say(f"{name}: {link.failure.line}")
         yield fleet
     finally:
@@ -61,13 +72,57 @@ def connected(options: argparse.Namespace) -> Iterator[Fleet]:
         masters.close()
 
 
-def screen(options: argparse.Namespace) -> int:
-    """Show all hosts; the exit status. Raises NoHostError if not one can be reached."""
+def far_run(
+    options: argparse.Namespace, words: Sequence[str], command: Sequence[str] | None
+) -> FarRun | None:
+    """What to run there, or to follow, as `words` and `command` were typed; None for nothing."""
+    from gputui.collect.hosts.far_run import RECORDING
+    from gputui.collect.hosts.link import FarRun
+
+    if options.replay:
+        return FarRun(recording=options.replay)
+    if not command and not options.workload:
+        return None
+    what = ["--", *command] if command else []
+    typed = ["--record", "-o", RECORDING, *words_there(MAIN, words), *what]
+    return begun_now(Path(command[0]).name if command else options.workload, typed)
+
+
+def begun_now(name: str, words: Sequence[str]) -> FarRun:
+    """A run that is begun once, however often the link is cut."""
+    from gputui.collect.hosts.link import FarRun
+
+    run_id = f"{int(time.time())}-{secrets.token_hex(4)}"
+    return FarRun(run_id, re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:40] or "run", tuple(words))
+
+
+def words_there(command: Command, words: Sequence[str]) -> list[str]:
+    """The words that hold there: without those about the hosts, and the screen here."""
+    flags = {flag: option for option in command.options for flag in option.flags}
+    found: list[str] = []
+    left: Iterator[str] = iter(words)
+    for word in left:
+        option = flags.get(word.partition("=")[0])
+        if option is None or option.name not in _OF_HERE:
+            found.append(word)
+        elif option.metavar and "=" not in word:
+            next(left, None)
+    return found
+
+
+def screen(options: argparse.Namespace, run: FarRun | None) -> int:
+    """Show all hosts, or the one that runs something; the exit status, that of the run if there is
+    one. Raises UsageError, and NoHostError if not one can be reached.
+    """
     from gputui.cli.screen import need_terminal, run_screen
 
     need_terminal(options)
-    with connected(options) as fleet:
-        if all(link.failure for link in fleet.links.values()):
+    if run is not None and len(options.host) + len(options.via) > 1:
+        raise UsageError("a run is on one host: give one --host or --via")
+    if options.readonly and run is not None and not run.recording:
+        raise UsageError(f"{options.set_by['readonly']} starts nothing, on other hosts neither")
+    with connected(options, run) as fleet:
+        if all(link.failure and not link.is_over for link in fleet.links.values()):
             raise NoHostError("no host can be read")
 
         def connect(notify: Callable[[], None]) -> Source:
@@ -75,7 +130,22 @@ def screen(options: argparse.Namespace) -> int:
             return fleet
 
         several = len(fleet.links) > 1
-        return run_screen(connect, options, shows_run=False, shows_hosts=several)
+        shows_run = run is not None
+        status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
+        (link, *_) = fleet.links.values()
+    return status or (0 if run is None else _status(link))
+
+
+def _status(link: HostLink) -> int:
+    """The exit status of a run there; one that goes on is named."""
+    from gputui.cli.record import exit_status
+
+    if link.run_ended is None or link.run_started is None:
+        where = shlex.join(["--host", link.target.ssh] if link.target.ssh else
+                           ["--via", shlex.join(link.target.prefix)])  # fmt: skip
+        say(f"it goes on there: gputui {where} --replay {shlex.quote(link.recording)}")
+        return 0
+    return exit_status(link.run_started.kind, link.run_ended)
 
 
 def print_once(options: argparse.Namespace) -> int:

@@ -22,7 +22,9 @@ def run(words: list[str], command: list[str] | None) -> int:
     if asked_for(options):
         from gputui.cli import hosts
 
-        return hosts.print_once(options) if mode == "once" else hosts.screen(options)
+        if mode == "once":
+            return hosts.print_once(options)
+        return hosts.screen(options, hosts.far_run(options, words, command))
     if mode == "once":
         from gputui.cli.once import print_once, watch
 
@@ -41,7 +43,7 @@ def run(words: list[str], command: list[str] | None) -> int:
     return record(watching) if mode == "record" else screen(watching)
 
 
-_OF_THIS_MACHINE = ("workload", "output", "watch", "alert")
+_OF_THIS_MACHINE = ("output", "watch", "alert", "speed", "start")
 """Options that do nothing with other hosts."""
 
 
@@ -74,8 +76,6 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
     if options.trace and not (options.output or mode == "record"):
         raise UsageError("--trace needs --record or -o")
     if asked_for(options):
-        if command:
-            raise UsageError("a command runs on this machine: leave it out, or --host and --via")
         for name in _OF_THIS_MACHINE:
             option = MAIN.option(name)
             if options.set_by.get(name, "").startswith(option.flags):

@@ -83,7 +83,12 @@ def _flags(option: Option) -> str:
 
 def _word(argument: Argument) -> str:
     name = argument.metavar
-    return {"one": name, "at most one": f"[{name}]", "one or more": f"{name} ..."}[argument.number]
+    return {
+        "one": name,
+        "at most one": f"[{name}]",
+        "one or more": f"{name} ...",
+        "any number": f"[{name} ...]",
+    }[argument.number]
 
 
 def _bold(text: str) -> str:

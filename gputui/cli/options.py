@@ -103,7 +103,7 @@ class Argument(NamedTuple):
     name: str
     metavar: str
     help: str
-    number: Literal["one", "at most one", "one or more"] = "one"
+    number: Literal["one", "at most one", "one or more", "any number"] = "one"
     choices: tuple[str, ...] = ()
     completes: Completes = ""
 
@@ -138,8 +138,8 @@ class Mode(NamedTuple):
 MODES = (
     Mode("screen", "[--workload NAME [-p KEY=VALUE ...] | -- CMD ARG ...]",
          "the screen: the machine, and a workload or your command on it"),
-    Mode("screen", "--host USER@BOX [--host ...] [--via COMMAND ...]",
-         "the screen: other hosts"),
+    Mode("screen", "--host USER@BOX [--host ...] [--via COMMAND ...] [-- CMD ARG ...]",
+         "the screen: other hosts, or your command on one of them, recorded there"),
     Mode("record", "--record [-o FILE|-] [--workload NAME ... | -- CMD ...]",
          "record without a screen; prints a summary at the end"),
     Mode("replay", "--replay FILE|- [--speed X] [--start TIME]", "show a recording"),
@@ -219,12 +219,13 @@ was started after eval "$(gputui env)"."""
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
     "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost", "theme",
-    "config", "no_color", "ascii",
+    "config", "no_color", "ascii", "host", "via", "there",
 }  # fmt: skip
 """The options of recordings and the screen that a process which runs already can still follow."""
 
 _RECORDS = ("screen", "record")
 _REPLAYS = ("replay", "demo")
+_OF_HOSTS = ("screen", "once", "replay")
 _ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
 
 _PRICE = Option("energy_price", "price of a kWh, to show what energy costs", "PRICE", parse=price,
@@ -279,9 +280,9 @@ MAIN = Command(
         Option("follow", "follow a file still being written", modes=("replay",)),
         Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=_REPLAYS),
         Option("host", "watch another host through ssh, with gputui there", "USER@BOX", many=True,
-               modes=("screen", "once")),
+               modes=_OF_HOSTS),
         Option("via", "watch where a command leads that gives a pipe: 'kubectl exec -i POD --'",
-               "COMMAND", many=True, modes=("screen", "once")),
+               "COMMAND", many=True, modes=_OF_HOSTS),
         Option("there", "how gputui is called on other hosts", "COMMAND", default="gputui",
                set_in=_ANYWHERE),
         Option("interval", "seconds between samples, from 0.1 to 3600", "SEC", "-i",
@@ -421,10 +422,14 @@ COMMANDS = (
     Command(
         "stream",
         "Write readings to standard output for gputui --host on another machine.",
-        (),
+        (Argument("words", "WORD", "what gputui is started with for a run", "any number"),),
         (
             Option("token", "begins the first line", "HEX", required=True),
             Option("zstandard", "compress with Zstandard if it is there, else with gzip"),
+            Option("run_id", "begin this run unless it was begun, and follow it", "SECONDS-HEX"),
+            Option("name", "of its recording", "NAME"),
+            Option("file", "follow this recording", "FILE", completes="recording"),
+            Option("offset", "from this byte on", "BYTES", parse=count),
             *(option for option in MAIN.options if option.name in ("interval", "only")),
         ),
     ),

@@ -13,7 +13,7 @@ from gputui.cli.options import COMMANDS, MAIN, MODES, Command
 from gputui.cli.settings import resolve
 from gputui.cli.values import UsageError, choice, did_you_mean
 
-_NARGS = {"one": None, "at most one": "?", "one or more": "+"}
+_NARGS = {"one": None, "at most one": "?", "one or more": "+", "any number": "*"}
 
 
 class Parser(argparse.ArgumentParser):

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 
 from gputui.cli.values import UsageError
 
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
-    from gputui.collect.hosts import far_end
-
     if not re.fullmatch(r"[0-9a-f]{1,64}", options.token):
         raise UsageError(f"--token {options.token}: give hexadecimal digits")
+    if options.file or options.run_id:
+        return _run(options)
+    from gputui.collect.hosts import far_end
+
     only = tuple(options.only) if options.only else None
-    zstandard = options.zstandard and far_end.has_zstandard()
-    return far_end.serve(options.token, options.interval, only, zstandard=zstandard)
+    return far_end.serve(options.token, options.interval, only, zstandard=options.zstandard)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from gputui.collect.hosts import far_run
+
+    if options.file:
+        path = Path(options.file).expanduser()
+    else:
+        if not re.fullmatch(r"\d{1,10}-[0-9a-f]{1,16}", options.run_id):
+            raise UsageError(f"--run-id {options.run_id}: give SECONDS-HEX")
+        path = far_run.begin(options.run_id, options.name or "run", options.words)
+    return far_run.follow(options.token, path, options.offset or 0, zstandard=options.zstandard)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-State = Literal["connecting", "up", "lost", "failed"]
-"""`lost`: it was up, or will be tried again. `failed`: trying again would change nothing."""
+State = Literal["connecting", "up", "lost", "failed", "ended"]
+"""`lost`: it was up, or will be tried again. `failed`: trying again would change nothing. `ended`:
+the run that was followed is over, and all of it was read.
+"""
 
 
 class ClockOffset(NamedTuple):

@@ -33,16 +33,20 @@ def default_folder() -> Path:
 
 def default_path(name: str, moment: float) -> Path:
     """An unused `<UTC time>-<name>.gputui` in the default folder; `moment` in seconds."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment))
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "session"
-    folder = default_folder()
-    path = folder / f"{stamp}-{plain}.gputui"
+    path = default_folder() / stamped(name, moment)
     number = 2
     # Not Path.exists: in another user's home it raises.
     while os.path.exists(path):
-        path = folder / f"{stamp}-{plain}-{number}.gputui"
+        path = default_folder() / stamped(name, moment, f"-{number}")
         number += 1
     return path
+
+
+def stamped(name: str, moment: float, ending: str = "") -> str:
+    """`<UTC time>-<name><ending>.gputui`; `moment` in seconds."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment))
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "session"
+    return f"{stamp}-{plain}{ending}.gputui"
 
 
 def numbered(path: Path, number: int) -> Path:

@@ -228,6 +228,10 @@ class ManyHosts(Source, Protocol):
         """How many news there are to take."""
         ...
 
+    def stop_run(self, host: str) -> None:
+        """Ask that the run be ended that was started on a host."""
+        ...
+
     def take(self) -> Sequence[HostNews]:
         """All that came since the last call, oldest first."""
         ...

@@ -15,6 +15,7 @@ from gputui.state import Session
 from gputui.state.hosts import HostNews
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import ManyHosts, Options
+from tests.events_for_tests import run_started
 from tests.tui.conftest import Shown, wait_until
 from tests.tui.scripted import header, machine, status
 
@@ -31,6 +32,7 @@ class ScriptedHosts:
         self.hub = self
         self.notify: Callable[[], None] = lambda: None
         self._news: list[HostNews] = []
+        self.stopped = ""
 
     @property
     def waiting(self) -> int:
@@ -41,6 +43,9 @@ class ScriptedHosts:
 
     def close(self) -> bool:
         return True
+
+    def stop_run(self, host: str) -> None:
+        self.stopped = host
 
     def take(self) -> list[HostNews]:
         news, self._news = self._news, []
@@ -133,6 +138,17 @@ async def test_enter_opens_a_host_and_escape_leads_back() -> None:
         assert "2 hosts, 16 GPUs" in shown.text
         await shown.press("w")
         assert "other hosts are only watched" in shown.text
+
+
+async def test_a_run_there_is_stopped_after_a_question_that_names_the_host() -> None:
+    async with shown_hosts(["ada@box"], (120, 40)) as (shown, source):
+        source.give("ada@box", None, [run_started()])
+        await shown.settle()
+        await shown.press("1", "x")
+        assert "inference on ada@box" in shown.text
+        assert not source.stopped
+        await shown.press("y")
+        assert source.stopped == "ada@box"
 
 
 async def test_a_filter_finds_hosts_and_their_processes() -> None:

@@ -38,6 +38,7 @@ class Kind(Enum):
     LOST = "link lost"
     NO_JOURNAL = "not a journal"
     ENDED = "ended"
+    OVER = "over"
 
     @property
     def retries(self) -> bool:
@@ -128,6 +129,11 @@ def wrong_version(version: str, schema: int) -> Failure:
         f"gputui {clean_output(version, 30)} there writes schema {schema}, this one reads "
         f"{JOURNAL_SCHEMA}: {side}",
     )
+
+
+def over(recording: str) -> Failure:
+    """The run that was followed has ended, and all of it was read: no failure at all."""
+    return Failure(Kind.OVER, f"the run is over; its recording is {clean_output(recording, 200)}")
 
 
 def no_journal(why: str) -> Failure:

@@ -1,7 +1,8 @@
 """The far end: this machine's events as a journal on standard output.
 
-Lines on standard input ask: `t NS` for the time, which is answered in the journal. Its end, or a
-near end that asks nothing any more, ends the program: nothing is left behind.
+Lines on standard input ask: `t NS` for the time, which is answered in the journal; `stop` ends the
+run being followed. The end of standard input, or a near end that asks nothing any more, ends the
+program: nothing is left behind.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gputui.collect.hosts.hello import hello_line
@@ -29,21 +30,16 @@ _LINE_BYTES = 64
 def serve(
     token: str, interval_s: float, only: Sequence[int] | None, *, zstandard: bool = False
 ) -> int:
-    """Write events until the near end is gone; the exit status."""
-    end = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: end.set())
+    """Write readings of this machine until the near end is gone; the exit status."""
     os.write(1, hello_line(token))
-    journal = JournalWriter(None, like=Path("far.zst" if zstandard else "far.gz"))
-    news = threading.Event()
-    hub = Hub(news.set, journal)
+    journal = JournalWriter(None, like=like(zstandard=zstandard))
+    hub = Hub(lambda: None, journal)
     sampler = Sampler(interval_s, only)
     sampler.start(hub.emit)
-    asked = _Asked(hub, end)
-    asked.start()
-    while not end.wait(min(1.0, interval_s)):
+    near = NearEnd(lambda event: hub.emit([event]))
+    while not near.is_gone(min(1.0, interval_s)):
         hub.take()  # written when they were emitted
-        if journal.failure is not None or asked.silent_s > SILENCE_S:
+        if journal.failure is not None:
             break
 
     def close() -> None:
@@ -58,6 +54,12 @@ def serve(
     return 0
 
 
+def like(*, zstandard: bool) -> Path:
+    """A name that compresses as the near end asked for, with what there is."""
+    has_it = zstandard and has_zstandard()
+    return Path("far.gputui.zst" if has_it else "far.gputui.gz")
+
+
 def has_zstandard() -> bool:
     """Whether the package is there."""
     from importlib.util import find_spec
@@ -65,31 +67,39 @@ def has_zstandard() -> bool:
     return find_spec("zstandard") is not None
 
 
-class _Asked(threading.Thread):
-    """Reads what the near end asks. `end` is set at the end of standard input."""
+class NearEnd:
+    """What the near end asks on standard input: `answer` gets the answer to the question for the
+    time, `stop` is called when it wants the run ended.
+    """
 
-    def __init__(self, hub: Hub, end: threading.Event) -> None:
-        super().__init__(name="asked", daemon=True)
-        self._hub = hub
-        self._end = end
+    def __init__(
+        self, answer: Callable[[ClockRead], None], stop: Callable[[], None] = lambda: None
+    ) -> None:
+        self._answer = answer
+        self._stop = stop
+        self._end = threading.Event()
         self._heard_s = time.monotonic()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._end.set())
+        threading.Thread(target=self._listen, name="near end", daemon=True).start()
 
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the near end was last heard of."""
-        return time.monotonic() - self._heard_s
+    def is_gone(self, wait_s: float) -> bool:
+        """Whether nobody listens any more, after waiting so long for that."""
+        return self._end.wait(wait_s) or time.monotonic() - self._heard_s > SILENCE_S
 
-    def run(self) -> None:
+    def _listen(self) -> None:
         rest = b""
         while data := os.read(0, 4096):
             self._heard_s = time.monotonic()
             *lines, rest = (rest + data).split(b"\n")
             rest = rest[:_LINE_BYTES]
             for line in lines:
-                self._answer(line)
+                self._do(line)
         self._end.set()
 
-    def _answer(self, line: bytes) -> None:
+    def _do(self, line: bytes) -> None:
         word, _, number = line[:_LINE_BYTES].partition(b" ")
         if word == b"t" and number.isdigit() and len(number) < 20:
-            self._hub.emit([ClockRead(time_ns=time.time_ns(), asked_ns=int(number))])
+            self._answer(ClockRead(time_ns=time.time_ns(), asked_ns=int(number)))
+        elif line == b"stop":
+            self._stop()

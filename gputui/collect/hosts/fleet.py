@@ -85,6 +85,10 @@ class Fleet:
         """How many news there are to take."""
         return len(self._news)
 
+    def stop_run(self, host: str) -> None:
+        """Ask that the run be ended that is followed on a host. Returns at once."""
+        self.links[host].stop_run()
+
     def wait_for_samples(self, timeout_s: float) -> None:
         """Wait until every link that is up has brought a reading of its machine."""
         deadline_s = time.monotonic() + timeout_s

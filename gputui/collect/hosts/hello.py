@@ -19,11 +19,13 @@ class Hello(msgspec.Struct, frozen=True):
 
     schema: int
     version: str
+    recording: str = ""
+    """The file there whose bytes follow; "" for readings of now."""
 
 
-def hello_line(token: str) -> bytes:
+def hello_line(token: str, recording: str = "") -> bytes:
     """The line of this gputui."""
-    hello = Hello(JOURNAL_SCHEMA, gputui.__version__)
+    hello = Hello(JOURNAL_SCHEMA, gputui.__version__, recording)
     return _BEGINS + token.encode() + b" " + msgspec.json.encode(hello) + b"\n"
 
 

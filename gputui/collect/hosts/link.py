@@ -8,20 +8,29 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from gputui.collect.hosts import failures
 from gputui.collect.hosts.clock import ClockEstimate
-from gputui.collect.hosts.failures import Failure
+from gputui.collect.hosts.failures import Failure, Kind
 from gputui.collect.hosts.hello import Hello, read_hello
 from gputui.collect.hosts.pipe import Pipe, SilentError
 from gputui.collect.hosts.target import Target
-from gputui.model.events import JOURNAL_SCHEMA, AnyEvent, ClockRead
+from gputui.model.events import (
+    JOURNAL_SCHEMA,
+    CaptureSum,
+    ClockRead,
+    Header,
+    RunEnded,
+    RunStarted,
+)
 from gputui.model.link import Link, State
 from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalError, JournalReader
+from gputui.store.journal.reader import DamagedError
+from gputui.store.journal.reader import Written as Recorded
 
 HANDSHAKES = 8
 """At once: sshd refuses connections from the tenth on (MaxStartups 10:30:100), and one jump host
@@ -41,6 +50,16 @@ _HEALTHY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class FarRun:
+    """A run to begin there, or with `recording` the file of one that was begun."""
+
+    run_id: str = ""
+    name: str = ""
+    words: tuple[str, ...] = ()
+    recording: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FarOptions:
     """How gputui is called there, and what it is asked for."""
 
@@ -48,15 +67,26 @@ class FarOptions:
     interval_s: float = 1.0
     only: tuple[int, ...] | None = None
     zstandard: bool = False
+    run: FarRun | None = None
+    """What to follow instead of readings of now."""
     hello_s: float = HELLO_S
     silence_s: float = SILENCE_S
 
-    def words(self, token: str) -> list[str]:
-        """The command there."""
-        only = ["--only", *map(str, self.only)] if self.only else []
+    def words(self, token: str, recording: str = "", offset: int = 0) -> list[str]:
+        """The command there; `recording` is the file to go on with, from byte `offset`."""
         how = ["--zstandard"] if self.zstandard else []
-        interval = ["--interval", f"{self.interval_s:g}"]
-        return [*self.there, "stream", "--token", token, *interval, *how, *only]
+        words = [*self.there, "stream", "--token", token, *how]
+        if recording:
+            return [*words, "--file", recording, "--offset", str(offset)]
+        if self.run is not None:
+            begin = ["--run-id", self.run.run_id, "--name", self.run.name]
+            return [*words, *begin, "--", *self.run.words]
+        only = ["--only", *map(str, self.only)] if self.only else []
+        return [*words, "--interval", f"{self.interval_s:g}", *only]
+
+
+Opened = tuple[Pipe, BinaryIO, Hello | None]
+"""A pipe, its output after the far end's first line, and that; None if it ended before."""
 
 
 class HostLink:
@@ -81,7 +111,19 @@ class HostLink:
         self._was_up = False
         self.failure: Failure | None = None
         """Why the newest try failed; None while the link is up."""
+        self.recording = options.run.recording if options.run else ""
+        """The file there that is followed, as soon as it is known."""
+        self.run_started: RunStarted | None = None
+        self.run_ended: RunEnded | None = None
+        """The newest run of the recording that is followed."""
+        self._offset = 0
+        """In the recording: the first byte that was not taken."""
         self._thread = threading.Thread(target=self._run, name=target.name, daemon=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run that was followed is over, and all of it was read."""
+        return self.failure is not None and self.failure.kind is Kind.OVER
 
     def start(self) -> None:
         """Begin to connect. Returns at once."""
@@ -103,6 +145,11 @@ class HostLink:
             self._thread.join(max(0.0, deadline_s - time.monotonic()))
         return not self._thread.is_alive()
 
+    def stop_run(self) -> None:
+        """Ask that the run be ended that is followed."""
+        if self._pipe is not None:
+            self._pipe.ask(b"stop\n")
+
     def ask_time(self) -> None:
         """Ask the other host for its time; the answer keeps the link alive."""
         pipe = self._pipe
@@ -118,6 +165,9 @@ class HostLink:
             if self._end.is_set():
                 return
             self.failure = failure
+            if failure.kind is Kind.OVER:
+                self._tell("ended", failure.line)
+                return
             retries = failure.kind.retries
             self._tell("lost" if retries else "failed", failure.line)
             self._settled.set()
@@ -129,30 +179,25 @@ class HostLink:
     def _try(self) -> Failure:
         """Connect and read until that ends, and why it did."""
         token = secrets.token_hex(8)
-        argv = self.target.argv(self._options.words(token))
+        argv = self.target.argv(self._options.words(token, self.recording, self._offset))
         self._was_up = False
-        try:
-            with self._handshakes:
-                if self._end.is_set():
-                    return failures.no_hello(0)
-                self._pipe = pipe = Pipe(argv, self._options.hello_s)
-                try:
-                    stream: BinaryIO = io.BufferedReader(pipe)
-                    hello = self._hello(stream, token)
-                except SilentError:
-                    return failures.no_hello(self._options.hello_s)
-        except OSError:
-            return failures.no_command(argv[0])
+        opened = self._open(argv, token)
+        if isinstance(opened, Failure):
+            return opened
+        pipe, stream, hello = opened
         with contextlib.closing(pipe):
             if hello is not None and hello.schema != JOURNAL_SCHEMA:
                 return failures.wrong_version(hello.version, hello.schema)
             if hello is not None:
-                found = self._read(stream)
+                self.recording = hello.recording
+                found = self._read(pipe, stream)
             else:
                 found = failures.only_noise(_MOST_NOISE_BYTES)
             if not pipe.is_at_end:
                 return found
             status, printed = pipe.status()
+            if status == 0 and self.recording and self._was_up:
+                return failures.over(self.recording)
             return failures.ended(
                 status,
                 printed,
@@ -160,6 +205,23 @@ class HostLink:
                 is_ssh=bool(self.target.ssh),
                 was_up=self._was_up,
             )
+
+    def _open(self, argv: Sequence[str], token: str) -> Opened | Failure:
+        """Start the command and wait for the far end's first line, a few links at a time."""
+        with self._handshakes:
+            try:
+                pipe = Pipe(argv, self._options.hello_s)
+            except OSError:
+                return failures.no_command(argv[0])
+            self._pipe = pipe
+            if self._end.is_set():  # it may have been asked to before there was a pipe to end
+                pipe.end()
+            stream: BinaryIO = io.BufferedReader(pipe)
+            try:
+                return pipe, stream, self._hello(stream, token)
+            except SilentError:
+                pipe.close()
+                return failures.no_hello(self._options.hello_s)
 
     def _hello(self, stream: BinaryIO, token: str) -> Hello | None:
         """Skip a shell's noise up to the far end's first line; None if it ends before."""
@@ -176,22 +238,24 @@ class HostLink:
                 break
         return None
 
-    def _read(self, stream: BinaryIO) -> Failure:
+    def _read(self, pipe: Pipe, stream: BinaryIO) -> Failure:
         """Take events until the stream ends or is damaged; what is wrong with it."""
-        pipe = self._pipe
-        assert pipe is not None
         pipe.patience_s = self._options.silence_s
         try:
             journal = JournalReader(stream, self.target.name)
-            for event in journal:
-                self._take(event)
+            for number, line in enumerate(journal.lines(), 1):
+                self._take(journal.event(number, line), len(line))
         except SilentError:
             return failures.silent(pipe.patience_s)
         except JournalError as error:
             return failures.no_journal(str(error))
+        except DamagedError:
+            pass
         return failures.no_journal(journal.damage or "it ends")
 
-    def _take(self, event: AnyEvent) -> None:
+    def _take(self, event: Recorded | None, size: int) -> None:
+        """Take a line of so many bytes. After a cut the first line comes again, to be read by."""
+        is_again = isinstance(event, Header) and self._offset > 0
         if isinstance(event, ClockRead):
             self._clock.add(event.asked_ns, event.time_ns, time.time_ns())
             if self._link.clock != self._clock.best:
@@ -203,7 +267,15 @@ class HostLink:
             self._tell("up", "")
             self._settled.set()
             self.ask_time()
-        self._emit(HostNews(self.target.name, None, (event,)))
+        if is_again:
+            return
+        self._offset += size if self.recording else 0
+        if isinstance(event, RunStarted):
+            self.run_started, self.run_ended = event, None
+        elif isinstance(event, RunEnded):
+            self.run_ended = event
+        if event is not None and not isinstance(event, CaptureSum):
+            self._emit(HostNews(self.target.name, None, (event,)))
 
     def _tell(self, state: State, reason: str) -> None:
         self._link = Link(state, reason, time.time_ns(), self._link.clock)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.tui.shell.replay_keys import ReplayKeys
-from gputui.tui.source import Attacher, Playback, Runner
+from gputui.tui.source import Attacher, ManyHosts, Playback, Runner
 from gputui.tui.widgets.processes import OUTSIDE
 from gputui.tui.widgets.view import Model
 
@@ -116,21 +116,28 @@ class Commands(ReplayKeys):
     def action_stop_run(self) -> None:
         """Stop the run, after asking."""
         run, source = self.model.run, self.model.source
-        if run is None or not run.is_active or not isinstance(source, Runner):
+        if run is None or not run.is_active or not isinstance(source, Runner | ManyHosts):
             self.say("no run is active")
             return
+        if self.model.readonly:
+            self.say("nothing is stopped: gputui was started with --readonly", bad=True)
+            return
+        where = f" on {self.model.host}" if self.model.is_remote else ""
         from gputui.tui.dialogs.boxes import Question
 
         def answered(yes: bool | None) -> None:
             if yes:
-                source.stop_run()
+                if isinstance(source, ManyHosts):
+                    source.stop_run(self.model.host)
+                else:
+                    source.stop_run()
                 self.say("detaching" if run.started.attached else "stopping the run")
 
         if run.started.attached:
-            text = f"gputui lets go of {run.started.name}, which goes on."
+            text = f"gputui lets go of {run.started.name}{where}, which goes on."
             question = Question("Detach?", text, "detach")
         else:
-            text = f"{run.started.name} and every process it started will be ended."
+            text = f"{run.started.name}{where} and every process it started will be ended."
             question = Question("Stop the run?", text, "stop it")
         self.app.push_screen(question, answered)
 

@@ -25,6 +25,8 @@ def possible(model: Model, view: View) -> set[str]:
     if model.can_start:
         active = run is not None and run.is_active
         actions.add("stop_run" if active else "workloads")
+    elif model.is_remote and not model.readonly and run is not None and run.is_active:
+        actions.add("stop_run")
     if isinstance(model.source, Playback):
         actions |= {"replay_jump", "replay_phase", "replay_event"}
     if run is not None:
