@@ -31,6 +31,7 @@ LEFT = {
     3: "the program has CUDA graphs, and CUPTI taken out of one crashes it",
     4: "whether the program has CUDA graphs cannot be known, so CUPTI is not taken out of it",
     5: "CUPTI keeps buffers when it is taken out, so it stays",
+    6: "several threads call CUDA, and one may begin a CUDA graph while CUPTI is taken out",
 }
 """Why CUPTI stays in the program between windows, by ring.layout.LeftCupti."""
 

@@ -180,6 +180,8 @@ class LeftCupti(enum.IntEnum):
     """Whether the program has CUDA graphs cannot be known."""
     BUFFERS = 5
     """It keeps buffers when it is finalized: memory would grow."""
+    THREADS = 6
+    """Several threads call CUDA: while one finalizes, another might make a CUDA graph."""
 
 
 class CudaState(enum.IntEnum):

@@ -38,9 +38,10 @@ def test_cupti_is_out_of_an_eager_program_between_windows(windows):
         r"Subscribe\(0\) SetThreadIdType\(1\) ActivityRegisterCallbacks\(0\) ActivityEnable\(5\) "
         r".*?ActivityEnable\(4\) .*?ActivityEnable\(10\) ActivityEnable\(1\) .*?"
         r"ActivityDisable\(10\) .*?ActivityDisable\(5\) ActivityDisable\(4\) "
-        r"Unsubscribe\(1\) Finalize\(0\)"
+        r"Unsubscribe\(1\) Finalize\([01]\)"
     )
     assert len(window.findall(calls)) >= 3
+    assert "Finalize(1)" in calls  # by the program's only thread, at the end of a call
     assert calls.count("Finalize") <= calls.count("Subscribe(0)")
 
     # A window lies on whole steps: each that it holds is there with its kernel, and no other.
@@ -61,5 +62,17 @@ def test_cupti_is_not_finalized_once_there_is_a_graph(windows):
     left = edges["value"][edges["sub"] == WindowEdge.CLOSED].tolist()
     assert left[:2] == [LeftCupti.FINALIZED, LeftCupti.GRAPHS]
     assert LeftCupti.FINALIZED not in left[1:]
-    assert outcome.words.count("Finalize(0)") == 1
+    assert " ".join(outcome.words).count("Finalize") == 1
     assert outcome.words.count("Unsubscribe(1)") >= 3
+
+
+def test_cupti_is_not_finalized_where_several_threads_may_begin_a_graph(windows):
+    outcome = windows("windows-threads")
+    edges = outcome.trace.of(RecordKind.WINDOW)
+    assert set(edges["value"][edges["sub"] == WindowEdge.CLOSED]) == {LeftCupti.THREADS}
+    assert "Finalize" not in " ".join(outcome.words)
+
+
+def test_a_program_that_calls_nothing_is_left_by_our_own_thread(windows):
+    outcome = windows("windows-idle")
+    assert outcome.words.count("Finalize(0)") == 3

@@ -6,6 +6,7 @@
 #include "cupti_fields.h"
 #include "cupti_functions.inc.c"
 #include "thread.inc.c"
+#include "trace_sampling.inc.c"
 
 /* Of CUPTI's callbacks for resources, by the same numbers in every version since CUDA 12.1. */
 enum {
@@ -30,12 +31,16 @@ static int graph_id(void *graph, uint32_t *id)
 
 static __thread int makes_graph; /* one of ours (windows.inc.c) */
 
+static void see_end_of_call(const void *details);
+
 /* On the program's thread, in the middle of its call. Handles are valid only in here. */
 static void see_resource(void *unused, int domain, uint32_t call, const void *details)
 {
     Slot record = {.kind = KIND_GRAPH_PART, .start = now_ns()};
     int known = 0;
     (void)unused;
+    if (domain == DOMAIN_RUNTIME && details != NULL)
+        see_end_of_call(details);
     if (domain != DOMAIN_RESOURCE || details == NULL || makes_graph || !is_armed())
         return;
     __atomic_store_n(&graphs_ran, 1, __ATOMIC_RELAXED);
@@ -73,7 +78,7 @@ static void see_resource(void *unused, int domain, uint32_t call, const void *de
 /* Before any kind of activity: a node made earlier has no range. */
 static void enable_graphs(void *subscriber)
 {
-    if (wishes.whole_graphs || cupti_graphs.EnableCallback == NULL ||
+    if ((wishes.whole_graphs && !trace_sampling.budget) || cupti_graphs.EnableCallback == NULL ||
         cupti_graphs.GetGraphNodeId == NULL || cupti_graphs.GetGraphId == NULL)
         return;
     for (size_t at = 0; at < sizeof graph_calls / sizeof *graph_calls; at++)

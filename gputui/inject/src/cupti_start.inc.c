@@ -207,6 +207,7 @@ static void start_cuda(void)
     if (is_armed() && header->cuda_state != CUDA_OFF &&
         __atomic_exchange_n(&cuda_begun, 1, __ATOMIC_ACQ_REL) == 0) {
         memset(call_off, 0, sizeof call_off);
+        launcher = 0;
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
         if (visible != NULL)
             snprintf(header->visible_devices, sizeof header->visible_devices, "=%s", visible);

@@ -61,6 +61,7 @@ enum {
     LEFT_GRAPHS = 3,
     LEFT_UNCOUNTED = 4,
     LEFT_BUFFERS = 5,
+    LEFT_THREADS = 6,
 };
 enum { CUDA_NONE = 0, CUDA_TRACING = 1, CUDA_OFF = 2, CUDA_FAILED = 3, CUDA_STARTING = 4 };
 

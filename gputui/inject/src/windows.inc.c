@@ -9,7 +9,9 @@
 #include "trace_sampling.inc.c"
 
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct {
     uint64_t open_ns, first_ns; /* 0 while none is open */
@@ -65,7 +67,10 @@ static uint32_t way_to_leave(void)
         return LEFT_GRAPHS;
     if (buffers.lost > LOST_BUFFERS_MAX)
         return LEFT_BUFFERS;
-    if (!count_graph(&id) || id < expected)
+    if (__atomic_load_n(&launcher, __ATOMIC_RELAXED) == SEVERAL)
+        return LEFT_THREADS;
+    if (cupti_graphs.EnableCallback == NULL || cupti_graphs.GetGraphNodeId == NULL ||
+        !count_graph(&id) || id < expected)
         return LEFT_UNCOUNTED;
     return id == expected ? LEFT_FINALIZED : LEFT_GRAPHS;
 }
@@ -86,6 +91,66 @@ static void drain(void)
     }
 }
 
+/* CUPTI is finalized by the thread that launches, at the end of a call of its: so it cannot be making
+ * a graph meanwhile, which would end as above. Its graphs up to there were seen. */
+enum { NOBODY_LEAVES, MAY_LEAVE, LEAVES, HAS_LEFT };
+enum { SITE_EXIT = 1, LEAVE_TURNS = 200, LEAVE_TURN_NS = 5000000 };
+static uint32_t leaving;
+
+static void finalize(void)
+{
+    cupti.Unsubscribe(subscriber);
+    subscriber = NULL;
+    cupti_finalize();
+}
+
+static int begin_to_leave(void)
+{
+    uint32_t may = MAY_LEAVE;
+    return __atomic_compare_exchange_n(&leaving, &may, LEAVES, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
+}
+
+static void see_end_of_call(const void *details)
+{
+    uint32_t site; /* the first field of CUpti_CallbackData */
+    memcpy(&site, details, sizeof site);
+    if (site != SITE_EXIT ||
+        (uint32_t)syscall(SYS_gettid) != __atomic_load_n(&launcher, __ATOMIC_RELAXED) ||
+        __atomic_load_n(&graphs_ran, __ATOMIC_RELAXED) || !begin_to_leave())
+        return;
+    finalize();
+    __atomic_store_n(&leaving, HAS_LEFT, __ATOMIC_RELEASE);
+}
+
+/* Whether CUPTI was finalized: not if a graph was made meanwhile. Where no call comes in a second,
+ * nobody launches: then by this thread. */
+static int finalize_at_a_call(void)
+{
+    struct timespec pause = {0, LEAVE_TURN_NS};
+    __atomic_store_n(&leaving, MAY_LEAVE, __ATOMIC_RELEASE);
+    for (uint32_t call = 1; call < CALLS; call++)
+        if (call_names[0][call] != NULL && call_made[0][call])
+            cupti_graphs.EnableCallback(1, subscriber, DOMAIN_RUNTIME, call);
+    for (int turn = 0; turn < LEAVE_TURNS; turn++) {
+        if (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) == HAS_LEFT ||
+            __atomic_load_n(&graphs_ran, __ATOMIC_RELAXED))
+            break;
+        nanosleep(&pause, NULL);
+    }
+    if (begin_to_leave()) {
+        if (__atomic_load_n(&graphs_ran, __ATOMIC_RELAXED)) {
+            leaving = NOBODY_LEAVES;
+            return 0;
+        }
+        finalize();
+        leaving = HAS_LEFT;
+    }
+    while (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) != HAS_LEFT)
+        nanosleep(&pause, NULL);
+    return 1;
+}
+
 /* Ends tracing in a program that goes on; how CUPTI was left. Its kinds are off already. */
 static uint32_t leave_cupti(void)
 {
@@ -93,14 +158,16 @@ static uint32_t leave_cupti(void)
     cupti.ActivityDisable(ACTIVITY_DRIVER);
     drain();
     uint32_t way = way_to_leave();
-    if (way == LEFT_FINALIZED)
+    if (way == LEFT_FINALIZED) {
         cupti.ActivityFlushAll(FLUSH_FORCED); /* gives back the buffers, which else are lost */
+        if (finalize_at_a_call()) {
+            forget_buffers();
+            return way;
+        }
+        way = LEFT_GRAPHS;
+    }
     cupti.Unsubscribe(subscriber);
     subscriber = NULL;
-    if (way == LEFT_FINALIZED) {
-        cupti_finalize();
-        forget_buffers();
-    }
     return way;
 }
 
@@ -151,6 +218,7 @@ static int subscribe_again(void);
 static void open_window(uint64_t now)
 {
     write_window(WINDOW_OPENING, 0);
+    __atomic_store_n(&launcher, 0, __ATOMIC_RELAXED);
     if (!subscribe_again()) {
         windows.over = 1;
         return;
