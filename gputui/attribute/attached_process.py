@@ -149,6 +149,7 @@ class Attached:
             paused_ns=max(0, health.paused_ns - self._paused_ns),
             ended=ended,
             collectives=matching.take(self.process.number),
+            peers=matching.peers.take(self.process.number),
         )
         events += self._new_lines(now_ns)
         self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns

@@ -35,6 +35,7 @@ from gputui.model.events import (
     CollectiveDelta,
     LaunchDelta,
     OpenRange,
+    PeerDelta,
     RangeDelta,
     RangeLeaf,
 )
@@ -185,6 +186,7 @@ class TracedProcess:
         ended: bool = False,
         open_until_ns: int = 0,
         collectives: tuple[CollectiveDelta, ...] = (),
+        peers: tuple[PeerDelta, ...] = (),
     ) -> list[AnyEvent]:
         """The events since the last call: definitions first, then what happened.
 
@@ -240,6 +242,7 @@ class TracedProcess:
             open_ranges=self._open_ranges() if self._open_changed else self._open,
             records=self._records,
             collectives=collectives,
+            peers=peers,
             losses=losses,
             dropped=sum(loss.records for loss in losses),
             unattributed=self._operations.unattributed - self._unattributed,

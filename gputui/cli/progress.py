@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.base.standard_streams import columns, draw
 from gputui.model import units
-from gputui.report.answer import short_line
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Gpu, Run, Session
 
@@ -35,6 +34,8 @@ class ProgressLine:
             return
         now_s = time.monotonic()
         if session.run is not None and now_s - self._explained[0] >= EXPLAIN_S:
+            from gputui.report.answer import short_line  # a machine only needs none
+
             self._explained = now_s, short_line(session.run)
         text = progress_text(session, self._explained[1])
         if text != self._shown:

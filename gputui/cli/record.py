@@ -22,7 +22,6 @@ from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
 from gputui.model.events import Alert, RunEnded
-from gputui.render.answer import answer_text, ways_on
 from gputui.state import Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
 from gputui.store.places import snapshot_path
@@ -225,6 +224,8 @@ class _Recorder:
 
     def _summarize(self, run: Run | None) -> None:
         """On stdout, unless that carries the command's output or the journal."""
+        from gputui.render.answer import answer_text, ways_on
+
         is_data = self._options.path is None or self._options.live.pass_through
         out = sys.stderr if is_data else sys.stdout
         try:

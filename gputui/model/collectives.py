@@ -51,6 +51,16 @@ class CollectiveSums(msgspec.Struct):
     last_ns: int | None = None
 
 
+class PeerSums(msgspec.Struct):
+    """Messages between two processes added up, as PeerDelta has them."""
+
+    messages: int = 0
+    bytes: int = 0
+    matched: int = 0
+    matched_ns: int = 0
+    wait_ns: int = 0
+
+
 def kind_of(name: str) -> str:
     """What a range does that bears a collective's name, as NCCL's "ncclAllReduce" or torch's
     "all_reduce"; "other" if it is none."""

@@ -11,7 +11,14 @@ from gputui.state.alerts import AlertSpan, lasting_alerts
 from gputui.state.batch_means import BatchMeans, Reports
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.state.gpu import HISTORY_SAMPLES, Gpu, gpu_metrics, mig_metrics
-from gputui.state.keys import ApiKey, CollectiveKey, KernelKey, LaunchKey, MemoryOperationKey
+from gputui.state.keys import (
+    ApiKey,
+    CollectiveKey,
+    KernelKey,
+    LaunchKey,
+    MemoryOperationKey,
+    PeerKey,
+)
 from gputui.state.readings import Growth, Occupant, Readings, Trouble
 from gputui.state.remarks import Remark, remarks
 from gputui.state.run import (
@@ -51,6 +58,7 @@ __all__ = [
     "Marks",
     "MemoryOperationKey",
     "Occupant",
+    "PeerKey",
     "Process",
     "Range",
     "Readings",

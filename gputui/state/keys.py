@@ -137,6 +137,13 @@ class CollectiveKey(NamedTuple):
     size_class: int
 
 
+class PeerKey(NamedTuple):
+    """Messages between a process and another, as PeerDelta has them."""
+
+    process: int
+    peer: int
+
+
 class LaunchedLineKey(NamedTuple):
     """A line that launched work on a device. `device` is the machine's index."""
 

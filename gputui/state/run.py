@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gputui.model.collectives import CollectiveSums
+from gputui.model.collectives import CollectiveSums, PeerSums
 from gputui.model.events import (
     CaptureRefused,
     DeviceDelta,
@@ -44,6 +44,7 @@ from gputui.state.keys import (
     LossKey,
     MarkKey,
     MemoryOperationKey,
+    PeerKey,
     RangeKernel,
     WindowCostKey,
     WindowWorkKey,
@@ -273,6 +274,7 @@ class Run(msgspec.Struct):
     collectives: Annotated[dict[CollectiveKey, CollectiveSums], Of("collectives")] = msgspec.field(
         default_factory=dict
     )
+    peers: Annotated[dict[PeerKey, PeerSums], Of("peers")] = msgspec.field(default_factory=dict)
     leaf_times: Annotated[dict[LeafKey, LeafNs], Of("leaf_times")] = msgspec.field(
         default_factory=dict
     )

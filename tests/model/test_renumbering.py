@@ -12,7 +12,7 @@ from gputui.model.events.base import Numbered
 from gputui.model.renumbering import _plan, renumbered
 from tests.events_for_tests import times
 
-NAMES = {"run", "process", "range", "parent", "captured", "kernel", "shape", "mark", "gpu"}
+NAMES = {"run", "process", "peer", "range", "parent", "captured", "kernel", "shape", "mark", "gpu"}
 
 
 def test_every_field_that_is_such_a_number_declares_it() -> None:

@@ -28,6 +28,7 @@ MAX_LAUNCHES = 20_000
 
 MAX_NAMED = 1024
 _NEITHER, _NCCL, _COMM = 0, 1, 2
+_BETWEEN_TWO = ("send", "recv", "send_recv")
 
 
 class Operation(NamedTuple):
@@ -40,7 +41,9 @@ class Operation(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """Operations that ran together. `own_ns` passed since the collective before had ended."""
+    """Operations that ran together. `own_ns` passed since the collective before had ended. `sent`
+    are the ranks of the communicator to which a message went, with its bytes, `received` those from
+    which one came."""
 
     communicator: str
     kind: str
@@ -49,6 +52,8 @@ class Collective(NamedTuple):
     end_ns: int
     own_ns: int
     operations: int
+    sent: tuple[tuple[int, int], ...] = ()
+    received: tuple[int, ...] = ()
 
 
 class Entered(NamedTuple):
@@ -67,6 +72,8 @@ class Found(NamedTuple):
     entered: list[Entered]
     ranks: dict[str, int]
     """By communicator, where the process said how many ranks it has."""
+    own: dict[str, int]
+    """The process's own rank in each of these."""
 
 
 class _Record(NamedTuple):
@@ -130,6 +137,7 @@ class LocalCollectives:
         self._done: list[Collective] = []
         self._entered: list[Entered] = []
         self._ranks: dict[str, int] = {}
+        self._own: dict[str, int] = {}
         self._until_ns = 0
 
     def define_kernel(self, number: int, name: str) -> None:
@@ -195,7 +203,7 @@ class LocalCollectives:
             own_ns = max(0, one.start_ns - self._until_ns) if self._until_ns else 0
             found.append(one._replace(own_ns=own_ns))
             self._until_ns = max(self._until_ns, one.end_ns)
-        return Found(found, entered, dict(self._ranks))
+        return Found(found, entered, dict(self._ranks), dict(self._own))
 
     def _operations(self, thread: int, called_ns: int) -> list[Operation]:
         """Those that a launch at `called_ns` ran; none where they were not seen."""
@@ -275,10 +283,12 @@ class LocalCollectives:
         self._entered.append(Entered(*operation[:3], time_ns))
 
     def _learn_ranks(self, record: _Record) -> None:
-        """How many ranks a communicator has, from the range that made it."""
+        """How many ranks a communicator has, and which this is, from the range that made it."""
         made = record.sub & FLAG_COMMUNICATOR and record.source_kind == PayloadType.UINT64
         if made and len(self._ranks) < MAX_NAMED:
             self._ranks[_named(record.value)] = record.end
+            if record.correlation:
+                self._own[_named(record.value)] = record.correlation - 1
 
 
 def _named(communicator: int) -> str:
@@ -310,4 +320,15 @@ def _of_kernel(
         kind = "all_to_all" if len(partners) == ranks.get(communicator) else "send_recv"
     elif len(kinds) == 1:
         kind = kinds.pop()
-    return Collective(communicator, kind, size, start_ns, end_ns, 0, len(operations))
+    known = [one for one in operations if one.partner is not None and kind in _BETWEEN_TWO]
+    return Collective(
+        communicator,
+        kind,
+        size,
+        start_ns,
+        end_ns,
+        0,
+        len(operations),
+        tuple((one.partner or 0, one.size_bytes) for one in known if one.kind == "send"),
+        tuple(one.partner or 0 for one in known if one.kind == "recv"),
+    )

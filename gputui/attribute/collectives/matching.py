@@ -14,6 +14,7 @@ from statistics import median
 import msgspec
 
 from gputui.attribute.collectives.local import Collective, Found
+from gputui.attribute.collectives.peers import Peers
 from gputui.model.collectives import SYNCHRONIZING, CollectiveSums, size_class
 from gputui.model.events import CollectiveDelta
 
@@ -48,6 +49,7 @@ class Matching:
         self._communicators: dict[str, _Communicator] = defaultdict(_Communicator)
         self._until_ns: dict[int, int] = {}
         self._rows: dict[int, dict[Key, CollectiveSums]] = defaultdict(dict)
+        self.peers = Peers()
 
     def add(self, process: int, found: Found, until_ns: int | None) -> None:
         """What a process did; it will report nothing more that ended before `until_ns` (None: at
@@ -56,6 +58,7 @@ class Matching:
             self._until_ns.pop(process, None)
         else:
             self._until_ns[process] = until_ns
+        self.peers.add(process, found)
         for communicator, ranks in found.ranks.items():
             self._communicators[communicator].ranks = ranks
         for operation in found.entered:

@@ -241,7 +241,7 @@ class RangeLeaf(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     device: Annotated[Integer, Key]
-    range: Annotated[Integer, Key]
+    range: Annotated[RangeNumber, Key]
     leaf: Annotated[Integer, Key]
     ns: Annotated[Amount, Sum]
 
@@ -419,6 +419,22 @@ class CollectiveDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     """From the first to the last matched one."""
 
 
+class PeerDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Messages (sends and receives) between the process and another local one, `peer`.
+
+    `messages` went to and fro, of which `bytes` were sent to it. In `matched` kernels, which took
+    `matched_ns`, it was the last of all partners to come: until then they waited, for `wait_ns`.
+    Those in which a connection was made are not among them.
+    """
+
+    peer: Annotated[ProcessNumber, Key]
+    messages: Annotated[Amount, Sum] = 0
+    bytes: Annotated[Amount, Sum] = 0
+    matched: Annotated[Amount, Sum] = 0
+    matched_ns: Annotated[Amount, Sum] = 0
+    wait_ns: Annotated[Amount, Sum] = 0
+
+
 class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     """Everything captured in one process since its last delta.
 
@@ -456,6 +472,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     stretches: Annotated[tuple[Stretch, ...], Parts] = ()
     range_leaves: Annotated[tuple[RangeLeaf, ...], Parts] = ()
     collectives: Annotated[tuple[CollectiveDelta, ...], Parts] = ()
+    peers: Annotated[tuple[PeerDelta, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
     """The parts of `dropped`; missing in older recordings."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()

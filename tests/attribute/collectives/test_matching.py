@@ -56,7 +56,7 @@ class Job:
         """What the session knows of it."""
         matching = matching or Matching()
         for rank, found in enumerate(self.found):
-            matching.add(rank + 1, Found(found, [], {}), None)
+            matching.add(rank + 1, Found(found, [], {}, {}), None)
         matching.match()
         return folded([matching.take(rank + 1) for rank in range(self.ranks)])
 
@@ -184,12 +184,12 @@ def test_what_comes_piece_by_piece_is_matched_the_same() -> None:
             until_ns = moment - rank * 40_000_000
             new = [one for one in job.found[rank][positions[rank] :] if one.end_ns < until_ns]
             positions[rank] += len(new)
-            matching.add(rank + 1, Found(new, [], {}), until_ns)
+            matching.add(rank + 1, Found(new, [], {}, {}), until_ns)
         matching.match()
         for rank in range(3):
             parts[rank] += matching.take(rank + 1)
     for rank in range(3):
-        matching.add(rank + 1, Found([], [], {}), None)
+        matching.add(rank + 1, Found([], [], {}, {}), None)
     matching.match()
     for rank in range(3):
         parts[rank] += matching.take(rank + 1)
