@@ -57,6 +57,10 @@ class Terminal:
             # Linux says so when the last program has left the terminal.
             return b""
 
+    def write(self, keys: bytes) -> None:
+        """Type."""
+        os.write(self._master, keys)
+
     def first_frame(self) -> float:
         """Seconds from the start to the first text."""
         return self._until(lambda text: len(re.findall(rb"[A-Za-z]{3,}", text)) >= 5)
