@@ -56,6 +56,7 @@ def test_numbers_are_the_same(described):
         ("WINDOW", layout.WindowEdge),
         ("LEFT", layout.LeftCupti),
         ("RESOURCE", layout.Resource),
+        ("PART", layout.GraphPart),
     ]:
         expected |= {f"{prefix}_{value.name}": value.value for value in values}
     assert numbers == expected
