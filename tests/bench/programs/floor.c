@@ -9,6 +9,7 @@
  *     off unsubscribe             switches what is on off again at once; leaves CUPTI
  *     after=MS                    does that only so long after the first records came
  *     flush=MS buffer=BYTES       asks for what is ready every so often (0: never); buffers' size
+ *     forced                      asks for what is not ready too
  *     walk                        goes from record to record, as who wants to read them must, and
  *                                 counts kernels, and those without valid times
  *     zeroed                      hands over buffers that are zero already
@@ -30,7 +31,7 @@ static uint64_t buffer_bytes = 512 << 10, delivered, buffers;
 static uint64_t kernels, untimed;
 static long flush_ms = 100;
 static long after_ms;
-static int zeroed, walks;
+static int zeroed, walks, forced;
 static int (*next_record)(uint8_t *, size_t, uint8_t **);
 static int (*flush_all)(uint32_t);
 
@@ -104,7 +105,7 @@ static void *flush_loop(void *unused)
     struct timespec pause = {flush_ms / 1000, flush_ms % 1000 * 1000000};
     for (long left_ms = after_ms;;) {
         nanosleep(&pause, NULL);
-        flush_all(0);
+        flush_all((uint32_t)forced);
         if (left_ms > 0 && delivered > 0 && (left_ms -= flush_ms) <= 0)
             switch_off();
     }
@@ -233,6 +234,8 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
             asked.off = 1;
         else if (strcmp(word, "unsubscribe") == 0)
             asked.leave = 1;
+        else if (strcmp(word, "forced") == 0)
+            forced = 1;
         else if (strcmp(word, "walk") == 0)
             walks = 1;
         else if (strcmp(word, "zeroed") == 0) {
