@@ -64,7 +64,7 @@ class LeafMeaning(msgspec.Struct, frozen=True):
 LEAVES: dict[Leaf, LeafMeaning] = {
     Leaf.MATMUL: LeafMeaning("busy.matmul", "matmul", "matrix products"),
     Leaf.MATMUL_SIMT: LeafMeaning(
-        "busy.matmul_simt", "matmul without tensor cores", "matrix products in plain FP32"
+        "busy.matmul_simt", "matmul without tensor cores", "matrix products in FP32 or FP64"
     ),
     Leaf.MATMUL_UNALIGNED: LeafMeaning(
         "busy.matmul_unaligned",
@@ -165,11 +165,13 @@ _OF_CATEGORY = {
     "elementwise": Leaf.ELEMENTWISE,
 }
 
-# Names of cuBLAS and CUTLASS kernels: `simt` and `ffma` run on the plain FP32 units;
+# Names of cuBLAS and CUTLASS kernels: `simt` and `ffma` run on the plain FP32 units, `f64f64` and
+# `d884` on those for FP64, which have tensor cores of their own on some cards: no faster than FP32;
 # `align1` and `align2` load 2 or 4 bytes at a time because a dimension is no multiple of 8
 # (CUTLASS's naming: kernels' operand alignment in elements).
 _SIMT = re.compile(r"simt|ffma|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
 _TENSOR = re.compile(r"tensorop|tf32|wgmma|hmma|s1688|s16816|nvjet", re.I)
+_DOUBLE = re.compile(r"f64f64|d884|(?<![a-z])dgemm|dgemv", re.I)
 _LOSS = re.compile(r"log_?soft_?max", re.I)
 _EXPERTS = re.compile(r"gemm|fused_moe|mul_mat|moe_mm|marlin", re.I)
 _UNALIGNED = re.compile(r"align[12](?![0-9])")
@@ -184,7 +186,7 @@ def leaf_of_kernel(name: str) -> Leaf:
     if leaf is Leaf.SOFTMAX and _LOSS.search(name):
         return Leaf.OTHER
     if leaf is Leaf.MATMUL:
-        if _SIMT.search(name) and not _TENSOR.search(name):
+        if _DOUBLE.search(name) or (_SIMT.search(name) and not _TENSOR.search(name)):
             return Leaf.MATMUL_SIMT
         if _UNALIGNED.search(name):
             return Leaf.MATMUL_UNALIGNED

@@ -86,6 +86,11 @@ class LoopSums(msgspec.Struct):
     newest: tuple[int, ...] = ()
     waited_ns: int | None = None
 
+    @property
+    def usual_ns(self) -> float:
+        """What the turns would take if each were the usual one."""
+        return (self.step_ns.median or 0.0) * self.steps
+
 
 class LaunchedGpuTime(msgspec.Struct):
     """Readings of a line, and the GPU time launched around them."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import (
     AnyEvent,
+    ApiDelta,
     CaptureDelta,
     DeviceDelta,
     Distribution,
@@ -37,7 +38,7 @@ from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
-from tests.events_for_tests import gpu, header
+from tests.events_for_tests import gpu, header, times
 
 STEPS = 100
 STEP_NS = 10_000_000
@@ -104,6 +105,44 @@ def test_each_cause_leads_where_it_is_large(leaf: Leaf) -> None:
 def test_of_two_causes_the_larger_leads(first: Leaf, second: Leaf) -> None:
     found = verdict_on({first: 0.4, second: 0.3, Leaf.MATMUL: 0.3})
     assert [one.cause for one in found.findings] == [LEAVES[first].key, LEAVES[second].key]
+
+
+@pytest.mark.parametrize(
+    ("read", "first"), [(1, Leaf.LAUNCH), (30, Leaf.SYNC)], ids=["its token", "each layer"]
+)
+def test_launching_that_is_reading_values_is_synchronizing(read: int, first: Leaf) -> None:
+    """A decoder reads one value a step; a program that logs every layer spends its launches on
+    copies of values and on waiting for them."""
+    calls = {"cudaLaunchKernel": 60, "cudaMemcpyAsync": read, "cudaStreamSynchronize": read}
+    api = tuple(
+        ApiDelta(process=1, range=0, name=name, time=times(*[1000] * (STEPS * count)))
+        for name, count in calls.items()
+    )
+    shares = {Leaf.LAUNCH: 0.4, Leaf.SYNC: 0.25, Leaf.MATMUL: 0.35}
+    _, run = a_run(replace(delta(shares), api=api))
+    found = verdict(run)
+    assert found is not None
+    assert found.findings[0].cause == LEAVES[first].key
+    moved = 0.4 * 0.5 if first is Leaf.SYNC else 0.0
+    share = {one.cause: one.share for one in found.findings}
+    assert share["idle.launch"] == pytest.approx(0.4 - moved)
+
+
+def test_the_main_loop_is_the_one_whose_usual_steps_take_longest() -> None:
+    """Copying a model to the GPU repeats as well: a hundred short turns, some of which wait for
+    imports and files for a second."""
+    turns = delta({Leaf.HOST: 1.0}, loop=0)
+    copies = steps([(300_000, 90), (2 * STEP_NS, 10)])
+    uneven = Distribution(STEPS, 30 * WALL_NS, 0.0, 300_000, 2 * STEP_NS, copies)
+    slow = replace(
+        turns,
+        loops=(replace(turns.loops[0], step_ns=uneven),),
+        leaf_times=(LeafTime(1, 0, Scope.STEADY, 0, Leaf.HOST, 30 * WALL_NS),),
+    )
+    _, run = a_run(slow, delta({Leaf.INPUT: 0.6, Leaf.MATMUL: 0.4}, loop=1))
+    found = verdict(run)
+    assert found is not None
+    assert found.findings[0].cause == "idle.input"
 
 
 def test_a_small_leaf_says_nothing() -> None:

@@ -18,7 +18,7 @@ def launch(cure: bool, device: torch.device) -> Step:
     """Many kernels of a few microseconds, each launched on its own."""
     network, x = decoder(device)
     if cure and device.type == "cuda":
-        return graphed(network, x)
+        return graphed(network, x, read_every=8)
 
     @torch.no_grad()
     def step() -> None:
@@ -86,7 +86,7 @@ def workers(cure: bool, device: torch.device) -> Step:
     """Too few workers: the main process waits for the next batch."""
     count = size(device, 12, 2) if cure else 1
     width = size(device, 4096, 64)
-    following = _batches(device, size(device, 400_000, 1000), count, cure)
+    following = _batches(device, size(device, 250_000, 1000), count, cure)
     network = nn.Sequential(*(nn.Linear(width, width) for _ in range(16))).to(device)
 
     @torch.no_grad()
@@ -133,7 +133,7 @@ def allocator(cure: bool, device: torch.device) -> Step:
 def optimizer(cure: bool, device: torch.device) -> Step:
     """The optimizer launches several kernels for every parameter."""
     how = {"fused": True} if cure and device.type == "cuda" else {"foreach": False, "fused": False}
-    return train_step(device, width=512, layers=24, batch=4, length=256, **how)
+    return train_step(device, width=512, layers=24, batch=16, length=512, **how)
 
 
 def recompiling(cure: bool, device: torch.device) -> Step:
@@ -175,7 +175,9 @@ def starved(cure: bool, device: torch.device) -> Step:
 def straggler(cure: bool, device: torch.device) -> Step:
     """The last of two ranks prepares each of its steps for longer."""
     network, optimizer, loss_of, tokens = training(device, layers=6, batch=4)
-    gradient = torch.zeros(sum(one.numel() for one in network.parameters()), device=device)
+    first = next(network.parameters())
+    count = sum(one.numel() for one in network.parameters())
+    gradient = torch.zeros(count, device=device, dtype=first.dtype)
     is_alone = not dist.is_initialized()
     is_late = not cure and not is_alone and dist.get_rank() == dist.get_world_size() - 1
     work = size(device, 200_000, 1000)

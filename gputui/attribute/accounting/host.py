@@ -24,6 +24,15 @@ SHORT_NS = 200_000
 does to dispatch an operation, a module or a layer lies below; a tokenizer, a data loader or a
 garbage collection above."""
 
+SHORT_MOST_NS = 1_000_000
+SHORT_MEDIANS = 5
+"""On a slow or crowded CPU dispatching takes longer: up to so many times the median time between
+two calls counts as launching too, but never more than SHORT_MOST_NS."""
+
+_ENOUGH = 64
+_SOME = 512
+"""Least, and most, stretches between calls that the median is of."""
+
 WAITED_NS = 20_000
 """An asynchronous copy that took longer waited for the GPU: with pageable memory it blocks (CUDA
 driver API, "API synchronization behavior")."""
@@ -156,7 +165,8 @@ class _Thread:
         high = int(np.searchsorted(self.starts, until_ns)) + 1
         starts, ends = self.starts[low:high], self.ends[low:high]
         calls = np.flatnonzero(self.kinds[low:high] != Doing.LAUNCHING)
-        away = np.flatnonzero(starts[1:] - ends[:-1] > SHORT_NS)
+        between = starts[1:] - ends[:-1]
+        away = np.flatnonzero(between > _short(between))
         # Before the first call that is known, and after the last, the thread was away, as far as
         # anybody knows.
         begins = [starts[calls], ends[away]]
@@ -180,6 +190,14 @@ class _Parts(NamedTuple):
     starts: Int64s
     ends: Int64s
     kinds: Kinds
+
+
+def _short(between: Int64s) -> float:
+    """Up to how long a stretch between calls is launching."""
+    if len(between) < _ENOUGH:
+        return SHORT_NS
+    usual = float(np.median(between[:: -(-len(between) // _SOME)]))
+    return min(max(SHORT_NS, SHORT_MEDIANS * usual), SHORT_MOST_NS)
 
 
 def _spread(first: Rows, beyond: Rows) -> tuple[Rows, Rows]:

@@ -22,6 +22,13 @@ _INPUT_CALLS = {
 }
 """read, poll, pread64, readv, select, recvfrom, recvmsg, epoll_wait and their like."""
 
+_OUTPUT_CALLS = {
+    "x86_64": {1, 18, 20, 74, 75, 77, 162, 277, 285, 296, 306, 328},
+    "aarch64": {46, 47, 64, 66, 68, 70, 81, 82, 83, 84, 267, 287},
+}
+"""write, pwrite64, writev, fsync, fdatasync, truncate, fallocate, sync and their like: a thread
+that waits for the disk in one of them writes a checkpoint or a log."""
+
 _WAITS_FOR_DISK = "D"
 
 
@@ -39,7 +46,9 @@ class ThreadStates:
     def __init__(self, pid: int) -> None:
         self._folder = f"/proc/{pid}/task"
         self._files: dict[int, tuple[int, int, int]] = {}
-        self._calls = _INPUT_CALLS.get(os.uname().machine, set())
+        machine = os.uname().machine
+        self._reads = _INPUT_CALLS.get(machine, set())
+        self._writes = _OUTPUT_CALLS.get(machine, set())
 
     def read(self, thread: int) -> Reading | None:
         """None where the thread is gone, or is nobody's to look at."""
@@ -60,15 +69,24 @@ class ThreadStates:
 
     def _asleep_in(self, status: int, call: int) -> Leaf:
         state = os.pread(status, 512, 0).rpartition(b")")[2].split()[0].decode()
-        if state == _WAITS_FOR_DISK:
-            return Leaf.INPUT
+        on_disk = state == _WAITS_FOR_DISK
+        number = self._number(call)
+        if number is None:
+            return Leaf.INPUT if on_disk else Leaf.WAIT
+        if on_disk:  # a page of a mapped file is read in any call
+            return Leaf.WAIT if number in self._writes else Leaf.INPUT
+        return Leaf.INPUT if number in self._reads else Leaf.WAIT
+
+    @staticmethod
+    def _number(call: int) -> int | None:
+        """Of the system call that a thread is in, if it may be known."""
         if call < 0:
-            return Leaf.WAIT
+            return None
         try:
             number = os.pread(call, 64, 0).split()[0]
         except OSError:
-            return Leaf.WAIT
-        return Leaf.INPUT if number.isdigit() and int(number) in self._calls else Leaf.WAIT
+            return None
+        return int(number) if number.isdigit() else None
 
     def _open(self, thread: int) -> tuple[int, int, int]:
         if len(self._files) >= MAX_THREADS:

@@ -32,7 +32,9 @@ _COMPILING = (
 _NOT_THE_PROGRAMS = (
     "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>", "/python_lines.py",
 )  # fmt: skip
-_INPUT = {"_next_data", "_try_get_data", "_get_data"}
+_LOADER = {"_next_data", "_try_get_data", "_get_data"}
+_QUEUES = ("/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connection.py")
+_COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/rendezvous.py")
 
 
 class _Sampler(threading.Thread):
@@ -99,16 +101,23 @@ class _Sampler(threading.Thread):
         return number, kind
 
 
+def _script() -> str | None:
+    """The file that the program was started with: its outermost lines are the program's."""
+    return getattr(sys.modules.get("__main__"), "__file__", None)
+
+
 def _kind(code: Any) -> str:
     """c, i or r where a frame says so; u for the program's own code; - for libraries."""
-    if code.co_name == "<module>":  # an import
+    if code.co_name == "<module>" and code.co_filename != _script():  # an import
         return "-"
     path = code.co_filename.replace("\\", "/")
     if any(part in path for part in _COMPILING):
         return "c"
-    if code.co_name in _INPUT and "/torch/utils/data/" in path:
+    if code.co_name in _LOADER and "/torch/utils/data/" in path:
         return "i"
-    if "/torch/distributed/" in path:
+    if code.co_name in ("get", "recv_bytes", "recv") and path.endswith(_QUEUES):
+        return "i"
+    if path.endswith(_COLLECTIVES):
         return "r"
     return "-" if any(part in path for part in _NOT_THE_PROGRAMS) else "u"
 

@@ -101,8 +101,8 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.MATMUL_SIMT: Cause(
         "NO TENSOR CORES",
-        "Matrix products in plain FP32 take {share} of {scope}{time}.",
-        'torch.set_float32_matmul_precision("high"), or bf16 autocast',
+        "Matrix products in full precision (FP32 or FP64) take {share} of {scope}{time}.",
+        'torch.set_float32_matmul_precision("high"), or bf16 autocast; FP64 comes from NumPy',
         0.86,
         "67 against 495 TFLOP/s, FP32 and TF32 of an H100 (data sheet)",
     ),

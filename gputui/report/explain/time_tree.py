@@ -239,6 +239,9 @@ def _device_tree(
         beyond_ns = max(0, leaves[Leaf.SYNC] - waited_ns)
         leaves[Leaf.SYNC] -= beyond_ns
         leaves[Leaf.LAUNCH] += beyond_ns
+    reading_ns = round(_reading_share(run, process) * leaves[Leaf.LAUNCH])
+    leaves[Leaf.LAUNCH] -= reading_ns
+    leaves[Leaf.SYNC] += reading_ns
     return TimeTree(
         wall_ns=sum(leaves.values()),
         leaves={leaf: ns for leaf, ns in leaves.items() if ns},
@@ -256,6 +259,35 @@ def _device_tree(
         waiting_ns=waiting_ns,
         blocks=tuple(blocks),
     )
+
+
+MANY_WAITS = 2
+"""Waits a step from which they are a habit: a decoder has to read its token."""
+
+READING = 0.25
+"""Share of a program's CUDA calls that copy a value and wait for it, from which launching means
+reading values: a decoder reads one in hundreds of calls, a program that logs each tensor as many as
+it launches kernels."""
+
+
+def _reading_share(run: Run, process: int) -> float:
+    """Of the time between launches, what goes into reading values back, by the calls for it."""
+    calls: dict[str, int] = defaultdict(int)
+    for key, times in run.api.items():
+        if key.process == process:
+            calls[_kind_of_call(key.name)] += times.count
+    read = calls["wait"] + min(calls["wait"], calls["copy"])
+    whole = sum(calls.values())
+    steps = sum(sums.steps for key, sums in run.loops.items() if key.process == process)
+    if calls["wait"] < MANY_WAITS * steps or read < READING * whole:
+        return 0.0
+    return read / whole if whole else 0.0
+
+
+def _kind_of_call(name: str) -> str:
+    if "Synchronize" in name:
+        return "wait"
+    return "copy" if "Memcpy" in name else "other"
 
 
 USED_BY_ANOTHER = 10.0
@@ -289,16 +321,18 @@ def _scope(
 ) -> tuple[int | None, tuple[Scope, ...]]:
     """The main loop of a device, and what of it counts; (None, everything) without steps."""
     steady = {
-        key.loop: sums.steps
+        key.loop: sums
         for key, sums in run.loops.items()
         if (key.process, key.device) == (process, device) and Scope(key.scope) is Scope.STEADY
     }
     times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
     for (loop, scope), of in parts.items():
         times[loop][scope] += sum(of.values())
-    loops = [loop for loop, steps in steady.items() if steps >= LEAST_STEPS]
+    loops = [loop for loop, sums in steady.items() if sums.steps >= LEAST_STEPS]
     if loops:
-        main = max(loops, key=lambda loop: (times[loop][Scope.STEADY], loop))
+        # By what its usual step takes: copying a model to the GPU repeats too, with long imports
+        # and reading of files between two of its short turns.
+        main = max(loops, key=lambda loop: (steady[loop].usual_ns, loop))
         counted_ns = times[main][Scope.STEADY]
         # Many pauses are how a loop goes (a server between requests); one is what came before it.
         pauses = run.loops.get(LoopKey(process, device, Scope.PAUSE, main))

@@ -19,7 +19,7 @@ from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
-from gputui.report.explain.time_tree import LEAST_PAUSES, TimeTree, time_tree
+from gputui.report.explain.time_tree import LEAST_PAUSES, MANY_WAITS, TimeTree, time_tree
 from gputui.report.losses import lost_share, why_lost
 from gputui.state import Run, Session
 
@@ -30,9 +30,8 @@ TraceLens 15)."""
 PARENT = 0.20
 """Least share of the parent, busy or idle."""
 
-MANY_WAITS = 2
 ONE_WAIT = 0.25
-"""Share from which a single wait a step is a finding: a decoder has to read its token."""
+"""Share from which a single wait a step is a finding."""
 
 MOST = 3
 WAITS_FOR_WORK = 0.5

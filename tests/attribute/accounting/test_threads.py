@@ -1,0 +1,85 @@
+"""What a thread is at while it makes no CUDA call: its state, its line, how long is long."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputui.attribute.accounting.host import SHORT_MOST_NS, SHORT_NS, _short
+from gputui.attribute.accounting.thread_states import ThreadStates
+from gputui.inject.hook.python_lines import _kind
+from gputui.model.leaves import Leaf
+
+X86 = os.uname().machine == "x86_64"
+TORCH = "/opt/lib/python3.12/site-packages/torch"
+
+
+@pytest.mark.skipif(not X86, reason="numbers of calls are those of x86-64")
+@pytest.mark.parametrize(
+    ("state", "call", "leaf"),
+    [
+        ("S", "0 0x3", Leaf.INPUT),  # read
+        ("S", "202 0x7f", Leaf.WAIT),  # futex
+        ("S", None, Leaf.WAIT),
+        ("D", "17 0x3", Leaf.INPUT),  # pread64
+        ("D", "74 0x3", Leaf.WAIT),  # fsync
+        ("D", "1 0x3", Leaf.WAIT),  # write
+        ("D", "running", Leaf.INPUT),  # a page of a mapped file
+        ("D", None, Leaf.INPUT),
+    ],
+)
+def test_a_thread_that_sleeps_reads_writes_or_waits(
+    tmp_path: Path, state: str, call: str | None, leaf: Leaf
+) -> None:
+    """Files as the kernel writes them: a thread that waits for the disk may be saving."""
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "schedstat").write_text("1000 200 3\n")
+    (folder / "stat").write_text(f"7 (a b) c) {state} 1 7 7 0\n")
+    if call is not None:
+        (folder / "syscall").write_text(f"{call} 0x0\n")
+    states = ThreadStates(7)
+    states._folder = str(tmp_path)
+    try:
+        assert states.read(7) == (1000, 200, leaf)
+    finally:
+        states.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "kind"),
+    [
+        ("/home/me/train.py", "collate", "u"),
+        (f"{TORCH}/nn/modules/linear.py", "forward", "-"),
+        (f"{TORCH}/utils/data/dataloader.py", "_next_data", "i"),
+        ("/usr/lib/python3.12/queue.py", "get", "i"),
+        ("/usr/lib/python3.12/queue.py", "put", "-"),
+        (f"{TORCH}/_dynamo/eval_frame.py", "compile", "c"),
+        (f"{TORCH}/distributed/distributed_c10d.py", "all_reduce", "r"),
+        (f"{TORCH}/distributed/fsdp/_runtime_utils.py", "_unshard", "-"),
+        ("/home/me/data.py", "<module>", "-"),
+        ("<frozen importlib._bootstrap>", "_load", "-"),
+    ],
+)
+def test_what_a_frame_says(path: str, function: str, kind: str) -> None:
+    code = test_what_a_frame_says.__code__.replace(co_filename=path, co_name=function)
+    assert _kind(code) == kind
+
+
+def test_the_outermost_lines_of_the_script_itself_are_the_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/home/me/train.py", raising=False)
+    code = compile("x = 1", "/home/me/train.py", "exec")
+    assert _kind(code) == "u"
+
+
+def test_on_a_slow_cpu_launching_takes_longer() -> None:
+    assert _short(np.full(1000, 5_000)) == SHORT_NS
+    assert _short(np.full(1000, 100_000)) == 500_000
+    assert _short(np.full(1000, 10**9)) == SHORT_MOST_NS
+    assert _short(np.full(10, 100_000)) == SHORT_NS  # too few to judge by
