@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,8 @@ def connected(options: argparse.Namespace, run: FarRun | None = None) -> Iterato
     try:
         fleet.connect(_CONNECTING_S)
         _answer_ssh(fleet, masters)
+        _send(fleet)
+        _read_smi(fleet, run)
         for name, link in fleet.links.items():
             if link.failure is not None and not link.is_over:
                 say(f"{name}: {link.failure.line}")
@@ -176,6 +179,58 @@ def _there(options: argparse.Namespace) -> tuple[str, ...]:
     if not words:
         raise UsageError("--there: give the command that starts gputui there")
     return tuple(words)
+
+
+def _send(fleet: Fleet) -> None:
+    """Where there is no gputui, offer to send it, one host after another."""
+    lacking = [link for link in fleet.links.values() if _lacks(link) and not _is_pythonless(link)]
+    if not lacking or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    from gputui.collect.hosts.ship import FOLDER, ShipError, ship
+
+    sent, answer = [], ""
+    for link in lacking:
+        assert link.failure is not None
+        if answer != "a":
+            say(f"{link.target.name}: {link.failure.line}")
+            answer = _asked(f"Send gputui there, to {FOLDER}? [y]es, [n]o, to [a]ll: ")
+        if answer in ("y", "a"):
+            try:
+                sent.append(ship(link.target))
+            except ShipError as error:
+                say(f"{link.target.name}: not sent: {error}")
+    fleet.reconnect(sent, _CONNECTING_S)
+
+
+def _asked(question: str) -> str:
+    """The first letter of the answer; none at the end of input."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower()[:1]
+
+
+def _read_smi(fleet: Fleet, run: FarRun | None) -> None:
+    """Where there is no gputui still, nvidia-smi shows the devices; where it does not either, the
+    first reason stands.
+    """
+    lacking = {name: link for name, link in fleet.links.items() if _lacks(link)}
+    if not lacking or run is not None:
+        return
+    fleet.reconnect([replace(link.target, by_smi=True) for link in lacking.values()], _CONNECTING_S)
+    for name, link in lacking.items():
+        again = fleet.links[name]
+        if again.failure is not None:
+            again.give_up(link.failure)
+
+
+def _lacks(link: HostLink) -> bool:
+    return link.failure is not None and link.failure.kind.lacks_gputui
+
+
+def _is_pythonless(link: HostLink) -> bool:
+    from gputui.collect.hosts.failures import Kind
+
+    return link.failure is not None and link.failure.kind is Kind.NO_PYTHON
 
 
 def _answer_ssh(fleet: Fleet, masters: Masters) -> None:

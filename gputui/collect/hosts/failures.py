@@ -46,6 +46,11 @@ class Kind(Enum):
         return self in _PASSING
 
     @property
+    def lacks_gputui(self) -> bool:
+        """Whether the host is reached, but no gputui that can be understood."""
+        return self in (Kind.NOT_THERE, Kind.NO_PYTHON, Kind.WRONG_VERSION)
+
+    @property
     def asks(self) -> bool:
         """Whether ssh wants an answer of a person, which only a plain terminal can give."""
         return self in (Kind.NOT_LET_IN, Kind.KEY_UNKNOWN)
@@ -134,6 +139,11 @@ def wrong_version(version: str, schema: int) -> Failure:
 def over(recording: str) -> Failure:
     """The run that was followed has ended, and all of it was read: no failure at all."""
     return Failure(Kind.OVER, f"the run is over; its recording is {clean_output(recording, 200)}")
+
+
+def no_figures() -> Failure:
+    """nvidia-smi printed something else."""
+    return Failure(Kind.NO_JOURNAL, "what nvidia-smi prints there cannot be read")
 
 
 def no_journal(why: str) -> Failure:

@@ -22,6 +22,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gputui.base.errors import GputuiError
+from gputui.collect.hosts.bundle import STARTER
 from gputui.collect.hosts.far_end import NearEnd, like
 from gputui.collect.hosts.hello import hello_line
 from gputui.model.events import ClockRead
@@ -63,7 +64,7 @@ def begin(run: str, name: str, words: Sequence[str]) -> Path:
     except OSError as error:
         raise FarRunError(f"cannot write {lock}: {reason(error)}") from None
     fcntl.flock(held, fcntl.LOCK_EX)
-    argv = [sys.executable, "-m", "gputui", *(str(path) if w == RECORDING else w for w in words)]
+    argv = [sys.executable, *_program(), *(str(path) if w == RECORDING else w for w in words)]
     with tempfile.TemporaryFile() as printed:
         child = subprocess.Popen(
             argv,
@@ -118,6 +119,11 @@ def follow(token: str, path: Path, offset: int, *, zstandard: bool) -> int:
         return 0
     finally:
         file.close()
+
+
+def _program() -> list[str]:
+    """How Python starts the gputui that this is: as a package, or as it was sent here."""
+    return [sys.argv[0]] if Path(sys.argv[0]).name == STARTER else ["-m", "gputui"]
 
 
 def is_written(path: Path) -> bool:

@@ -1,17 +1,25 @@
-"""The line that a far end begins with. What stands before it is a shell's noise.
+"""The lines that a far end begins with. What stands before them is a shell's noise.
 
-The near end makes up a token and passes it in the command, so that no noise can look like the
-line. After it comes a journal, which is the only protocol there is.
+The near end makes up a token and passes it in the command, so that no noise can look like such a
+line. After the first of a gputui comes a journal, which is the only protocol there is.
 """
 
 from __future__ import annotations
 
+import time
+from typing import BinaryIO, TypeVar
+
 import msgspec
 
 import gputui
+from gputui.collect.hosts.pipe import SilentError
 from gputui.model.events import JOURNAL_SCHEMA
 
+MOST_NOISE_BYTES = 64 << 10
+
 _BEGINS = b"gputui "
+
+T = TypeVar("T")
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -29,12 +37,24 @@ def hello_line(token: str, recording: str = "") -> bytes:
     return _BEGINS + token.encode() + b" " + msgspec.json.encode(hello) + b"\n"
 
 
-def read_hello(line: bytes, token: str) -> Hello | None:
-    """The far end's, None if the line is none. A shell's unfinished prompt may stand before it."""
-    _, found, document = line.partition(_BEGINS + token.encode() + b" ")
-    if not found:
-        return None
-    try:
-        return msgspec.json.decode(document, type=Hello)
-    except msgspec.MsgspecError:
-        return None
+def read_line(stream: BinaryIO, token: str, kind: type[T], patience_s: float) -> T | None:
+    """The next such line, after noise; None if there is none before the end, or only noise.
+
+    A shell's unfinished prompt may stand before it. Raises SilentError after `patience_s`.
+    """
+    deadline_s = time.monotonic() + patience_s
+    left = MOST_NOISE_BYTES
+    while left > 0:
+        line = stream.readline(left)
+        _, found, document = line.partition(_BEGINS + token.encode() + b" ")
+        if found:
+            try:
+                return msgspec.json.decode(document, type=kind)
+            except msgspec.MsgspecError:
+                return None
+        if time.monotonic() > deadline_s:
+            raise SilentError
+        left -= len(line)
+        if not line:
+            return None
+    return None

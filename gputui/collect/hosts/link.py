@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from gputui.collect.hosts import failures
+from gputui.collect.hosts import failures, smi
 from gputui.collect.hosts.clock import ClockEstimate
 from gputui.collect.hosts.failures import Failure, Kind
-from gputui.collect.hosts.hello import Hello, read_hello
+from gputui.collect.hosts.hello import MOST_NOISE_BYTES, Hello, read_line
 from gputui.collect.hosts.pipe import Pipe, SilentError
 from gputui.collect.hosts.target import Target
 from gputui.model.events import (
@@ -44,7 +44,6 @@ SILENCE_S = 20.0
 """Longer than the time is not asked for: a link without any answer is dead."""
 
 ASK_S = 5.0
-_MOST_NOISE_BYTES = 64 << 10
 _LONGEST_WAIT_S = 60.0
 _HEALTHY_S = 60.0
 
@@ -72,10 +71,14 @@ class FarOptions:
     hello_s: float = HELLO_S
     silence_s: float = SILENCE_S
 
-    def words(self, token: str, recording: str = "", offset: int = 0) -> list[str]:
-        """The command there; `recording` is the file to go on with, from byte `offset`."""
+    def words(
+        self, token: str, there: tuple[str, ...], recording: str = "", offset: int = 0
+    ) -> list[str]:
+        """The command there, where gputui is called `there` if that is another way; `recording` is
+        the file to go on with, from byte `offset`.
+        """
         how = ["--zstandard"] if self.zstandard else []
-        words = [*self.there, "stream", "--token", token, *how]
+        words = [*(there or self.there), "stream", "--token", token, *how]
         if recording:
             return [*words, "--file", recording, "--offset", str(offset)]
         if self.run is not None:
@@ -139,6 +142,12 @@ class HostLink:
         if self._pipe is not None:
             self._pipe.end()
 
+    def give_up(self, failure: Failure | None) -> None:
+        """End it, for a reason that was known before."""
+        self.end()
+        self.failure = failure
+        self._tell("failed", failure.line if failure else "")
+
     def join(self, deadline_s: float) -> bool:
         """Wait for its end, at most to a moment of the monotonic clock; whether it has ended."""
         if self._thread.ident is not None:
@@ -179,8 +188,12 @@ class HostLink:
     def _try(self) -> Failure:
         """Connect and read until that ends, and why it did."""
         token = secrets.token_hex(8)
-        argv = self.target.argv(self._options.words(token, self.recording, self._offset))
+        target = self.target
         self._was_up = False
+        if target.by_smi:
+            return self._try_smi(target)
+        words = self._options.words(token, target.there, self.recording, self._offset)
+        argv = target.argv(words)
         opened = self._open(argv, token)
         if isinstance(opened, Failure):
             return opened
@@ -192,7 +205,7 @@ class HostLink:
                 self.recording = hello.recording
                 found = self._read(pipe, stream)
             else:
-                found = failures.only_noise(_MOST_NOISE_BYTES)
+                found = failures.only_noise(MOST_NOISE_BYTES)
             if not pipe.is_at_end:
                 return found
             status, printed = pipe.status()
@@ -218,25 +231,32 @@ class HostLink:
                 pipe.end()
             stream: BinaryIO = io.BufferedReader(pipe)
             try:
-                return pipe, stream, self._hello(stream, token)
+                return pipe, stream, read_line(stream, token, Hello, self._options.hello_s)
             except SilentError:
                 pipe.close()
                 return failures.no_hello(self._options.hello_s)
 
-    def _hello(self, stream: BinaryIO, token: str) -> Hello | None:
-        """Skip a shell's noise up to the far end's first line; None if it ends before."""
-        deadline_s = time.monotonic() + self._options.hello_s
-        left = _MOST_NOISE_BYTES
-        while left > 0:
-            line = stream.readline(left)
-            if hello := read_hello(line, token):
-                return hello
-            if time.monotonic() > deadline_s:
-                raise SilentError
-            left -= len(line)
-            if not line:
-                break
-        return None
+    def _try_smi(self, target: Target) -> Failure:
+        """The same where there is only nvidia-smi, which begins with its figures at once."""
+        try:
+            with self._handshakes:
+                self._pipe = pipe = Pipe(target.argv(smi.words(self._options.interval_s)),
+                                         self._options.hello_s)  # fmt: skip
+        except OSError:
+            return failures.no_command(target.prefix[0] if target.prefix else "ssh")
+        with contextlib.closing(pipe):
+            try:
+                stream: BinaryIO = io.BufferedReader(pipe)
+                for event in smi.events(stream, target.name, self._options.interval_s):
+                    pipe.patience_s = self._options.silence_s + self._options.interval_s
+                    self._take(event, 0)
+            except SilentError:
+                return failures.silent(pipe.patience_s)
+            if not pipe.is_at_end:
+                return failures.no_figures()
+            status, printed = pipe.status()
+            host, is_ssh = target.ssh or target.name, bool(target.ssh)
+            return failures.ended(status, printed, host=host, is_ssh=is_ssh, was_up=self._was_up)
 
     def _read(self, pipe: Pipe, stream: BinaryIO) -> Failure:
         """Take events until the stream ends or is damaged; what is wrong with it."""
@@ -264,7 +284,7 @@ class HostLink:
             return
         if not self._was_up:
             self._was_up, self.failure = True, None
-            self._tell("up", "")
+            self._tell("up", smi.REASON if self.target.by_smi else "")
             self._settled.set()
             self.ask_time()
         if is_again:

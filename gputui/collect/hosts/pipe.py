@@ -15,6 +15,8 @@ from typing import IO, Any
 _CHECK_S = 1.0
 _ENDING_S = 2.0
 _ERROR_BYTES = 4096
+_SENT_BYTES = 4096
+"""What a pipe that is ready takes without waiting (PIPE_BUF)."""
 
 
 class SilentError(Exception):
@@ -73,6 +75,13 @@ class Pipe(io.RawIOBase):
             # Never waits: a full pipe loses the question.
             if _ready([self._in], 0.0, select.POLLOUT):
                 os.write(self._in.fileno(), line)
+
+    def send(self, data: bytes) -> None:
+        """Write all of it. Raises SilentError, and OSError if the other end is closed."""
+        while data:
+            if not _ready([self._in], self.patience_s, select.POLLOUT):
+                raise SilentError
+            data = data[os.write(self._in.fileno(), data[:_SENT_BYTES]) :]
 
     def end(self) -> None:
         """From any thread: have reading end, and the other end know."""

@@ -36,6 +36,10 @@ class Target:
     prefix: tuple[str, ...] = ()
     ssh: str = ""
     control: str = ""
+    by_smi: bool = False
+    """Whether its nvidia-smi is read, where there is no gputui."""
+    there: tuple[str, ...] = ()
+    """How gputui is called there, where that differs from the other hosts."""
 
     _NO_QUESTIONS: ClassVar = ("-oBatchMode=yes",)
 

@@ -25,7 +25,8 @@ def link_rows(model: Model, width: int) -> list[Row]:
         role = "hot" if host.link.reason else "dim"
         return [clip(((f"  ✗ {host.name}: {text}", role),), width)]
     clock: Row = (("link ", "label"), (host.name, "text"), ("   clock ", "label"))
-    return [clip((*clock, (clock_text(host.link.clock), "value")), width)]
+    missing: Row = ((f"   {host.link.reason}", "warn"),) if host.link.reason else ()
+    return [clip((*clock, (clock_text(host.link.clock), "value"), *missing), width)]
 
 
 def host_items(session: Session) -> list[Row]:
