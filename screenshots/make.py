@@ -1,71 +1,93 @@
-"""Make the pictures of this folder: every screen, from the recorded H200 session.
+"""Make the pictures of this folder: every screen, from the demo's recordings, and the demo itself.
 
-    python screenshots/make.py [FOLDER]
+    python -m screenshots.make [FOLDER]
 
-Writes SVG files, one a screen, plus the workload menu and the narrow layouts, to this folder
-unless told otherwise. The same recording gives the same pictures.
+Writes SVG files, one a screen, plus the workload menu, the narrow layouts and the demo as a moving
+picture, to this folder unless told otherwise. The same recordings give the same pictures.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
 import shutil
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 # Whatever terminal this is called from, the pictures are those of one with all colours.
 os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"
 os.environ.pop("NO_COLOR", None)
 
-import gputui
+from textual.pilot import Pilot
+from textual.strip import Strip
+
 from gputui.collect.catalogue import load_catalogue
-from gputui.model.events import AnyEvent, RunEnded, RunProgress
+from gputui.model.events import AnyEvent, RunProgress
 from gputui.model.hub import Hub
+from gputui.playback.moments import Moment
 from gputui.playback.opening import open_recording
 from gputui.state import Session
-from gputui.store.journal import JournalReader
 from gputui.tui.app import GputuiApp
+from gputui.tui.scenes import FOLDER, SCENES
 from gputui.tui.source import Options
+from gputui.tui.tour import caption
+from screenshots.moving import moving_svg
 
-RECORDING = Path(gputui.__file__).with_name("demo.gputui")
 SMALL = Path(__file__).parents[1] / "tests" / "data" / "h200-inference.gputui"
 
-FAULT = Path(__file__).parents[1] / "tests" / "data" / "faults" / "optimizer.gputui.gz"
-"""A run with an account of its time: the demo was recorded before there was one."""
-
-REPORT = Path(__file__).parents[1] / "tests" / "data" / "h200-ranges.sqlite.gz"
-"""Steps as nsys recorded them."""
-
 PICTURES: tuple[tuple[str, tuple[int, int], str, tuple[str, ...]], ...] = (
-    ("overview", (120, 40), "fault", ("1",)),
-    ("time", (120, 40), "fault", ("2",)),
-    ("timeline", (120, 40), "report", ("3",)),
+    ("overview", (120, 40), "whole", ("1",)),
+    ("time", (120, 40), "whole", ("2",)),
+    ("timeline", (120, 40), "whole", ("3",)),
     ("phases", (120, 40), "running", ("4",)),
     ("kernels", (120, 40), "whole", ("5",)),
     ("gpus", (120, 40), "running", ("6",)),
     ("memory", (120, 40), "running", ("6", "6")),
     ("runs", (160, 40), "whole", ("7",)),
     ("compare", (120, 40), "whole", ("7", "m", "j", "m", "c")),
-    ("overview-80x24", (80, 24), "fault", ("1",)),
+    ("overview-80x24", (80, 24), "whole", ("1",)),
     ("gpus-80x24", (80, 24), "running", ("6",)),
-    ("overview-200x50", (200, 50), "fault", ("1",)),
+    ("overview-200x50", (200, 50), "whole", ("1",)),
     ("workloads", (120, 40), "whole", ("w",)),
     ("help", (120, 40), "whole", ("h",)),
 )
 """Name, columns and lines, what is shown, keys pressed."""
 
 
-class Still:
-    """A source that shows one moment of a recording."""
+@dataclass(frozen=True)
+class Frame:
+    """A moment of a scene of the demo, and what was done until then. None is the end."""
 
-    def __init__(self, events: list[AnyEvent]) -> None:
+    scene: int
+    at_s: float | None = None
+    actions: tuple[str, ...] = ()
+    lasts_s: float = 1.0
+
+
+FRAMES = (
+    Frame(0, lasts_s=3.0),
+    *(Frame(1, at_s) for at_s in (9.6, 10.6, 11.2)),
+    Frame(1, lasts_s=2.0),
+    Frame(1, actions=("activate",), lasts_s=3.0),
+    Frame(1, actions=("activate", "activate"), lasts_s=3.0),
+    Frame(2, lasts_s=3.0),
+    Frame(3, lasts_s=4.0),
+)
+STILL = 4
+"""The frame for those who want nothing to move."""
+
+
+class Still:
+    """A source that shows one moment of a live session."""
+
+    def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.hub = Hub(lambda: None)
-        self.hub.emit(events)
+        self.hub.emit(list(events))
         self.interval_s = 1.0
         self.recording = self
         self.path = None
@@ -87,16 +109,49 @@ class Still:
         """Pictures stop nothing."""
 
 
-def moments() -> tuple[list[AnyEvent], list[AnyEvent]]:
-    """The recording until the run is well into its last stage, and whole."""
-    events = list(JournalReader.open(RECORDING))
-    late = [
-        i
-        for i, event in enumerate(events)
-        if isinstance(event, RunProgress) and event.total and event.done > 0.6 * event.total
-    ]
-    ended = [i for i, event in enumerate(events) if isinstance(event, RunEnded)]
-    return events[: late[-1] if late else ended[0]], events
+class Halted(Still):
+    """A source that shows one moment of a replay."""
+
+    is_paused, is_read, is_indexed, is_exact = False, True, True, True
+    speed = 1.0
+    name = ""
+    remarks: tuple[str, ...] = ()
+    moments: tuple[Moment, ...] = ()
+
+    def __init__(self, events: Sequence[AnyEvent], length_s: float) -> None:
+        super().__init__(events)
+        self.begun_ns = events[0].time_ns
+        self.position_s = (events[-1].time_ns - self.begun_ns) / 1e9
+        self.length_s = length_s
+        self.has_ended = self.position_s >= length_s
+
+    def take(self) -> tuple[None, Sequence[AnyEvent]]:
+        """The events, once."""
+        return None, self.hub.take()
+
+    def seek(self, *_: object) -> None:
+        """A picture goes nowhere."""
+
+    step = skip = next_phase = next_event = seek
+
+
+def events_until(path: Path, at_s: float | None) -> list[AnyEvent]:
+    """What a recording holds up to a moment."""
+    events = list(open_recording(str(path)))
+    if at_s is None:
+        return events
+    until_ns = events[0].time_ns + int(at_s * 1e9)
+    return [event for event in events if event.time_ns <= until_ns]
+
+
+async def settled(app: GputuiApp, pilot: Pilot[None]) -> None:
+    """Until what was asked for is read and drawn."""
+    await pilot.pause()
+    while any(thread.name == "work" for thread in threading.enumerate()):
+        await pilot.pause(0.02)
+    await app.workers.wait_for_complete()
+    for _ in range(10):
+        await pilot.pause(0.02)
 
 
 async def draw(
@@ -109,26 +164,45 @@ async def draw(
             await pilot.pause()
         for key in keys:
             await pilot.press(key)
-            await pilot.pause()
-            while any(thread.name == "work" for thread in threading.enumerate()):
-                await pilot.pause(0.02)
-            await pilot.pause()
-        await app.workers.wait_for_complete()
-        for _ in range(20):
-            await pilot.pause(0.02)
+            await settled(app, pilot)
+        await settled(app, pilot)
         (folder / f"{name}.svg").write_text(app.export_screenshot(title="gputui"))
     print(f"{name}.svg")
+
+
+async def strips_of(frame: Frame) -> list[Strip]:
+    """A frame of the demo, line by line."""
+    scene = SCENES[frame.scene]
+    whole = events_until(scene.paths[-1], None)
+    length_s = (whole[-1].time_ns - whole[0].time_ns) / 1e9
+    events = events_until(scene.paths[-1], frame.at_s)
+    app = GputuiApp(
+        lambda _: Halted(events, length_s), Session(), Options(shows_run=True, is_demo=True)
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        while app.model.source is None:
+            await pilot.pause()
+        assert app.tour is not None
+        app.tour.take_over()
+        if len(scene.paths) > 1:
+            app.main.compare(scene.paths)
+        for action in frame.actions:
+            await app.main.run_action(action)
+        await settled(app, pilot)
+        app.model.caption = caption(frame.scene, is_led=True)
+        app.main.draw()
+        await settled(app, pilot)
+        return app.main._compositor.render_strips()
 
 
 def furnish(home: Path) -> None:
     """A home with recordings, one of which was killed."""
     place = home / ".local" / "share" / "gputui" / "sessions"
     place.mkdir(parents=True)
-    shutil.copy(RECORDING, place / "medium-batch4.gputui")
+    for recording in FOLDER.iterdir():
+        shutil.copy(recording, place)
     shutil.copy(SMALL, place / "small-64-tokens.gputui")
-    shutil.copy(FAULT, place / "optimizer.gputui.gz")
-    shutil.copy(FAULT.with_name("launch.gputui.gz"), place / "launch.gputui.gz")
-    (place / "killed.gputui").write_bytes(RECORDING.read_bytes()[:100_000])
+    (place / "killed.gputui").write_bytes(SMALL.read_bytes()[:30_000])
     for file in place.iterdir():
         os.utime(file, (0, 0))
 
@@ -136,17 +210,23 @@ def furnish(home: Path) -> None:
 def main() -> int:
     """Draw every picture."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    running, whole = moments()
-    shown = {"running": running, "whole": whole, "fault": list(open_recording(str(FAULT)))}
+    whole = events_until(FOLDER / "slow.gputui.gz", None)
+    late = [
+        number
+        for number, event in enumerate(whole)
+        if isinstance(event, RunProgress) and event.total and event.done > 0.6 * event.total
+    ]
+    shown = {"running": whole[: late[-1]], "whole": whole}
     os.environ.pop("XDG_DATA_HOME", None)
     os.environ["TZ"] = "UTC"
     time.tzset()
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home
         furnish(Path(home))
-        report = Path(home, "report.sqlite")
-        report.write_bytes(gzip.decompress(REPORT.read_bytes()))
-        shown["report"] = list(open_recording(str(report)))
+        frames = [asyncio.run(strips_of(frame)) for frame in FRAMES]
+        moving = moving_svg(frames, [frame.lasts_s for frame in FRAMES], STILL)
+        (folder / "demo.svg").write_text(moving)
+        print(f"demo.svg {len(moving) // 1000} kB")
         for name, size, what, keys in PICTURES:
             # The screen opens on the overview: its key would turn to the next tab.
             typed = keys[1:] if keys[0] == "1" else keys

@@ -80,7 +80,7 @@ def test_every_option_named_exists() -> None:
 
 
 def test_every_table_named_exists() -> None:
-    listed = gputui("summary", "gputui/demo.gputui", "--table", "?").stderr
+    listed = gputui("summary", "tests/data/h200-medium.gputui", "--table", "?").stderr
     known = set(re.findall(r"[\w:]+", listed.partition("known: ")[2]))
     named = set(re.findall(r"--table[ `\n]+([a-z]\w+)", TEXT))
     assert {"processes", "cuda_gpu_kern_sum"} <= named

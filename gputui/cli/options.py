@@ -143,7 +143,7 @@ MODES = (
     Mode("record", "--record [-o FILE|-] [--workload NAME ... | -- CMD ...]",
          "record without a screen; prints a summary at the end"),
     Mode("replay", "--replay FILE|- [--speed X] [--start TIME]", "show a recording"),
-    Mode("demo", "--demo", "show a short recording of a real H200"),
+    Mode("demo", "--demo", "show recorded runs of a real GPU, explained"),
     Mode("once", "--once [--json] [--watch]", "print a reading of the machine, or one an interval"),
 )  # fmt: skip
 
@@ -224,7 +224,6 @@ _OF_ATTACH = {
 """The options of recordings and the screen that a process which runs already can still follow."""
 
 _RECORDS = ("screen", "record")
-_REPLAYS = ("replay", "demo")
 _OF_HOSTS = ("screen", "once", "replay")
 _ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
 
@@ -256,7 +255,7 @@ MAIN = Command(
                needs="workload", completes="parameter"),
         Option("record", "record without a screen"),
         Option("replay", "show a recording; - reads standard input", "FILE", completes="recording"),
-        Option("demo", "show a short recording of a real H200"),
+        Option("demo", "show recorded runs of a real GPU, explained"),
         Option("once", "print one reading of the machine"),
         Option("json", "as JSON", modes=("once",)),
         Option("watch", "repeat every interval; with --json one document per line",
@@ -276,9 +275,9 @@ MAIN = Command(
                parse=size_bytes, default="1G", needs="trace"),
         _ALERT,
         _NOTIFY,
-        Option("speed", "0.25 to 64 times", "X", parse=speed, modes=_REPLAYS),
+        Option("speed", "0.25 to 64 times", "X", parse=speed, modes=("replay",)),
         Option("follow", "follow a file still being written", modes=("replay",)),
-        Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=_REPLAYS),
+        Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=("replay",)),
         Option("host", "watch another host through ssh, with gputui there", "USER@BOX", many=True,
                modes=_OF_HOSTS),
         Option("via", "watch where a command leads that gives a pipe: 'kubectl exec -i POD --'",

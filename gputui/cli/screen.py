@@ -6,10 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gputui
 from gputui.base.standard_streams import read_keys_from_terminal
 from gputui.cli.values import UsageError, did_you_mean
 
@@ -17,19 +15,19 @@ if TYPE_CHECKING:
     from gputui.tui import Connect, Source
 
 
-DEMO_START_S = 4.0
-"""Where the demo begins without --start: before that, its program loads libraries."""
-
-
 def replay(options: argparse.Namespace) -> int:
     """Show a recording; the exit status."""
     from gputui.tui.source import AT_END_S
 
     is_played = options.speed is not None or options.follow or options.replay == "-"
-    start_s = DEMO_START_S if options.demo else 0.0 if is_played else AT_END_S
+    start_s = 0.0 if is_played else AT_END_S
     if options.start is not None:
         start_s = options.start
-    path = str(Path(gputui.__file__).with_name("demo.gputui")) if options.demo else options.replay
+    path = options.replay
+    if options.demo:
+        from gputui.tui.scenes import SCENES
+
+        path, start_s = str(SCENES[0].paths[0]), SCENES[0].start_s
     from gputui.playback.player import Playback
 
     speed = options.speed if options.speed is not None else 1.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.filter import LineFilter, Monochrome, NoColor
@@ -31,6 +31,7 @@ from gputui.tui.source import (
 )
 from gputui.tui.themes import THEMES, VARIABLE_DEFAULTS, sixteen_colors
 from gputui.tui.threads import Threads
+from gputui.tui.tour import Tour
 from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ MOST_HELD_EVENTS = 20_000
 """A paused screen holds this many events back; with more it folds them in, unseen."""
 
 _CLOSE_WAIT_S = 5.0
+
+_FIRST_WAIT_S = 5.0
+"""A recording without an event is shown after this, empty."""
 
 
 class GputuiApp(Threads):
@@ -63,16 +67,15 @@ class GputuiApp(Threads):
         super().__init__(driver_class=driver_class)
         self.options = options or Options()
         self.animation_level = "none"
-        self.model = Model(session, readonly=self.options.readonly, is_demo=self.options.is_demo)
-        self.crash: BaseException | None = None
+        self.model = Model(session, readonly=self.options.readonly)
         self._connect_to = connect
         self._source: Source | None = None
         self._connecting: threading.Thread | None = None
         self._held: list[AnyEvent] = []
         self._writing = False
         self._plays = False
-        self._leaving = False
         self._home: Home | None = None
+        self.tour = Tour(self) if self.options.is_demo else None
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = self.options.theme
@@ -145,7 +148,15 @@ class GputuiApp(Threads):
         self.model.source = message.source
         if isinstance(message.source, ManyHosts):
             self.model.watch(Hosts(message.source.names), message.source.names[0])
+        if self.tour is not None:
+            self.tour.start()
         self._take()
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key or a click ends the tour of the demo."""
+        if self.tour is not None and isinstance(event, events.Key | events.MouseEvent):
+            self.tour.take_over()
+        await super().on_event(event)
 
     def on_not_connected(self, message: NotConnected) -> None:
         """There is nothing to watch."""
@@ -155,7 +166,8 @@ class GputuiApp(Threads):
 
     def on_events_ready(self) -> None:
         """The one way from events to the screen."""
-        self._take()
+        if self.screen_stack:  # else it is being closed
+            self._take()
 
     def _take(self) -> None:
         if self._home is not None and not self._writing:
@@ -205,9 +217,10 @@ class GputuiApp(Threads):
         self.model.apply(events)
         self.model.paused = playback.is_paused
         self._remarks.of_playback(playback)
-        if playback.has_ended and self._plays:
-            what = "demo" if self.model.is_demo else "recording"
-            self.main.say(f"the end of the {what}: space plays it again, 2 and 3 look around in it")
+        if playback.has_ended and self._plays and not (self.tour and self.tour.leads):
+            self.main.say(
+                "the end of the recording: space plays it again, 2 and 3 look around in it"
+            )
         self._plays = not playback.has_ended and playback.position_s > 0
         self.main.draw()
 
@@ -244,15 +257,6 @@ class GputuiApp(Threads):
             self.main.say("still starting")
             return
 
-        def opened() -> Playback:
-            from gputui.playback.player import Playback as Player
-
-            playback: Playback = Player.open(
-                str(path), self._notice, start_s=0.0 if follow else AT_END_S, follow=follow
-            )
-            playback.start()
-            return playback
-
         def shown(playback: Playback) -> None:
             if self._home is None:
                 self.model.session.apply(self._held)
@@ -270,7 +274,42 @@ class GputuiApp(Threads):
         def failed(reason: str) -> None:
             self.main.say(reason.replace(f"{path.parent}/", ""), bad=True)
 
-        self.in_thread(opened, shown, failed)
+        start_s = 0.0 if follow else AT_END_S
+        self.in_thread(lambda: self._opened(path, start_s, follow), shown, failed)
+
+    def play(self, path: Path, start_s: float) -> None:
+        """Show another recording in place of the one that is played."""
+
+        def shown(playback: Playback) -> None:
+            if self._source is not None:
+                self._source.close()
+            self._source = playback
+            self.model.enter(playback, Session(), "")
+            self._take()
+
+        from gputui.state import Session
+
+        self.in_thread(
+            lambda: self._opened(path, start_s),
+            shown,
+            lambda reason: self.main.say(reason, bad=True),
+        )
+
+    def _opened(self, path: Path, start_s: float, follow: bool = False) -> Playback:
+        """A playback that has something to show."""
+        from gputui.playback.player import Playback as Player
+
+        first = threading.Event()
+
+        def notice() -> None:
+            first.set()
+            self._notice()
+
+        playback: Playback = Player.open(str(path), notice, start_s=start_s, follow=follow)
+        playback.start()
+        if not follow:
+            first.wait(_FIRST_WAIT_S)
+        return playback
 
     def go_home(self) -> None:
         """Close the recording that was opened and show what goes on at home."""
@@ -323,12 +362,6 @@ class GputuiApp(Threads):
         source = self.home_source
         return source.recording if isinstance(source, Runner) else None
 
-    def quit_now(self) -> None:
-        """Leave. What must be closed is closed by `run_app`, after the terminal is restored."""
-        if not self._leaving:
-            self._leaving = True
-            self.exit()
-
     def close_source(self) -> bool:
         """Close the source, also one that is just being made; whether nothing is left behind."""
         if self._connecting is not None:
@@ -337,19 +370,3 @@ class GputuiApp(Threads):
             self._source.close()
         source = self.home_source
         return True if source is None else source.close()
-
-    def _handle_exception(self, error: Exception) -> None:
-        self.crash = error
-        super()._handle_exception(error)
-
-    def _fatal_error(self) -> None:
-        # Textual would print the local variables of every frame: other people's command lines.
-        self._close_messages_no_wait()
-
-    def panic(self, *renderables: Any) -> None:
-        """Leave without Textual's report; `run_app` prints one line."""
-        del renderables
-        if self.crash is None:
-            self.crash = sys.exc_info()[1] or RuntimeError("the terminal driver failed")
-        self._return_code = 1
-        self._close_messages_no_wait()

@@ -18,16 +18,19 @@ _BATCH = 25
 class RecordingLibrary:
     """What is known about a folder. `changed` is called in the screen's thread on news."""
 
-    def __init__(self, threads: Threads, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, threads: Threads, changed: Callable[[], None], folder: Path | None = None
+    ) -> None:
+        """Of `folder`, or where runs are recorded without one."""
         self._threads = threads
         self._changed = changed
         self._known: dict[Found, Entry] = {}
         self._found: list[Found] | None = None
         self._is_reading = False
-        self.folder: Path | None = None
+        self.folder = folder
         self.failure = ""
         try:
-            self.folder = default_folder()
+            self.folder = folder or default_folder()
         except JournalError as error:
             self.failure = str(error)
 

@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from textual.app import App
 from textual.message import Message
 
+from gputui.tui.ending import Ending
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Called
 
 T = TypeVar("T")
 
 
-class Threads(App[None]):
+class Threads(Ending):
     """An application whose threads never touch what it shows."""
 
     def _post(self, message: Message) -> None:

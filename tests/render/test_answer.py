@@ -105,7 +105,7 @@ def test_the_page_draws_the_roofline() -> None:
 
 
 def test_without_a_verdict_it_says_why() -> None:
-    demo = load(str(DATA.parent.parent / "gputui" / "demo.gputui"))
+    demo = load(str(DATA / "h200-medium.gputui"))
     text = answer_text(demo.session, demo.run, 110)
     assert "No verdict     Where the time goes was not measured when this was recorded." in text
     assert answer_text(*a_run(), 110).splitlines()[2] == "  No verdict     Nothing ran on a GPU."

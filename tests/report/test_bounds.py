@@ -87,7 +87,7 @@ def test_what_leads_binds(kernels: dict[int, int], idle_ns: int, bound: str | No
 
 @pytest.fixture(scope="module")
 def demo() -> Loaded:
-    return load(str(DATA.parent.parent / "gputui" / "demo.gputui"))
+    return load(str(DATA / "h200-medium.gputui"))
 
 
 def test_phases_of_a_real_decode_are_launch_bound(demo: Loaded) -> None:

@@ -15,6 +15,7 @@ import pytest
 import gputui
 
 PACKAGE = Path(gputui.__file__).parent
+RECORDING = Path(__file__).parents[1] / "data" / "h200-medium.gputui"
 
 TABLE = """
 from gputui.report.schema import TableSpec, number, text, time
@@ -81,7 +82,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     shutil.copytree(PACKAGE, root / "gputui", ignore=ignored)
     (root / "gputui" / "report" / "tables" / "lengths.py").write_text(TABLE)
     (root / "gputui" / "report" / "explain" / "records.py").write_text(RULE)
-    words = [sys.executable, "-c", LOOK, str(PACKAGE / "demo.gputui")]
+    words = [
+        sys.executable,
+        "-c",
+        LOOK,
+        str(RECORDING),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     ran = subprocess.run(
         words, cwd=root, env=environment, capture_output=True, text=True, check=True, timeout=120

@@ -14,11 +14,11 @@ from gputui.report.schema import rounded
 from gputui.report.statistics import category_rows
 from gputui.report.tables.phases import CATEGORIES, PHASES
 
-DEMO = Path(__file__).parents[2] / "gputui" / "demo.gputui"
+MEDIUM = Path(__file__).parents[1] / "data" / "h200-medium.gputui"
 
 
 def test_shares_are_rounded_once() -> None:
-    loaded = load(str(DEMO))
+    loaded = load(str(MEDIUM))
     session, run = loaded.session, loaded.run
     shares = [percent(share) for *_, share in category_rows(session, run)]
     table = CATEGORIES.table(session, run)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-import gputui
 from gputui.model.events import AnyEvent, CaptureDelta, MachineSample, RunProgress
 from gputui.state import Session
 from gputui.store.journal import JournalReader
@@ -19,7 +18,7 @@ from tests.tui.conftest import Show
 from tests.tui.scripted import ScriptedSource
 
 INFERENCE = Path(__file__).parents[1] / "data" / "h200-inference.gputui"
-DEMO = Path(gputui.__file__).with_name("demo.gputui")
+MEDIUM = INFERENCE.with_name("h200-medium.gputui")
 
 
 @cache
@@ -63,7 +62,7 @@ async def test_what_watching_the_inference_cost(show: Show) -> None:
 
 
 async def test_the_machine_while_it_ran(show: Show) -> None:
-    events = recorded(DEMO)
+    events = recorded(MEDIUM)
     samples = [event for event in events if isinstance(event, MachineSample)]
     power = samples[-1].gpus[0].power_watts
     assert power is not None
@@ -78,10 +77,10 @@ async def test_the_machine_while_it_ran(show: Show) -> None:
 
 
 async def test_moment_by_moment_what_runs_is_in_sight(show: Show) -> None:
-    """At every delta of the demo some open phase can be seen, without a key pressed."""
+    """At every delta some open phase can be seen, without a key pressed."""
     async with show((), (80, 24)) as shown:
         await shown.press("4")
-        for event in recorded(DEMO):
+        for event in recorded(MEDIUM):
             await shown.give([[event]])
             if isinstance(event, CaptureDelta) and event.open_ranges:
                 assert "● now" in shown.text
@@ -89,8 +88,8 @@ async def test_moment_by_moment_what_runs_is_in_sight(show: Show) -> None:
 
 
 def decoding() -> list[AnyEvent]:
-    """The demo until it is well into its decoding."""
-    events = recorded(DEMO)
+    """The run until it is well into its decoding."""
+    events = recorded(MEDIUM)
     late = max(
         number
         for number, event in enumerate(events)

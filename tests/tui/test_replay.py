@@ -23,13 +23,13 @@ from gputui.tui.widgets.canvas import LineView
 from tests.imports.nsys_for_tests import Export
 from tests.tui import scripted
 from tests.tui.conftest import Show, wait_until
-from tests.tui.test_recorded import DEMO, INFERENCE, recorded
+from tests.tui.test_recorded import INFERENCE, MEDIUM, recorded
 
 
 def since_beginning() -> list[float]:
     """When each event of the demo is come to, in seconds: in the order of the file."""
-    begun_ns = recorded(DEMO)[0].time_ns
-    times = accumulate((event.time_ns for event in recorded(DEMO)), max)
+    begun_ns = recorded(MEDIUM)[0].time_ns
+    times = accumulate((event.time_ns for event in recorded(MEDIUM)), max)
     return [(time_ns - begun_ns) / 1e9 for time_ns in times]
 
 
@@ -43,7 +43,7 @@ END = clock_text(LENGTH_S)
 
 DECODING_S = next(
     round(time_s + 0.01, 2)
-    for time_s, event in zip(since_beginning(), recorded(DEMO), strict=True)
+    for time_s, event in zip(since_beginning(), recorded(MEDIUM), strict=True)
     if isinstance(event, RunProgress) and event.total and event.done >= event.total / 2
 )
 """A time that can be typed, when the demo has decoded half its tokens."""
@@ -90,7 +90,7 @@ class Replay:
 
 
 @asynccontextmanager
-async def replayed(size: tuple[int, int] = (120, 40), path: Path = DEMO) -> AsyncIterator[Replay]:
+async def replayed(size: tuple[int, int] = (120, 40), path: Path = MEDIUM) -> AsyncIterator[Replay]:
     made: list[Playback] = []
 
     def connect(notify: Callable[[], None]) -> Playback:
@@ -238,7 +238,7 @@ async def test_live_and_replayed_are_the_same_picture(
     """In every view of a run, with all its tables, while it decodes and after its end."""
     keys = ("4", "5", "right", "right", "6", "6", "right", "right", "right", "right", "1", "1", "l")
     live: list[list[str]] = []
-    header, *events = recorded(DEMO)
+    header, *events = recorded(MEDIUM)
     assert isinstance(header, Header)
     async with show([[header]], size) as shown:
         shown.source.interval_s = header.interval_s

@@ -16,7 +16,7 @@ from gputui.tui.views.sessions import SessionsView
 from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show, Shown
-from tests.tui.test_recorded import DEMO, INFERENCE, recorded
+from tests.tui.test_recorded import INFERENCE, MEDIUM, recorded
 
 LIVE = scripted.gpu_session(1, quiet=3, ended=False)
 
@@ -26,9 +26,9 @@ def folder() -> Path:
     """Two recordings of an H200, one that was cut, two files that are none."""
     place = default_folder()
     place.mkdir(parents=True)
-    shutil.copy(DEMO, place / "demo.gputui")
+    shutil.copy(MEDIUM, place / "demo.gputui")
     shutil.copy(INFERENCE, place / "small.gputui")
-    (place / "cut.gputui").write_bytes(DEMO.read_bytes()[:20_000])
+    (place / "cut.gputui").write_bytes(MEDIUM.read_bytes()[:20_000])
     (place / "foreign.gputui").write_text("hello\n")
     (place / "[red]evil[b +].gputui").write_bytes(b"")
     for number, file in enumerate(sorted(place.iterdir())):
@@ -66,7 +66,7 @@ async def test_what_is_in_the_folder(show: Show, size: tuple[int, int]) -> None:
         await listed(shown)
         assert files(shown) == 5
         assert "inference" in line_of(shown, "demo")
-        header, *events = recorded(DEMO)
+        header, *events = recorded(MEDIUM)
         length_ns = max(event.time_ns for event in events) - header.time_ns
         assert f"{length_ns / 1e9:.2f} s" in line_of(shown, "demo")
         assert "done" in line_of(shown, "small")
@@ -166,7 +166,7 @@ async def test_what_a_line_has_no_room_for_is_a_key_away(show: Show) -> None:
         await choose(shown, "demo")
         await shown.press("right")
         assert "NVIDIA H200" in shown.text
-        assert f"{DEMO.stat().st_size / 1024:.0f} KiB" in shown.text
+        assert f"{MEDIUM.stat().st_size / 1024:.0f} KiB" in shown.text
 
 
 async def test_a_recording_is_renamed(show: Show, folder: Path) -> None:
@@ -332,8 +332,8 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
 async def test_a_recording_without_a_run_is_compared_by_its_machine_alone(
     show: Show, folder: Path
 ) -> None:
-    header = JournalReader.open(DEMO).header
-    lines = DEMO.read_bytes().split(b"\n", 1)[0]
+    header = JournalReader.open(MEDIUM).header
+    lines = MEDIUM.read_bytes().split(b"\n", 1)[0]
     assert header
     (folder / "bare.gputui").write_bytes(lines + b"\n")
     async with show(LIVE, (120, 40)) as shown:

@@ -17,7 +17,7 @@ from gputui.tui.shell.commands import Commands
 from gputui.tui.shell.keys import bindings
 from gputui.tui.shell.possible_keys import possible
 from gputui.tui.shell.views import GROUPS, TABS
-from gputui.tui.widgets.bars import KeyBar, TopBar, hints
+from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hints
 from gputui.tui.widgets.canvas import ROLES
 from gputui.tui.widgets.field import TextField
 from gputui.tui.widgets.log import LogPane
@@ -52,6 +52,7 @@ class MainScreen(Commands):
         self._compositor: NarrowCompositor = NarrowCompositor()
         self.current = first
         self.top = TopBar(id="top")
+        self.caption = CaptionBar(id="caption")
         self.bottom = KeyBar(id="bottom")
         self.views: dict[str, View] = {}
         self.trail: list[str] = []
@@ -64,6 +65,8 @@ class MainScreen(Commands):
 
     def compose(self) -> ComposeResult:
         yield self.top
+        if self.gputui.tour is not None:
+            yield self.caption
         with self.holder:
             yield self._make(self.current)
         yield self.log_pane
@@ -83,6 +86,8 @@ class MainScreen(Commands):
             self.bottom.show([])
             return
         self.top.update(self.model, self.current)
+        if self.gputui.tour is not None:
+            self.caption.update(self.model)
         if self.log_pane.display:
             self.log_pane.draw()
         self._draw_bottom()
@@ -218,6 +223,8 @@ class MainScreen(Commands):
             await self.action_view(self.trail.pop())
         elif self.view.LEADS_BACK_TO:
             await self.action_view(self.view.LEADS_BACK_TO)
+        elif self.gputui.tour is not None:
+            self.gputui.tour.hand_back()
         else:
             self.view.follow()
         self.draw()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from gputui.base.sanitize import sanitize
 from gputui.store.library import Entry, belongings, delete, rename
+from gputui.tui import scenes
 from gputui.tui.dialogs.prompt import Prompt
 from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.source import Runner
@@ -44,7 +45,8 @@ class RecordingKeys(View):
 
     @cached_property
     def library(self) -> RecordingLibrary:
-        return RecordingLibrary(self.gputui, self._draw_if_seen)
+        folder = None if self.gputui.tour is None else scenes.FOLDER
+        return RecordingLibrary(self.gputui, self._draw_if_seen, folder)
 
     def look_again(self) -> None:
         """A hidden view does not read the folder."""
@@ -148,6 +150,8 @@ class RecordingKeys(View):
             self.say(f"choose a recording to {what} first")
         elif self.model.readonly:
             self.say(f"nothing to {what}: gputui was started with --readonly", bad=True)
+        elif entry.path.parent == scenes.FOLDER:
+            self.say(f"nothing to {what}: it belongs to the demo", bad=True)
         elif entry.path == self.current:
             self.say(f"it is being recorded here: {what} it after the end", bad=True)
         else:

@@ -299,12 +299,12 @@ class OverviewView(View):
             return []
         busy = None
         if width == self.size.width:  # one column: the 100 % bar is just above
-            return [short.gpu(gpu, None, width, height, self.model.interval_s, pairs=False)]
+            return [short.gpu(gpu, run, None, width, height, self.model.interval_s, pairs=False)]
         for (_, device), tree in device_trees(run).items():
             if device == gpu.facts.index and tree.wall_ns:
                 busy = 100 * (1 - tree.share(tree.idle_ns))
         interval_s = self.model.interval_s
-        return [short.gpu(gpu, busy, width, height, interval_s, pairs=width >= 90)]
+        return [short.gpu(gpu, run, busy, width, height, interval_s, pairs=width >= 90)]
 
     def _click(self, key: Hashable) -> None:
         if isinstance(key, Chosen):

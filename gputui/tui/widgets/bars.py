@@ -113,7 +113,7 @@ def _mode(model: Model, *, short: bool = False) -> Row:
     if isinstance(source, Playback):
         word = "❚❚ paused" if model.paused else "■ the end" if source.has_ended else "▶ replay"
         place = "" if short else f" {_place(source)}"
-        return ((f"{'◆ demo ' * model.is_demo}{word}{place}", "tab-active"),)
+        return ((f"{word}{place}", "tab-active"),)
     if model.paused:
         return ((" ❚❚ paused ", "tab-active"),)
     if model.hosts is not None:
@@ -137,6 +137,17 @@ def _place(playback: Playback) -> str:
     place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
     more = "" if playback.is_read else "+"
     return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
+
+
+class CaptionBar(Bar):
+    """What the demo shows, and that it is one."""
+
+    def update(self, model: Model) -> None:
+        if model.caption is None:
+            return
+        what, who = model.caption
+        gap = " " * max(2, self.size.width - cell_len(what) - cell_len(who) - 5)
+        self.show([((" ◆ ", "warn"), (what, "title"), (f"{gap}{who} ", "dim"))])
 
 
 class KeyBar(Bar):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration, percent
+from gputui.report.energy import mean_in_use
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
@@ -52,7 +53,7 @@ def step_points(tree: TimeTree) -> tuple[list[float], str]:
     newest ones."""
     blocks = tree.blocks[0] if tree.blocks else ()
     means = [block.ns / block.steps for block in blocks if block.steps]
-    if len(means) >= _LEAST_POINTS:
+    if len(means) >= min(_LEAST_POINTS, len(tree.newest) + 1):
         return means, f"means over {tree.steps} steps"
     return [float(length) for length in tree.newest], f"the newest {len(tree.newest)} steps"
 
@@ -86,9 +87,8 @@ def steps(tree: TimeTree, width: int, height: int) -> Panel:
 
 
 def _stretched(values: Sequence[float], room: int) -> list[float]:
-    """Each value over as many columns as there is room for."""
-    each = max(1, room // max(1, len(values)))
-    return [value for value in values for _ in range(each)]
+    """At most `room` values over all of its columns."""
+    return [values[len(values) * at // room] for at in range(room)]
 
 
 def distribution(lengths: Accumulator, width: int, height: int) -> Panel:
@@ -112,9 +112,11 @@ def distribution(lengths: Accumulator, width: int, height: int) -> Panel:
 
 
 def gpu(
-    gpu: Gpu, busy: float | None, width: int, height: int, interval_s: float, *, pairs: bool
-) -> Panel:
-    """A GPU's figures, each with its last minute on a scale that fits it."""
+    gpu: Gpu, run: Run, busy: float | None, width: int, height: int, interval_s: float, *,
+    pairs: bool,
+) -> Panel:  # fmt: skip
+    """A GPU's figures, each with its last minute on a scale that fits it. After the run they are
+    means of the time in which it used the GPU: what an idle one reads says nothing of it."""
     sample = gpu.sample
     facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
     state, role = throttling(gpu)
@@ -125,18 +127,27 @@ def gpu(
                      ("  of the steps", "dim")))  # fmt: skip
     found = [chart for chart in charts(gpu) if not chart.reason]
     half = (width - 2) // 2 if pairs else width
-    cells = [_spark_row(chart, half, interval_s) for chart in found]
+    cells = [_spark_row(chart, _mean_in(run, gpu, chart), half, interval_s) for chart in found]
     if half < width:
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
-    note = " · ".join(facts)
+    note = " · ".join(facts) if run.is_active else "means of the run"
     return Panel(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows[: height - 1], note,
                  view="devices")  # fmt: skip
 
 
-def _spark_row(chart: Chart, width: int, interval_s: float) -> Row:
+def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
+    """Of a run that has ended."""
+    index = gpu.facts.index
+    if run.is_active:
+        return None
+    return mean_in_use(run.readings, index, chart.series.field, run.devices.get(index))
+
+
+def _spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -> Row:
     name, text = chart.titles[min(1, len(chart.titles) - 1)]
     text = text.partition("  ")[0].partition(" of ")[0]
+    text = text if mean is None else chart.format(mean)
     room = max(0, min(_SPARK_S, width - 41))
     last_ns, interval_ns = chart.series.last_ns, int(interval_s * 1e9)
     axis = TimeAxis((last_ns // interval_ns + 1) * interval_ns, interval_ns, interval_ns)

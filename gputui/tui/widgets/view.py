@@ -36,7 +36,8 @@ class Model:
     readonly: bool = False
     failure: str = ""
     paused: bool = False
-    is_demo: bool = False
+    caption: tuple[str, str] | None = None
+    """What the demo shows now, and who leads; None outside the demo."""
     visited: str = ""
     """The name of the recording opened from Sessions; "" for the live session."""
     remark: str = ""

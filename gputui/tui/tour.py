@@ -1,0 +1,88 @@
+"""The demo: recorded runs shown one after another, until a person takes over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputui.tui.scenes import SCENES
+
+if TYPE_CHECKING:
+    from textual.timer import Timer
+
+    from gputui.tui.app import GputuiApp
+
+_PLAYS = "any key takes over"
+_TAKEN = "you lead: Esc hands back"
+
+
+class Tour:
+    """Plays the scenes in turn, again and again. A key or a click takes over; time goes on."""
+
+    def __init__(self, app: GputuiApp) -> None:
+        self._app = app
+        self._timers: list[Timer] = []
+        self._at = 0
+        self._is_led = True
+
+    @property
+    def leads(self) -> bool:
+        """Whether nobody took over."""
+        return self._is_led
+
+    def start(self) -> None:
+        """The first scene is shown already."""
+        self._schedule()
+
+    def begin(self, number: int = 0) -> None:
+        """Show a scene from its beginning."""
+        self._stop()
+        self._at = number % len(SCENES)
+        self._is_led = True
+        scene = SCENES[self._at]
+        main = self._app.main
+        main.trail.clear()
+        if len(scene.recordings) > 1:
+            main.compare(scene.paths)
+        else:
+            main.show_run()
+            self._app.play(scene.paths[0], scene.start_s)
+        self._schedule()
+
+    def take_over(self) -> None:
+        """A person pressed something."""
+        if self._is_led:
+            self._is_led = False
+            self._stop()
+            self._caption()
+
+    def hand_back(self) -> None:
+        """Go on with the scene that was shown."""
+        self.begin(self._at)
+
+    def _schedule(self) -> None:
+        self._caption()
+        scene = SCENES[self._at]
+        for turn in scene.turns:
+            self._later(turn.after_s, turn.action)
+        following = self._app.set_timer(scene.length_s, lambda: self.begin(self._at + 1))
+        self._timers.append(following)
+
+    def _stop(self) -> None:
+        while self._timers:
+            self._timers.pop().stop()
+
+    def _later(self, after_s: float, action: str) -> None:
+        async def act() -> None:
+            await self._app.main.run_action(action)
+
+        self._timers.append(self._app.set_timer(after_s, act))
+
+    def _caption(self) -> None:
+        self._app.model.caption = caption(self._at, is_led=self._is_led)
+        self._app.main.draw()
+
+
+def caption(number: int, *, is_led: bool) -> tuple[str, str]:
+    """What is shown, and what a key does."""
+    text = f"demo {number + 1}/{len(SCENES)}  {SCENES[number].caption}"
+    return text, _PLAYS if is_led else _TAKEN

@@ -1,0 +1,76 @@
+"""The demo: scenes in turn until a person takes over, in recordings of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gputui.playback.player import Playback
+from gputui.state import Session
+from gputui.tui.app import GputuiApp
+from gputui.tui.scenes import FOLDER, SCENES
+from gputui.tui.source import Options
+from screenshots.make import FRAMES, STILL, strips_of
+from screenshots.moving import background_of, line_svg
+from tests.tui.conftest import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+async def test_the_tour_goes_on_until_a_key_and_again_after_escape() -> None:
+    first = SCENES[0]
+    app = GputuiApp(
+        lambda notify: Playback.open(str(first.paths[0]), notify, start_s=first.start_s),
+        Session(),
+        Options(shows_run=True, is_demo=True),
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        tour, main = app.tour, app.main
+        assert tour is not None
+        await wait_until(pilot, lambda: bool(main.caption.drawn))
+        assert f"demo 1/{len(SCENES)}  healthy" in main.caption.drawn[0]
+        assert "any key takes over" in main.caption.drawn[0]
+
+        tour.begin(1)
+        await wait_until(pilot, lambda: "LAUNCH-BOUND" in "\n".join(main.view.drawn))
+        assert "demo 2/" in main.caption.drawn[0]
+        for turn in SCENES[1].turns:
+            await main.run_action(turn.action)
+            await pilot.pause()
+        assert main.current == "timeline"
+        assert tour.leads
+
+        await pilot.press("7")
+        assert not tour.leads
+        assert "Esc hands back" in main.caption.drawn[0]
+        await wait_until(pilot, lambda: "graphs" in "\n".join(main.view.drawn))
+        listed = "\n".join(main.view.drawn)
+        assert all(scene.recordings[0] in listed for scene in SCENES)
+        await pilot.press("D")
+        assert "nothing to delete: it belongs to the demo" in main.bottom.drawn[0]
+
+        await pilot.press("escape")
+        assert tour.leads
+        assert main.current == "overview"
+        tour.begin(len(SCENES) - 1)
+        await wait_until(pilot, lambda: "FASTER" in "\n".join(main.view.drawn))
+        assert main.current == "compare"
+
+
+def test_it_fits_the_narrowest_screen_and_a_small_package() -> None:
+    for number, scene in enumerate(SCENES):
+        assert len(f" ◆ demo {number + 1}/{len(SCENES)}  {scene.caption}") < 80 - 28
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
+
+
+async def test_the_moving_picture_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of its frames, line by line. `python -m screenshots.make` draws it anew."""
+    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    picture = (ROOT / "screenshots" / "demo.svg").read_text()
+    assert len(picture) < 600_000
+    strips = await strips_of(FRAMES[STILL])
+    behind = background_of(strips)
+    missing = [strip.text for strip in strips if line_svg(strip, behind) not in picture]
+    assert not missing
