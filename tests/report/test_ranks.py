@@ -20,10 +20,13 @@ from gputui.model.events import (
     RangeDefined,
     RunStarted,
     Scope,
+    StepBlock,
 )
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
+from gputui.model.step_blocks import StepBlocks
 from gputui.report.explain import findings
+from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.ranks import Lateness, lateness, rank_times
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import verdict
@@ -395,3 +398,19 @@ def test_the_phase_that_makes_a_rank_late_is_named() -> None:
         )
         session.apply([*events, CaptureDelta(time_ns=2, process=process, idle_ranges=idle)])
     assert ", most of it in step/load" in late(run).evidence[0]
+
+
+def test_lateness_over_the_steps_says_since_when() -> None:
+    """Rank 1 falls behind in the second half; blocks of both are of different sizes."""
+    session, run = job([rank(), rank()])
+    waits = {0: [(40, 1), (20, 9)], 1: [(20, 1), (20, 1), (20, 1)]}
+    for place, blocks in waits.items():
+        run.step_blocks[place + 1] = StepBlocks()
+        for count, wait in blocks:
+            leaves = ((int(Leaf.COMMUNICATION), count * wait * 1_000_000),)
+            block = StepBlock(place, 0, count, count * STEP_NS, leaves)
+            run.step_blocks[place + 1].append(block)
+    late = late_over_steps(rank_times(run), 6)
+    assert late == {(2, 1): [0, 0, 8e6], (1, 0): [0, 0, 0]}
+    rows = {row["rank"]: row["late_in_order_ns"] for row in table(session, run, "ranks").records()}
+    assert rows == {0: [0, 0, 0], 1: [0, 0, 8e6]}

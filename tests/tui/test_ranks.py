@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gputui.model.events import IdleLane, StepLanes
+from gputui.model.leaves import Leaf
 from tests.events_for_tests import header
 from tests.report.test_ranks import job_events, rank
 from tests.tui.conftest import Show
@@ -35,3 +37,43 @@ async def test_a_run_without_ranks_says_how_to_get_some(show: Show) -> None:
     async with show([[header(), *job_events([rank()])]], (80, 24)) as shown:
         await shown.press("1", "6", "6", "6")
         assert "start a job with torchrun" in shown.text
+
+
+def step(process: int, start_ns: int, alone: int) -> StepLanes:
+    """A step of ten parts: idle, busy, and so many at the end in which only collectives ran."""
+    return StepLanes(
+        time_ns=2,
+        process=process,
+        device=process - 1,
+        start_ns=start_ns,
+        duration_ns=1_000_000,
+        busy=(0, *[1000] * 9),
+        idle=(IdleLane(int(Leaf.LAUNCH), (1000, *[0] * 9)),),
+        alone=(*[0] * (10 - alone), *[1000] * alone),
+    )
+
+
+async def test_a_step_of_each_rank_lies_on_one_axis_and_lateness_over_the_steps(
+    show: Show,
+) -> None:
+    ranks = [rank(), rank(wait=40_000_000)]
+    # The steps that were kept of a rank need not be the same: those that lie beside one another.
+    lanes = [step(1, 0, 5), step(1, 5_000_000, 5), step(2, 5_200_000, 0)]
+    async with show(
+        [[header(), *job_events(ranks), *job_events(ranks)[2:]], lanes], (120, 50)
+    ) as s:
+        await s.press("1", "6", "6", "6")
+        [late] = [line for line in s.lines if line.startswith(" rank 1") and "40.0 ms" in line]
+        assert "▆" * 50 in late
+        assert "A step of each rank  1.20 ms" in s.text
+        first, second = (
+            next(
+                line
+                for line in s.lines
+                if line.startswith(f" rank {number}") and line.count("░") > 3
+            )
+            for number in (0, 1)
+        )
+        assert "╱" * 40 in first
+        assert "╱" not in second
+        assert second.index("░") - first.index("░") == pytest.approx(0.2 / 1.2 * 107, abs=2)

@@ -13,6 +13,7 @@ from gputui.attribute.accounting.tracks import LEAVES
 from gputui.attribute.arrays import Int64s
 from gputui.model.events import IdleLane, StepLanes, StreamLane, ThreadLane
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
+from gputui.model.leaves import Leaf
 
 LANE_PARTS = 96
 """Parts of a step that is kept for the timeline."""
@@ -34,6 +35,7 @@ class _Drawn(NamedTuple):
     end_ns: int
     busy: list[int]
     idle: dict[int, list[int]]
+    alone: list[int]
     threads: tuple[ThreadLane, ...] = ()
     streams: tuple[StreamLane, ...] = ()
 
@@ -82,6 +84,7 @@ class Lanes:
             idle=tuple(IdleLane(int(leaf), tuple(parts)) for leaf, parts in found.idle.items()),
             threads=found.threads,
             streams=found.streams,
+            alone=tuple(found.alone),
         )
 
 
@@ -102,6 +105,11 @@ def _in_parts(start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: 
     shares = np.rint(1000 * rows[:, :LEAVES] / lengths[:, None]).clip(0, 1000).astype(int)
     busy = np.rint(1000 * rows[:, _BUSY].sum(axis=1) / lengths).clip(0, 1000).astype(int)
     idle = [leaf for leaf in _IDLE if shares[:, leaf].any()]
+    alone = shares[:, Leaf.COMMUNICATION]
     return _Drawn(
-        start_ns, end_ns, busy.tolist(), {leaf: shares[:, leaf].tolist() for leaf in idle}
+        start_ns,
+        end_ns,
+        busy.tolist(),
+        {leaf: shares[:, leaf].tolist() for leaf in idle},
+        alone.tolist() if alone.any() else [],
     )

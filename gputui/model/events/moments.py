@@ -74,7 +74,8 @@ class StreamLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     """One steady step of a device in equal parts: how much of each it was busy, in thousandths, and
     why it idled in the rest. It is the newest step of its delta, or one that stands out by its
-    length. `device` is the process's. Of threads and streams there are as many as fit 150 bytes;
+    length. `device` is the process's. `alone` is the part of `busy` in which only collectives ran,
+    empty where none did. Of threads and streams there are as many as fit 150 bytes;
     streams only where the device had several."""
 
     process: ProcessNumber
@@ -85,6 +86,7 @@ class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     idle: tuple[IdleLane, ...] = ()
     threads: tuple[ThreadLane, ...] = ()
     streams: tuple[StreamLane, ...] = ()
+    alone: tuple[Index, ...] = ()
 
 
 class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):

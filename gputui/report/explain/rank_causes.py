@@ -41,6 +41,8 @@ class RankTime:
     tree: TimeTree | None
     waited: float | None
     late: float | None = None
+    late_in_order_ns: list[float] | None = None
+    """How late a step, over groups of steps, the oldest first; None where that is not known."""
 
     @property
     def host(self) -> str | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hidden_share
 from gputui.report.explain.ranks import rank_times
-from gputui.report.schema import TableSpec, if_any, number, percent, text, time
+from gputui.report.schema import Column, TableSpec, if_any, number, percent, text, time
 from gputui.state import Run, Session
 
 
 def rank_rows(_session: Session, run: Run) -> list[RankTime]:
     """Nothing where there is only one rank to look at."""
     times = rank_times(run)
+    late = late_over_steps(times)
+    for one in times:
+        one.late_in_order_ns = late.get((one.process, one.device or 0))
     return times if len({one.rank for one in times}) > 1 else []
 
 
@@ -94,6 +98,9 @@ RANKS: TableSpec[RankTime] = TableSpec(
                 "Collectives beside other kernels: in no other column", kind=float | None,
                 seen=if_any, priority=4),
         number("Steps", "steps", _steps, "Steady steps", kind=int | None, seen=if_any, priority=6),
+        Column("Late in Order", None, "late_in_order_ns", unit="ns", kind=list[float] | None,
+               meaning="How late a step, over up to 32 groups of steps, the oldest first",
+               document=lambda row: row.late_in_order_ns, in_table=False),
         time("Step", "step_ns", _step_ns, "Mean time of a step", kind=float | None, seen=if_any,
              priority=5),
     ),

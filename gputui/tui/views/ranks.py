@@ -6,13 +6,17 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from gputui.model.leaves import LEAVES
-from gputui.model.units import percent
+from gputui.model.units import duration, percent
+from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import matched
+from gputui.report.explain.rank_waits import hosts, matched
 from gputui.report.explain.ranks import Lateness, lateness_of
 from gputui.report.tables.ranks import RANKS, rank_rows
 from gputui.tui.widgets.canvas import Row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar
+from gputui.tui.widgets.chart import spark
+from gputui.tui.widgets.ink import nice_top
+from gputui.tui.widgets.rank_lanes import lanes_together, together_rows
 from gputui.tui.widgets.table import Move, column_at, declared, table_rows
 from gputui.tui.widgets.view import Details, Model, View, no_run
 
@@ -21,6 +25,9 @@ ALIKE = 0.01
 
 SHOWN = 3
 """Ranks that are not late and stand by themselves, before those like them are folded."""
+
+LATE_LABEL, LATE_FIGURE = 12, 10
+"""Cells beside the line of a rank's lateness."""
 
 _COLUMNS = (
     "rank", "gpu", "late_percent", "late_ns", "other_rank_percent", "busy_percent",
@@ -106,7 +113,9 @@ class RanksView(View):
         keys: list[Hashable] = [_key(one) for one in self._listed]
         window = self.cursor.window(keys, max(3, min(len(keys), (height - len(rows)) * 2 // 3)))
         rows += self._table(width, window, len(rows))
-        return (rows + self._bars(width, height - len(rows) - 1))[:height]
+        rows += self._over_steps(ranks, width, height - len(rows) - 1)
+        rows += self._bars(width, height - len(rows) - 1)
+        return (rows + self._timeline(width, height - len(rows) - 1))[:height]
 
     def move(self, move: Move) -> None:
         """Right opens ranks that are folded, left folds them."""
@@ -166,6 +175,39 @@ class RanksView(View):
                 row = ((fit("".join(text for text, _ in row), width), "cursor"),)
             rows.append(row)
         return rows
+
+    def _over_steps(self, ranks: list[RankTime], width: int, height: int) -> list[Row]:
+        """How late those that are listed came, over the steps."""
+        columns = max(2, width - LATE_LABEL - LATE_FIGURE)
+        late = late_over_steps(ranks, columns)
+        listed = [one for one in self._listed if isinstance(one, RankTime)]
+        shown = [one for one in listed if (one.process, one.device) in late][: height - 2]
+        if height < 3 or not shown:
+            return []
+        highest = nice_top(max(ns for values in late.values() for ns in values))
+        note = f"to {duration(highest)}, newest right"
+        rows: list[Row] = [(), heading("Late by, over the steps", width, note)]
+        for one in shown:
+            values = late[one.process, one.device or 0]
+            line = [values[at * len(values) // columns] for at in range(columns)]
+            rows.append(
+                (
+                    (f" rank {one.rank}".ljust(LATE_LABEL), "dim"),
+                    (spark([*line], highest), "cause-rank"),
+                    (duration(sum(values) / len(values)).rjust(LATE_FIGURE), "value"),
+                )
+            )
+        return rows
+
+    def _timeline(self, width: int, height: int) -> list[Row]:
+        """A step of each rank, on one time axis."""
+        run = self.model.run
+        assert run is not None
+        listed = [one for one in self._listed if isinstance(one, RankTime)]
+        lanes = lanes_together(run, listed)
+        if height < 4 or not lanes:
+            return []
+        return [(), *together_rows(lanes[: height - 3], hosts(run), width)]
 
     def _bars(self, width: int, height: int) -> list[Row]:
         ranks = [one for one in self._listed if isinstance(one, RankTime) and one.tree is not None]
