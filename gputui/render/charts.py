@@ -12,7 +12,7 @@ from gputui.report.roofline import Roof
 from gputui.state.long_history import LongHistory
 
 WIDTH, HEIGHT = 400, 150
-_LEFT, _BOTTOM, _TOP, _RIGHT = 58, 22, 8, 14
+LEFT, BOTTOM, TOP, RIGHT = 58, 22, 8, 14
 _POINTS = 400
 """Points of a line: more than the width of the chart would not be visible."""
 
@@ -52,24 +52,24 @@ def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str)
             peaks[at] = point
     found = list(peaks.values())
     most = metric.unit.full_scale or max(value for _, value in found) * 1.05 or 1.0
-    wide, high = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def place(time_ns: int, value: float) -> str:
-        x = _LEFT + wide * min(1.0, (time_ns - first) / max(1, last - first))
-        return f"{x:.1f},{_TOP + high * (1 - min(1.0, max(0.0, value / most))):.1f}"
+        x = LEFT + wide * min(1.0, (time_ns - first) / max(1, last - first))
+        return f"{x:.1f},{TOP + high * (1 - min(1.0, max(0.0, value / most))):.1f}"
 
     marks = []
     for share in (0.0, 0.5, 1.0):
-        y = _TOP + high * (1 - share)
+        y = TOP + high * (1 - share)
         marks.append(
-            f"<line x1='{_LEFT}' x2='{WIDTH - _RIGHT}' y1='{y:.1f}' y2='{y:.1f}' class='g'/>"
-            f"<text x='{_LEFT - 6}' y='{y + 4:.1f}' text-anchor='end'>"
+            f"<line x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{y:.1f}' y2='{y:.1f}' class='g'/>"
+            f"<text x='{LEFT - 6}' y='{y + 4:.1f}' text-anchor='end'>"
             f"{escape(metric.unit.mean(most * share))}</text>"
         )
         anchor = {0.0: "start", 0.5: "middle", 1.0: "end"}[share]
         when = units.duration((last - first) * share) if share else "0"
         marks.append(
-            f"<text x='{_LEFT + wide * share:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>"
+            f"<text x='{LEFT + wide * share:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>"
             f"{escape(when)}</text>"
         )
     places = " ".join(place(*point) for point in found)
@@ -100,12 +100,12 @@ def roof(rows: Sequence[Roof]) -> str:
     top = math.log10(flops) + 0.3
     bottom = min(math.log10(row.tensor_flops_per_s or flops) for row in known) - 0.5
     bottom = min(bottom, top - 2)
-    wide, high = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def place(intensity: float, rate: float) -> tuple[float, float]:
         x = (math.log10(intensity) - left) / (right - left)
         y = (math.log10(rate) - bottom) / (top - bottom)
-        return _LEFT + wide * x, _TOP + high * (1 - min(1.0, max(0.0, y)))
+        return LEFT + wide * x, TOP + high * (1 - min(1.0, max(0.0, y)))
 
     corners = [
         place(10**left, max(10**bottom, 10**left * bytes_per_s)),
@@ -114,10 +114,10 @@ def roof(rows: Sequence[Roof]) -> str:
     ]
     marks = [
         f"<polyline points='{' '.join(f'{x:.1f},{y:.1f}' for x, y in corners)}' class='l'/>",
-        f"<text x='{_LEFT}' y='{HEIGHT - 6}'>{escape(units.quantity(10**left))} FLOP/byte</text>",
-        f"<text x='{WIDTH - _RIGHT}' y='{HEIGHT - 6}' text-anchor='end'>"
+        f"<text x='{LEFT}' y='{HEIGHT - 6}'>{escape(units.quantity(10**left))} FLOP/byte</text>",
+        f"<text x='{WIDTH - RIGHT}' y='{HEIGHT - 6}' text-anchor='end'>"
         f"{escape(units.quantity(10**right))}</text>",
-        f"<text x='{_LEFT - 6}' y='{corners[1][1] + 4:.1f}' text-anchor='end'>"
+        f"<text x='{LEFT - 6}' y='{corners[1][1] + 4:.1f}' text-anchor='end'>"
         f"{escape(units.quantity(flops))}</text>",
     ]
     for row in known:

@@ -12,6 +12,7 @@ from gputui.model.metrics import Metric, charted
 from gputui.render.charts import bars, line, points, roof
 from gputui.render.facts import title_of
 from gputui.render.text_tables import header, shortened
+from gputui.render.timelines import timelines
 from gputui.report.answer import Group
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.machine_summary import started_ns
@@ -49,7 +50,11 @@ border-radius:4px;display:grid;grid-template-columns:max-content 1fr;gap:.25rem 
 figure{margin:0;padding:.6rem .7rem .3rem;border:1px solid var(--edge);border-radius:6px}
 figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:auto}
 svg text{font:11px system-ui,sans-serif;fill:var(--dim)}.g{stroke:var(--edge)}
-.p{fill:var(--mark)}.l{fill:none;stroke:var(--line);stroke-width:1.6;stroke-linejoin:round}
+.p{fill:var(--mark)}.a0{fill:var(--bar)}.a1{fill:var(--line)}.a2{fill:var(--mark)}
+.a3{fill:var(--dim)}.a4{fill:var(--edge)}figcaption b{display:inline-block;width:.7em;height:.7em;
+margin:0 .3em 0 .6em}b.a0{background:var(--bar)}b.a1{background:var(--line)}
+b.a2{background:var(--mark)}b.a3{background:var(--dim)}b.a4{background:var(--edge)}
+.l{fill:none;stroke:var(--line);stroke-width:1.6;stroke-linejoin:round}
 .bars{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(4rem,44rem) max-content;
 gap:.15rem .7rem;align-items:center;font-size:13px}
 .bar i{display:block;height:.8rem;background:var(--bar);border-radius:2px;min-width:1px}
@@ -91,6 +96,7 @@ def page(
         *(_roofs(session, run) if run else ()),
         *(_phases(run) if run else ()),
         *_machine(session, run),
+        *_timelines(tables),
         *map(_table, tables),
         "</body></html>\n",
     ]
@@ -157,6 +163,14 @@ def _machine(session: Session, run: Run | None) -> Iterator[str]:
             yield f"<h2>{escape(name)}</h2><div class='charts'>"
             yield from charts
             yield "</div>"
+
+
+def _timelines(tables: Iterable[AnyTable]) -> Iterator[str]:
+    charts = [chart for table in tables for chart in timelines(table)]
+    if charts:
+        yield "<h2>What the workload measured over time</h2><div class='charts'>"
+        yield from charts
+        yield "</div>"
 
 
 def _phases(run: Run) -> Iterator[str]:

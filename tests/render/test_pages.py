@@ -22,14 +22,19 @@ from gputui.model.events import (
     KernelDelta,
     MachineSample,
     RangeDelta,
+    ResultColumn,
+    ResultTable,
     RunMetrics,
+    RunResult,
 )
 from gputui.model.metrics import charted
 from gputui.model.units import percent
 from gputui.render import formats
-from gputui.render.charts import line
+from gputui.render.charts import TOP, line
 from gputui.render.charts import points as points_of
+from gputui.render.timelines import timelines
 from gputui.report.phases import phase_rows
+from gputui.report.tables.workload import own_tables
 from gputui.state import HISTORY_SAMPLES, Session
 from gputui.store.journal import JournalReader, JournalWriter
 from tests.events_for_tests import (
@@ -373,3 +378,35 @@ def test_a_chart_of_hours_goes_back_to_the_start() -> None:
     assert found[0][1] == 90.0
     assert found == sorted(found)
     assert "up to 90 %" in line(metric, found, at(0), session.readings.last_ns, "the host")
+
+
+def test_a_table_of_moments_is_drawn_with_its_parts_one_on_the_other() -> None:
+    names = ("time_ms", "model_bytes", "<b>_bytes", "loss")
+    units = (None, "bytes", "bytes", None)
+    table = ResultTable(
+        name="t", title="Memory <i>",
+        columns=tuple(ResultColumn(name=n, unit=u) for n, u in zip(names, units, strict=True)),
+        rows=((0.0, 100, 0, 9.0), (1.0, 100, 300, 7.0), (2.0, 100, 100, "x"), ("y", 1, 1, 1e300),
+              (3.0, 100, float("nan"), None)),
+    )  # fmt: skip
+    session = Session()
+    session.apply([header(), run_started()])
+    session.apply(
+        [RunResult(time_ns=at(1), run=1, complete=True, parameters={}, results={}, tables=(table,))]
+    )
+    assert session.run is not None
+    parts, loss = timelines(own_tables(session.run)[0])
+    assert Page(parts).is_inert
+    outlines = [
+        [tuple(map(float, corner.split(","))) for corner in found.split()]
+        for found in re.findall(r"<polygon points='([^']*)'", parts)
+    ]
+    # The second lies on the first, which is a quarter of the highest sum; a missing figure stays.
+    bottom = max(y for outline in outlines for _, y in outline)
+    heights = [[round((bottom - y) / (bottom - TOP), 2) for _, y in one] for one in outlines]
+    assert heights == [
+        [0.25, 0.25, 0.25, 0.25, 0, 0, 0, 0], [0.25, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
+    ]  # fmt: skip
+    assert "<b>, up to 300 B" in Page(parts).text
+    assert loss.count("<polyline") == 1
+    assert "What the workload measured over time" in formats.summary(session, session.run, "html")

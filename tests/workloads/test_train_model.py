@@ -13,6 +13,7 @@ from workloads.train.memory import Footprint
 from workloads.train.model import Decoder, LayerRanges
 from workloads.train.shapes import SHAPES, step_flops
 from workloads.train.step import Trainer
+from workloads.train.timeline import MemoryTimeline
 
 GIB = 2**30
 BATCH, LENGTH = 2, 16
@@ -232,3 +233,28 @@ def test_accumulated_passes_give_the_update_of_one_large_batch(mode: str) -> Non
     assert parts.phases["FORWARD"].count == 4 * whole.phases["FORWARD"].count == 12
     updates = whole.phases["OPTIMIZER"].count
     assert parts.phases["OPTIMIZER"].count == updates == (3 if mode == "full" else 0)
+
+
+def test_memory_during_a_step_is_that_of_the_tensors_there_are() -> None:
+    model = on_cpu("llama-tiny")
+    weights = adamw_state_bytes(SHAPES["llama-tiny"].parameters)
+    optimizer = torch.optim.AdamW(model.parameters())
+    timeline = MemoryTimeline(model, model.blocks, optimizer, lambda: 10 * weights["model"])
+    with timeline:
+        gradients(model)
+        optimizer.step()
+    looks = [
+        tuple(row[f"{part}_bytes"] for part in ("model", "gradients", "optimizer"))
+        for row in timeline.rows
+    ]
+    # At the start, after each of two blocks forward and backward, at the end.
+    assert len(looks) == 6
+    assert looks[:3] == [(weights["model"], 0, 0)] * 3
+    assert looks[3][1] <= looks[4][1] < weights["gradients"]
+    scalars = 4 * len(list(model.parameters()))  # AdamW's count of steps
+    state = weights["optimizer"] + scalars
+    assert looks[-1] == (weights["model"], weights["gradients"], state)
+    assert timeline.rows[-1]["activations_bytes"] == 10 * weights["model"] - sum(looks[-1])
+    assert [row["time_ms"] for row in timeline.rows] == sorted(
+        row["time_ms"] for row in timeline.rows
+    )

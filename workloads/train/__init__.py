@@ -132,6 +132,18 @@ MEMORY = Table(
     ),
 )
 
+TIMELINE = Table(
+    "train_memory_timeline",
+    "Memory during the first step",
+    (
+        Figure("time_ms", "since it began, by the host, which runs ahead of the GPU"),
+        Figure("model_bytes", "weights"),
+        Figure("optimizer_bytes", "AdamW's moments"),
+        Figure("gradients_bytes", "of the weights, until the optimizer drops them"),
+        Figure("activations_bytes", "all else that is allocated: what the backward pass needs"),
+    ),
+)
+
 TRAIN = Workload(
     name="train",
     summary="training steps: forward, loss, backward, optimizer",
@@ -296,7 +308,7 @@ TRAIN = Workload(
         Figure("alloc_retries", "times torch had to empty its cache to allocate"),
         Figure("out_of_memory_rows", "configurations that did not fit"),
     ),
-    tables=(HEADLINE, PHASES, CLOCKS, MEMORY),
+    tables=(HEADLINE, PHASES, CLOCKS, MEMORY, TIMELINE),
     run=f"{__name__}.run:run",
     forecast=f"{__name__}.forecast:forecast",
     rank=2,

@@ -110,7 +110,7 @@ class Settings:
 
 @dataclass
 class _Results:
-    """The results of the rows. `figures` are of the newest row measured."""
+    """The results of the rows. `figures` and `timeline` are of the newest row measured."""
 
     figures: dict[str, FigureValue] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -118,6 +118,7 @@ class _Results:
     phases: list[Row] = field(default_factory=list)
     clocks: list[Row] = field(default_factory=list)
     memory: list[Row] = field(default_factory=list)
+    timeline: list[Row] = field(default_factory=list)
     out_of_memory_rows: int = 0
 
 
@@ -165,6 +166,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             "train_phases": results.phases,
             "train_clocks": results.clocks,
             "train_memory": results.memory,
+            "train_memory_timeline": results.timeline,
         },
         stopped_by=stopped_by,
     )
@@ -302,6 +304,7 @@ def _measure(
     results.phases += phase_rows(settings.label, trainer, len(walls_ns))
     results.clocks.append(clock_row(settings.label, trainer, walls_ns))
     on_gpu = device.type == "cuda"
+    results.timeline = trainer.timeline if on_gpu else []
     results.memory += memory_rows(settings.label, settings.shape, trainer, peaks, on_gpu=on_gpu)
 
 

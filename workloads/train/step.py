@@ -12,10 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..declaration import Row
 from ..devices import synchronize
 from ..ranges import Range
 from .model import Decoder, LayerRanges, no_ranges
 from .shapes import Shape
+from .timeline import MemoryTimeline
 
 FORWARD, LOSS, BACKWARD, OPTIMIZER = "FORWARD", "LOSS", "BACKWARD", "OPTIMIZER"
 OPTIMIZER_STEP, OPTIMIZER_ZERO = "OPTIMIZER.step", "OPTIMIZER.zero_grad"
@@ -33,8 +35,8 @@ class Trainer:
     `phases` and `layers` hold the host time by range; `span_ms` the time between each phase's CUDA
     events, `whole_span_ms` between a step's first and last. `memory` is how much torch's allocated
     memory grew with the model and, by `first_step`, with each part of it, autocast's copies of the
-    weights apart from the activations. `loss` is that of the
-    newest step.
+    weights apart from the activations; `timeline` has those from
+    layer to layer in it. `loss` is that of the newest step.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Trainer:
         self.whole_span_ms = 0.0
         self.loss = float("nan")
         self.memory: dict[str, int] = {}
+        self.timeline: list[Row] = []
         self._phase_ended: Callable[[str], None] | None = None
         self._step = Range("step")
         self._autocast = autocast
@@ -112,15 +115,20 @@ class Trainer:
         """Like `step`, and measures what each part allocates."""
         grown: dict[str, int] = {}
         base = self._allocated()
+        # Hooks would split a compiled model.
+        blocks = () if self._forward is not self._model else self._model.blocks
+        timeline = MemoryTimeline(self._model, blocks, self._optimizer, self._allocated)
 
         def ended(phase: str) -> None:
             grown.setdefault(phase, self._allocated() - base)
+            timeline.note()
 
         self._phase_ended = ended
         copies = _WeightCopies(self._model)
-        with copies if self._autocast is not None else nullcontext():
+        with copies if self._autocast is not None else nullcontext(), timeline:
             wall_ns = self.step()
         self._phase_ended = None
+        self.timeline = timeline.rows
         if self._autocast is not None and FORWARD in grown:
             self.memory[WEIGHT_COPIES] = copies.bytes
             grown[FORWARD] -= copies.bytes
