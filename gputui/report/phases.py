@@ -286,11 +286,6 @@ class PhaseRow:
         return tuple(f"{process.threads[thread].name} ({thread})" for thread in named)
 
     @property
-    def whose(self) -> str:
-        """Its rank, or its process if there is none."""
-        return str(self.pid if self.rank is None else self.rank)
-
-    @property
     def known_launches(self) -> int | None:
         """None if kernels are counted but their calls are not: calls are counted in the innermost
         Push/Pop range of the program, not also in Start/End ranges and other domains.

@@ -327,8 +327,14 @@ class GputuiApp(Threads):
     # --- exports
 
     def export(self, run: Run, key: str, path: str) -> None:
-        """Write the summary; the bottom line says where it is, or why not."""
+        """Write the run: summaries of what is shown, what needs every sample from its recording.
+        The bottom line says where it is, or why not."""
         from gputui.render import formats
+
+        source = formats.Source.of(self.model.session, run)
+        recorded = self._recorded
+        if recorded is not None and formats.find(key).needs is not None:
+            source = formats.Source(str(recorded), run.started.run)
 
         self._writing = True
 
@@ -338,10 +344,18 @@ class GputuiApp(Threads):
             self.main.say(text, bad=bad)
 
         self.in_thread(
-            lambda: formats.export(formats.Source.of(self.model.session, run), key, path),
+            lambda: formats.export(source, key, path),
             lambda _: end(f"written: {path}", False),
             lambda reason: end(reason, True),
         )
+
+    @property
+    def _recorded(self) -> Path | None:
+        """The file of what is shown."""
+        if isinstance(self._source, Runner):
+            return self._source.recording.path
+        path = Path(self._source.name) if isinstance(self._source, Playback) else None
+        return path if path is not None and path.is_file() else None
 
     # --- the end
 

@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from gputui.collect.catalogue import Catalogue
+from gputui.render import formats
 from gputui.tui.shell.keys import KEYS
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import Options
@@ -313,11 +314,19 @@ async def test_the_log_shows_what_was_printed(show: Show) -> None:
 async def test_export_writes_a_file_and_says_where(show: Show, tmp_path: Path) -> None:
     journal = tmp_path / "session.gputui"
     async with show(scripted.gpu_session(1, quiet=2), path=journal) as shown:
-        await shown.press("e", "tab", "tab", "enter")
+        await shown.press("e")
+        for known in formats.every():
+            assert f" {known.key} " in shown.text
+            if known.requirements:
+                assert known.requirements in shown.text
+            await shown.press("tab")
+        await shown.press("tab", "tab", "enter")
         await shown.until(lambda: "written:" in shown.text)
         assert (tmp_path / "session-run1.md").read_text()
         await shown.press("e", "ctrl+u", *"/nowhere/x.json", "enter")
         await shown.until(lambda: "cannot write" in shown.text)
+        await shown.press("e", "ctrl+u", *"/a-long-folder" * 8)
+        assert "path  …" in shown.text  # what is cut is marked
 
 
 async def test_help_lists_keys_that_exist(show: Show) -> None:

@@ -11,7 +11,7 @@ from textual import events
 
 from gputui.render.formats import Format
 from gputui.tui.dialogs.dialog import Dialog, key_hints
-from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.canvas import Row, fit
 from gputui.tui.widgets.field import TextField
 
 
@@ -38,23 +38,21 @@ class ExportDialog(Dialog[ExportRequest | None]):
         self._error = ""
 
     def rows(self, width: int) -> list[Row]:
+        del width
         rows: list[Row] = [((self._title, "title"),), ()]
         self.focus_line = len(rows) + self._chosen
         for number, known in enumerate(self._formats):
-            key, needs = f" {known.key:<12}", f"  {known.requirements}"
-            fits = len(key) + 1 + len(known.title) + len(needs) <= width
-            rows.append(
-                (
-                    (key, "tab-active" if number == self._chosen else "tab"),
-                    (f" {known.title}", "text"),
-                    (needs if fits else "", "dim"),
-                )
-            )
+            role = "tab-active" if number == self._chosen else "tab"
+            rows.append(((f" {known.key:<12}", role), (f" {known.title}", "text")))
         return rows
 
     def footer(self, width: int) -> list[Row]:
-        """Where it goes, an error if there is one, and the keys."""
-        rows: list[Row] = [(), (("path  ", "label"), *self._field.spans(width - 7))]
+        """What the format needs, where it goes, an error if there is one, and the keys."""
+        needs = self._formats[self._chosen].requirements
+        rows: list[Row] = [
+            ((fit(needs, width), "dim"),),
+            (("path  ", "label"), *self._field.spans(width - 7)),
+        ]
         if self._error:
             rows += [((f"! {self._error}", "error"),)]
         hints = (("Enter", "write"), ("↑ ↓ Tab", "format"), ("Esc", "cancel"))

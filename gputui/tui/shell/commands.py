@@ -231,7 +231,7 @@ class Commands(ReplayKeys):
     # --- files, and quitting
 
     def action_export(self) -> None:
-        """Export the summary, or in Sessions the chosen recording."""
+        """Export the run, or in Sessions the chosen recording."""
         if self.exports_elsewhere():
             return
         run = self.model.run
@@ -250,8 +250,7 @@ class Commands(ReplayKeys):
         else:
             started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
             default = Path.cwd() / f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}"
-        at_hand = [known for known in formats.every() if known.needs is None]
-        dialog = ExportDialog(default, at_hand, "Export the summary")
+        dialog = ExportDialog(default, formats.every(), "Export the run")
         self.app.push_screen(dialog, self._export)
 
     def _export(self, request: ExportRequest | None) -> None:

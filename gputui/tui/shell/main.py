@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 MOST_COPIED = 74_000
 """Bytes in one OSC 52 sequence: more, encoded, is over 100,000, where terminals stop reading."""
 
+_IN_TMUX = "; nothing arrived? tmux set -s set-clipboard on"
+"""Said once: tmux drops what programs copy unless it was told to take it (its manual, OSC 52)."""
+
 _NO_PROCESSES = "processes are in GPUs: 6 shows it"
 
 
@@ -62,6 +66,7 @@ class MainScreen(Commands):
         self.log_pane.display = False
         self._message: tuple[str, str] | None = None
         self._typing: TextField | None = None
+        self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
 
     def compose(self) -> ComposeResult:
         yield self.top
@@ -294,8 +299,12 @@ class MainScreen(Commands):
 
     def _copy(self, text: str) -> None:
         text = text.encode()[:MOST_COPIED].decode(errors="ignore")
+        if not text:
+            self.say("nothing to copy here")
+            return
         self.app.copy_to_clipboard(text)
-        self.say(f"copied {len(text)} characters" if text else "nothing to copy here")
+        hint, self._copy_hint = self._copy_hint, ""
+        self.say(f"copied {len(text)} characters{hint}")
 
     def action_palette(self) -> None:
         """Every action and view by name."""

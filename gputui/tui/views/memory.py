@@ -172,7 +172,7 @@ class MemoryView(ChartedView):
         if self.tab == 4:
             return self._workload(run, width, height)
         if self.tab == 0:
-            columns = tables.phase_columns(read.most, ranks=len(run.processes) > 1)
+            columns = tables.phase_columns(read.most, read.phases)
             self._items = self._matching(read.phases, lambda row: row.path)
             return self._shown(columns, width, height, top, "", self._why(run, "or allocated any"))
         by = self._sorts[self.sorting]

@@ -230,7 +230,7 @@ class PhasesView(View):
             self.collapsed,
             colors,
             on_gpu=_on_gpu(run),
-            ranks=len(run.processes) > 1,
+            processes=everything,
             wide=width >= 132,
             inherited=inherited,
         )

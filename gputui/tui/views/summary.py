@@ -35,8 +35,8 @@ from gputui.tui.widgets.statistics import (
     size_columns,
     time_rows,
 )
-from gputui.tui.widgets.table import Move, column, declared, table_rows
-from gputui.tui.widgets.tree import scope_text, share_column
+from gputui.tui.widgets.table import Move, declared, table_rows
+from gputui.tui.widgets.tree import process_columns, scope_text, share_column
 from gputui.tui.widgets.view import SCROLL_LINES, Model, View, no_run
 
 _TOP_KERNELS = 20
@@ -255,8 +255,7 @@ def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
     name = replace(PHASES.column("name"), words=_phase_name)
     share = share_column({}, 8)
     columns = [name, share, *declared(PHASES, *keys, blank=("memcpy_bytes",))]
-    if len({row.pid for row in phases}) > 1:
-        columns.insert(1, column("rank", lambda r: r.whose, 1))
+    columns[1:1] = process_columns(phases, lambda row: row)
     return table_rows(columns, phases, width)
 
 

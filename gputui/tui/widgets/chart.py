@@ -125,7 +125,7 @@ class TimeAxis:
         ago = step_s
         while ago < span_s + step_s:
             column = count - round(ago * SECOND_NS / self.column_ns)
-            label = f"-{ago}s" if step_s < 60 and span_s < 600 else _minutes(ago)
+            label = _ago(ago, step_s)
             if column >= 0 and column + len(label) <= limit:
                 line[column : column + len(label)] = label
             ago += step_s
@@ -154,11 +154,11 @@ class TimeAxis:
         ]
 
 
-def _minutes(seconds: int) -> str:
-    minutes, rest = divmod(seconds, 60)
-    if rest:
-        return f"-{minutes}m{rest:02d}"
-    return f"-{minutes // 60}h" if minutes >= 120 and minutes % 60 == 0 else f"-{minutes}m"
+def _ago(seconds: int, step_s: int) -> str:
+    """A label in the unit of the axis, the largest that its steps are whole in."""
+    if step_s % 3600 == 0:
+        return f"-{seconds // 3600}h"
+    return f"-{seconds // 60}m" if step_s % 60 == 0 else f"-{seconds}s"
 
 
 def block_rows(values: list[float | None], maximum: float, height: int) -> list[str]:

@@ -56,11 +56,11 @@ class TextField:
         self.at += len(text)
 
     def spans(self, width: int) -> tuple[Span, ...]:
-        """The field in `width` cells, scrolled so that the cursor is visible."""
+        """The field in `width` cells, scrolled so that the cursor is visible; … is what is cut."""
         start = 0
-        while cell_len(self.text[start : self.at]) > width - 1:
+        while cell_len(self.text[start : self.at]) > width - 1 - (start > 0):
             start += 1
-        before = self.text[start : self.at]
+        before = "…" * (start > 0) + self.text[start : self.at]
         under = self.text[self.at : self.at + 1] or " "
         room = width - cell_len(before) - cell_len(under)
         after = self.text[self.at + 1 :]

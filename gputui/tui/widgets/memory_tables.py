@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputui.model.units import count, duration, percent, rate, size
@@ -25,6 +25,7 @@ from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.result import result_rows
 from gputui.tui.widgets.table import column, declared
+from gputui.tui.widgets.tree import process_columns
 
 _WAYS: tuple[Direction, ...] = ("to device", "to host", "on device", "set")
 
@@ -54,12 +55,13 @@ _MOVED = (
 )  # fmt: skip
 
 
-def phase_columns(most: Mapping[str, int], *, ranks: bool) -> list[Column[PhaseMemory]]:
-    """What phases moved and allocated. `most` is what a device held in outermost phases; `ranks`
-    adds a column with the rank of a phase."""
+def phase_columns(
+    most: Mapping[str, int], phases: Sequence[PhaseMemory]
+) -> list[Column[PhaseMemory]]:
+    """What phases moved and allocated. `most` is what a device held in outermost phases."""
     columns = declared(PHASE_MEMORY, "name")
-    if ranks:
-        columns.append(column("rank", lambda row: row.phase.whose if row.phase else "", 1))
+    known = [row.phase for row in phases if row.phase is not None]
+    columns += process_columns(known, lambda row: row.phase)
     if most:
         columns.append(
             column(

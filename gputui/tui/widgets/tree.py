@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, payload, percent
@@ -14,6 +15,8 @@ from gputui.state import Run
 from gputui.tui.widgets.canvas import PHASE_COLORS, Row, bar
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import column, declared
+
+R = TypeVar("R")
 
 _NARROW_BAR, _WIDE_BAR = 8, 20
 
@@ -144,6 +147,23 @@ def share_column(colors: Mapping[str, int], meter: int) -> Column[PhaseRow]:
     )
 
 
+def process_columns(
+    rows: Sequence[PhaseRow], phase_of: Callable[[R], PhaseRow | None]
+) -> list[Column[R]]:
+    """Whose phase it is, where `rows` are of several processes: the rank, or the process where
+    there are no ranks."""
+    if len({row.pid for row in rows}) < 2:
+        return []
+    has_ranks = any(row.rank is not None for row in rows)
+
+    def whose(row: R) -> str:
+        phase = phase_of(row)
+        number = None if phase is None else phase.rank if has_ranks else phase.pid
+        return "" if number is None else str(number)
+
+    return [column("rank" if has_ranks else "pid", whose, 1)]
+
+
 def scope_text(run: Run, main: PhaseRow | None) -> str:
     """What shares of phases are of."""
     if main is None:
@@ -156,11 +176,11 @@ def tree_columns(
     colors: dict[str, int],
     *,
     on_gpu: bool,
-    ranks: bool,
+    processes: Sequence[PhaseRow],
     wide: bool,
     inherited: Mapping[PhaseKey, int],
 ) -> list[Column[PhaseRow]]:
-    """The columns of the tree.
+    """The columns of the tree, with the process of each phase where `processes` are several.
 
     `inherited` marks phases whose kernels were launched by threads without a range of their own.
     """
@@ -196,8 +216,7 @@ def tree_columns(
             column("kernels", kernels, 4, width=7),
             *declared(PHASES, "launches"),
         ]
-    if ranks:
-        columns.insert(1, column("rank", lambda row: row.whose, 1))
+    columns[1:1] = process_columns(processes, lambda row: row)
     return columns
 
 
