@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.arrays import Slots
+from gputui.attribute.arrays import Slots, times_ns
+from gputui.attribute.holes import Holes
 from gputui.attribute.strings import Strings
 from gputui.model.events import Loss
 from gputui.ring.layout import REFUSED_DEFERRED
@@ -24,8 +25,13 @@ MOST_EVENTS = 1 << 32
 class Losses:
     """Counts what the library refused, by domain, and adds the other causes."""
 
-    def __init__(self, strings: Strings) -> None:
+    def __init__(self, strings: Strings, unknown: Holes) -> None:
+        """What was lost of the devices is added to `unknown`."""
         self._strings = strings
+        self._unknown = unknown
+        self._flushed_ns = 0
+        self.holes = Holes()
+        """When records were lost."""
         self._domains: set[str] = set()
         self._refused: Counter[tuple[Literal["domains", "deferred"], str]] = Counter()
         self._places = 0
@@ -42,6 +48,20 @@ class Losses:
                 domain = OTHER_DOMAINS
             self._domains.add(domain)
             self._refused["deferred" if key & 1 else "domains", domain] += count
+
+    def lose(self, records: Slots, flushes: Slots) -> None:
+        """Add LOST records. What ran on the devices is written at the next flush: since the one
+        before it may be missing."""
+        asked = times_ns(flushes["start"])
+        records = records[records["value"] > 0]  # of 0, another thread's said it
+        for start, end in zip(
+            times_ns(records["start"]).tolist(), times_ns(records["end"]).tolist(), strict=True
+        ):
+            before = int(asked[asked < start].max(initial=self._flushed_ns))
+            self.holes.add(start, end)
+            self._unknown.add(min(before or start, start), end)
+        if len(asked):
+            self._flushed_ns = max(self._flushed_ns, int(asked.max()))
 
     def collect(self, ring: int, unread: int, cupti: int, places: int) -> tuple[Loss, ...]:
         """Losses since the last call. `places` is how many records the reader could not place so

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, durations_ns
+from gputui.attribute.arrays import Bools, Int64s, durations_ns
 from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised
 from gputui.model.events import Distribution, Payload, RangeDelta
@@ -21,12 +21,13 @@ def range_deltas(
     levels: Mapping[int, int],
     busy_ns: Int64s,
     total_ns: Int64s,
+    incomplete: Bools,
 ) -> tuple[RangeDelta, ...]:
     """One delta for each of `count` nodes where something happened, by its number.
 
     `host` are the durations of the ranges that closed; `finalised` those whose GPU work is known
-    now. `levels` are the additional depths found by nesting, `busy_ns` and `total_ns` GPU time by
-    node.
+    now, `incomplete` those of them in which records were lost. `levels` are the additional depths
+    found by nesting, `busy_ns` and `total_ns` GPU time by node.
     """
     ran = finalised.last_ns >= finalised.first_ns
     projected = dict(grouped(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran]))
@@ -39,9 +40,10 @@ def range_deltas(
             finalised.busy_children,
         )
     ]
+    holed = np.bincount(finalised.nodes[incomplete], minlength=count)
     for node, depth in levels.items():
         inside[2][node] += depth
-    nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns | inside[2]).tolist()}
+    nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns | inside[2] | holed).tolist()}
     payloads = _newest_payloads(finalised)
     nodes |= payloads.keys()
     return tuple(
@@ -55,6 +57,7 @@ def range_deltas(
             gpu_operations=int(inside[1][node]),
             levels=int(inside[2][node]),
             children_with_work=int(inside[3][node]),
+            incomplete=int(holed[node]),
             payload=payloads.get(node),
         )
         for node in sorted(nodes)

@@ -16,6 +16,7 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.gpu_time import Ran
+from gputui.attribute.holes import Holes
 from gputui.attribute.unions import Covered, Unions
 from gputui.model.events import (
     OTHER_STREAMS,
@@ -43,8 +44,10 @@ class Streams:
     covered.
     """
 
-    def __init__(self, process: int) -> None:
+    def __init__(self, process: int, holes: Holes) -> None:
+        """`holes` are where nothing is known of the devices: no idle time."""
         self._process = process
+        self._holes = holes
         self._table = KeyTable(MAX_STREAMS)
         self._streams: list[tuple[int, int]] = []
         self._others: dict[int, int] = {}
@@ -96,12 +99,14 @@ class Streams:
         keys = join([part[0] for part in latencies], np.int64)
         latency = coarse_distributions(keys, join([part[1] for part in latencies], np.int64))
         queue = coarse_distributions(keys, join([part[2] for part in latencies], np.int64))
-        idle = coarse_distributions(streams[by_stream.gap_rows], by_stream.gaps_ns)
+        idle = self._idle(streams, starts, by_stream)
         found = zip(by_stream.keys.tolist(), by_stream.counts.tolist(),
                     by_stream.busy_ns.tolist(), strict=True)  # fmt: skip
         names = self._streams
         return Work(
-            devices=self._device_deltas(by_device, by_stream, devices),
+            devices=self._device_deltas(
+                by_device, by_stream, self._idle(devices, starts, by_device)
+            ),
             streams=tuple(
                 StreamDelta(
                     device=names[stream][0],
@@ -116,10 +121,14 @@ class Streams:
             ),
         )
 
+    def _idle(self, keys: Int64s, starts: Int64s, covered: Covered) -> dict[int, Distribution]:
+        rows, gaps_ns = covered.gap_rows, covered.gaps_ns
+        known = ~self._holes.touch(starts[rows] - gaps_ns, starts[rows])
+        return coarse_distributions(keys[rows[known]], gaps_ns[known])
+
     def _device_deltas(
-        self, by_device: Covered, by_stream: Covered, devices: Int64s
+        self, by_device: Covered, by_stream: Covered, idle: dict[int, Distribution]
     ) -> tuple[DeviceDelta, ...]:
-        idle = coarse_distributions(devices[by_device.gap_rows], by_device.gaps_ns)
         device_of = np.array([self._streams[stream][0] for stream in by_stream.keys.tolist()])
         on_streams = np.bincount(device_of, by_stream.busy_ns, int(by_device.keys.max()) + 1)
         return tuple(

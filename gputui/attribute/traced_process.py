@@ -27,7 +27,7 @@ from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.threads import Threads
 from gputui.attribute.trace_sink import TraceSink
-from gputui.attribute.windows import Windows
+from gputui.attribute.windows import Windows, ends_of_ids
 from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     AnyEvent,
@@ -89,7 +89,7 @@ class TracedProcess:
             self._accounting,
         )
         self._graph_nodes = GraphNodes(self._nodes, self._ranges.stacks, pid)
-        self._streams = Streams(number)
+        self._streams = Streams(number, self._accounting.holes)
         self._operations = Operations(
             number,
             self._nodes,
@@ -106,10 +106,10 @@ class TracedProcess:
             self._operations.trace = self._trace
         self._threads = Threads(number, self._strings, thread_name)
         self._resources = Resources(number, self._strings)
-        self._losses = Losses(self._strings)
+        self._losses = Losses(self._strings, self._accounting.holes)
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
-        self.windows = Windows(self._nodes)
+        self.windows = Windows(self._nodes, self._accounting.holes)
         """Where kernels are traced part of the time."""
         self._marks = Marks(number, self._strings, numbering, self._trace)
         self._records = 0
@@ -138,8 +138,14 @@ class TracedProcess:
     def feed(self, records: Slots, strings: dict[int, str], now_ns: int) -> None:
         """Add a batch, without its STRING slots, and the strings they defined."""
         self._strings.add(strings)
-        for start in range(0, len(records), BATCH_RECORDS):
-            self._feed(records[start : start + BATCH_RECORDS], now_ns)
+        begins = 0
+        for end in [*ends_of_ids(records), len(records)]:
+            for start in range(begins, end, BATCH_RECORDS):
+                self._feed(records[start : min(end, start + BATCH_RECORDS)], now_ns)
+            if end < len(records):
+                self._operations.give_up_waiting(now_ns)
+                self._calls.forget()
+            begins = end
 
     def _feed(self, records: Slots, now_ns: int) -> None:
         self._records += len(records)
@@ -168,6 +174,7 @@ class TracedProcess:
         self._threads.define(parts.threads)
         self._resources.define(parts.resources)
         self._losses.refuse(parts.refused)
+        self._losses.lose(parts.lost, parts.flushes)
         self.windows.feed(parts.windows)
         self._operations.feed(parts.operations, new_calls, now_ns)
         self._marks.feed(parts.marks, now_ns)
@@ -330,6 +337,7 @@ class TracedProcess:
             self._instances.nesting.take_levels(),
             busy_ns,
             total_ns,
+            self._losses.holes.touch(finalised.starts_ns, finalised.ends_ns),
         )
 
     def _open_ranges(self) -> tuple[OpenRange, ...]:

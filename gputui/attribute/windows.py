@@ -11,12 +11,13 @@ import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Int64s, Slots, durations_ns, times_ns
 from gputui.attribute.gpu_time import Launched
+from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.window_costs import WindowCosts, WindowTimes
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
-from gputui.ring.layout import WindowEdge
+from gputui.ring.layout import LeftCupti, RecordKind, WindowEdge
 
 MOST_WINDOWS = 4096
 """Windows remembered: ranges that began before the oldest are not estimated by occurrences."""
@@ -27,11 +28,24 @@ MOST_NODES = 2000
 _PPM = 1_000_000
 
 
+def ends_of_ids(records: Slots) -> list[int]:
+    """Behind which records CUPTI's correlation ids begin anew: it was finalized."""
+    closed = np.flatnonzero(records["kind"] == RecordKind.WINDOW)
+    if not len(closed):
+        return []
+    at = records[closed]
+    is_end = (at["sub"] == WindowEdge.CLOSED) & (at["value"] == LeftCupti.FINALIZED)
+    found: list[int] = (closed[is_end] + 1).tolist()
+    return found
+
+
 class Windows:
     """Windows of one process. Without any, kernels are traced all the time."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, holes: Holes) -> None:
+        """Time between windows is added to `holes`."""
         self._nodes = nodes
+        self._holes = holes
         self._ons = np.empty(0, np.int64)
         self._offs = np.empty(0, np.int64)
         self._forgotten = 0
@@ -61,6 +75,7 @@ class Windows:
                     self.costs.add_window(WindowTimes(self._opening_ns, moment, int(group[0])))
 
     def _open(self, moment: int) -> None:
+        self._holes.end(moment)
         if len(self._offs) and self._offs[-1] == LATEST_NS:
             return  # it is open: its end was lost
         self._ons = np.append(self._ons, moment)
@@ -71,6 +86,7 @@ class Windows:
             self._forgotten += less
 
     def _close(self, moment: int) -> None:
+        self._holes.begin(moment)
         if len(self._offs) and self._offs[-1] == LATEST_NS:
             self._offs[-1] = max(moment, int(self._ons[-1]))
             self._closed += 1

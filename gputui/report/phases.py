@@ -293,6 +293,11 @@ class PhaseRow:
         return None if self.kernels and not self.launches else self.launches
 
     @property
+    def incomplete(self) -> int | None:
+        """Instances in which records were lost; None where there are none."""
+        return sum(node.incomplete for node in self.phase.nodes) or None
+
+    @property
     def known_memcpy_bytes(self) -> int | None:
         """None where copies are not counted: they are, as calls are, in the innermost Push/Pop
         range of the program, not also in Start/End ranges and other domains.

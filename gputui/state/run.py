@@ -113,6 +113,7 @@ class Range(msgspec.Struct):
     gpu_operations: int = 0
     levels: int = 0
     children_with_work: int = 0
+    incomplete: int = 0
     """As in RangeDelta: sums over projected instances."""
     launched: Launched = msgspec.field(default_factory=Launched)
     inherited: Launched | None = None

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gputui.attribute.distributions import grouped
 from gputui.attribute.gpu_time import Launched
+from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_tree import Nodes
@@ -93,7 +94,7 @@ def seen(of: Program, left: LeftCupti = LeftCupti.FINALIZED) -> tuple[Run, Windo
             np.array([parent]), np.array([100 + NAMES.index(name)]), np.array([0]),
             lambda _: (10, ""), lambda _, name=name: Attributes(name), at(1),
         )  # fmt: skip
-    watched = Windows(nodes)
+    watched = Windows(nodes, Holes())
     slots = np.zeros(4 * len(of.windows), SLOT)
     slots["kind"] = RecordKind.WINDOW
     slots["sub"] = np.tile([int(edge) for edge in WindowEdge], len(of.windows))
@@ -204,7 +205,7 @@ def test_the_cost_is_that_of_the_simulated_program() -> None:
 
 
 def test_before_any_window_was_measured_the_dearest_program_is_assumed() -> None:
-    costs = Windows(Nodes(1, 10, Numbering(), None)).costs
+    costs = Windows(Nodes(1, 10, Numbering(), None), Holes()).costs
     assert costs.period_ns(2.0) >= FIRST_EXCESS_NS / 0.02
     assert costs.period_ns(50.0) >= WINDOW_NS / 0.8
 

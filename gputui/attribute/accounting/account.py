@@ -16,6 +16,7 @@ from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
+from gputui.attribute.holes import Holes
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.model.events import (
     LeafTime,
@@ -55,6 +56,8 @@ class Accounting:
         self._launches = Launches(self._kernels)
         self._tracker = StepTracker(measured=live, first_try=FIRST_TRY if live else WINDOW)
         self._devices: dict[int, DeviceSteps] = {}
+        self.holes = Holes()
+        """Where nothing is known of the devices."""
         self.collectives = LocalCollectives()
         # By the number of a call's name.
         self._kinds = np.zeros(1, np.int8)
@@ -128,7 +131,7 @@ class Accounting:
                 self._devices[device] = DeviceSteps(
                     self._process,
                     device,
-                    DeviceTime(self._threads, self._main_thread, phases),
+                    DeviceTime(self._threads, self._main_thread, phases, self.holes),
                 )
             of = operations
             if len(present) > 1:

@@ -20,6 +20,7 @@ from gputui.attribute.accounting.samples import Samples
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
 from gputui.attribute.accounting.tracks import WAITED, Tracks
 from gputui.attribute.arrays import Int64s, distinct
+from gputui.attribute.holes import Holes
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
 
@@ -34,7 +35,11 @@ class DeviceTime:
     """Operations of one process on one device in, its time by leaf out."""
 
     def __init__(
-        self, threads: HostThreads, main_thread: int, phases: PhaseLeaves | None = None
+        self,
+        threads: HostThreads,
+        main_thread: int,
+        phases: PhaseLeaves | None = None,
+        holes: Holes | None = None,
     ) -> None:
         self._threads = threads
         self._main_thread = main_thread
@@ -43,6 +48,8 @@ class DeviceTime:
         self.samples = Samples(threads, main_thread)
         self.blame = Blame(threads, main_thread)
         self.phases = phases
+        self.holes = holes or Holes()
+        """Where nothing is known of the device."""
         self._streams = StreamOperations()
         self.tracks = Tracks()
         """What is accounted for and not taken yet."""
@@ -178,6 +185,10 @@ class DeviceTime:
         if not len(rows):
             return
         a, b = before.take(rows), found.starts.take(rows)
+        holed = self.holes.touch(a, b)
+        if holed.any():
+            # What ran there is not known: it is on no leaf.
+            rows, a, b = rows[~holed], a[~holed], b[~holed]
         called = found.called_ns.take(rows)
         causes = Causes(b - a)
         late = np.flatnonzero(called > a)

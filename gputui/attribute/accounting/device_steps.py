@@ -133,7 +133,15 @@ class DeviceSteps:
             began_ns, moments, rows, counts = passed[0], moments[1:], rows[1:], counts[1:]
         if not len(moments):
             return deltas
-        steps = Steps(np.concatenate(([began_ns], moments[:-1])), moments, counts, rows)
+        begins = np.concatenate(([began_ns], moments[:-1]))
+        steps = Steps(begins, moments, counts, rows)
+        holed = self.time.holes.touch(begins, moments)
+        if holed.any():
+            # A step of which a part is not known is none.
+            steps = Steps(*(column[~holed] for column in steps))
+            if not len(steps.starts):
+                return deltas
+            counts = steps.operations
         slow = None
         if self._restarts_ns is None:
             slow = self._scopes.add_even(steps.lengths, counts)
@@ -160,7 +168,8 @@ class DeviceSteps:
         times = self.time.tracks.take_all()
         if began_ns is None:
             return self._without_steps(Scope.UNSTEPPED, times, count)
-        if ended and self._scopes.is_whole(count):
+        holed = self.time.holes.touch(np.array([began_ns]), np.array([end_ns])).any()
+        if ended and self._scopes.is_whole(count) and not holed:
             return self._sum_up(self._scopes.add([Step(began_ns, end_ns, count, times)]))
         return self._without_steps(Scope.TAIL, times, count)
 

@@ -82,6 +82,8 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     levels: Annotated[Amount, Sum] = 0
     children_with_work: Annotated[Amount, Sum] = 0
     payload: Annotated[Payload | None, Newest] = None
+    incomplete: Annotated[Amount, Sum] = 0
+    """Of these instances, those in which records were lost: figures of theirs are too small."""
 
 
 LAUNCH_UNKNOWN = -1
