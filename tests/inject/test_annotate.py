@@ -99,6 +99,7 @@ for _ in range(2):
     except RuntimeError:
         pass
 Block()(torch.randn(2, 8))
+nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Tanh()))(torch.zeros(1, 8))
 for number in range(200):
     (nn.Linear(8, 8) if number % 2 else nn.Tanh())(torch.zeros(1, 8))
 gc.collect()
@@ -108,7 +109,10 @@ gc.collect()
     failed = ["Model", "Model/blocks.0", "Model/blocks.0/blocks.0.norm"]
     # A module called by itself is a model of its own.
     alone = ["Block", "Block/norm", "Block/mlp", *(f"Block/mlp/mlp.{n}" for n in range(3))]
-    assert found == [*failed, *failed, *alone, *["Tanh", "Linear"] * 100]
+    # What only has a number goes by its class.
+    inside = "Sequential/Sequential[1]"
+    listed = ["Sequential", "Sequential/Linear[0]", inside, f"{inside}/Tanh[1.0]"]
+    assert found == [*failed, *failed, *alone, *listed, *["Tanh", "Linear"] * 100]
 
 
 def test_a_compiler_finds_the_modules_as_they_were(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -243,7 +242,7 @@ async def test_shares_are_the_same_on_both_views_and_say_of_what(show: Show) -> 
         assert len(steps) == 2
         assert all("100 %" in line for line in steps)
         assert " rank " in next(line for line in shown.lines if line.startswith("phase"))
-    no_rank = msgspec.structs.replace(other, rank=None)
+    no_rank = replace(other, rank=None)
     batch = [no_rank if event is other else event for event in batch]
     async with show([[scripted.header(1)], batch], (120, 40)) as shown:
         await shown.press("4")

@@ -80,7 +80,7 @@ class _Ranges:
 
 
 class _Modules:
-    """Ranges around module calls, named by the module's path in its model."""
+    """Ranges around module calls, named by the module's path in its model, or its class."""
 
     def __init__(self, ranges: _Ranges) -> None:
         self._ranges = ranges
@@ -117,7 +117,7 @@ class _Modules:
         try:
             for path, module in _submodules(root):
                 if id(module) not in self._handles:
-                    self._keep(module, ".".join(path) or type(module).__name__)
+                    self._keep(module, _module_name(path, type(module).__name__))
             return self._handles[id(root)]
         except Exception:  # also the program's recursion limit, which it may not reach itself
             return None
@@ -131,6 +131,14 @@ class _Modules:
 
         self._alive[key] = weakref.ref(module, forget)
         self._handles[key] = self._ranges.handle(name)
+
+
+def _module_name(path: tuple[str, ...], kind: str) -> str:
+    """The path in the model, `layers.0.mlp`; where it has no word, as in a Sequential, the class:
+    `Linear[2.0]`."""
+    if any(not part.isdigit() for part in path):
+        return ".".join(path)
+    return f"{kind}[{'.'.join(path)}]" if path else kind
 
 
 def _submodules(root: Any) -> list[tuple[tuple[str, ...], Any]]:
