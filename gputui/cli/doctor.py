@@ -21,9 +21,11 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.parsing import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue
 from gputui.collect.sampler import read_once
+from gputui.inject.cupti_features import unused_features
 from gputui.inject.environment import (
     capture_environment,
     create_capture_folder,
+    cupti_of_this_python,
     library_path,
     missing_library_reason,
 )
@@ -193,6 +195,9 @@ def _cupti() -> Iterator[Check]:
         except importlib.metadata.PackageNotFoundError:
             continue
         yield Check("cupti", "ok", f"{distribution} {version}")
+        library = cupti_of_this_python()
+        for feature in unused_features(library) if library is not None else ():
+            yield Check("cupti", "ok", f"it has {feature.name}, not used: {feature.reason}")
         return
     if os.path.isdir("/usr/local/cuda/extras/CUPTI"):
         yield Check("cupti", "ok", "in the CUDA toolkit at /usr/local/cuda")

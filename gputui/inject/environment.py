@@ -126,7 +126,7 @@ def capture_environment(
     if (
         kernels
         and "GPUTUI_CUPTI_PATH" not in base_environment
-        and (cupti := _cupti_of_this_python())
+        and (cupti := cupti_of_this_python())
     ):
         environment["GPUTUI_CUPTI_PATH"] = str(cupti)
     return environment, "; ".join(problems) or None
@@ -175,7 +175,7 @@ def _preloaded(paths: str) -> str | None:
     return None
 
 
-def _cupti_of_this_python() -> Path | None:
+def cupti_of_this_python() -> Path | None:
     """A libcupti that pip installed beside gputui, for programs that load none themselves."""
     packages = Path(sysconfig.get_path("purelib"), "nvidia")
     for folder in ("cu13/lib", "cuda_cupti/lib"):
