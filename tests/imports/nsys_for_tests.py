@@ -16,7 +16,7 @@ COLUMNS = {
     "StringIds": "id value",
     "ThreadNames": "nameId globalTid",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs",
-    "TARGET_INFO_GPU": "id name clockRate computeMajor computeMinor",
+    "TARGET_INFO_GPU": "id name clockRate computeMajor computeMinor l2CacheSize",
     "NVTX_EVENTS": "start end eventType category color text textId globalTid domainId "
     "endGlobalTid int64Value uint64Value doubleValue int32Value uint32Value floatValue",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId "

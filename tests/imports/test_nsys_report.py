@@ -537,13 +537,16 @@ def test_an_export_names_its_devices_and_their_clocks(tmp_path: Path) -> None:
     export.kernel("gemm", (10, 20), (30, 100), 1)
     export.add(
         "TARGET_INFO_GPU", id=0, name="Tesla V100", clockRate=1_530_000_000, computeMajor=7,
-        computeMinor=0,
+        computeMinor=0, l2CacheSize=6 << 20,
     )  # fmt: skip
     out = tmp_path / "out.sqlite"
     with open_traced(str(export.write(tmp_path / "r.sqlite"))) as traced:
+        assert traced.session.gpus[0].facts.l2_cache_bytes == 6 << 20
         write_nsys(out, traced.session, traced.run, traced.trace)
     with sqlite3.connect(out) as connection:
-        found = connection.execute("SELECT clockRate, chipName FROM TARGET_INFO_GPU").fetchall()
+        found = connection.execute(
+            "SELECT clockRate, chipName, l2CacheSize FROM TARGET_INFO_GPU"
+        ).fetchall()
         devices = connection.execute("SELECT * FROM TARGET_INFO_CUDA_DEVICE").fetchall()
-    assert found == [(1_530_000_000, "GV100")]
+    assert found == [(1_530_000_000, "GV100", 6 << 20)]
     assert devices == [(0, 0, PID)]

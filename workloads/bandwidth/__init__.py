@@ -48,6 +48,7 @@ BANDWIDTH = Workload(
             for operation in OPERATIONS
         ),
         Figure("peak_bytes_per_s", "the data sheet's"),
+        Figure("l2_cache_bytes", "of the GPU, as CUDA gives it: smaller arrays may stay in it"),
     ),
     tables=(
         Table(

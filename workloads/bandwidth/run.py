@@ -52,6 +52,10 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     if place.on_gpu and isinstance(copied, float) and sizes[-1] >= _LARGE:
         remember_ceilings(place.name, {CEILING: copied})
     results["peak_bytes_per_s"] = place.bytes_per_s
+    results["l2_cache_bytes"] = None
+    reasons["l2_cache_bytes"] = "a CPU's caches are not asked for"
+    if place.on_gpu:
+        results["l2_cache_bytes"] = torch.cuda.get_device_properties(place.device).L2_cache_size
     return run.outcome(results, {"bandwidth": rows.rows}, place.why_no_peak, reasons)
 
 

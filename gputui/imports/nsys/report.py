@@ -132,10 +132,10 @@ class NsysReport:
         }
         rows = self._database.rows(
             "TARGET_INFO_GPU", "id", "name", "busLocation", "totalMemory", "memoryBandwidth",
-            "smCount", "uuid", "computeMajor", "computeMinor", "clockRate",
+            "smCount", "uuid", "computeMajor", "computeMinor", "clockRate", "l2CacheSize",
         )  # fmt: skip
         gpus: dict[int, GpuFacts] = {}
-        for number, name, bus, memory, bandwidth, sms, uuid, major, minor, clock in rows:
+        for number, name, bus, memory, bandwidth, sms, uuid, major, minor, clock, cache in rows:
             if not isinstance(number, int) or len(gpus) >= 256:
                 continue
             index = numbers.get(number, number)
@@ -146,6 +146,7 @@ class NsysReport:
                 pci_bus_id=sanitize(bus, 64) if isinstance(bus, str) else None,
                 compute_capability=f"{major}.{minor}" if isinstance(major, int) else None,
                 sm_count=sms if isinstance(sms, int) else None,
+                l2_cache_bytes=cache if isinstance(cache, int) else None,
                 max_sm_clock_mhz=clock // 1_000_000 if isinstance(clock, int) else None,
                 memory_total_bytes=memory if isinstance(memory, int) else None,
                 peak_memory_bandwidth_bytes_per_s=(

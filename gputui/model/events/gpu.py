@@ -68,6 +68,11 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     sm_count: Annotated[Integer | None, Metric(
         "SMs", "Streaming multiprocessors", COUNT, "nvmlDeviceGetNumGpuCores", ("Chip", 50),
     )] = None
+    l2_cache_bytes: Annotated[Integer | None, Metric(
+        "L2 cache", "Its second-level cache", BYTES,
+        "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, as reports of nsys have it", ("Chip", 55),
+        optional=True,
+    )] = None
     memory_total_bytes: Integer | None = None
     memory_bus_width_bits: Annotated[Integer | None, Metric(
         "bus width", "Width of the memory bus", BITS, "nvmlDeviceGetMemoryBusWidth", ("Memory", 80),

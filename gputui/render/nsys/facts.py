@@ -18,7 +18,7 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
     machine = rows.process(-1)
     rows.insert("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", [(rows.base_ns,)])
     rows.insert("TARGET_INFO_GPU", "vmId id name busLocation totalMemory memoryBandwidth "
-                "clockRate smCount uuid chipName cuDevice computeMajor computeMinor",
+                "clockRate smCount uuid chipName cuDevice computeMajor computeMinor l2CacheSize",
                 ((machine, *gpu) for gpu in _gpus(session)))  # fmt: skip
     # Devices are numbered as the machine's here, in every process.
     rows.insert("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", (
@@ -73,4 +73,5 @@ def _gpus(session: Session) -> Iterator[tuple[Any, ...]]:
             None if facts.max_sm_clock_mhz is None else facts.max_sm_clock_mhz * 1_000_000,
             facts.sm_count, facts.uuid.removeprefix("GPU-"),
             _CHIPS.get(facts.compute_capability or ""), index, major or None, minor or None,
+            facts.l2_cache_bytes,
         )  # fmt: skip

@@ -11,7 +11,7 @@ TABLES = {
     "StringIds": "id value:TEXT",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:TEXT localTime:TEXT",
     "TARGET_INFO_GPU": "vmId id name:TEXT busLocation:TEXT totalMemory memoryBandwidth clockRate "
-    "smCount uuid:TEXT chipName:TEXT cuDevice computeMajor computeMinor",
+    "smCount uuid:TEXT chipName:TEXT cuDevice computeMajor computeMinor l2CacheSize",
     "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId pid",
     "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName:TEXT name:TEXT nameEnum value:TEXT",
     "META_DATA_CAPTURE": "name:TEXT value:TEXT",

@@ -52,6 +52,7 @@ def card_rows(
     facts = gpu.facts
     about = [size(facts.memory_total_bytes) if facts.memory_total_bytes else ""]
     about.append(f"{facts.sm_count} SMs" if facts.sm_count else "")
+    about.append(f"L2 {size(facts.l2_cache_bytes)}" if facts.l2_cache_bytes else "")
     about.append(f"compute {facts.compute_capability}" if facts.compute_capability else "")
     note = " · ".join(part for part in about if part)
     marks = f"{'› ' * chosen}{f'{MARK} ' * alerted}"
