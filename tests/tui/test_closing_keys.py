@@ -7,12 +7,11 @@ import importlib
 import os
 import pkgutil
 import pty
+import select
 import signal
 import sys
 import time
 from pathlib import Path
-
-import pytest
 
 import gputui.tui.dialogs
 from gputui.tui.dialogs.dialog import Dialog
@@ -49,8 +48,9 @@ def opened(screen):
     def answered(result):
         with open(sys.argv[1], "a") as note:
             note.write("answered ")
-    screen.app.push_screen(MAKE[sys.argv[2]](), answered)
+    screen.app.push_screen(MAKE[names.pop(0)](), answered)
 
+names = sys.argv[2:]
 MainScreen.action_sort = opened
 sys.exit(run_app(Source, Session()))
 """
@@ -79,26 +79,29 @@ def test_every_dialog_is_tried() -> None:
     assert found == set(CLOSING)
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [(name, keys) for name, (_, *all_keys) in CLOSING.items() for keys in all_keys],
-)
-def test_closing_keys_in_one_write_close_a_dialog_once(
-    tmp_path: Path, name: str, keys: str
-) -> None:
+def test_closing_keys_in_one_write_close_a_dialog_once(tmp_path: Path) -> None:
+    """One dialog after the other in one program: a second key that reached what is behind would
+    open a dialog there, and the next one would not be seen."""
     note = tmp_path / "note"
-    screen = Screen(note, name, program=PROGRAM)
+    tried = [(name, keys) for name, (_, *all_keys) in CLOSING.items() for keys in all_keys]
+    screen = Screen(note, *(name for name, _ in tried), program=PROGRAM)
     screen.read_until(b"H200")
-    os.write(screen.master, b"s")
-    screen.read_until(CLOSING[name][0].encode())
-    os.write(screen.master, keys.encode())
-    # A screen that crashes of the second key ends; one that does not is asked to.
-    while screen.process.poll() is None and not note.exists():
-        screen.read_until(b"never drawn", within_s=0.05)
+    for number, (name, keys) in enumerate(tried, 1):
+        screen.seen = b""
+        os.write(screen.master, b"s")
+        screen.read_until(CLOSING[name][0].encode())
+        assert CLOSING[name][0].encode() in screen.seen, (name, keys, screen.seen[-300:])
+        os.write(screen.master, keys.encode())
+        deadline = time.monotonic() + DEADLINE_S
+        while not note.exists() or note.read_text() != "answered " * number:
+            screen.read_until(b"never drawn", within_s=0.02)
+            # A screen that crashes of the second key ends.
+            assert screen.process.poll() is None, (name, keys, screen.seen[-300:])
+            assert time.monotonic() < deadline, (name, keys)
     screen.process.send_signal(signal.SIGTERM)
     assert screen.ended() == 0, screen.seen[-300:]
     assert screen.is_restored()
-    assert note.read_text() == "answered "
+    assert note.read_text() == "answered " * len(tried)
 
 
 def test_nothing_typed_ends_a_run_without_its_question(tmp_path: Path) -> None:
@@ -110,24 +113,32 @@ def test_nothing_typed_ends_a_run_without_its_question(tmp_path: Path) -> None:
         os.execv(sys.executable, [sys.executable, "-m", "gputui", "--", "sh", "-c", script])
     seen = b""
 
-    def read_until(text: bytes) -> None:
+    def read_until(text: bytes, within_s: float = DEADLINE_S) -> bool:
         nonlocal seen
-        seen, deadline = b"", time.monotonic() + DEADLINE_S
+        seen, deadline = b"", time.monotonic() + within_s
         while text not in seen and time.monotonic() < deadline:
-            seen += os.read(terminal, 65536)
+            if select.select([terminal], [], [], 0.05)[0]:
+                seen += os.read(terminal, 65536)
+        return text in seen
 
-    read_until(b"help")
-    while not started.exists():
-        read_until(b"")
+    def ask_to_quit() -> None:
+        """Until the question is there: what arrives with a closing key is lost with its dialog."""
+        for _ in range(20):
+            os.write(terminal, b"q")
+            if read_until(b"end it and quit", DEADLINE_S / 20):
+                return
+        raise AssertionError(seen)
+
+    assert read_until(b"help")
+    deadline = time.monotonic() + DEADLINE_S
+    while not started.exists() and time.monotonic() < deadline:
+        read_until(b"never drawn", 0.05)
     os.write(terminal, b"?")
-    read_until(b"Keys")
+    assert read_until(b"Keys")
     os.write(terminal, b"qq")  # the second may ask whether to quit
-    os.write(terminal, b"n")
-    os.write(terminal, b"q")
-    read_until(b"end it and quit")
+    ask_to_quit()
     os.write(terminal, b"nn")
-    os.write(terminal, b"q")
-    read_until(b"end it and quit")
+    ask_to_quit()
     os.write(terminal, b"y")
     with contextlib.suppress(OSError):  # its terminal is gone with it
         while os.read(terminal, 65536):
