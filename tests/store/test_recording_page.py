@@ -52,7 +52,7 @@ PAGES = sections()
 def numbers() -> dict[str, tuple[int, int]]:
     """Least and most of each named whole number, as the page has them; those of a scope."""
     text = PAGE.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (-?\d+) \| (-?\d+) \|", text, re.M)
+    rows = re.findall(r"^\| `(\w+)` \| int \| (-?\d+) \| (-?\d+) \|", text, re.M)
     scopes = re.findall(r"^\| (\d+) \| \w+ \|", text, re.M)
     return {name: (int(least), int(most)) for name, least, most in rows} | {
         "Scope": (0, len(scopes) - 1)
@@ -60,6 +60,7 @@ def numbers() -> dict[str, tuple[int, int]]:
 
 
 NUMBERS = numbers()
+TEXTS = dict(re.findall(r"^\| `(\w+)` \| str \| 0 \| (\d+) \|", PAGE.read_text("utf-8"), re.M))
 PLAIN: dict[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "float": (int, float)}
 
 
@@ -78,6 +79,8 @@ def why_not(kind: ast.expr, value: Any, where: str) -> str | None:
         case ast.Name(id=name) if name in NUMBERS:
             least, most = NUMBERS[name]
             fits = isinstance(value, int) and least <= value <= most
+        case ast.Name(id=name) if name in TEXTS:
+            fits = isinstance(value, str) and len(value) <= int(TEXTS[name])
         case ast.Name(id=name):
             fits = isinstance(value, PLAIN[name]) and (name == "bool" or value is not True)
         case ast.Subscript(value=ast.Name(id="Literal")):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from gputui.model import events
-from gputui.model.events import alerts, base, definitions, deltas, gpu, machine, moments, run
+from gputui.model.events import base, deltas
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.metrics import metrics_of
 
@@ -62,7 +65,7 @@ def page() -> str:
     kinds = (*events.AnyEvent.__args__, events.CaptureSum)
     parts = [
         value
-        for module in (machine, gpu, alerts, run, definitions, deltas, moments)
+        for module in _modules()
         for value in vars(module).values()
         if inspect.isclass(value)
         and issubclass(value, msgspec.Struct)
@@ -76,12 +79,22 @@ def page() -> str:
     return "\n".join((*lines, _numbers()))
 
 
+def _modules() -> Iterator[ModuleType]:
+    """Those that declare events and their parts."""
+    for found in pkgutil.iter_modules(events.__path__):
+        module = importlib.import_module(f"{events.__name__}.{found.name}")
+        if module is not base:
+            yield module
+
+
 def _numbers() -> str:
-    """The bounds of the named numbers, and what the numbers of enumerations stand for."""
+    """The bounds of the named types, and what the numbers of enumerations stand for."""
     bounds = []
-    for alias, name in _NAMED.items():
-        meta = get_args(alias)[1]
-        bounds.append(_row([f"`{name}`", str(meta.ge), str(meta.le)]))
+    for name, alias in _named_types().items():
+        kind, meta, *numbered = get_args(alias)
+        least, most = (meta.ge, meta.le) if kind is int else (0, meta.max_length)
+        what = f"number of {numbered[0].value}" if numbered else ""
+        bounds.append(_row([f"`{name}`", kind.__name__, str(least), str(most), what]))
     scopes = [_row([str(int(scope)), scope.name.lower()]) for scope in deltas.Scope]
     leaves = [
         _row([str(int(leaf)), f"`{LEAVES[leaf].key}`", LEAVES[leaf].meaning]) for leaf in Leaf
@@ -89,13 +102,22 @@ def _numbers() -> str:
     return _NUMBERS.format(*map("\n".join, (bounds, scopes, leaves)))
 
 
+def _named_types() -> dict[str, Any]:
+    return {
+        name: alias
+        for module in (base, *_modules())
+        for name, alias in vars(module).items()
+        if get_origin(alias) is Annotated and not name.startswith("_")
+    }
+
+
 _NUMBERS = """\
 ## Numbers
 
-Whole numbers, from least to most:
+Whole numbers from least to most, and text by its characters:
 
-| type | least | most |
-|---|---|---|
+| type | of | least | most | |
+|---|---|---|---|---|
 {}
 
 `Scope`, the part of a run:
