@@ -124,7 +124,7 @@ class CaptureReader:
         percent = self._max_cost_percent
         wanted = max(one.process.windows.costs.period_ns(percent) for one in self._attached)
         for attached in self._attached:
-            attached.ring.wish(wanted)
+            attached.ring.wish(wanted, attached.process.step_string)
 
     def _refusals(self, now_ns: int) -> list[AnyEvent]:
         """How many processes could not make a ring, if there are more than before."""

@@ -55,6 +55,11 @@ class Strings:
         """The text sanitized, and cut to what a table can show."""
         return sanitize(self.raw(number), MAX_LABEL)
 
+    def number(self, label: str) -> int:
+        """The first id of a label; NO_STRING if there is none."""
+        found = (number for number in self._texts if self.label(number) == label)
+        return next(found, NO_STRING)
+
     def domain(self, number: int) -> str:
         """The name of a domain; id 0 is the default domain, whose name is empty."""
         return self.label(number) if number != NO_STRING else ""

@@ -119,6 +119,7 @@ class TracedProcess:
         self._open_changed = False
         self._launches_ns = 0
         self._flushed_ns = 0
+        self._step_string = 0
 
     @property
     def ignored(self) -> int:
@@ -129,6 +130,14 @@ class TracedProcess:
     def uncollected(self) -> int:
         """Records added since the last `collect`."""
         return self._records
+
+    @property
+    def step_string(self) -> int:
+        """The number of the string that names the range whose turns are compared; 0 if none is."""
+        step = self.windows.costs.step
+        if not self._step_string and step is not None:
+            self._step_string = self._strings.number(self._nodes.attributes[step].name)
+        return self._step_string
 
     @property
     def accounting(self) -> Accounting:

@@ -167,8 +167,11 @@ class RingReader:
             heartbeat_ns=int(header["heartbeat_ns"]) or None,
         )
 
-    def wish(self, period_ns: int) -> None:
-        """Say how often a window of tracing may be opened in the process."""
+    def wish(self, period_ns: int, step_name: int) -> None:
+        """Say how often a window of tracing may be opened in the process, and the number of the
+        string by which it knows a step: 0 if it is not known.
+        """
+        self._header["step_name"][0] = step_name
         self._header["period_ns"][0] = period_ns
 
     @property

@@ -18,17 +18,24 @@ from gputui.model.events import (
     RangeDelta,
 )
 from gputui.model.kernel_categories import category
+from gputui.render.prometheus_text import prometheus_text
+from gputui.report.compare import Subject, compare
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.state import MAX_LEVELS, Session
 from tests.events_for_tests import at, attached, defined, header, run_started, times
 
 
-def rows_of(*events: AnyEvent, step_range: str | None = "step", **options: bool) -> list[PhaseRow]:
+def session_of(*events: AnyEvent, step_range: str | None = "step") -> Session:
     session = Session()
     session.apply([header(), run_started(step_range=step_range), attached(), *events])
-    assert session.run is not None
-    return phase_rows(session.run, **options)
+    return session
+
+
+def rows_of(*events: AnyEvent, step_range: str | None = "step", **options: bool) -> list[PhaseRow]:
+    run = session_of(*events, step_range=step_range).run
+    assert run is not None
+    return phase_rows(run, **options)
 
 
 def cpu(*ranges: tuple[int, list[int]]) -> CaptureDelta:
@@ -129,7 +136,11 @@ def test_inherited_kernels_count_only_where_asked_for() -> None:
 def test_launches_are_not_told_of_ranges_beside_those_of_the_program() -> None:
     kernel = KernelDelta(process=1, range=1, kernel=1, device=0, time=times(5))
     launch = ApiDelta(process=1, range=1, name="cudaLaunchKernel", time=times(2))
-    step, beside = rows_of(
+    copy = MemoryOperationDelta(
+        process=1, range=1, operation="[CUDA memcpy Host-to-Device]", device=0, time=times(5),
+        size=times(64),
+    )  # fmt: skip
+    events = (
         defined(1, "step"),
         defined(2, "gather", domain="beside"),
         CaptureDelta(
@@ -138,11 +149,21 @@ def test_launches_are_not_told_of_ranges_beside_those_of_the_program() -> None:
             kernels=(kernel,),
             secondary_domain_kernels=(msgspec.structs.replace(kernel, range=2),),
             api=(launch,),
+            memory_operations=(copy,),
             devices=(DEVICE,),
         ),
     )
-    assert (step.kernels, step.known_launches) == (1, 1)
-    assert (beside.kernels, beside.known_launches) == (1, None)
+    step, beside = rows_of(*events)
+    assert (step.kernels, step.known_launches, step.known_memcpy_bytes) == (1, 1, 64)
+    assert (beside.kernels, beside.known_launches, beside.known_memcpy_bytes) == (1, None, None)
+    # Nor in what is compared and served.
+    session = session_of(*events)
+    inside, outside = compare([Subject("a", session, session.run)] * 2).of_kind("phase")
+    assert {"launches", "memcpy_bytes", "kernels"} <= inside.figures.keys()
+    assert {"launches", "memcpy_bytes", "kernels"} & outside.figures.keys() == {"kernels"}
+    served = [line for line in prometheus_text(session).splitlines() if 'domain="beside"' in line]
+    assert any("phase_kernels" in line for line in served)
+    assert not any("launches" in line or "memcpy" in line for line in served)
 
 
 def test_threads_of_a_process_are_one_row_and_processes_are_two() -> None:
