@@ -9,6 +9,7 @@ import numpy as np
 from gputui.attribute.accounting.account import Accounting, Parts
 from gputui.attribute.api_calls import NESTED_NS, Calls
 from gputui.attribute.arrays import Slots, join, times_ns
+from gputui.attribute.deltas import open_ranges, range_leaves, says_something
 from gputui.attribute.distributions import grouped
 from gputui.attribute.gpu_activity import Operations
 from gputui.attribute.gpu_time import GpuTime, Launched
@@ -37,7 +38,6 @@ from gputui.model.events import (
     OpenRange,
     PeerDelta,
     RangeDelta,
-    RangeLeaf,
 )
 from gputui.ring.layout import SLOT
 from gputui.store.trace import TraceWriter
@@ -247,7 +247,7 @@ class TracedProcess:
             devices=work.devices,
             streams=work.streams,
             launching_threads=self._calls.launching_threads(),
-            range_leaves=self._range_leaves(),
+            range_leaves=range_leaves(self._nodes, self._accounting.take_phases()),
             leaf_times=tuple(time.leaf_times),
             loops=tuple(time.loops),
             step_blocks=tuple(time.blocks),
@@ -292,7 +292,7 @@ class TracedProcess:
             events += found
             found.clear()
         events += self._accounting.take_lanes(now_ns)
-        if _says_something(delta) or delta.open_ranges != self._open:
+        if says_something(delta) or delta.open_ranges != self._open:
             events.append(delta)
         self._open, self._open_changed = delta.open_ranges, False
         if step is not None:
@@ -317,13 +317,9 @@ class TracedProcess:
             self._accounting.mark_steps(finalised.starts_ns[steps])
         return self._accounting.collect(self.complete_until_ns(now_ns, ended), named)
 
-    def _range_leaves(self) -> tuple[RangeLeaf, ...]:
-        return tuple(
-            RangeLeaf(device, int(self._nodes.number[node]), leaf, ns)
-            for device, sums in self._accounting.take_phases()
-            for (node, leaf), ns in sums.items()
-            if ns
-        )
+    def _open_ranges(self) -> tuple[OpenRange, ...]:
+        opened = np.concatenate((self._ranges.open(), self._start_end.open()))
+        return open_ranges(self._nodes, self._instances, opened)
 
     def complete_until_ns(self, now_ns: int, ended: bool) -> int | None:
         """Before which everything that had ended has come; None where all has."""
@@ -348,33 +344,3 @@ class TracedProcess:
             total_ns,
             self._losses.holes.touch(finalised.starts_ns, finalised.ends_ns),
         )
-
-    def _open_ranges(self) -> tuple[OpenRange, ...]:
-        opened = np.concatenate((self._ranges.open(), self._start_end.open()))
-        rows = self._instances.rows(opened)
-        nodes, since_ns = self._instances.node[rows], self._instances.start_ns[rows]
-        order = np.lexsort((since_ns, nodes))
-        nodes, first = np.unique(nodes[order], return_index=True)
-        return tuple(
-            OpenRange(number, since)
-            for number, since in zip(
-                self._nodes.number[nodes].tolist(), since_ns[order][first].tolist(), strict=True
-            )
-        )
-
-
-def _says_something(delta: CaptureDelta) -> bool:
-    return bool(
-        delta.records
-        or delta.ranges
-        or delta.kernels
-        or delta.launches
-        or delta.memory_operations
-        or delta.api
-        or delta.dropped
-        or delta.unattributed
-        or delta.collectives
-        or delta.windows
-        or delta.window_work
-        or delta.window_costs
-    )

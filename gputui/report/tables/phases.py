@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gputui.model.units import percent as show
 from gputui.report.domains import DEFAULT
-from gputui.report.phases import PhaseRow, missing_estimates, phase_rows, phases_note
+from gputui.report.phase_estimates import missing_estimates, phases_note
+from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (
     Column,
     TableSpec,

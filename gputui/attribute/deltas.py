@@ -1,0 +1,56 @@
+"""Parts of a process's delta that follow from what others hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s
+from gputui.attribute.instances import Instances
+from gputui.attribute.range_tree import Nodes
+from gputui.model.events import CaptureDelta, OpenRange, RangeLeaf
+
+
+def range_leaves(
+    nodes: Nodes, phases: Iterable[tuple[int, Mapping[tuple[int, int], int]]]
+) -> tuple[RangeLeaf, ...]:
+    """By device: node and leaf → ns."""
+    return tuple(
+        RangeLeaf(device, int(nodes.number[node]), leaf, ns)
+        for device, sums in phases
+        for (node, leaf), ns in sums.items()
+        if ns
+    )
+
+
+def open_ranges(nodes: Nodes, instances: Instances, opened: Int64s) -> tuple[OpenRange, ...]:
+    """The ranges of these instances, and since when the oldest of each is open."""
+    rows = instances.rows(opened)
+    at, since_ns = instances.node[rows], instances.start_ns[rows]
+    order = np.lexsort((since_ns, at))
+    at, first = np.unique(at[order], return_index=True)
+    return tuple(
+        OpenRange(number, since)
+        for number, since in zip(
+            nodes.number[at].tolist(), since_ns[order][first].tolist(), strict=True
+        )
+    )
+
+
+def says_something(delta: CaptureDelta) -> bool:
+    """Whether anything happened."""
+    return bool(
+        delta.records
+        or delta.ranges
+        or delta.kernels
+        or delta.launches
+        or delta.memory_operations
+        or delta.api
+        or delta.dropped
+        or delta.unattributed
+        or delta.collectives
+        or delta.windows
+        or delta.window_work
+        or delta.window_costs
+    )
