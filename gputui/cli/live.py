@@ -109,7 +109,9 @@ def screen(watch: Watch) -> int:
             runs.append(live.start_run(request))
         return live
 
-    status = run_screen(connect, options, shows_run=request is not None)
+    status = run_screen(
+        connect, options, shows_run=request is not None, draws_early=request is None
+    )
     if status or watch.command is None or not runs:
         return status
     from gputui.cli.record import exit_status

@@ -72,6 +72,7 @@ def run_screen(
     *,
     shows_run: bool,
     is_demo: bool = False,
+    draws_early: bool = False,
     shows_hosts: bool = False,
 ) -> int:
     """Run the screen on what `connect` opens behind its first frame; the exit status."""
@@ -86,6 +87,7 @@ def run_screen(
         shows_run=shows_run,
         shows_hosts=shows_hosts,
         is_demo=is_demo,
+        draws_early=draws_early,
         readonly=options.readonly,
         notify=options.notify,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from gputui.tui.source import Connect, Options, Source
 if TYPE_CHECKING:
     from gputui.state import Session
     from gputui.tui.app import GputuiApp
+    from gputui.tui.early import Early, Shown
 
 __all__ = ["Connect", "Options", "Source", "run_app"]
 
@@ -19,8 +21,9 @@ __all__ = ["Connect", "Options", "Source", "run_app"]
 def run_app(connect: Connect, session: Session, options: Options | None = None) -> int:
     """Show `session` until the person quits; gives the exit status.
 
-    `connect` is called in a thread once the first frame is drawn. The source is closed, and the
-    terminal restored, however this ends. Status 2 without a terminal, 1 after a failure.
+    `connect` is called in a thread once the first frame is drawn, or at once with `draws_early`.
+    The source is closed, and the terminal restored, however this ends. Status 2 without a terminal,
+    1 after a failure.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write(
@@ -33,16 +36,22 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     # Nothing made while starting is garbage: looking for some costs the first frame 20 ms.
     gc.disable()
-    from gputui.tui.app import GputuiApp
-    from gputui.tui.errors import crash_line
-    from gputui.tui.terminal import Terminal
-
-    app = GputuiApp(connect, session, options, driver_class=Terminal)
+    early, shown = _first_reading(connect, session, options or Options())
+    app = None
     clean = True
     try:
+        from gputui.tui.app import GputuiApp
+        from gputui.tui.errors import crash_line
+        from gputui.tui.terminal import Terminal
+
+        at_once = early.connect if early is not None else connect
+        app = GputuiApp(at_once, session, options, driver_class=Terminal, starts=early is None)
         app.run()
     finally:
-        clean = app.close_source()
+        if app is not None:
+            clean = app.close_source()
+        elif shown is not None:
+            shown.take_back()
     if app.crash is not None:
         sys.stderr.write(f"gputui: {crash_line(app.crash)}\n")
         return 1
@@ -51,6 +60,25 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
         return 1
     _leave(app)
     return 0 if clean else 1
+
+
+def _first_reading(
+    connect: Connect, session: Session, options: Options
+) -> tuple[Early | None, Shown | None]:
+    """Connect at once and draw the first reading, where that is wanted."""
+    if not options.draws_early or options.ascii:
+        return None, None
+    from gputui.tui.early import Early, Shown
+
+    early = Early(connect)
+    if not early.has_reading(session):
+        return early, None
+    from gputui.tui.first_frame import first_frame
+
+    size = shutil.get_terminal_size()
+    if size.columns < 60 or size.lines < 16:
+        return early, None
+    return early, Shown(first_frame(session, size.columns, size.lines))
 
 
 def _leave(app: GputuiApp) -> None:

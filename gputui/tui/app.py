@@ -62,13 +62,16 @@ class GputuiApp(Threads):
         options: Options | None = None,
         *,
         driver_class: type[Driver] | None = None,
+        starts: bool = True,
     ) -> None:
+        """`starts` is false for a `connect` that gives a source which runs already."""
         self._ascii = options.ascii if options else False
         super().__init__(driver_class=driver_class)
         self.options = options or Options()
         self.animation_level = "none"
         self.model = Model(session, readonly=self.options.readonly)
         self._connect_to = connect
+        self._starts = starts
         self._source: Source | None = None
         self._connecting: threading.Thread | None = None
         self._held: list[AnyEvent] = []
@@ -121,7 +124,6 @@ class GputuiApp(Threads):
 
     def on_ready(self) -> None:
         """What is there now stays: later collections need not look at it."""
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -134,7 +136,8 @@ class GputuiApp(Threads):
     def _connecting_main(self) -> None:
         try:
             self._source = self._connect_to(self._notice)
-            self._source.start()
+            if self._starts:
+                self._source.start()
         except Exception as error:  # whatever it is, the person must read it
             self._post(NotConnected(one_line(error)))
         else:

@@ -256,6 +256,8 @@ class Options:
     shows_run: bool = False
     shows_hosts: bool = False
     is_demo: bool = False
+    draws_early: bool = False
+    """Connect at once, and draw the first reading of this machine before Textual is loaded."""
     readonly: bool = False
     notify: str | None = None
     """How the terminal notifies of alerts."""

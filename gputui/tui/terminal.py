@@ -13,7 +13,6 @@ import codecs
 import contextlib
 import os
 import selectors
-import signal
 import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any
@@ -21,26 +20,14 @@ from typing import IO, TYPE_CHECKING, Any
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
+from gputui.tui.early import ENDING_SIGNALS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from textual.app import App
 
 _WAIT_S = 0.1
-
-_SIGNALS = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGABRT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGTERM,
-    signal.SIGXCPU,
-)
-"""What would end the program and leave the terminal raw; keys never send these here."""
-
 
 _MOUSE_ON = "\x1b[?1000h\x1b[?1002h\x1b[?1006h"
 _MOUSE_OFF = "\x1b[?1006l\x1b[?1002l\x1b[?1000l"
@@ -111,7 +98,7 @@ class Terminal(LinuxDriver):
     def start_application_mode(self) -> None:
         """Switch the terminal over; from before that on, a signal quits as the key does."""
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            for number in ENDING_SIGNALS:
                 self._loop.add_signal_handler(number, self._app.exit)
         super().start_application_mode()  # type: ignore[no-untyped-call]
 

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import Options
-from gputui.tui.widgets.canvas import LineView
+from gputui.tui.widgets.line_view import LineView
 from tests.tui.scripted import Batch, ScriptedSource
 
 PATIENCE_S = 60

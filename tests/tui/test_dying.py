@@ -30,7 +30,7 @@ RESTORED = (
 PROGRAM = """
 import sys
 from gputui.state import Session
-from gputui.tui import run_app
+from gputui.tui import Options, run_app
 from tests.tui import scripted
 
 class Source(scripted.ScriptedSource):
@@ -42,7 +42,8 @@ class Source(scripted.ScriptedSource):
         open(sys.argv[1], "w").write("closed")
         return True
 
-sys.exit(run_app(Source, Session()))
+early = Options(draws_early="early" in sys.argv)
+sys.exit(run_app(Source, Session(), early))
 """
 
 
@@ -95,6 +96,33 @@ class Screen:
             return self.process.wait(DEADLINE_S)
         finally:
             self.process.kill()
+
+
+def test_the_first_reading_is_drawn_at_once_and_a_signal_puts_the_terminal_back(
+    tmp_path: Path,
+) -> None:
+    screen = Screen(tmp_path / "note", "early")
+    screen.read_until(b"GPU 0  NVIDIA H200")
+    assert b"\x1b[?1000h" not in screen.seen  # Textual is not there yet
+    assert b"140 GiB" in screen.seen
+    screen.process.send_signal(signal.SIGTERM)
+    assert screen.ended() == -signal.SIGTERM
+    assert screen.seen.rfind(LEAVES_ALTERNATE_SCREEN) > screen.seen.rfind(ENTERS_ALTERNATE_SCREEN)
+    assert b"\x1b[?25h" in screen.seen
+    assert termios.tcgetattr(screen.master) == screen.modes
+
+
+def test_textual_takes_over_from_the_first_reading(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    screen = Screen(note, "early")
+    screen.read_until(b"\x1b[?1000h")
+    screen.read_until(b"q \x1b")
+    os.write(screen.master, b"q")
+    screen.read_until(b"end it")  # a run goes on in this session
+    os.write(screen.master, b"y\r")
+    screen.ended()
+    assert note.read_text() == "closed"
+    assert screen.is_restored()
 
 
 SIGNALS = [

@@ -19,7 +19,7 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.shell.keys import REPLAY_KEYS
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.times import clock_text
-from gputui.tui.widgets.canvas import LineView
+from gputui.tui.widgets.line_view import LineView
 from tests.imports.nsys_for_tests import Export
 from tests.tui import scripted
 from tests.tui.conftest import Show, wait_until

@@ -9,7 +9,8 @@ from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen
 
-from gputui.tui.widgets.canvas import LineView, Row, flow
+from gputui.tui.widgets.canvas import Row, flow
+from gputui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp

@@ -11,7 +11,8 @@ from gputui.tui.shell.views import GROUP_OF, GROUPS
 from gputui.tui.source import Playback
 from gputui.tui.times import clock_text
 from gputui.tui.widgets.alerts import MARK
-from gputui.tui.widgets.canvas import LineView, Row, Span, clip, fit, row_width
+from gputui.tui.widgets.canvas import Row, Span, clip, fit, row_width
+from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.view import Model
 
 _WIDE = 112

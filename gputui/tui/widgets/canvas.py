@@ -1,20 +1,15 @@
-"""Lines of styled text: made by pure functions, drawn by one widget that repaints what changed.
+"""Lines of styled text, made by pure functions; LineView draws them.
 
 A row is a tuple of spans; a span is text and a role. Roles are component classes,
 so colours live in the style sheet and the themes. Text is drawn as it is, never as markup.
+Textual is not needed here: the first frame is drawn before it is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
-from rich.segment import Segment
-from rich.style import Style
-from textual.geometry import Region
-from textual.strip import Strip
-from textual.widget import Widget
 
 Span = tuple[str, str]
 Row = tuple[Span, ...]
@@ -180,96 +175,3 @@ def _cells(row: Row) -> list[tuple[str, str]] | None:
     if any(cell_len(text) != len(text) for text, _ in row):
         return None
     return [(character, role) for text, role in row for character in text]
-
-
-class LineView(Widget):
-    """Draws rows; repaints only the rows that changed, each up to the last changed cell.
-
-    The looks of the roles are component classes of the bottom screen, for all views: computed once,
-    not once per widget, they take a tenth of the time to the first frame.
-    """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._rows: list[Row] = []
-        self._strips: dict[int, Strip] = {}
-        self._looks: dict[str, Style] = {}
-        self._drawn_width = 0
-        self._is_painting = False
-        self.is_stale = True
-        """Whether its rows must be made before it is painted: it was not in sight before."""
-
-    @property
-    def drawn(self) -> list[str]:
-        """What is shown, as plain text."""
-        return ["".join(text for text, _ in row) for row in self._rows]
-
-    def show(self, rows: Sequence[Row]) -> None:
-        """Show `rows` from the top; the rest is blank."""
-        width, height = self.size
-        old = self._rows
-        new = [pad(row, width) for row in rows[:height]]
-        self._rows = new
-        if width != self._drawn_width:
-            self._drawn_width = width
-            self._strips.clear()
-            if not self._is_painting:
-                self.refresh()
-            return
-        regions = []
-        blank = pad((), width)
-        for y, (before, after) in enumerate(zip_longest(old, new, fillvalue=blank)):
-            if before != after:
-                self._strips.pop(y, None)
-                regions += [
-                    Region(start, y, end - start, 1) for start, end in changed_runs(before, after)
-                ]
-        if regions and not self._is_painting:
-            self.refresh(*regions)
-
-    def draw(self) -> None:
-        """Make the rows anew and show them."""
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines in sight. Rows made only now, at the size there is, save a blank frame."""
-        if self.is_stale:
-            self.is_stale, self._is_painting = False, True
-            self.draw()
-            self._is_painting = False
-        return super().render_lines(crop)
-
-    def render_line(self, y: int) -> Strip:
-        """One line, from what was built when it last changed."""
-        strip = self._strips.get(y)
-        if strip is None or strip.cell_length != self.size.width:
-            row = self._rows[y] if y < len(self._rows) else ()
-            look = self._look
-            segments: list[Segment] = []
-            for text, role in row:
-                style = look(role, blank=text.isspace())
-                if segments and segments[-1].style == style:
-                    segments[-1] = Segment(segments[-1].text + text, style)
-                elif text:
-                    segments.append(Segment(text, style))
-            strip = Strip(segments).adjust_cell_length(self.size.width, look("text"))
-            self._strips[y] = strip
-        return strip
-
-    def notify_style_update(self) -> None:
-        """Drop strips in the old theme's colours."""
-        self._looks.clear()
-        self._strips.clear()
-        super().notify_style_update()
-
-    def _look(self, role: str, *, blank: bool = False) -> Style:
-        name = f"{role} blank" if blank else role
-        style = self._looks.get(name)
-        if style is None:
-            palette = self.app.screen_stack[0]
-            part = palette.get_component_rich_style(f"line--{role}", partial=True)
-            style = Style(bgcolor=self.rich_style.bgcolor) + part
-            if blank and not style.underline and not style.reverse:
-                # A blank has no foreground: 20 bytes less for every gap on the way to the terminal.
-                style = Style(bgcolor=style.bgcolor)
-            self._looks[name] = style
-        return style

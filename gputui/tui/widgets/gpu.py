@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gputui.model.events import GpuSample
 from gputui.model.units import MISSING, celsius, percent, size, watts
@@ -26,7 +27,6 @@ from gputui.tui.widgets.gpu_figures import (
 )
 from gputui.tui.widgets.series import Look
 from gputui.tui.widgets.table import column
-from gputui.tui.widgets.view import Model
 
 CARD_HEIGHT = 9
 """Fewer lines than these cannot hold a card with charts."""
@@ -34,6 +34,9 @@ CARD_HEIGHT = 9
 CARD_WIDTH = 56
 
 _LEAST_CHARTS = 4
+
+if TYPE_CHECKING:
+    from gputui.tui.widgets.view import Model
 
 
 def card_rows(

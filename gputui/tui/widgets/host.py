@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from gputui.model.units import MISSING, percent, size
 from gputui.state import Session
@@ -10,7 +11,9 @@ from gputui.tui.widgets.canvas import Row, clip
 from gputui.tui.widgets.chart import Chart
 from gputui.tui.widgets.hosts import clock_text, link_text
 from gputui.tui.widgets.series import Series
-from gputui.tui.widgets.view import Model
+
+if TYPE_CHECKING:
+    from gputui.tui.widgets.view import Model
 
 
 def link_rows(model: Model, width: int) -> list[Row]:

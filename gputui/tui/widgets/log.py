@@ -5,7 +5,8 @@ from __future__ import annotations
 from textual import events
 
 from gputui.state import LogLine, Run
-from gputui.tui.widgets.canvas import LineView, Row, fit, heading
+from gputui.tui.widgets.canvas import Row, fit, heading
+from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.view import SCROLL_LINES, Model
 
 _ROLES = {"stdout": "text", "stderr": "warn", "gputui": "accent"}

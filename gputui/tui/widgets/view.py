@@ -17,7 +17,8 @@ from gputui.report.process_table import ProcessRow
 from gputui.state import Run, Session
 from gputui.state.hosts import HostNews, Hosts
 from gputui.tui.source import ManyHosts, Playback, Runner, Source
-from gputui.tui.widgets.canvas import LineView, Row, Span, wrap
+from gputui.tui.widgets.canvas import Row, Span, wrap
+from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.table import Cursor, Move
 
 SCROLL_LINES = 3
