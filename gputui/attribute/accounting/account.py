@@ -9,7 +9,8 @@ import numpy as np
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.host import WAITED_NS, Doing, HostThreads, is_copy, kind_of_call
+from gputui.attribute.accounting.doing import Doing, is_copy, kind_of_call
+from gputui.attribute.accounting.host import WAITED_NS, HostThreads
 from gputui.attribute.accounting.launches import Launches
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves

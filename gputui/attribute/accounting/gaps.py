@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES
-from gputui.attribute.accounting.host import Doing, HostThreads, Pieces, Rows
+from gputui.attribute.accounting.doing import Doing
+from gputui.attribute.accounting.host import HostThreads, Pieces, Rows
 from gputui.attribute.arrays import Int64s
 from gputui.model.leaves import Leaf
 

@@ -7,22 +7,16 @@ the other pieces are looked up.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import READINGS_KEPT, States
+from gputui.attribute.accounting.doing import SHORT_NS, Doing
 from gputui.attribute.arrays import Int64s, distinct, run_starts
 from gputui.model.leaves import Leaf
-
-SHORT_NS = 200_000
-"""Time between two CUDA calls up to which the thread counts as busy launching. What a framework
-does to dispatch an operation, a module or a layer lies below; a tokenizer, a data loader or a
-garbage collection above."""
 
 SHORT_MOST_NS = 1_000_000
 SHORT_MEDIANS = 5
@@ -46,44 +40,9 @@ LINE_NS = 200_000_000
 MAX_THREADS = 1024
 
 
-class Doing(IntEnum):
-    """What a thread is at."""
-
-    LAUNCHING = 0
-    """In a call that launches, or between two calls, shortly."""
-    WAITING = 1
-    """In a call that waits for the GPU."""
-    ALLOCATING = 2
-    OTHER_CALL = 3
-    AWAY = 4
-    """Outside CUDA for longer than SHORT_NS."""
-
-
 Kinds = npt.NDArray[np.int8]
 
 _NEVER = np.iinfo(np.int64).max
-
-_WAITS = re.compile(r"Synchronize|^cudaMemcpy(?!.*Async)|^cuMemcpy(?!.*Async)|StreamQuery")
-_ALLOCATES = re.compile(
-    r"cudaMalloc|cudaFree|cudaHost(Alloc|Register|Unregister)"
-    r"|cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|HostAlloc)"
-)
-_LAUNCHES = re.compile(r"Launch|Memcpy.*Async|Memset")
-
-
-def kind_of_call(name: str) -> Doing:
-    """What a thread is at during a CUDA call of this name."""
-    if _WAITS.search(name):
-        return Doing.WAITING
-    if _ALLOCATES.search(name):
-        return Doing.ALLOCATING
-    return Doing.LAUNCHING if _LAUNCHES.search(name) else Doing.OTHER_CALL
-
-
-def is_copy(name: str) -> bool:
-    """Whether a call of this name may block although it is asynchronous."""
-    return "Memcpy" in name
-
 
 Rows = npt.NDArray[np.intp]
 Pieces = dict[int, tuple[Rows, Int64s]]

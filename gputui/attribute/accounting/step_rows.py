@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES
-from gputui.attribute.accounting.host import KEPT_NS, Doing, HostThreads
+from gputui.attribute.accounting.doing import Doing
+from gputui.attribute.accounting.host import KEPT_NS, HostThreads
 from gputui.attribute.accounting.intervals import covered_before, exclusive
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.arrays import Int64s, distinct

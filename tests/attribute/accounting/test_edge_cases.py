@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
+import pytest
 
 from gputui.attribute.accounting.device import DeviceTime
+from gputui.attribute.accounting.device_steps import DeviceSteps
+from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
 from gputui.attribute.accounting.gaps import LATENCY_NS
-from gputui.attribute.accounting.host import SHORT_NS, Doing, HostThreads
-from gputui.attribute.accounting.operations import Columns
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.operations import Columns, Kernels, columns
+from gputui.attribute.accounting.patterns import refine
+from gputui.attribute.correlation import CALL
+from gputui.model.events import LeafTime, LoopDelta, Scope
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
+from gputui.ring.layout import SLOT, RecordKind
 from tests.attribute.accounting.test_device import MAIN, START, by_leaf, device, operations
 
 WORKER = 8
@@ -120,3 +129,168 @@ def test_latency_is_no_fault_of_anyone() -> None:
     found = by_leaf(of)
     assert found[Leaf.HOST] == 2 * SHORT_NS
     assert found.get(Leaf.DEPENDENCY, 0) + found[Leaf.LAUNCH] == 5_000 + LATENCY_NS // 2
+
+
+def test_what_was_not_traced_is_in_no_leaf() -> None:
+    """Windows of tracing: a second between two of them, and what a step took there, is unknown."""
+    steps = DeviceSteps(1, 0, device())
+    rows, boundaries = [], []
+    for window in range(2):
+        for step in range(8):
+            at = START + window * 10**9 + step * 10**7
+            boundaries.append(at)
+            rows.append((at, at + 8_000_000, at - 10, at - 5, Leaf.MATMUL))
+    ends = START + 8 * 10**7 - 1_000_000
+    steps.time.holes.add(ends, START + 10**9 - 1_000)
+    steps.add(operations(*rows))
+    steps.mark(boundaries, renewed=False)
+    parts = steps.collect(None, False)
+    sums, turns = Counter[tuple[Scope, Leaf]](), Counter[Scope]()
+    for part in parts:
+        if isinstance(part, LeafTime):
+            sums[part.scope, Leaf(part.leaf)] += part.ns
+        elif isinstance(part, LoopDelta):
+            turns[part.scope] += part.steps
+    # The last step of the first window goes on where nothing was traced.
+    assert turns == {Scope.STEADY: 15}
+    assert sums[Scope.STEADY, Leaf.MATMUL] == 15 * 8_000_000
+    assert sum(sums.values()) == 15 * 8_000_000 + 14 * 2_000_000
+
+
+def test_a_worker_thread_that_waits_for_the_main_thread_is_not_to_blame() -> None:
+    """Autograd's thread launched last; in between the main thread was in an allocation."""
+    late = START + 10_000 + 40 * SHORT_NS
+    of = of_threads(
+        {
+            MAIN: [(START + 10_000, late - 5 * SHORT_NS, Doing.ALLOCATING)],
+            WORKER: [(START - 10, START, LAUNCH), (late, late + 10, LAUNCH)],
+        }
+    )
+    rows = operations(
+        (START, START + 10_000, START - 10, START, Leaf.MATMUL),
+        (late + 10, late + 20, late, late + 10, Leaf.MATMUL),
+    )
+    of.add(by(rows, threads=[WORKER, WORKER]))
+    found = by_leaf(of)
+    assert found[Leaf.ALLOCATION] == 35 * SHORT_NS
+    assert found[Leaf.HOST] == 5 * SHORT_NS
+
+
+PRODUCT, ELEMENTWISE = "sm90_xmma_gemm_bf16", "vectorized_elementwise_kernel<4>"
+KERNELS = {
+    Leaf.MATMUL: PRODUCT,
+    Leaf.MATMUL_SIMT: "ampere_sgemm_128x64_tn",
+    Leaf.MATMUL_UNALIGNED: "cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_align1",
+    Leaf.ATTENTION: "flash_fwd_kernel",
+    Leaf.NORMALIZATION: "vectorized_layer_norm_kernel",
+    Leaf.SOFTMAX: "softmax_warp_forward",
+    Leaf.ELEMENTWISE: ELEMENTWISE,
+    Leaf.OPTIMIZER: "multi_tensor_apply_kernel<FusedAdam>",
+    Leaf.OTHER: "mystery_kernel",
+    Leaf.COMMUNICATION: "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+}
+"""A name of each kind of kernel."""
+
+COPIES = {Leaf.COPY_PAGEABLE: (1, 1, 3), Leaf.COPY_PINNED: (1, 3, 2), Leaf.COPY_DEVICE: (8, 3, 3)}
+"""Direction and kinds of memory, as CUPTI numbers them."""
+
+IN_A_ROW = {
+    Leaf.ELEMENTWISE_CHAIN: [Leaf.ELEMENTWISE] * 4,
+    Leaf.ATTENTION_UNFUSED: [Leaf.MATMUL, Leaf.ELEMENTWISE, Leaf.SOFTMAX, Leaf.MATMUL],
+}
+
+CALLS = {Leaf.SYNC: "cudaStreamSynchronize", Leaf.ALLOCATION: "cudaMalloc",
+         Leaf.CUDA: "cuModuleLoadData"}  # fmt: skip
+
+STATES = {Leaf.HOST: (1, 0, Leaf.WAIT), Leaf.SCHEDULER: (0, 1, Leaf.WAIT),
+          Leaf.INPUT: (0, 0, Leaf.INPUT), Leaf.WAIT: (0, 0, Leaf.WAIT)}  # fmt: skip
+"""Parts of the time on a core and waiting for one, and where it counts while asleep."""
+
+FRAMES = {Leaf.COMPILE, Leaf.RANK}
+
+AWAY_NS = 100 * SHORT_NS
+
+
+def gap_of(leaf: Leaf, begins: int) -> tuple[DeviceTime, int]:
+    """A device whose thread is at what makes this leaf, and when it launches again."""
+    again = begins + AWAY_NS
+    call = (begins + 10, again - 10, kind_of_call(CALLS[leaf])) if leaf in CALLS else None
+    calls = [(begins - 20_010, begins - 20_000, LAUNCH), *([call] if call else [])]
+    if leaf is Leaf.LAUNCH:
+        calls += [(at, at + 5, LAUNCH) for at in range(begins, again - 10, SHORT_NS // 2)]
+    of = device([*calls, (again, again + 10, LAUNCH)])
+    threads = of._threads
+    if leaf in STATES:
+        run, delay, asleep_in = STATES[leaf]
+        threads.add_state(MAIN, begins - 10, 0, 0, asleep_in)
+        threads.add_state(MAIN, again + 10, run * AWAY_NS, delay * AWAY_NS, asleep_in)
+    if leaf in FRAMES:
+        threads.add_line(begins + AWAY_NS // 2, MAIN, 1, leaf)
+    return of, again
+
+
+def shares_of(leaves: list[Leaf]) -> dict[Leaf, int]:
+    """Gaps that each have one of these causes, one after the other."""
+    found = Counter[Leaf]()
+    for leaf in leaves:
+        of, again = gap_of(leaf, START + 10_000)
+        called = {Leaf.DEPENDENCY: START - 10, Leaf.UNKNOWN: 0}.get(leaf, again)
+        of.add(
+            operations(
+                (START, START + 10_000, START - 10_010, START - 10_000, Leaf.MATMUL),
+                (again + 10, again + 20, called, called + 10, Leaf.MATMUL),
+            )
+        )
+        found += Counter(by_leaf(of))
+    del found[Leaf.MATMUL]
+    return dict(found)
+
+
+IDLE = [leaf for leaf, meaning in LEAVES.items() if meaning.is_idle]
+CASES = {*KERNELS, *COPIES, *IN_A_ROW, *CALLS, *STATES, *FRAMES, Leaf.LAUNCH, Leaf.DEPENDENCY,
+         Leaf.UNKNOWN}  # fmt: skip
+
+
+def test_every_leaf_has_a_case_here() -> None:
+    """What another process takes is known from its use of the GPU only: see test_verdict."""
+    assert set(Leaf) - {Leaf.SHARED} == CASES
+    assert {*CALLS, *STATES, *FRAMES, Leaf.LAUNCH, Leaf.DEPENDENCY, Leaf.UNKNOWN} == set(IDLE)
+
+
+@pytest.mark.parametrize("leaf", IDLE)
+def test_one_cause_of_idling(leaf: Leaf) -> None:
+    found = shares_of([leaf])
+    assert max(found, key=lambda one: found[one]) is leaf
+    assert found[leaf] >= 0.95 * sum(found.values())
+
+
+@pytest.mark.parametrize(("large", "small"), list(zip(IDLE, [*IDLE[1:], IDLE[0]], strict=True)))
+def test_of_two_causes_each_has_its_part(large: Leaf, small: Leaf) -> None:
+    found = shares_of([large, large, small])
+    whole = sum(found.values())
+    assert found[large] / whole == pytest.approx(2 / 3, abs=0.03)
+    assert found[small] / whole == pytest.approx(1 / 3, abs=0.03)
+
+
+@pytest.mark.parametrize("leaf", KERNELS)
+def test_a_kernels_name_says_its_leaf(leaf: Leaf) -> None:
+    assert leaf_of_kernel(KERNELS[leaf]) is leaf
+
+
+@pytest.mark.parametrize("leaf", COPIES)
+def test_a_copys_memory_says_its_leaf(leaf: Leaf) -> None:
+    record = np.zeros(1, SLOT)
+    record["kind"] = RecordKind.MEMCPY
+    record["sub"], record["source_kind"], record["destination_kind"] = COPIES[leaf]
+    none = np.zeros(1, np.int64)
+    found = columns(record, np.zeros(1, CALL), none - 1, none, none + 1, none, Kernels())
+    assert found.leaves.tolist() == [leaf]
+
+
+@pytest.mark.parametrize("leaf", IN_A_ROW)
+def test_kernels_in_a_row_say_their_leaf(leaf: Leaf) -> None:
+    kinds = np.array(IN_A_ROW[leaf], np.uint8)
+    starts = np.arange(len(kinds)) * 50_000
+    streams = np.full(len(kinds), 7, np.uint32)
+    found = refine(kinds, starts, starts + 40_000, streams, np.full(len(kinds), 1024))
+    assert leaf in found.tolist()

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputui.attribute.accounting.host import SHORT_MOST_NS, SHORT_NS, _short
+from gputui.attribute.accounting.doing import SHORT_NS
+from gputui.attribute.accounting.host import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
 from gputui.inject.hook.python_lines import _kind
 from gputui.model.leaves import Leaf
