@@ -14,7 +14,8 @@ from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
-from gputui.report.phases import PhaseRow, phase_rows, share_of
+from gputui.report.main_step import share_of
+from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.tables.alerts import AlertRow, alert_rows
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Readings, Run, Session, remarks

@@ -7,25 +7,16 @@ nsys's nvtx_pushpop_sum shows), `gpu_busy_ns` the time the GPU ran something lau
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from gputui.model.events import Payload, RangeDefined
 from gputui.model.sketch import Accumulator
+from gputui.report.main_step import STEP_NAMES, is_inside, main_step
 from gputui.report.means import Mean, half_width
 from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
 from gputui.report.windows import Estimates
 from gputui.state import Launched, Process, Run
-
-STEP_NAMES = re.compile(
-    r"^(step|iter|iteration|train_step|training_step|decode_step|batch"
-    r"|ProfilerStep)([ #_:]{0,2}(\d+|#))?$",
-    re.IGNORECASE,
-)
-"""Common names of one step, numbered or folded, unless the workload declares its own."""
-
 
 IN_ORDER = 32
 """Groups in which the instances of a folded phase are shown in order."""
@@ -346,47 +337,6 @@ def phase_rows(
     totals = _Totals(run, tree, inherited)
     totals.rows = [PhaseRow(phase, totals) for phase in tree.phases]
     return list(totals.rows)
-
-
-def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
-    """The step that came most often: what is not in it is warm-up or preparation."""
-    wanted = run.started.step_range
-    steps = [row for row in rows if row.instances and (
-        row.name == wanted if wanted else STEP_NAMES.match(row.name))]  # fmt: skip
-    return max(steps, key=lambda row: (row.instances, row.cpu_total_ns), default=None)
-
-
-def is_inside(row: PhaseRow, outer: PhaseRow) -> bool:
-    """Whether a phase is another one or inside it, in any process."""
-    names = outer.key[2]
-    return row.key[1] == outer.key[1] and row.key[2][: len(names)] == names
-
-
-def in_main_step(run: Run, rows: Sequence[PhaseRow]) -> list[PhaseRow]:
-    """The innermost phases of the main step, the longest first; of a program without one, its
-    outermost phases."""
-    main = main_step(run, rows)
-    if main is None:
-        found = [row for row in rows if row.depth == 0]
-    else:
-        found = [
-            row
-            for row in rows
-            if is_inside(row, main)
-            and row.key[0] == main.key[0]
-            and not row.is_replayed
-            and all(one.is_replayed for one in row.inside)
-            and row is not main
-        ] or [main]
-    return sorted(found, key=lambda row: -(row.per_step_ns or row.cpu_total_ns))
-
-
-def share_of(run: Run, rows: Sequence[PhaseRow]) -> str:
-    """What the shares of `rows` refer to; "" where none has one."""
-    if not any(row.share_percent for row in rows):
-        return ""
-    main = main_step(run, rows)
-    return "of the run" if main is None else f"of the wall time of each {main.name}"
 
 
 class _Totals:

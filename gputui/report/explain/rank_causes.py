@@ -12,7 +12,7 @@ from gputui.model.naming import is_library_domain
 from gputui.model.units import duration
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.phases import STEP_NAMES
+from gputui.report.main_step import STEP_NAMES
 from gputui.state import Range, Run
 
 EXPLAINED = 0.8

@@ -10,7 +10,8 @@ from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.report.explain import Finding, Verdict, findings
 from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, device_trees, time_tree
-from gputui.report.phases import PhaseRow, in_main_step, phase_rows
+from gputui.report.main_step import in_main_step
+from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.state import Run
 from gputui.tui.views.kernels import why_empty

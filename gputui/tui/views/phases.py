@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
+from gputui.report.main_step import is_inside, main_step
 from gputui.report.phase_tree import PhaseKey, ranges_below
-from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows
+from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run

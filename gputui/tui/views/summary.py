@@ -9,7 +9,8 @@ from datetime import datetime
 from gputui.model.units import count, duration, percent, quantity, size
 from gputui.report.cost import cost_of
 from gputui.report.explain import findings
-from gputui.report.phases import PhaseRow, main_step, phase_rows
+from gputui.report.main_step import main_step
+from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import Column
 from gputui.report.statistics import (
     api_rows,
