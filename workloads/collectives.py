@@ -8,7 +8,7 @@ receives are not waited for: they may be meant to cross.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -63,7 +63,7 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Of a gather the output is what moves; it is the larger one.
         size = max(_bytes_of(args[0]), _bytes_of(args[1]) if len(args) > 1 else 0)
         self.count += 1
-        self.sent_bytes += size * bus_factor(name, dist.get_world_size())
+        self.sent_bytes += size * bus_factor(name, _ranks_of(args))
         if not self._ranges:
             return func(*args, **kwargs)
         with nvtx.annotate(name, domain="comm", payload=size):
@@ -103,6 +103,19 @@ def _name_of(func: Any) -> str | None:
         if word.startswith(known):
             return _NAMES[known]
     return None
+
+
+def _ranks_of(args: tuple[Any, ...]) -> int:
+    """Of the group that a collective is of: its object, or its name where it is functional."""
+    for one in args:
+        if isinstance(one, torch.ScriptObject):
+            with suppress(RuntimeError):  # a reduction is such an object, too
+                return dist.ProcessGroup.unbox(one).size()
+        if isinstance(one, str):
+            with suppress(LookupError, RuntimeError):
+                group: Any = torch._C._distributed_c10d._resolve_process_group
+                return int(group(one).size())
+    return dist.get_world_size()
 
 
 def _bytes_of(value: Any) -> int:

@@ -17,7 +17,15 @@ from workloads.comm import COMM
 from workloads.comm.run import link_bytes_per_s, sizes
 from workloads.declaration import Outcome, Workload
 from workloads.parallel import PARALLEL
-from workloads.parallel.plans import ENGINES, bubble, chosen, state_of, too_old, why_not
+from workloads.parallel.plans import (
+    ENGINES,
+    bubble,
+    chosen,
+    layout,
+    state_of,
+    too_old,
+    why_not,
+)
 from workloads.report import Report
 
 MICROBATCHES = 4
@@ -46,6 +54,8 @@ def plan(layers: int, steps: int) -> dict[str, int]:
         "tp": 6 * layers,
         # q, k, v and the output, forward and backward, and one for the gradients.
         "ulysses": 8 * layers + 1,
+        # As tp and zero3 together; the last block is gathered once, for its backward comes next.
+        "mesh": 9 * layers + 2,
         # Counts, tokens there and back, both backward, and one for what all have.
         "ep": 6,
     }
@@ -65,7 +75,12 @@ def test_every_engine_learns_the_same_by_the_collectives_planned(
     check(PARALLEL, outcome)
     rows = {str(row["engine"]): dict(row) for row in outcome.tables["parallel"]}
     assert list(rows) == list(ENGINES)
-    able = {name for name in ENGINES if too_old(name, torch.__version__) is None}
+    sizes = {**SMALL, "layers": layers, "heads": 4}
+    able = {
+        name
+        for name in ENGINES
+        if too_old(name, torch.__version__) is None and why_not(name, ranks, sizes) is None
+    }
     assert {name: rows[name]["status"] for name in able} == dict.fromkeys(able, "ok")
     assert {name for name, row in rows.items() if row["status"] == "ok"} == able
     losses = {name: rows[name]["loss"] for name in able - {"ep"}}
@@ -114,6 +129,10 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
     assert why_not("ddp", 3, small) is None
     assert "hangs before torch 2.13" in str(too_old("1f1b", "2.7.1+cpu"))
     assert too_old("1f1b", "2.13.0+cu130") is None
+    assert layout(4) == (1, 2, 2)
+    assert layout(8) == (2, 2, 2)
+    assert "do not divide" in str(why_not("mesh", 2, small))
+    assert why_not("mesh", 8, small) is None
 
 
 def test_a_launch_that_fails_or_hangs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

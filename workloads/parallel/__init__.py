@@ -16,9 +16,10 @@ PARALLEL = Workload(
     description=(
         "Trains one GPT by every engine of torch that divides it: data parallel (an all-reduce a "
         "gradient, one for all, DDP's buckets), ZeRO-1 to 3, tensor parallel with and without "
-        "sequence parallel, pipelines, context parallel by all-to-all (Ulysses), and a mixture of "
-        "experts. All train on the same batch from the same weights, so their losses are equal. "
-        "torchrun starts the ranks. One of them can be made late."
+        "sequence parallel, pipelines, context parallel by all-to-all (Ulysses), data and "
+        "tensor parallel at once (mesh: two ranks to a matrix, from eight ranks on in two stages), "
+        "and a mixture of experts. All train on the same batch from the same weights, so their "
+        "losses are equal. torchrun starts the ranks. One of them can be made late."
     ),
     parameters=(
         choice(

@@ -37,9 +37,9 @@ SYNC, OPTIMIZER, SCHEDULE = Range("sync"), Range("optimizer"), Range("schedule")
 
 class Trainer:
     """One rank's part. `step` takes the whole batch and gives the loss of this rank's part; the
-    mean over ranks is the model's, if `loss_is_shared` the loss is on the last rank only."""
+    mean over the ranks from `loss_from` on is the model's."""
 
-    loss_is_on_last = False
+    loss_from = 0
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         self.rank, self.sizes = rank, sizes
@@ -208,12 +208,11 @@ class TensorParallel(Trainer):
 class Pipeline(Trainer):
     """Consecutive blocks on each rank, parts of the batch one after another."""
 
-    loss_is_on_last = True
-
     def __init__(
         self, rank: Ranked, sizes: Sizes, seed: int, *, schedule: str, chunks: int = 1
     ) -> None:
         super().__init__(rank, sizes, seed)
+        self.loss_from = rank.count - 1
         total = rank.count * chunks
         sleep_s = float(rank.spec["stage_ms"]) / 1e3 / chunks
         at = [rank.rank + rank.count * chunk for chunk in range(chunks)]
@@ -358,6 +357,7 @@ Build = Callable[[Ranked, Sizes, int], Trainer]
 def builders() -> dict[str, Build]:
     """The engines by name, as in plans.ENGINES."""
     from .experts import ExpertParallel
+    from .mesh import Mesh
 
     return {
         "single": Single,
@@ -373,5 +373,6 @@ def builders() -> dict[str, Build]:
         "1f1b": partial(Pipeline, schedule="Schedule1F1B"),
         "interleaved": partial(Pipeline, schedule="ScheduleInterleaved1F1B", chunks=2),
         "ulysses": Ulysses,
+        "mesh": Mesh,
         "ep": ExpertParallel,
     }

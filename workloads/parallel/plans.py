@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 WORD = 4
 """Bytes of an fp32 element. Adam keeps two a parameter beside the weight and its gradient."""
@@ -37,12 +38,27 @@ ENGINES: dict[str, Engine] = {
     "1f1b": Engine("pipeline", (2, 13), _HANGS),
     "interleaved": Engine("pipeline", (2, 13), _HANGS, chunks=2),
     "ulysses": Engine("context"),
+    "mesh": Engine("mesh", (2, 7), "FSDP2 on the CPU needs torch 2.7", rank_has_own_batch=True),
     "ep": Engine(
         "expert", (2, 8), "hangs at its end before torch 2.8 (Gloo)", rank_has_own_batch=True
     ),
 }
 
 FAMILIES = ("data", "tensor", "pipeline", "context", "expert")
+
+
+class Layout(NamedTuple):
+    """How `mesh` divides its ranks."""
+
+    pipeline: int
+    data: int
+    tensor: int
+
+
+def layout(ranks: int) -> Layout:
+    """Two ranks to a matrix, two stages from eight ranks on, the rest of it data parallel."""
+    pipeline = 2 if ranks >= 8 else 1
+    return Layout(pipeline, ranks // (2 * pipeline), 2)
 
 
 def chosen(word: str) -> list[str]:
@@ -76,6 +92,14 @@ def why_not(name: str, ranks: int, sizes: Mapping[str, int]) -> str | None:
         what, amount, by = checks[engine.family]
         if amount % by:
             return f"{what}={amount} is no multiple of {by}"
+    if name == "mesh":
+        of = layout(ranks)
+        if ranks % 4 or ranks % (2 * of.pipeline):
+            return f"{ranks} ranks do not divide by data, tensor and pipeline: 4, 8, 12, …"
+        if sizes["heads"] % of.tensor or sizes["layers"] % of.pipeline:
+            return f"heads={sizes['heads']} or layers={sizes['layers']} is odd"
+        if (batch // of.data) % sizes["microbatches"] and of.pipeline > 1:
+            return f"{batch // of.data} sequences are no multiple of microbatches"
     needs_ctx = engine.family == "context" or name == "tp_sp"
     if needs_ctx and sizes["ctx"] % ranks:
         return f"ctx={sizes['ctx']} is no multiple of {ranks} ranks"

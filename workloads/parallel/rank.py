@@ -68,10 +68,10 @@ def measure(rank: Ranked, name: str) -> dict[str, object]:
         measured = Measured(rank, sizes, build, rank.count)
     steps = rank.everywhere(measured.step_s)
     losses = rank.everywhere(measured.loss)
-    on_last = measured.trainer.loss_is_on_last
+    of_model = losses[measured.trainer.loss_from :]
     found: dict[str, object] = {
         "step_s": max(steps),
-        "loss": losses[-1] if on_last else sum(losses) / len(losses),
+        "loss": sum(of_model) / len(of_model),
         "collectives": measured.count,
         "sent_bytes": measured.sent_bytes,
         "state_bytes": measured.trainer.state_bytes(),

@@ -1,0 +1,73 @@
+"""Several ways at once: matrices over pairs of ranks, their parts and the data over the pairs, and
+from eight ranks on two stages of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import pipelining
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from ..ranked import Ranked
+from .engines import LOAD, OPTIMIZER, SCHEDULE, Trainer, _gpt
+from .model import Block, Sizes, Stage, loss_of
+from .plans import layout
+
+
+class Mesh(Trainer):
+    """Data x tensor x pipeline: FSDP2 over tensor parallel blocks, in stages."""
+
+    def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
+        super().__init__(rank, sizes, seed)
+        of = layout(rank.count)
+        self._layout = of
+        mesh = init_device_mesh(rank.device.type, tuple(of), mesh_dim_names=of._fields)
+        stage, self._part, _ = mesh.get_coordinate() or [0, 0, 0]
+        self.loss_from = rank.count - rank.count // of.pipeline
+        self._is_first, self._is_last = stage == 0, stage == of.pipeline - 1
+        if of.pipeline > 1:
+            self.model = Stage(_gpt(self.model), stage, of.pipeline)
+            self.modules = [self.model]
+        plan = {f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")}
+        plan |= {"mlp.w1": ColwiseParallel()}
+        rows = {"attention.wo": RowwiseParallel(), "mlp.w2": RowwiseParallel()}
+        for block in self.model.modules():
+            if isinstance(block, Block):
+                parallelize_module(block, mesh["tensor"], {**plan, **rows})
+                fully_shard(block, mesh=mesh["data"])
+        fully_shard(self.model, mesh=mesh["data"])
+        self.optimizer = self.adam(self.model.parameters(), foreach=False)
+        self._schedule: Any = None
+        if of.pipeline > 1:
+            group = mesh["pipeline"].get_group()
+            made = pipelining.PipelineStage(
+                self.model, stage, of.pipeline, rank.device, group=group
+            )
+            self._schedule = pipelining.ScheduleGPipe(made, sizes.microbatches, loss_fn=loss_of)
+
+    def _own(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        each = len(x) // self._layout.data
+        part = slice(self._part * each, (self._part + 1) * each)
+        return super()._own(x[part], y[part])
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step."""
+        if self._schedule is None:
+            return super().step(x, y)
+        with LOAD:
+            x, y = self._own(x, y)
+            self._late(x, y)
+        losses: list[Tensor] = []
+        with SCHEDULE:
+            self._schedule.step(
+                *((x,) if self._is_first else ()),
+                **({"target": y, "losses": losses} if self._is_last else {}),
+            )
+        with OPTIMIZER:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return torch.stack(losses).mean().detach() if losses else torch.zeros(())
