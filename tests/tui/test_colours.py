@@ -16,6 +16,10 @@ from tests.tui.scripted import ScriptedSource
 SYSTEMS = [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD]
 
 
+GREYS = {16, 59, 102, 145, 188, 231, *range(232, 256)}
+"""Of the 256 colours."""
+
+
 def seen(hexadecimal: str, system: ColorSystem) -> object:
     """The colour a terminal of that kind shows."""
     color = Color.parse(hexadecimal).downgrade(system)
@@ -38,6 +42,10 @@ def test_what_must_differ_differs(theme: str, system: ColorSystem) -> None:
     for name in ("utilization", "memory", "bandwidth", "power", "tensor", "occupancy"):
         assert of(name) not in (background, of("hot")), name
     assert of("cursor") not in (background, of("cursor-text"))
+    if system is ColorSystem.EIGHT_BIT:
+        # Of 256 colours the nearest to a bluish grey is a saturated navy.
+        assert of("field") in GREYS
+        assert seen(variables["panel"], system) in GREYS
     assert len({of("text"), of("warn"), of("hot"), of("good")}) == 4
     for number in range(1, 9):
         assert of(f"phase-{number}") not in (background, of("on-block"))

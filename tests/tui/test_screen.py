@@ -7,9 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
+from rich.color import ColorSystem
 
 from gputui.collect.catalogue import Catalogue
+from gputui.model.events import Alert, AnyEvent, MachineSample
 from gputui.render import formats
 from gputui.tui.shell.keys import KEYS
 from gputui.tui.shell.main import MainScreen
@@ -354,12 +357,67 @@ async def test_too_small_a_terminal_says_so(show: Show) -> None:
         assert "needs 60×16, has 40×10" in shown.text
 
 
-async def test_hostile_names_are_shown_as_they_are(show: Show) -> None:
-    async with show(scripted.hostile_session(), (200, 50)) as shown:
-        assert "[red]x[/evil] $(id)" in shown.text
-        await shown.press("4")
-        assert f"attention{scripted.HOSTILE}" in shown.text
-        await shown.press("enter", "escape", "5", "enter", "escape", "e", "escape", "l", "1", "1")
+DIALOGS: dict[str, tuple[str, ...]] = {
+    "Help": ("h",), "Palette": ("colon",), "ExportDialog": ("1", "e"), "WorkloadDialog": ("w",),
+    "DetailsBox": ("1", "6", "down", "enter"), "SignalDialog": ("1", "6", "down", "K"),
+    "Question": ("1", "6", "down", "a"), "Prompt": ("1", "7", "f"),
+}  # fmt: skip
+
+
+async def test_hostile_names_in_every_view_and_under_every_dialog_of_any_size(show: Show) -> None:
+    """Views, dialogs and what stands in them: whole, within the screen, and open until Escape."""
+
+    def started(event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, MachineSample):
+            return event
+        known = [replace(one, start_time_ns=scripted.START_NS) for one in event.processes or ()]
+        return replace(event, processes=tuple(known))
+
+    evil = scripted.HOSTILE
+    alert = Alert(time_ns=scripted.START_NS, condition=evil, subject=evil, what=evil, gpu=0,
+                  since_ns=scripted.START_NS, value=1e308, worst=-1e308)  # fmt: skip
+    batches = [[started(event) for event in batch] for batch in scripted.hostile_session()]
+
+    def whole(width: int, where: str) -> None:
+        strips = shown.app.screen._compositor.render_strips()
+        assert all(strip.cell_length == width for strip in strips), where
+        assert all(cell_len(line) <= width for line in shown.lines), where
+
+    async with show([*batches, [alert]], (120, 40)) as shown:
+        known = shown.source.catalogue()
+        spoiled = [
+            replace(one, name=evil, summary=evil, description=evil, parameters=tuple(
+                replace(parameter, name=f"{parameter.name}{evil}", help=evil, allowed=evil)
+                for parameter in one.parameters
+            ))
+            for one in known.workloads
+        ]  # fmt: skip
+        shown.source.catalogue = lambda: replace(known, workloads=tuple(spoiled))  # type: ignore[method-assign]
+        assert f"▲ ALERT {evil}" in shown.text
+        told: set[str] = set()
+        for key in "11223345556667":
+            await shown.press(key)
+            told.add(key if "[red]x[/evil]" in shown.text else "")
+            whole(120, key)
+        assert told >= set("146")
+        await shown.press("l", "slash", *"[/evil]", "escape", "l")
+        for name, keys in DIALOGS.items():
+            await shown.press(*keys)
+            for width, height in ((60, 16), (40, 10), (120, 40)):
+                await shown.pilot.resize_terminal(width, height)
+                await shown.settle()
+                assert type(shown.app.screen).__name__ == name
+                whole(width, name)
+            if name == "WorkloadDialog":
+                await shown.until(lambda: evil in shown.text)
+                await shown.press("enter", "down", *evil[:9])
+                await shown.pilot.resize_terminal(60, 16)
+                await shown.settle()
+                whole(60, "form")
+                await shown.pilot.resize_terminal(120, 40)
+                await shown.press("escape")
+            await shown.press("escape")
+            assert shown.app.screen is shown.app.main
 
 
 async def test_ascii_leaves_nothing_else(show: Show) -> None:
@@ -382,11 +440,23 @@ async def test_without_colours_a_choice_is_still_seen(
         assert any(s.style and s.style.reverse and "decode" in s.text for s in segments)
 
 
-@pytest.mark.parametrize("theme", ["gputui-dark", "gputui-light", "gputui-safe", "nord"])
-async def test_themes(show: Show, theme: str) -> None:
-    async with show(scripted.gpu_session(1, quiet=2), options=Options(theme=theme)) as shown:
+async def test_themes(show: Show) -> None:
+    """In turn on one screen: another theme is other colours, and the same text."""
+    async with show(scripted.gpu_session(1, quiet=2), (120, 40)) as shown:
         await shown.press("4")
-        assert "attention" in shown.text
+        text = shown.text
+        # A theme of Textual's has the dark one's figures. Of sixteen colours there is one set for
+        # dark and one for light backgrounds.
+        for system, sets in ((ColorSystem.TRUECOLOR, 3), (ColorSystem.STANDARD, 2)):
+            shown.app.console._color_system = system
+            colors = set()
+            for theme in ("nord", "gputui-light", "gputui-safe", "gputui-dark"):
+                shown.app.theme = theme
+                await shown.settle()
+                assert shown.text == text
+                strips = shown.app.screen._compositor.render_strips()
+                colors.add(frozenset(s.style.color for strip in strips for s in strip if s.style))
+            assert len(colors) == sets
 
 
 async def test_a_source_that_cannot_be_made_is_explained() -> None:
