@@ -69,8 +69,8 @@ def test_cupti_is_not_finalized_once_there_is_a_graph(windows):
 def test_cupti_is_not_finalized_where_several_threads_may_begin_a_graph(windows):
     outcome = windows("windows-threads")
     edges = outcome.trace.of(RecordKind.WINDOW)
-    assert set(edges["value"][edges["sub"] == WindowEdge.CLOSED]) == {LeftCupti.THREADS}
-    assert "Finalize" not in " ".join(outcome.words)
+    assert LeftCupti.THREADS in edges["value"][edges["sub"] == WindowEdge.CLOSED]
+    assert "Finalize(1)" not in outcome.words  # a window without a call may end by our own
 
 
 def test_a_program_that_calls_nothing_is_left_by_our_own_thread(windows):

@@ -161,8 +161,8 @@ def test_bars_of_shares_hold_in_nine_of_ten_programs() -> None:
     rng = np.random.default_rng(7)
     held: list[bool] = []
     errors = []
-    for _ in range(20):
-        of = program(rng, 90, 4)
+    for _ in range(14):
+        of = program(rng, 75, 4)
         run, _, _ = seen(of)
         rows = {row.name: row for row in phase_rows(run)}
         assert rows["step"].gpu_busy_percent == pytest.approx(100)
@@ -177,15 +177,15 @@ def test_bars_of_shares_hold_in_nine_of_ten_programs() -> None:
         assert estimate is not None
         assert estimate.amount == pytest.approx(of.gpu[:, 1].sum(), rel=0.03)
     assert np.mean(held) >= 0.9
-    assert len(held) > 3 * 20
+    assert len(held) > 3 * 14
     assert np.mean(errors, axis=0).max() < 1.2
 
 
 def test_the_cost_is_that_of_the_simulated_program() -> None:
     rng = np.random.default_rng(11)
     held, found, periods = [], [], []
-    for _ in range(12):
-        of = program(rng, 120, 5)
+    for _ in range(8):
+        of = program(rng, 100, 5)
         run, watched, _ = seen(of)
         cost = tracing_cost(run)
         assert cost is not None
