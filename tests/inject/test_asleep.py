@@ -70,12 +70,12 @@ def program(library) -> Iterator[Program]:  # noqa: ARG001 - it is built first
 
 
 @contextlib.contextmanager
-def awake(pid: int, kernels: bool = False) -> Iterator[tuple[Word, _Drain]]:
+def awake(pid: int, kernels: bool = False, sampling: str = "") -> Iterator[tuple[Word, _Drain]]:
     word = open_word(pid)
     assert word is not None
     with create_capture_folder() as folder:
         word.hold()
-        word.wake(folder, kernels=kernels, modules=False, sampling="", timeout_s=LIMIT_S)
+        word.wake(folder, kernels=kernels, modules=False, sampling=sampling, timeout_s=LIMIT_S)
         (ring,), problems = RingFolder(folder).discover()
         assert problems == []
         yield word, _Drain(ring)
@@ -89,6 +89,11 @@ def one_session(program: Program, asked: list[str], kernels: bool = False) -> Tr
         assert word.sleep(LIMIT_S)
         drain.step()
     return drain.finish()
+
+
+def edges(drain: _Drain) -> int:
+    """Of windows, so far."""
+    return sum(int((part["kind"] == RecordKind.WINDOW).sum()) for part in drain.batches)
 
 
 def threads_named(pid: int, name: str) -> int:
@@ -209,6 +214,13 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(compile_program):
             assert calls.split()[-1] == "Unsubscribe(1)"
             on, off = (set(re.findall(rf"{w}\((\d+)\)", calls)) for w in ("Enable", "Disable"))
             assert on == off
+        # Under a budget CUPTI comes with the first window, in each session anew.
+        for _ in range(2):
+            with awake(program.pid, True, "budget 100000000 125000000") as (word, drain):
+                until(lambda: (drain.step(), edges(drain) >= 4)[1], "a window")
+                assert word.sleep(LIMIT_S)
+                drain.step()
+            assert drain.finish().facts.cupti_version == 130001
     finally:
         program.end()
 

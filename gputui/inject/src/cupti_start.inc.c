@@ -41,6 +41,9 @@ static void look_up(void *library, void **functions, const char *const *names, s
 /* Claim the process's single subscriber, whether CUPTI was here before or not. */
 static int subscribe(int *another_may_do)
 {
+    uint32_t version = 0;
+    cupti.GetVersion(&version);
+    header->cupti_version = version; /* of this session's ring */
     int result = cupti.Subscribe(&subscriber, see_resource, NULL);
     if (result != CUPTI_SUCCESS) {
         failed("cuptiSubscribe", result);
@@ -69,7 +72,6 @@ static int claim_cupti(const char *path, int *another_may_do)
     /* Local: NVTX looks symbols up in us and must not find CUPTI's through us. */
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void **functions = (void **)&cupti;
-    uint32_t version = 0;
     *another_may_do = 1;
     if (library == NULL)
         return 0;
@@ -81,8 +83,6 @@ static int claim_cupti(const char *path, int *another_may_do)
             return 0;
         }
     }
-    cupti.GetVersion(&version);
-    header->cupti_version = version;
     look_up(library, (void **)&cupti_ids, cupti_id_symbols,
             sizeof cupti_id_symbols / sizeof *cupti_id_symbols);
     look_up(library, (void **)&cupti_enable_call, cupti_call_symbols,
