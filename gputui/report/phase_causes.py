@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel, leaf_of_number
-from gputui.report.phase_tree import Phase, phase_tree
+from gputui.report.phase_tree import Phase, phase_tree, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.state import Run, Session
 
@@ -105,6 +105,16 @@ def phase_causes(session: Session, run: Run) -> list[PhaseCauses]:
         elif row.gpu_busy_ns + idle_ns:
             found.append(_of_older(row, leaves, idle_ns))
     return found
+
+
+def causes_of(run: Run, row: PhaseRow) -> PhaseCauses | None:
+    """The same for one phase; None where it was not recorded, or no GPU did anything for it."""
+    inside = ranges_below(row.phase)
+    times: dict[Leaf, int] = defaultdict(int)
+    for key, time in run.timing.range_leaves.items():
+        if key.range in inside:
+            times[leaf_of_number(key.leaf)] += time.ns
+    return _of_phase(row, times) if any(times.values()) else None
 
 
 def _recorded(run: Run) -> dict[int, dict[Leaf, int]]:

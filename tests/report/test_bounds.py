@@ -18,8 +18,9 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.playback.loading import Loaded, load
-from gputui.report.phase_causes import PhaseCauses, phase_causes
+from gputui.report.phase_causes import PhaseCauses, causes_of, phase_causes
 from gputui.report.roofline import Roof, roofline
+from gputui.tui.widgets.tree import phase_details
 from tests.conftest import DATA
 from tests.events_for_tests import defined, gpu, header, times
 from tests.report.test_verdict import STEP_NS, a_run, delta
@@ -115,6 +116,14 @@ def test_every_phase_has_its_own_tree() -> None:
     assert step.bound == "launch"
     for one in found.values():
         assert sum(one.leaves.values()) == one.wall_ns
+        alone = causes_of(loaded.run, one.row)
+        assert alone is not None
+        assert (alone.leaves, alone.bound) == (one.leaves, one.bound)
+    details = phase_details(step.row, on_gpu=True, inherited=0, causes=step)
+    shown = [(label.strip(), value) for (label, _), (value, _) in details]
+    assert ("bound by", "launch") in shown
+    assert shown[-6][0] == "launch-bound"
+    assert shown[-6][1].startswith("58.0 %")
     recorded = loaded.run.timing.range_leaves.values()
     whole = sum(time.ns for time in loaded.run.leaf_times.values())
     assert sum(time.ns for time in recorded) == whole

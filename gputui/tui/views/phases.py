@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.report.main_step import is_inside, main_step
+from gputui.report.phase_causes import causes_of
 from gputui.report.phase_tree import PhaseKey, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
@@ -132,6 +133,7 @@ class PhasesView(View):
             row,
             on_gpu=run is not None and _on_gpu(run),
             inherited=self._inherited(run).get(row.key, 0),
+            causes=causes_of(run, row) if run is not None else None,
         )
         return Details(row.path, details)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+from gputui.model.leaves import LEAVES
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, payload, percent
 from gputui.report.main_step import is_inside
+from gputui.report.phase_causes import PhaseCauses
 from gputui.report.phase_tree import PhaseKey, phase_tree
 from gputui.report.phases import PhaseRow
 from gputui.report.schema import Column
@@ -18,6 +20,9 @@ from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import column, declared
 
 R = TypeVar("R")
+
+MOST_CAUSES = 6
+"""Leaves of a phase among its details."""
 
 _NARROW_BAR, _WIDE_BAR = 8, 20
 
@@ -221,9 +226,11 @@ def tree_columns(
     return columns
 
 
-def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, ...]:
+def phase_details(
+    row: PhaseRow, *, on_gpu: bool, inherited: int, causes: PhaseCauses | None = None
+) -> tuple[Row, ...]:
     """Details of a phase: `inherited` kernels were launched by threads that had no range of their
-    own.
+    own; `causes` are why the GPU idled and what it did.
     """
     whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
     pairs = [
@@ -259,4 +266,11 @@ def phase_details(row: PhaseRow, *, on_gpu: bool, inherited: int) -> tuple[Row, 
         ]
         if row.replayed:
             pairs.append(("replayed by graphs", f"{count(row.replayed)} kernels captured here"))
+    if causes is not None:
+        pairs.append(("bound by", causes.bound or "(nothing leads)"))
+        largest = sorted(causes.leaves.items(), key=lambda part: -part[1])[:MOST_CAUSES]
+        pairs += [
+            (f"  {LEAVES[leaf].label}", f"{100 * ns / causes.wall_ns:.1f} %  {duration(ns)}")
+            for leaf, ns in largest
+        ]
     return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)
