@@ -20,7 +20,8 @@ Ranges, and how often each is met with L layers, T tokens asked for and W warm-u
     inside each step: embedding 1, norm 2 L + 1, qkv_proj L, attention L, out_proj L, mlp L,
     lm_head 1, sample 1, copy_back 1
 
-With graphs a decode step is `replay` and `copy_back`; compiled, it has no ranges of the parts.
+With graphs a decode step is `replay` and `copy_back`, and the parts are inside `replay`, as the
+capture had them; compiled, it has no ranges of the parts.
 Everything the GPU is given lies inside one of `load` and the ranges inside a step. A step is
 4 L + 1 matrix products (qkv_proj, out_proj, two in mlp, lm_head), attention's own apart, in both
 families: keys and values are one product with the queries, and so are the SwiGLU's two inputs. A

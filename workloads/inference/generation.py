@@ -71,7 +71,9 @@ class Generator:
             self._cache.length = self._prompt.shape[1] + number - 1
             graph = torch.cuda.CUDAGraph()
             with CAPTURE, torch.cuda.graph(graph, pool=pool):
-                self._sample(self._forward(self._next, self._cache))
+                logits = self._forward(self._next, self._cache)
+                with SAMPLE:
+                    self._sample(logits)
             self._graphs.append(graph)
 
     def _step(self, tokens: Tensor) -> None:
