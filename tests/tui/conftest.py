@@ -8,10 +8,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
+from gputui.tui.dialogs.dialog import Dialog
 from gputui.tui.source import Options
 from gputui.tui.widgets.line_view import LineView
 from tests.tui.scripted import Batch, ScriptedSource
@@ -45,6 +47,16 @@ class Shown:
         for key in keys:
             await self.pilot.press(key)
             await self.settle()
+
+    async def click(self, text: str) -> None:
+        """A click where a text stands, in the view or the dialog over it."""
+        screen = self.app.screen
+        drawn: LineView = screen.box if isinstance(screen, Dialog) else self.app.main.view
+        y, line = next((y, line) for y, line in enumerate(drawn.drawn) if text in line)
+        inside = drawn.content_region
+        x = inside.x + cell_len(line[: line.index(text)])
+        await self.pilot.click(offset=(x, inside.y + y))
+        await self.settle()
 
     async def settle(self) -> None:
         """Until every message was handled, those included that followed from others."""

@@ -13,19 +13,11 @@ from gputui.tui.widgets.ink import apportion, nice_top
 from gputui.tui.widgets.names import cut_middle, short_names
 from tests.conftest import DATA
 from tests.tui import scripted
-from tests.tui.conftest import Show, Shown
+from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
 
 LAUNCH = DATA / "faults" / "launch.gputui.gz"
 FIRST = Options(shows_run=True)
-
-
-async def click_text(shown: Shown, text: str) -> None:
-    """Click where a text stands in the view."""
-    view = shown.app.main.view
-    y, line = next((y, line) for y, line in enumerate(view.drawn) if text in line)
-    await shown.pilot.click(view, offset=(cell_len(line[: line.index(text)]), y))
-    await shown.settle()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
@@ -56,20 +48,20 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
 
 async def test_what_a_key_does_a_click_does(show: Show) -> None:
     async with show([recorded(LAUNCH)], (120, 40), options=FIRST) as shown:
-        await click_text(shown, "busy  matmul")
+        await shown.click("busy  matmul")
         assert shown.app.main.current == "overview"
-        await click_text(shown, "busy  matmul")
+        await shown.click("busy  matmul")
         assert shown.app.main.current == "time"
         assert "─ busy › matmul ─" in shown.text
-        await click_text(shown, "▸ matmul")
+        await shown.click("▸ matmul")
         assert "▾ matmul" in shown.text
         assert "of it" in shown.text
-        await click_text(shown, "▾ busy")
+        await shown.click("▾ busy")
         assert "matmul" not in shown.text.split("total")[0].replace("busy › matmul", "")
         await shown.press("escape")
-        await click_text(shown, "Kernels  GPU time")
+        await shown.click("Kernels  GPU time")
         assert shown.app.main.current == "kernels"
-        await click_text(shown, "CUDA calls")
+        await shown.click("CUDA calls")
         assert "cudaLaunchKernel" in shown.text
         await shown.pilot.click(shown.app.main.top, offset=(1, 0))
         await shown.settle()

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.color import ColorSystem
+from textual import events
 
 from gputui.collect.catalogue import Catalogue
 from gputui.model.events import Alert, AnyEvent, MachineSample
@@ -215,6 +216,13 @@ async def test_the_menu_checks_starts_and_remembers(show: Show) -> None:
         await shown.press("enter", "enter")
         await shown.until(lambda: len(shown.source.started) == 2)
         assert shown.source.started[1] == shown.source.started[0]
+        # What keys do, clicks do.
+        await shown.press("w")
+        await shown.until(lambda: "GPT-2-shaped" in shown.text)
+        for text in ("inference", "compile", "compile", "[ Start ]"):
+            await shown.click(text)
+        await shown.until(lambda: len(shown.source.started) == 3)
+        assert shown.source.started[2] == ("inference", {"batch": 4})
 
 
 async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(show: Show) -> None:
@@ -323,12 +331,15 @@ async def test_export_writes_a_file_and_says_where(show: Show, tmp_path: Path) -
             if known.requirements:
                 assert known.requirements in shown.text
             await shown.press("tab")
-        await shown.press("tab", "tab", "enter")
+        await shown.click(" md ")
+        await shown.click(" md ")
         await shown.until(lambda: "written:" in shown.text)
         assert (tmp_path / "session-run1.md").read_text()
         await shown.press("e", "ctrl+u", *"/nowhere/x.json", "enter")
         await shown.until(lambda: "cannot write" in shown.text)
-        await shown.press("e", "ctrl+u", *"/a-long-folder" * 8)
+        await shown.press("e", "ctrl+u")
+        shown.app.screen.post_message(events.Paste("/a-long-folder" * 8))
+        await shown.settle()
         assert "path  …" in shown.text  # what is cut is marked
 
 

@@ -128,6 +128,9 @@ class Dialog(ModalScreen[ResultT]):
     def clicked(self, line: int) -> None:
         """A line of `rows` was clicked."""
 
+    def footer_clicked(self, line: int) -> None:
+        """A line of `footer` above the keys was clicked."""
+
     def on_click(self, event: events.Click) -> None:
         """A line of the box, or a key named at its bottom."""
         event.stop()
@@ -138,8 +141,11 @@ class Dialog(ModalScreen[ResultT]):
         if y < self._room:
             self.clicked(self.top + y)
             return
+        if y < inside.height - 1:
+            self.footer_clicked(y - self._room)
+            return
         for start, end, key in self._hints:
-            if start <= x < end and y == inside.height - 1:
+            if start <= x < end:
                 self.key(key, None)
                 return
 

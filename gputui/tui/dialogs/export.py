@@ -14,6 +14,9 @@ from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.widgets.canvas import Row, fit
 from gputui.tui.widgets.field import TextField
 
+_HEAD = 2
+"""Lines above the formats."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
@@ -71,6 +74,15 @@ class ExportDialog(Dialog[ExportRequest | None]):
         else:
             self._field.key(key, character)
         self.draw()
+
+    def clicked(self, line: int) -> None:
+        """A format: chosen already, as Enter."""
+        number = line - _HEAD
+        if number == self._chosen:
+            self._finish()
+        elif 0 <= number < len(self._formats):
+            self._choose(number - self._chosen)
+            self.draw()
 
     def on_paste(self, event: events.Paste) -> None:
         """Pasted text goes to the path."""

@@ -25,6 +25,7 @@ class SignalDialog(Dialog[str | None]):
         super().__init__()
         self._process = process
         self._chosen = 0
+        self._first_line = 0
 
     def rows(self, width: int) -> list[Row]:
         """The process, then the signals."""
@@ -44,6 +45,7 @@ class SignalDialog(Dialog[str | None]):
         if process.run is not None:
             rows += wrap("It is part of gputui's own run: x ends all of that.", width, "warn")
         rows.append(())
+        self._first_line = len(rows)
         for number, (name, key, does) in enumerate(CHOICES):
             role = "tab-active" if number == self._chosen else "tab"
             rows.append(((f" {name:<5}", role), (f" {key} ", "key"), (does, "text")))
@@ -52,6 +54,12 @@ class SignalDialog(Dialog[str | None]):
     def footer(self, width: int) -> list[Row]:
         name = CHOICES[self._chosen][0]
         return key_hints(width, ("Enter", f"send {name}"), ("↑ ↓", "choose"), ("Esc", "send none"))
+
+    def clicked(self, line: int) -> None:
+        """A signal: only chosen, as by its letter."""
+        if 0 <= line - self._first_line < len(CHOICES):
+            self._chosen = line - self._first_line
+            self.draw()
 
     def key(self, key: str, character: str | None) -> None:
         """A letter only chooses: nothing is sent without Enter."""

@@ -139,16 +139,24 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             self.draw()
 
     def clicked(self, line: int) -> None:
-        """A workload, or a field: chosen already, as Enter."""
+        """A workload, or a field: chosen already, as Enter, or the field's next choice."""
         number = line - 2
         if self.form is not None:
-            if 0 <= number < self.form.lines - 1:
+            if number == self.form.line:
+                self.form.key("right", None)
+            elif 0 <= number < self.form.lines - 1:
                 self.form.choose(number)
+            self._ask()
         elif self._catalogue is not None and 0 <= number < len(self._catalogue.workloads):
             if number == self._index:
                 self._open()
             self._index = number
         self.draw()
+
+    def footer_clicked(self, line: int) -> None:
+        """Start."""
+        if line == 0 and self.form is not None:
+            self.key("enter", None)
 
     def _open(self) -> None:
         assert self._catalogue is not None
