@@ -62,6 +62,7 @@ def _tripped(options: argparse.Namespace, loaded: Loaded, run: Run | None) -> li
     """The conditions that hold. Raises ThresholdError."""
     if not options.fail_if:
         return []
+    from gputui.report.alerts import needs_readings
     from gputui.report.compare import Subject, compare
     from gputui.report.gate import Condition
 
@@ -71,9 +72,9 @@ def _tripped(options: argparse.Namespace, loaded: Loaded, run: Run | None) -> li
             raise condition.error("a change needs two runs: gputui compare")
     subject = Subject(loaded.name, loaded.session, run)
     comparison = compare([subject, subject])
-    at_once = [condition for condition in parsed if condition.for_ns is None]
+    at_once = [condition for condition in parsed if not needs_readings(condition)]
     lines = [line for condition in at_once for line in condition.tripped(comparison)]
-    lasting = [condition.text for condition in parsed if condition.for_ns is not None]
+    lasting = [condition.text for condition in parsed if needs_readings(condition)]
     return lines + _held(lasting, one_recording(options.file), run)
 
 

@@ -31,7 +31,7 @@ from gputui.model.events import (
     RunEnded,
 )
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.metrics import REASONS, SECONDS_BY_REASON, TEXT, Metric, metrics_of
+from gputui.model.metrics import REASONS, SECONDS_BY_REASON, TEXT, Metric, metrics_of, spread_fields
 from gputui.report.threshold import ANY_GPU, Threshold
 
 HOST, RUN = "host", "run"
@@ -62,6 +62,16 @@ def names() -> list[str]:
         *_SUMS,
         *(key for key in LEAF_OF_KEY if key not in _AT_THE_END),
     ]
+
+
+def needs_readings(condition: Threshold) -> bool:
+    """Whether a recording's readings decide, one by one: how long something held, or a figure of
+    which no mean is kept."""
+    holder, _, field = condition.what.rpartition(".")
+    is_figure = holder in (HOST, ANY_GPU) or _GPU.fullmatch(condition.what)
+    means = (*spread_fields(GpuSample), *spread_fields(HostSample))
+    known = _figures(GpuSample, GpuStatus, HostSample)
+    return condition.for_ns is not None or bool(is_figure and field in known.keys() - means)
 
 
 class AlertCondition(Threshold):

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputui.base.notification import WAYS, notification
 from gputui.cli.dispatch import run as gputui
@@ -161,7 +162,9 @@ def recorded(path: Path, limits: Limits) -> None:
     hub.emit([header(gpu(0), gpu(1))])
     hub.emit([run_started()])
     for second in range(2, 60):
-        hub.emit([sample(second, 50, 90 if 5 <= second < 45 else 50)])
+        one = sample(second, 50, 90 if 5 <= second < 45 else 50)
+        limited = replace(one.gpus[1], power_limit_watts=600.0)
+        hub.emit([replace(one, gpus=(one.gpus[0], limited))])
     ended = msgspec.structs.replace(run_ended(), time_ns=at(60))
     hub.emit([ended])
     writer.close()
@@ -200,6 +203,8 @@ def test_a_recording_has_them_and_tells_of_them(tmp_path: Path, limits: Limits) 
         ("gpu.temperature_celsius > 85 for 1m", 0, ""),
         ("gpu.temperature_celsius>60", 1, "gpu1: it is 77.5862"),
         ("gpu0.temperature_celsius>60", 0, ""),
+        ("gpu.power_limit_watts<700", 1, "ALERT gpu1.power_limit_watts<700: 600 W"),
+        ("gpu1.power_limit_watts>700", 0, ""),
         ("gpu.temperature_celsus > 85 for 3s", 2, "did you mean gpu.temperature_celsius"),
         ("gpu.temperature_celsius>+3", 2, "a change needs two runs"),
     ],
