@@ -28,10 +28,10 @@ from gputui.state import Session
 
 PROGRAM = Path(__file__).with_name("programs") / "late_trials_rank.py"
 INTERVAL_S = 0.25
-REST_S = 1.8
-"""Between trials: collectives are matched two intervals after their records have come."""
+REST_S = 2.2
+"""Between trials: collectives are matched a second after their records should have come."""
 
-SETTLED_NS = 1_600_000_000
+SETTLED_NS = 2_000_000_000
 
 
 class Trial(NamedTuple):
