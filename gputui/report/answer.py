@@ -15,8 +15,10 @@ from gputui.report.explain import Finding, Verdict, conclusion, findings, machin
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
 from gputui.report.main_step import share_of
+from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.tables.alerts import AlertRow, alert_rows
+from gputui.report.windows import tracing_line
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Readings, Run, Session, remarks
 
@@ -114,6 +116,8 @@ def _of_run(session: Session, run: Run) -> list[Group]:
     for gpu in (sorted(run.devices) or sorted(session.gpus))[:MOST_GPUS]:
         where.append(Line(f"GPU {gpu}", _gpu(session, run.readings, gpu, run), 5))
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
+    if tracing := tracing_line(run, shares_error_points(run)):
+        notes.append(Line("note", tracing, 1))
     return [
         [Line("", _title(run))],
         _alerts(session, run),

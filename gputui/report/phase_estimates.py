@@ -9,6 +9,9 @@ from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.windows import NOTE, Estimates
 from gputui.state import Run
 
+MOST_RANGES = 2000
+"""Ranges of a run of which the largest error is looked for: the screen asks in every frame."""
+
 
 def phases_note(run: Run, rows: Sequence[PhaseRow]) -> str:
     """What must be known beside the rows."""
@@ -20,7 +23,7 @@ def phases_note(run: Run, rows: Sequence[PhaseRow]) -> str:
 def shares_error_points(run: Run) -> float | None:
     """The largest error of the estimated shares of GPU time that are at least a percent; None
     without one."""
-    if Estimates.of(run) is None:
+    if len(run.ranges) > MOST_RANGES or Estimates.of(run) is None:
         return None
     errors = [
         row.gpu_busy_error_points

@@ -18,6 +18,7 @@ from gputui.attribute.strings import Attributes
 from gputui.attribute.windows import Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta
+from gputui.report.answer import answer
 from gputui.report.compare import Subject, compare
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import phase_rows
@@ -25,6 +26,7 @@ from gputui.report.tables.phases import PHASES
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.ring.layout import SLOT, LeftCupti, RecordKind, WindowEdge
 from gputui.state import Run, Session
+from gputui.tui.widgets.run import problems
 from tests.events_for_tests import at, attached, header, run_started
 
 SLOWER, STALL_NS = 0.2, 8_000_000
@@ -219,6 +221,9 @@ def test_what_a_budget_came_to_is_said_in_one_line() -> None:
     assert line.startswith("tracing 9.6 % of the time, costs 1.7 % ± 0.5, GPU shares ± ")
     assert " points" in line
     assert "CUPTI" not in line
+    shown = "".join(text for row in problems(run, 200) for text, _ in row)
+    assert line in shown
+    assert any(line in "".join(part.text for part in group) for group in answer(session, run))
     table = PHASES.table(session, run)
     assert "estimated" in table.note
     comparison = compare([Subject("windows", session, run), Subject("all", session, run)])

@@ -22,7 +22,6 @@ from gputui.report.tables.marks import mark_rows, marks_note
 from gputui.report.tables.phases import PHASES
 from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
 from gputui.report.tables.workload import own_tables
-from gputui.report.windows import tracing_line
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
@@ -287,8 +286,6 @@ def _capture(session: Session, run: Run, width: int) -> list[Row]:
     if cost.traced_bytes is not None:
         pairs.append(("traced", size(cost.traced_bytes)))
     rows = _pairs(pairs, width)
-    if line := tracing_line(run, cost.shares_error_points):
-        rows += wrap(line, width)
     for status in sorted({process.attached.cuda_status for process in processes}):
         rows += wrap(f"CUDA: {status}", width, "dim")
     return rows

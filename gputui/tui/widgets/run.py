@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gputui.model.units import duration, quantity
 from gputui.report.losses import lost_count, why_lost
+from gputui.report.phase_estimates import shares_error_points
+from gputui.report.windows import tracing_cost, tracing_line
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, remarks
 from gputui.tui.widgets.canvas import Row, bar, clip, flow, row_width, wrap
@@ -101,4 +103,8 @@ def problems(run: Run, width: int, remark: str = "") -> list[Row]:
         rows += wrap(text, width, "warn")
     for each in remarks(run):
         rows += wrap(f"! {each.line}", width, "warn")
+    if tracing := tracing_line(run, shares_error_points(run)):
+        cost = tracing_cost(run)
+        over = cost is not None and cost.is_over
+        rows += wrap(f"! {tracing}" if over else tracing, width, "warn" if over else "dim")
     return rows
