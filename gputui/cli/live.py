@@ -121,15 +121,16 @@ def screen(watch: Watch) -> int:
 
 def _check_only(options: argparse.Namespace) -> None:
     """Before anything is started or written."""
-    alerted = [number for one in options.alert if (number := one.gpu) is not None]
-    for flag, named in (("--only", options.only), ("--alert", alerted)):
+    alerted = {one.gpu: one.where for one in options.alert if one.gpu is not None}
+    where = next(iter(alerted.values()), "")
+    for flag, named in (("--only", options.only), (where, tuple(alerted))):
         if named:
             from gputui.collect.nvml.gpus import missing_gpus
 
             if reason := missing_gpus(named):
                 raise UsageError(reason.replace("--only", flag, 1))
     if hidden := set(alerted) - set(options.only or alerted):
-        raise UsageError(f"--alert: --only leaves out GPU {min(hidden)}")
+        raise UsageError(f"{where}: --only leaves out GPU {min(hidden)}")
 
 
 def _live_options(

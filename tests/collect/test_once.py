@@ -249,6 +249,8 @@ def test_nothing_is_recorded_or_run_of_a_gpu_that_is_not_there(
     done = gputui(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "gputui: --only 9: no such GPU, this machine has GPU 0\n"
+    done = gputui("--record", "--alert", "gpu9.power_watts > 1", "-o", str(path))
+    assert done.stderr == "gputui: --alert 9: no such GPU, this machine has GPU 0\n"
     done = gputui("--record", "--only", "9", XDG_DATA_HOME=str(tmp_path), HOME=str(tmp_path))
     assert done.returncode == 2
     assert {entry.name for entry in tmp_path.iterdir()} <= {"state", "fake"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
+from gputui.model.events import Alert
 from gputui.model.leaves import LEAVES
 from gputui.report.explain.time_tree import time_tree
 from gputui.tui.source import Options
@@ -47,12 +48,16 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
 
 
 async def test_what_a_key_does_a_click_does(show: Show) -> None:
-    async with show([recorded(LAUNCH)], (120, 40), options=FIRST) as shown:
+    waits = Alert(time_ns=1, since_ns=1, condition="idle.launch > 40%", subject="run",
+                  what="idle.launch", value=88.0, worst=90.0)  # fmt: skip
+    async with show([recorded(LAUNCH), [waits]], (120, 40), options=FIRST) as shown:
+        assert "▲ ALERT idle.launch > 40%: reached 90 %" in shown.text
         await shown.click("busy  matmul")
         assert shown.app.main.current == "overview"
         await shown.click("busy  matmul")
         assert shown.app.main.current == "time"
         assert "─ busy › matmul ─" in shown.text
+        assert "▲ launch-bound " in shown.text
         await shown.click("▸ matmul")
         assert "▾ matmul" in shown.text
         assert "of it" in shown.text
