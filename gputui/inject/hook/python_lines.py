@@ -30,7 +30,9 @@ _COMPILING = (
     "/triton/runtime/autotuner", "/triton/backends/", "/numba/core/",
 )  # fmt: skip
 _NOT_THE_PROGRAMS = (
-    "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>", "/python_lines.py",
+    "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>",
+    # The hook's own files: it wraps the modules that it annotates.
+    os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/",
 )  # fmt: skip
 _LOADER = {"_next_data", "_try_get_data", "_get_data"}
 _QUEUES = ("/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connection.py")

@@ -12,6 +12,7 @@ import pytest
 from gputui.attribute.accounting.doing import SHORT_NS
 from gputui.attribute.accounting.host import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
+from gputui.inject.hook import python_lines
 from gputui.inject.hook.python_lines import _kind
 from gputui.model.leaves import Leaf
 
@@ -64,6 +65,8 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
         (f"{TORCH}/distributed/fsdp/_runtime_utils.py", "_unshard", "-"),
         ("/home/me/data.py", "<module>", "-"),
         ("<frozen importlib._bootstrap>", "_load", "-"),
+        # What --annotate puts around a module's call.
+        (python_lines.__file__.replace("python_lines", "sitecustomize"), "ranged_call", "-"),
     ],
 )
 def test_what_a_frame_says(path: str, function: str, kind: str) -> None:
