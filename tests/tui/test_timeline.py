@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import msgspec
@@ -137,6 +138,7 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         zoomed = shown.app.main.view
         assert isinstance(zoomed, TimelineView)
         assert zoomed.parts is not None
+        assert re.search(r"Last step: step  934 µs, [\d.]+ µs to ", shown.text)
         before = zoomed.parts
         await shown.press(*["right"] * 60)
         assert zoomed.parts[0] > before[0]  # beyond the edge: panned

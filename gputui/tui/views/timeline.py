@@ -85,7 +85,12 @@ class TimelineView(View):
         newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
         room = height - len(rows) - 1
         if newest is not None and room >= LEAST_HEIGHT:
-            rows += [(), *timeline_rows(newest, run, phase_colors(run), width, min(room, 9))]
+            low, high = self.parts or (0, 1)
+            whole = len(self._kept[-1 - self.step_back].busy) if self.parts and self._kept else 1
+            window = low / max(1, whole), high / max(1, whole)
+            colors = phase_colors(run)
+            rows += [()]
+            rows += timeline_rows(newest, run, colors, width, min(room, 9), window=window)
         return rows
 
     # --- keys

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from gputui.model.events import StepSpan, StepTimeline
 from gputui.model.units import duration
 from gputui.state import Run
@@ -28,8 +30,10 @@ def timeline_rows(
     height: int,
     *,
     libraries: bool = False,
+    window: tuple[float, float] = (0.0, 1.0),
 ) -> list[Row]:
-    """The step in at most `width` × `height`: a title, lanes, its marks, a time axis."""
+    """The step, or the part of it in `window`, in at most `width` × `height`: a title, lanes, its
+    marks, a time axis."""
     node = run.ranges.get(step.range)
     if node is None or step.duration_ns <= 0 or height < LEAST_HEIGHT:
         return []
@@ -40,6 +44,10 @@ def timeline_rows(
         attached = run.processes[step.process].attached
         whose = f" of {attached.pid}" if attached.rank is None else f" of rank {attached.rank}"
     title = f"Last step: {node.path}{whose}  {duration(step.duration_ns)}"
+    if window != (0.0, 1.0):
+        low_ns, high_ns = (round(step.duration_ns * part) for part in window)
+        title += f", {duration(low_ns)} to {duration(high_ns)}"
+        step = _within(step, low_ns, max(high_ns, low_ns + 1))
     rows = [heading(title, width, note)]
     lanes: dict[int, list[StepSpan]] = {}
     gpu: list[StepSpan] = []
@@ -65,6 +73,23 @@ def timeline_rows(
         rows.append((("MARK".ljust(_LABEL), "label"), (marks, "text")))
     rows.append(((" " * _LABEL, "dim"), (_axis(step.duration_ns, columns), "dim")))
     return rows
+
+
+def _within(step: StepTimeline, low_ns: int, high_ns: int) -> StepTimeline:
+    """The part of a step between two moments of it, as a step."""
+    spans = []
+    for span in step.spans:
+        first = max(span.start_ns, low_ns)
+        last = min(span.start_ns + span.duration_ns, high_ns)
+        if last > first:
+            inside = last - first
+            busy = span.busy_ns
+            if busy is not None:
+                busy = busy * inside // max(1, span.duration_ns)
+            spans.append(StepSpan(span.lane, span.range, first - low_ns, inside, busy))
+    return replace(
+        step, start_ns=step.start_ns + low_ns, duration_ns=high_ns - low_ns, spans=tuple(spans)
+    )
 
 
 def _busy_lane(spans: Sequence[StepSpan], step: StepTimeline, columns: int) -> Row:
