@@ -40,10 +40,10 @@ SCENES = (
         "slow: GPT-2 decodes, launch by launch",
         ("slow",),
         16.0,
-        start_s=10.6,
+        start_s=9.0,
         turns=(Turn(5.0, "activate"), Turn(9.0, "activate"), Turn(13.0, "move('up')")),
     ),
-    Scene("fixed: the same with CUDA graphs", ("graphs",), 7.0, start_s=12.9),
+    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=11.6),
     Scene("slow and fixed, compared", ("slow", "graphs"), 10.0),
 )
 """The first seconds of each recording, in which its program loads libraries, are left out."""
