@@ -1,4 +1,4 @@
-"""What is said of phases whose GPU figures are estimated from windows of tracing."""
+"""Notes on phases whose GPU figures are estimated from windows of tracing."""
 
 from __future__ import annotations
 
