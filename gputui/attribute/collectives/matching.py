@@ -14,6 +14,7 @@ from statistics import median
 import msgspec
 
 from gputui.attribute.collectives.local import Collective, Found
+from gputui.attribute.collectives.order import insert
 from gputui.attribute.collectives.peers import Peers
 from gputui.model.collectives import SYNCHRONIZING, CollectiveSums, size_class
 from gputui.model.events import CollectiveDelta
@@ -78,12 +79,13 @@ class Matching:
             sums.time_ns += one.end_ns - one.start_ns
             if one.kind in SYNCHRONIZING:
                 held = self._communicators[one.communicator].held
-                _insert(held.setdefault(process, deque(maxlen=MAX_HELD)), one)
+                insert(held.setdefault(process, deque(maxlen=MAX_HELD)), one, MAX_HELD)
 
     def match(self) -> None:
         """Compare what every process has reported by now."""
         until_ns = min(self._until_ns.values(), default=None)
         until_ns = None if until_ns is None else until_ns - LATE_NS
+        self.peers.match(until_ns)
         for communicator in self._communicators.values():
             if len(communicator.held) > 1:
                 self._match(communicator, until_ns)
@@ -165,14 +167,3 @@ class Matching:
         if key not in rows and len(rows) >= MAX_ROWS:
             key = _OTHERS
         return rows.setdefault(key, CollectiveSums())
-
-
-def _insert(queue: deque[Collective], one: Collective) -> None:
-    """In order of time: what came late lies before what was there, the newest last."""
-    at = len(queue)
-    while at and queue[at - 1].start_ns > one.start_ns:
-        at -= 1
-    if at == len(queue):
-        queue.append(one)
-    elif len(queue) < MAX_HELD:
-        queue.insert(at, one)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
 from gputui.attribute.collectives.local import Collective, Found
+from gputui.attribute.collectives.order import insert
 from gputui.model.collectives import PeerSums
 from gputui.model.events import PeerDelta
 
@@ -40,10 +42,18 @@ class _Kernel:
     """Whether a connection was made in it, which takes long and is nobody's fault."""
 
 
+class _Part(NamedTuple):
+    """One side of a message."""
+
+    start_ns: int
+    kernel: _Kernel
+    size_bytes: int = 0
+
+
 class _Messages:
     def __init__(self) -> None:
-        self.sends: deque[tuple[_Kernel, int]] = deque(maxlen=MAX_HELD)
-        self.receives: deque[_Kernel] = deque(maxlen=MAX_HELD)
+        self.sends: deque[_Part] = deque(maxlen=MAX_HELD)
+        self.receives: deque[_Part] = deque(maxlen=MAX_HELD)
         self.has_begun = False
 
 
@@ -62,6 +72,11 @@ class Peers:
                 continue
             self._add(process, own, one)
 
+    def match(self, until_ns: int | None) -> None:
+        """Compare what has ended before a moment, all of which has come (None: everything)."""
+        for messages in self._pairs.values():
+            self._match(messages, until_ns)
+
     def take(self, process: int) -> tuple[PeerDelta, ...]:
         """The sums of a process since the last time."""
         rows = self._rows.pop(process, {})
@@ -78,15 +93,20 @@ class Peers:
         self._pairs |= {pair: _Messages() for pair in new}
         kernel = _Kernel(process, one.start_ns, one.end_ns, len(pairs))
         for to, size_bytes in one.sent:
-            self._pairs[one.communicator, own, to].sends.append((kernel, size_bytes))
+            part = _Part(one.start_ns, kernel, size_bytes)
+            insert(self._pairs[one.communicator, own, to].sends, part, MAX_HELD)
         for source in one.received:
-            self._pairs[one.communicator, source, own].receives.append(kernel)
-        for pair in dict.fromkeys(pairs):
-            self._match(self._pairs[pair])
+            part = _Part(one.start_ns, kernel)
+            insert(self._pairs[one.communicator, source, own].receives, part, MAX_HELD)
 
-    def _match(self, messages: _Messages) -> None:
+    def _match(self, messages: _Messages, until_ns: int | None) -> None:
         while messages.sends and messages.receives:
-            (sender, size_bytes), receiver = messages.sends.popleft(), messages.receives.popleft()
+            _, sender, size_bytes = messages.sends[0]
+            receiver = messages.receives[0].kernel
+            if until_ns is not None and max(sender.end_ns, receiver.end_ns) > until_ns:
+                return
+            messages.sends.popleft()
+            messages.receives.popleft()
             is_first, messages.has_begun = not messages.has_begun, True
             for kernel, partner in ((sender, receiver), (receiver, sender)):
                 kernel.is_first |= is_first

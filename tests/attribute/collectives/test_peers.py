@@ -39,11 +39,12 @@ def pipeline(work_ns: list[int], parts: int) -> list[list[Collective]]:
 def session_of(found: list[list[Collective]]) -> Session:
     matching = Matching()
     ranks = len(found)
-    # Ranks report at different times: half of it comes when the others are done.
-    for half in (0, 1):
+    # What comes late lies before what was there: the second half comes first.
+    for half in (1, 0):
         for rank, made in enumerate(found):
             part = made[: len(made) // 2] if half == 0 else made[len(made) // 2 :]
             matching.add(rank + 1, Found(part, [], {"pp": ranks}, {"pp": rank}), None)
+    matching.match()
     session = Session()
     session.apply([run_started(), *(attached(rank + 1, rank=rank) for rank in range(ranks))])
     for rank in range(ranks):
