@@ -16,7 +16,7 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.model.metrics import metrics_of, spread_fields
-from gputui.state.gpu import Gpu
+from gputui.state.gpu import Gpu, gpu_history
 from gputui.state.integral import Integral
 from gputui.state.readings import Readings, grown, spread
 
@@ -37,7 +37,7 @@ def header(session: Session, event: Header) -> None:
     for facts in event.gpus:
         known = session.gpus.get(facts.index)
         if known is None:
-            session.gpus[facts.index] = Gpu(facts)
+            session.gpus[facts.index] = Gpu(facts, history=gpu_history(session.most_samples))
         else:
             known.facts = facts
 

@@ -27,6 +27,11 @@ def mig_metrics() -> Mapping[str, Metric]:
     return {field: of_gpu[field] for field in MigSample.__struct_fields__ if field in of_gpu}
 
 
+def gpu_history(most: int = HISTORY_SAMPLES) -> History[tuple[int, GpuSample]]:
+    """For the newest `most` samples of a GPU."""
+    return History(tuple[int, GpuSample], most)
+
+
 class Gpu(msgspec.Struct):
     """One GPU: its facts, its state, its history."""
 
@@ -39,9 +44,7 @@ class Gpu(msgspec.Struct):
     energy: tuple[int, float] | None = None
     """When the energy counter was last read, and the joules it showed."""
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
-    history: History[tuple[int, GpuSample]] = msgspec.field(
-        default_factory=lambda: History(tuple[int, GpuSample], HISTORY_SAMPLES)
-    )
+    history: History[tuple[int, GpuSample]] = msgspec.field(default_factory=gpu_history)
     long_history: LongHistory = msgspec.field(
         default_factory=lambda: LongHistory.of(tuple(charted(GpuSample)))
     )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gputui.model.events import AnyEvent
 from gputui.model.link import Link
-from gputui.state.gpu import Gpu
+from gputui.state.gpu import HISTORY_SAMPLES
 from gputui.state.session import Session
 
-
-class GpuKey(NamedTuple):
-    """A GPU among those of several hosts: within one, its index is enough."""
-
-    host: str
-    gpu: int
+LEAST_SAMPLES = 300
+"""Kept of each GPU, however many hosts there are: five minutes at one a second."""
 
 
 class HostNews(NamedTuple):
@@ -29,10 +25,10 @@ class HostNews(NamedTuple):
 class Host:
     """One host: its link and its session."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, most_samples: int = HISTORY_SAMPLES) -> None:
         self.name = name
         self.link = Link()
-        self.session = Session()
+        self.session = Session(most_samples=most_samples)
 
     @property
     def is_up(self) -> bool:
@@ -41,10 +37,14 @@ class Host:
 
 
 class Hosts(dict[str, Host]):
-    """Every host by its name, in the order in which they were named."""
+    """Every host by its name, in the order in which they were named. A GPU of several hosts is
+    identified by its host's name and its index there.
+    """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__((name, Host(name)) for name in names)
+    def __init__(self, names: Sequence[str]) -> None:
+        # Single samples of many hosts would fill gigabytes, to be averaged in any longer chart.
+        most = max(LEAST_SAMPLES, HISTORY_SAMPLES // max(1, len(names)))
+        super().__init__((name, Host(name, most)) for name in names)
 
     def apply(self, news: Iterable[HostNews]) -> None:
         """Fold what came, in order."""
@@ -53,9 +53,3 @@ class Hosts(dict[str, Host]):
             if one.link is not None:
                 host.link = one.link
             host.session.apply(one.events)
-
-    def gpus(self) -> Iterator[tuple[GpuKey, Gpu]]:
-        """The GPUs of all hosts."""
-        for host in self.values():
-            for index, gpu in sorted(host.session.gpus.items()):
-                yield GpuKey(host.name, index), gpu

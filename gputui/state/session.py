@@ -40,6 +40,8 @@ class Session(msgspec.Struct, eq=False):
     sampled_ns: int = 0
     """When the newest sample was taken, by the clock as it was then."""
     latest_sample_ns: int = 0
+    most_samples: int = HISTORY_SAMPLES
+    """Kept of each GPU for charts; of what is older there are averages."""
     gpus: dict[int, Gpu] = msgspec.field(default_factory=dict)
     host: HostSample | None = None
     host_history: History[tuple[int, HostSample]] = msgspec.field(

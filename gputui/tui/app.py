@@ -149,8 +149,6 @@ class GputuiApp(Threads):
     def on_connected(self, message: Connected) -> None:
         """The source runs; it may have spoken before."""
         self.model.source = message.source
-        if isinstance(message.source, ManyHosts):
-            self.model.watch(Hosts(message.source.names), message.source.names[0])
         if self.tour is not None:
             self.tour.start()
         self._take()
@@ -206,6 +204,8 @@ class GputuiApp(Threads):
         """Of hosts the source itself holds back what a paused screen does not take."""
         if self._writing or (self.model.paused and source.waiting < MOST_HELD_EVENTS):
             return
+        if self.model.hosts is None:  # news may come before the word that it is connected
+            self.model.watch(Hosts(source.names), source.names[0])
         self.model.apply_news(source.take())
         if not self.model.paused:
             self.main.draw()

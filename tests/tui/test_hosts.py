@@ -79,16 +79,16 @@ async def shown_hosts(
 
     def connect(notify: Callable[[], None]) -> ManyHosts:
         source.notify = notify
+        for name in names:  # before anything else is known of the source
+            busy = name not in idle
+            events = [header(8), *(status(gpu) for gpu in range(8))]
+            source.give(name, UP, [*events, quiet(machine(1, 8, busy=busy), busy=busy)])
         return source
 
     app = GputuiApp(connect, Session(), Options(shows_hosts=True))
     async with app.run_test(size=size) as pilot:
         await wait_until(pilot, lambda: app.model.source is not None)
         shown = Shown(app, pilot, source)  # type: ignore[arg-type]
-        for name in names:
-            busy = name not in idle
-            events = [header(8), *(status(gpu) for gpu in range(8))]
-            source.give(name, UP, [*events, quiet(machine(1, 8, busy=busy), busy=busy)])
         await shown.settle()
         yield shown, source
     assert app.crash is None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import ComposeResult
+from textual.app import ComposeResult, ScreenStackError
 from textual.containers import Container
 
 from gputui.tui.messages import Called
@@ -351,7 +351,10 @@ class MainScreen(Commands):
     @property
     def _is_topmost(self) -> bool:
         # Textual's `is_current` is also true for a screen visible behind a dialog.
-        return self.app.screen is self
+        try:
+            return self.app.screen is self
+        except ScreenStackError:  # the application is ending, and events still come
+            return False
 
     def _make(self, name: str) -> View:
         tab = TABS[name]
