@@ -117,8 +117,8 @@ class Peers:
                 row.messages += 1
                 row.bytes += size_bytes if kernel is sender else 0
                 if not kernel.missing and not kernel.is_first:
-                    until_ns = min(kernel.last_ns, kernel.end_ns)
+                    came_ns = min(kernel.last_ns, kernel.end_ns)
                     waited = self._rows[kernel.process][kernel.last]
-                    waited.wait_ns += max(0, until_ns - kernel.start_ns)
+                    waited.wait_ns += max(0, came_ns - kernel.start_ns)
                     waited.matched_ns += kernel.end_ns - kernel.start_ns
                     waited.matched += 1
