@@ -60,6 +60,10 @@ def connected(options: argparse.Namespace, run: FarRun | None = None) -> Iterato
     there = _there(options)
     only = tuple(options.only) if options.only else None
     fleet = Fleet(targets, FarOptions(there, options.interval, only, has_zstandard(), run))
+    if options.alert and run is None:  # a run's recorder there watches by itself
+        from gputui.report.alerts import Alerts
+
+        fleet.watch(lambda: Alerts(options.alert).see)
     masters = Masters()
     try:
         fleet.connect(_CONNECTING_S)

@@ -206,7 +206,10 @@ class GputuiApp(Threads):
             return
         if self.model.hosts is None:  # news may come before the word that it is connected
             self.model.watch(Hosts(source.names), source.names[0])
-        self.model.apply_news(source.take())
+        news = source.take()
+        for one in news:
+            self._remarks.of_alerts(one.events, f"{one.host}: ")
+        self.model.apply_news(news)
         if not self.model.paused:
             self.main.draw()
 

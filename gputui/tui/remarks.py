@@ -28,13 +28,15 @@ class Remarks:
         self._told = 0
         self._told_home = False
 
-    def of_alerts(self, events: Iterable[AnyEvent]) -> None:
-        """Those among live events, also while the screen is paused or shows a recording."""
+    def of_alerts(self, events: Iterable[AnyEvent], where: str = "") -> None:
+        """Those among live events, also while the screen is paused or shows a recording. `where`
+        is put before the text."""
         for event in events:
             if isinstance(event, Alert):
-                self._say(alert_text(event))
+                text = f"{where}{alert_text(event)}"
+                self._say(text)
                 if event.raised:
-                    self._notify(alert_text(event))
+                    self._notify(text)
 
     def of_playback(self, playback: Playback) -> None:
         """Where the recording is damaged, and whether more of it is to come."""

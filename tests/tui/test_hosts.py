@@ -11,6 +11,7 @@ import pytest
 
 from gputui.model.events import AnyEvent, MachineSample
 from gputui.model.link import ClockOffset, Link
+from gputui.report.alerts import Alerts, parse
 from gputui.state import Session
 from gputui.state.hosts import HostNews
 from gputui.tui.app import GputuiApp
@@ -107,6 +108,10 @@ async def test_many_hosts_fit_one_screen(size: tuple[int, int]) -> None:
         source.give("node-09", None, [hot])  # whose GPU 3 is throttled
         await shown.settle()
         assert "1 not seen, 1 in trouble, 58 busy" in shown.text
+        [alert] = Alerts([parse("gpu3.utilization_percent > 1", "--alert")]).see([hot])
+        source.give("node-09", None, [alert])
+        await shown.settle()
+        assert "node-09: ALERT gpu3.utilization_percent > 1: " in shown.lines[-1]
         lost, throttled = (
             next(n for n, line in enumerate(shown.lines) if f" {name} " in line)
             for name in ("node-07", "node-09")

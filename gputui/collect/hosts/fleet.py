@@ -20,6 +20,10 @@ _NOTICE_S = 1.0
 """Many hosts are drawn together, at most this often."""
 
 
+Watch = Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]]
+"""What follows from events, as alerts do."""
+
+
 class _NoEvents:
     """The screen takes news by host instead."""
 
@@ -39,6 +43,8 @@ class Fleet:
         self._news: list[HostNews] = []
         self._waiting: Counter[str] = Counter()
         self._notify: Callable[[], None] = lambda: None
+        self._watch: Callable[[], Watch] | None = None
+        self._watches: dict[str, Watch] = {}
         self._ending = False
         self._ticker = threading.Thread(target=self._tick, name="hosts", daemon=True)
         self.links = {target.name: self._link(target) for target in targets}
@@ -62,6 +68,11 @@ class Fleet:
         for link in again.values():
             link.start()
         self._settle(again.values(), timeout_s)
+
+    def watch(self, make: Callable[[], Watch]) -> None:
+        """Have what `make` gives, for each host one, see its events: what follows comes right
+        behind them. Before `connect`."""
+        self._watch = make
 
     def on_news(self, notify: Callable[[], None]) -> None:
         """From now on have `notify` called, at most once a second, when there is something new."""
@@ -134,6 +145,11 @@ class Fleet:
             while self._waiting[news.host] >= MOST_WAITING and not self._ending:
                 self._changed.wait()
             self._waiting[news.host] += 1
+            if self._watch is not None:
+                if news.host not in self._watches:
+                    self._watches[news.host] = self._watch()
+                more = self._watches[news.host](news.events)
+                news = news._replace(events=(*news.events, *more))
             self._news.append(news)
             self._changed.notify_all()
 

@@ -17,8 +17,10 @@ from gputui.collect.hosts.failures import Kind, ended
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.link import FarOptions
 from gputui.collect.hosts.target import TargetError, command_target, distinct, ssh_target
+from gputui.model.events import HostSample, MachineSample
 from gputui.model.link import ClockOffset
-from gputui.state.hosts import Hosts
+from gputui.report.alerts import Alerts, parse
+from gputui.state.hosts import HostNews, Hosts
 from tests.collect.fake_machine import FakeMachine
 
 MISBEHAVING = Path(__file__).with_name("misbehaving.py")
@@ -179,3 +181,13 @@ def test_the_quickest_round_trip_gives_the_offset() -> None:
     for _ in range(8):
         clock.add(0, 10_500, 1_000)  # the quick one is too old by now
     assert clock.best == ClockOffset(10_000, 500)
+
+
+def test_each_host_is_watched_by_itself() -> None:
+    fleet = Fleet([], QUICK)
+    fleet.watch(lambda: Alerts([parse("host.cpu_percent > 50 for 1s", "--alert")]).see)
+    for second, host in ((1, "a"), (1, "b"), (2, "a"), (2, "b")):
+        busy = HostSample(cpu_percent=90.0 if host == "a" else 20.0)
+        sample = MachineSample(time_ns=second * 10**9, host=busy)
+        fleet._emit(HostNews(host, events=(sample,)))
+    assert [len(one.events) for one in fleet.take()] == [1, 1, 2, 1]
