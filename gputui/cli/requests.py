@@ -51,6 +51,10 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
     sampling = _trace_sampling(steps, step_range) if steps else None
     if percent is not None and not steps:
         sampling = within_cost(percent, step_range)
+        if sampling is not None and options.graph_trace == "graph":
+            raise UsageError(
+                f"--max-cost {percent:g}%: --graph-trace graph cannot be switched on in windows"
+            )
     return CaptureOptions(
         kernels=not options.no_kernels,
         graph_trace=options.graph_trace,

@@ -198,6 +198,15 @@ def test_a_budget_and_steps_exclude_each_other() -> None:
     assert cost_options("none", "1/10:s").trace_sampling == TraceSampling(1, 10, "s")
 
 
+def test_whole_graphs_cannot_be_traced_in_windows() -> None:
+    options = argparse.Namespace(
+        no_kernels=False, graph_trace="graph", annotate=None, no_lines=False, trace_steps=None,
+        max_cost=2.0,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"--max-cost 2%: --graph-trace graph"):
+        capture_options(options, None)
+
+
 @given(TYPED)
 def test_any_share_traces_some_and_not_all_or_is_one_line(text: str) -> None:
     wrong = refusal(lambda: trace_sampling(text))
