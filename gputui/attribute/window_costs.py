@@ -32,7 +32,12 @@ PAUSE_NS = 20_000_000
 STALL_NS = 200_000_000
 """The most that opening or closing a window is taken to have held a turn up."""
 
-KEPT_STARTS = 400_000
+MOST_STANDING = 0.3
+"""CUPTI that stays in a program costs it less: a larger difference is the program's own."""
+
+KEPT_STARTS = 50_000
+"""Of turns, the newest: more than a window touches, and as many around it."""
+
 KEPT_EXCESSES = 32
 SOON = 0.8
 """The largest share of the time that windows take: the rest is what they are compared with."""
@@ -61,6 +66,7 @@ class WindowCosts:
         self._counts = np.zeros(0, np.int64)
         self._node: int | None = None
         self._starts: list[Int64s] = []
+        self._held = 0
         self._waiting: deque[WindowTimes] = deque()
         self._before_ns = 0
         self._excesses: deque[float] = deque(maxlen=KEPT_EXCESSES)
@@ -73,8 +79,13 @@ class WindowCosts:
             return
         if self._node is None:
             self._choose(nodes, starts_ns)
-        if self._node is not None:
-            self._starts.append(np.sort(starts_ns[nodes == self._node]))
+        if self._node is None:
+            return
+        starts = starts_ns[nodes == self._node]
+        self._starts.append(np.sort(starts))
+        self._held += len(starts)
+        if self._held > 2 * KEPT_STARTS:
+            self._joined()
 
     def add_window(self, window: WindowTimes) -> None:
         """A window that has ended, in order."""
@@ -125,7 +136,7 @@ class WindowCosts:
         if (starts[1:] < starts[:-1]).any():
             starts = np.sort(starts)
         starts = starts[-KEPT_STARTS:]
-        self._starts = [starts]
+        self._starts, self._held = [starts], len(starts)
         return starts
 
     def _compare(
@@ -156,8 +167,10 @@ class WindowCosts:
         bare_ns = len(taken) * float(bare.mean())
         self._excesses.append(float(taken.sum()) - bare_ns)
         if self._before_ns == 0 and len(before) >= LEAST_TURNS <= len(after):
-            longer = float(np.median(after)) / float(np.median(before)) - 1
-            self.standing_ppm = round(1e6 * longer)
+            # By the fastest turns: the machine, or the program, may have slowed down meanwhile.
+            fast, before_fast = (float(np.percentile(one, 10)) for one in (after, before))
+            if before_fast and fast / before_fast - 1 < MOST_STANDING:
+                self.standing_ppm = round(1e6 * (fast / before_fast - 1))
         return WindowCost(window.group, 1, len(taken), int(taken.sum()), round(bare_ns))
 
     def period_ns(self, max_cost_percent: float) -> int:

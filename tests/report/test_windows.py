@@ -15,6 +15,7 @@ from gputui.attribute.instances import Finalised
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.strings import Attributes
+from gputui.attribute.window_costs import KEPT_STARTS
 from gputui.attribute.windows import Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta
@@ -211,6 +212,15 @@ def test_before_any_window_was_measured_the_dearest_program_is_assumed() -> None
     costs = Windows(Nodes(1, 10, Numbering(), None), Holes()).costs
     assert costs.period_ns(2.0) >= FIRST_EXCESS_NS / 0.02
     assert costs.period_ns(50.0) >= WINDOW_NS / 0.8
+
+
+def test_turns_are_kept_in_bounded_memory() -> None:
+    costs = Windows(Nodes(1, 10, Numbering(), None), Holes()).costs
+    nodes = np.ones(10_000, np.int64)
+    for tick in range(30):
+        costs.add(nodes, at(10 + tick) + np.arange(len(nodes)) * 100_000)
+    assert costs.step == 1
+    assert sum(map(len, costs._starts)) <= 2 * KEPT_STARTS
 
 
 def test_what_a_budget_came_to_is_said_in_one_line() -> None:
