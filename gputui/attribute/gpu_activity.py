@@ -22,6 +22,7 @@ from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, Instances
 from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.launches import Launches
+from gputui.attribute.moments import Moments
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
 from gputui.attribute.range_kernels import NO_KERNEL, KernelsOfRanges
@@ -66,6 +67,7 @@ class Operations:
         self._instances = instances
         self._calls = calls
         self._waiting = Waiting()
+        self._moments = Moments()
         self._kernel_sums = KernelSums(process, nodes)
         self._secondary_sums = KernelSums(process, nodes)
         self._memory_sums = MemorySums(process, nodes)
@@ -90,6 +92,7 @@ class Operations:
     def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
         """Add the operations of a batch, after its calls."""
         waiting = self._waiting
+        records = self._moments.of(records, new_calls)
         counted = np.zeros(len(records), np.bool_)
         ran, accounted = counted, counted
         expired = None
@@ -186,8 +189,7 @@ class Operations:
                 self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
         if self.trace is not None:
             self.trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
-        # CUPTI reports 0 for a time it could not take: count such an operation, but do not place
-        # it.
+        # An operation without a time is counted, but has no place.
         timed = starts > 0
         if not timed.all():
             records, calls, kernels = pick(records, timed), pick(calls, timed), kernels[timed]

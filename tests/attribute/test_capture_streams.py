@@ -97,6 +97,24 @@ def test_streams_that_run_together_overlap(program):
     assert {key.stream: t.busy_ns for key, t in run.timing.streams.items()} == {7: 120, 13: 100}
 
 
+def test_an_operation_left_behind_with_a_time_that_no_clock_showed_is_counted_only(program):
+    """A program that ends with work in its queue: CUPTI hands over what never ran."""
+    day = 86_400_000_000_000
+    run = Traced(program).finish(
+        program.call(day, day + 5, 1),
+        program.kernel(day + 10, day + 20, 1),
+        program.call(day + 30, day + 35, 2),
+        program.kernel(1234, day + 50, 2),
+        program.call(day + 60, day + 65, 3),
+        program.kernel(day + 70, day + 90, 3),
+        seconds=2 * 86_400,
+    )
+    use = run.timing.devices[1, 0]
+    assert (use.busy_ns, use.span_ns) == (10 + 20, 80)
+    assert sum(times.time.count for times in run.kernels.values()) == 3
+    assert sum(times.time.total for times in run.kernels.values()) == 30
+
+
 def test_gaps_between_two_collections_count_once(program):
     traced = Traced(program)
     traced.feed([program.call(0, 5, 1), program.kernel(10, 20, 1)])

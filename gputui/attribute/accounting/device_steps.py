@@ -121,6 +121,10 @@ class DeviceSteps:
         if not passed or not len(self.time.tracks):
             return []
         self._boundaries = self._boundaries[len(passed) :]
+        if self._open_ns is None:
+            # What begins before everything that is accounted for is no step.
+            first_ns = self.time.tracks.first_ns or 0
+            passed = [ns for ns in passed if ns >= first_ns] or passed[-1:]
         moments = np.array(passed, np.int64)
         rows = self.lanes.take_steps(self.time, self._open_ns, moments)
         counts = self.time.take_starts(moments)

@@ -56,9 +56,10 @@ class Lanes:
         if drawn is None:
             return tracks.take(moments)
         start_ns, end_ns = drawn
-        parts = start_ns + (end_ns - start_ns) * np.arange(LANE_PARTS + 1, dtype=np.int64) // (
-            LANE_PARTS
-        )
+        # A step may have any length in a damaged file: no product of it.
+        each, rest = divmod(end_ns - start_ns, LANE_PARTS)
+        numbers = np.arange(LANE_PARTS + 1, dtype=np.int64)
+        parts = start_ns + each * numbers + rest * numbers // LANE_PARTS
         # A moment that is there twice has nothing the second time.
         every = np.sort(np.concatenate((moments, parts)))
         rows = tracks.take(every)
