@@ -1,4 +1,7 @@
-"""The live source: this machine's sampler and the runs of one session, behind one hub."""
+"""The live source: this machine's sampler and the runs of one session, behind one hub.
+
+What a run needs is imported when one is started: the first reading of the machine comes sooner.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from gputui.attribute.numbering import Numbering
 from gputui.base.sanitize import sanitize
-from gputui.collect.catalogue import Catalogue, Value, load_catalogue
-from gputui.collect.child.process import GRACE_S
-from gputui.collect.forecast import Forecaster
 from gputui.collect.machine_reader import bare_header
 from gputui.collect.sampler import Sampler
-from gputui.collect.traced_run import Run, RunRequest
 from gputui.collect.written import Written
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
 
 if TYPE_CHECKING:
+    from gputui.collect.catalogue import Catalogue, Value
+    from gputui.collect.forecast import Forecaster
+    from gputui.collect.traced_run import Run, RunRequest
     from gputui.store.trace import TraceWriter
 
 
@@ -91,7 +93,11 @@ class Live:
         Waits for the children a little longer than their grace time. True if all are gone.
         """
         self.stop_run()
-        gone = self._run is None or self._run.join(GRACE_S + 5.0)
+        gone = True
+        if self._run is not None:
+            from gputui.collect.child.process import GRACE_S
+
+            gone = self._run.join(GRACE_S + 5.0)
         self._sampler.stop()
         if self.hub.awaits_header:
             # The driver hangs. Record the run all the same.
@@ -123,16 +129,22 @@ class Live:
 
     def catalogue(self) -> Catalogue:
         """The workloads there are; takes about 0.1 s. Raises CatalogueError."""
+        from gputui.collect.catalogue import load_catalogue
+
         return load_catalogue()
 
     def forecaster(self) -> Forecaster:
         """Says what runs of workloads would need; to be closed."""
+        from gputui.collect.forecast import Forecaster
+
         return Forecaster()
 
     def start_workload(
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
     ) -> None:
         """Start a workload of the catalogue; an active run is ended first."""
+        from gputui.collect.traced_run import RunRequest
+
         self.start_run(RunRequest.of_workload(name, parameters, step_range))
 
     def attach(self, pid: int) -> None:
@@ -146,6 +158,8 @@ class Live:
         """Start `request`, capturing what the command line says or `capture`. Returns at once; the
         run's events report its progress.
         """
+        from gputui.collect.traced_run import Run
+
         previous = self._run
         if previous is not None:
             previous.stop()
