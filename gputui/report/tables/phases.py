@@ -73,9 +73,10 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         percent("of GPU Busy", "gpu_busy_percent", lambda row: row.gpu_busy_percent,
                 "The same, of the time in which a GPU ran anything", kind=float | None, priority=4,
                 seen=if_any),
-        percent("± Points", "gpu_busy_error_points", lambda row: row.gpu_busy_error_points,
-                "Half the 95 % interval of that, where it is estimated from windows of tracing",
-                kind=float | None, priority=4, seen=if_any, label="±", width=5),
+        Column("±", show, "gpu_busy_error_points", lambda row: row.gpu_busy_error_points,
+               "points",
+               "Half the 95 % interval of that, where it is estimated from windows of tracing",
+               float | None, priority=4, seen=if_any, label="±", width=5),
         time("GPU Estimated", "gpu_estimated_ns",
              lambda row: None if (one := row.gpu_estimate) is None else round(one.amount),
              "GPU time of all that was launched inside it, estimated from windows of tracing by "
