@@ -17,25 +17,21 @@ from gputui.state.hosts import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.remarks import Remarks
-from gputui.tui.shell.home import Home
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
-    AT_END_S,
     Connect,
     ManyHosts,
     Options,
     Playback,
     Recording,
     Runner,
-    Source,
 )
 from gputui.tui.themes import THEMES, VARIABLE_DEFAULTS, sixteen_colors
-from gputui.tui.threads import Threads
 from gputui.tui.tour import Tour
+from gputui.tui.visits import Visits
 from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
-    from gputui.model.events import AnyEvent
     from gputui.state import Run, Session
 
 MOST_HELD_EVENTS = 20_000
@@ -43,11 +39,8 @@ MOST_HELD_EVENTS = 20_000
 
 _CLOSE_WAIT_S = 5.0
 
-_FIRST_WAIT_S = 5.0
-"""A recording without an event is shown after this, empty."""
 
-
-class GputuiApp(Threads):
+class GputuiApp(Visits):
     """The screen of a session. `connect` makes the source once the first frame is drawn."""
 
     CSS_PATH = Path(__file__).with_name("style.tcss")
@@ -72,12 +65,10 @@ class GputuiApp(Threads):
         self.model = Model(session, readonly=self.options.readonly)
         self._connect_to = connect
         self._starts = starts
-        self._source: Source | None = None
         self._connecting: threading.Thread | None = None
-        self._held: list[AnyEvent] = []
+        self._held = []
         self._writing = False
         self._plays = False
-        self._home: Home | None = None
         self.tour = Tour(self) if self.options.is_demo else None
         for theme in THEMES:
             self.register_theme(theme)
@@ -241,94 +232,6 @@ class GputuiApp(Threads):
             self._source.is_paused = self.model.paused
         if not self.model.paused:
             self._take()
-
-    # --- recordings, opened on the way
-
-    @property
-    def home_source(self) -> Source | None:
-        """What this program was started to show, also while a recording is opened."""
-        return self._source if self._home is None else self._home.source
-
-    @property
-    def run_to_end(self) -> Run | None:
-        """The run that ends with this program, None where none is active."""
-        session = self.model.session if self._home is None else self._home.session
-        active = session.run is not None and session.run.is_active
-        return session.run if active and isinstance(self.home_source, Runner) else None
-
-    def visit(self, path: Path, *, follow: bool) -> None:
-        """Play a recording on this screen; what is at home goes on. `follow` one that is being
-        written."""
-        if self._source is None and not self.model.failure:
-            self.main.say("still starting")
-            return
-
-        def shown(playback: Playback) -> None:
-            if self._home is None:
-                self.model.session.apply(self._held)
-                self._held = []
-                self._home = Home.leave(self._source, self.model)
-            elif self._source is not None:
-                self._source.close()
-            self._source = playback
-            self.model.enter(playback, Session(), recording_name(path))
-            self.main.show_run()
-
-        from gputui.state import Session
-        from gputui.tui.widgets.recordings import recording_name
-
-        def failed(reason: str) -> None:
-            self.main.say(reason.replace(f"{path.parent}/", ""), bad=True)
-
-        start_s = 0.0 if follow else AT_END_S
-        self.in_thread(lambda: self._opened(path, start_s, follow), shown, failed)
-
-    def play(self, path: Path, start_s: float) -> None:
-        """Show another recording in place of the one that is played."""
-
-        def shown(playback: Playback) -> None:
-            if self._source is not None:
-                self._source.close()
-            self._source = playback
-            self.model.enter(playback, Session(), "")
-            self._take()
-
-        from gputui.state import Session
-
-        self.in_thread(
-            lambda: self._opened(path, start_s),
-            shown,
-            lambda reason: self.main.say(reason, bad=True),
-        )
-
-    def _opened(self, path: Path, start_s: float, follow: bool = False) -> Playback:
-        """A playback that has something to show."""
-        from gputui.playback.player import Playback as Player
-
-        first = threading.Event()
-
-        def notice() -> None:
-            first.set()
-            self._notice()
-
-        playback: Playback = Player.open(str(path), notice, start_s=start_s, follow=follow)
-        playback.start()
-        if not follow:
-            first.wait(_FIRST_WAIT_S)
-        return playback
-
-    def go_home(self) -> None:
-        """Close the recording that was opened and show what goes on at home."""
-        if self._home is None:
-            self.main.say("no recording was opened from here: 7 shows those there are")
-            return
-        if self._source is not None:
-            self._source.close()
-        home, self._home = self._home, None
-        self._source = home.source
-        home.enter(self.model)
-        self._take()
-        self.main.draw()
 
     # --- exports
 

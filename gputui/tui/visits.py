@@ -1,0 +1,125 @@
+"""What the screen shows beside what it was started for: recordings, opened and left again."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputui.tui.shell.home import Home
+from gputui.tui.source import AT_END_S, Playback, Runner, Source
+from gputui.tui.threads import Threads
+
+if TYPE_CHECKING:
+    from gputui.model.events import AnyEvent
+    from gputui.state import Run
+    from gputui.tui.shell.main import MainScreen
+    from gputui.tui.widgets.view import Model
+
+_FIRST_WAIT_S = 5.0
+"""A recording without an event is shown after this, empty."""
+
+
+class Visits(Threads):
+    """An application whose source can be left for a recording."""
+
+    model: Model
+    main: MainScreen
+    _source: Source | None = None
+    _home: Home | None = None
+    _held: list[AnyEvent]
+
+    def _take(self) -> None:
+        raise NotImplementedError
+
+    def _notice(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def home_source(self) -> Source | None:
+        """What this program was started to show, also while a recording is opened."""
+        return self._source if self._home is None else self._home.source
+
+    @property
+    def run_to_end(self) -> Run | None:
+        """The run that ends with this program, None where none is active."""
+        session = self.model.session if self._home is None else self._home.session
+        active = session.run is not None and session.run.is_active
+        return session.run if active and isinstance(self.home_source, Runner) else None
+
+    def visit(self, path: Path, *, follow: bool) -> None:
+        """Play a recording on this screen; what is at home goes on. `follow` one that is being
+        written."""
+        if self._source is None and not self.model.failure:
+            self.main.say("still starting")
+            return
+
+        def shown(playback: Playback) -> None:
+            if self._home is None:
+                self.model.session.apply(self._held)
+                self._held = []
+                self._home = Home.leave(self._source, self.model)
+            elif self._source is not None:
+                self._source.close()
+            self._source = playback
+            self.model.enter(playback, Session(), recording_name(path))
+            self.main.show_run()
+
+        from gputui.state import Session
+        from gputui.tui.widgets.recordings import recording_name
+
+        def failed(reason: str) -> None:
+            self.main.say(reason.replace(f"{path.parent}/", ""), bad=True)
+
+        start_s = 0.0 if follow else AT_END_S
+        self.in_thread(lambda: self._opened(path, start_s, follow), shown, failed)
+
+    def play(self, path: Path, start_s: float) -> None:
+        """Show another recording in place of the one that is played."""
+
+        def shown(playback: Playback) -> None:
+            if self._home is not None:  # meanwhile a person opened another one
+                playback.close()
+                return
+            if self._source is not None:
+                self._source.close()
+            self._source = playback
+            self.model.enter(playback, Session(), "")
+            self._take()
+
+        from gputui.state import Session
+
+        self.in_thread(
+            lambda: self._opened(path, start_s),
+            shown,
+            lambda reason: self.main.say(reason, bad=True),
+        )
+
+    def _opened(self, path: Path, start_s: float, follow: bool = False) -> Playback:
+        """A playback that has something to show."""
+        from gputui.playback.player import Playback as Player
+
+        first = threading.Event()
+
+        def notice() -> None:
+            first.set()
+            self._notice()
+
+        playback: Playback = Player.open(str(path), notice, start_s=start_s, follow=follow)
+        playback.start()
+        if not follow:
+            first.wait(_FIRST_WAIT_S)
+        return playback
+
+    def go_home(self) -> None:
+        """Close the recording that was opened and show what goes on at home."""
+        if self._home is None:
+            self.main.say("no recording was opened from here: 7 shows those there are")
+            return
+        if self._source is not None:
+            self._source.close()
+        home, self._home = self._home, None
+        self._source = home.source
+        home.enter(self.model)
+        self._take()
+        self.main.draw()
