@@ -199,9 +199,10 @@ conditions: WHAT.FIGURE, a cause, or a metric's name; > or <; a limit
   'gpu0.temperature_celsius>80'  is over 80, whatever it was: no sign
 Causes are the keys in `gputui summary FILE --table time`, idle and busy. WHAT is step,
 a cause, a phase's path (warmup/step), or its last part if only one phase ends in it,
-a kernel's name or short name, or gpu0, gpu1, ...; `--format json` lists every
-figure. What the baseline has and a run has not fails its condition. Exit status:
-0 no condition holds, 1 one does, 2 one cannot be understood."""
+a kernel's name or short name, gpu0, gpu1, ..., gpu for any GPU, or host; `--format json`
+lists every figure. `gputui summary` also takes how long it held: '... > 85 for 30s'.
+What the baseline has and a run has not fails its condition. Exit status: 0 no condition
+holds, 1 one does, 2 one cannot be understood."""
 
 _ENV = """\
 bash, zsh:  eval "$(gputui env)"
@@ -345,7 +346,8 @@ COMMANDS = (
             Option("table", "only this table", "NAME", completes="table"),
             Option("full", "the answer, then every table"),
             Option("fail_if", "exit with 1 if this holds, as compare takes it, but without a sign: "
-                   "'idle.launch>40%'", "CONDITION", many=True),
+                   "'idle.launch>40%', or 'gpu.temperature_celsius > 85 for 30s'", "CONDITION",
+                   many=True),
             Option("format", "how it is written", "FORMAT", choices=_formats(table=True),
                    default="table"),
             Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",
