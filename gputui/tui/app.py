@@ -16,6 +16,7 @@ from gputui.base.notification import notification
 from gputui.state.hosts import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
+from gputui.tui.pace import Pace
 from gputui.tui.remarks import Remarks
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
@@ -32,6 +33,8 @@ from gputui.tui.visits import Visits
 from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
+    from textual.timer import Timer
+
     from gputui.state import Run, Session
 
 MOST_HELD_EVENTS = 20_000
@@ -69,6 +72,8 @@ class GputuiApp(Visits):
         self._held = []
         self._writing = False
         self._plays = False
+        self._pace = Pace()
+        self._due: Timer | None = None
         self.tour = Tour(self) if self.options.is_demo else None
         for theme in THEMES:
             self.register_theme(theme)
@@ -185,7 +190,20 @@ class GputuiApp(Visits):
         if isinstance(self._source, Runner):
             self._remarks.of_recording(self._source.recording)
         if not self.model.paused:
-            self.main.draw()
+            self._draw()
+
+    def _draw(self) -> None:
+        """What came is on the screen now, or when it is due."""
+        was_slow = self._pace.is_slow
+        wait_s = self._pace.draw(self.main.draw)
+        if wait_s and self._due is None:
+            self._due = self.set_timer(wait_s, self._draw_late)
+        if self._pace.is_slow and not was_slow:
+            self.main.say("drawing takes over 100 ms of CPU: from here on every 2 s, and at keys")
+
+    def _draw_late(self) -> None:
+        self._due = None
+        self._draw()
 
     def _notify_of(self, text: str) -> None:
         if self.options.notify and self._driver is not None:
@@ -202,7 +220,7 @@ class GputuiApp(Visits):
             self._remarks.of_alerts(one.events, f"{one.host}: ")
         self.model.apply_news(news)
         if not self.model.paused:
-            self.main.draw()
+            self._draw()
 
     def _take_replayed(self, playback: Playback) -> None:
         """A replay that is halted makes no events but those that were asked for: none is held."""
@@ -219,7 +237,7 @@ class GputuiApp(Visits):
                 "the end of the recording: space plays it again, 2 and 3 look around in it"
             )
         self._plays = not playback.has_ended and playback.position_s > 0
-        self.main.draw()
+        self._draw()
 
     def pause(self) -> None:
         """Freeze the screen, or go on with all that came meanwhile; a replay's time itself, which

@@ -14,6 +14,7 @@ from gputui.model.events import MachineSample
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.narrow_updates import Pen
+from gputui.tui.pace import Pace
 from gputui.tui.widgets.canvas import changed_runs
 from tests.bench.bench_screen import CountingDriver
 from tests.tui import scripted
@@ -98,6 +99,32 @@ async def test_a_key_costs_one_screen_and_a_slow_line_gets_the_newest(
         await _frame(pilot)
         assert app.main.current == "time"
         assert 0 < CountingDriver.sent - before <= 12_000
+
+
+def test_a_screen_that_costs_too_much_is_drawn_every_two_seconds() -> None:
+    now_s, cpu_s, drawn = 0.0, 0.0, 0
+
+    def draw(cost_s: float) -> float:
+        def it() -> None:
+            nonlocal cpu_s, drawn
+            cpu_s += cost_s
+            drawn += 1
+
+        return pace.draw(it)
+
+    pace = Pace(lambda: now_s, lambda: cpu_s)
+    for _ in range(3):
+        assert draw(0.15) == 0
+    assert pace.is_slow
+    assert draw(0.15) == 2.0
+    now_s += 1.5
+    assert draw(0.15) == 0.5
+    assert drawn == 3
+    now_s += 0.5
+    assert draw(0.02) == 0
+    assert not pace.is_slow
+    assert draw(0.02) == 0
+    assert drawn == 5
 
 
 async def test_an_idle_gpu_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
