@@ -30,7 +30,13 @@ FIRST = {
     "starved": "idle.scheduler",
     "logits": "busy.copy_pageable",
     "shared_gpu": "busy.shared",
+    "log_sync": "idle.sync",
+    "queue_thread": "idle.input",
+    "two-launches": "idle.launch",
+    "two-pageable": "busy.copy_pageable",
+    "two-products": "busy.matmul_simt",
 }
+"""Variants of the workload, programs of other styles, and two faults at once: the larger one."""
 
 SILENT = {
     "healthy_training": "HEALTHY",
@@ -44,6 +50,8 @@ SILENT = {
     "overlap-cure": "HEALTHY",
     "sync-cure": "HEALTHY",
     "logits-cure": "HEALTHY",
+    "allocator-cure": "HEALTHY",
+    "healthy_reduce": "HEALTHY",
 }
 
 
