@@ -16,6 +16,7 @@ from gputui.base.notification import notification
 from gputui.state.hosts import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
+from gputui.tui.model import Model
 from gputui.tui.pace import Pace
 from gputui.tui.remarks import Remarks
 from gputui.tui.shell.main import MainScreen
@@ -30,7 +31,6 @@ from gputui.tui.source import (
 from gputui.tui.themes import THEMES, VARIABLE_DEFAULTS, sixteen_colors
 from gputui.tui.tour import Tour
 from gputui.tui.visits import Visits
-from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
     from textual.timer import Timer

@@ -9,8 +9,8 @@ from pathlib import Path
 from gputui.base.sanitize import sanitize
 from gputui.model.events import Alert, AnyEvent
 from gputui.report.alerts import alert_text
+from gputui.tui.model import Model
 from gputui.tui.source import Playback, Recording
-from gputui.tui.widgets.view import Model
 
 _LONGEST = 1000
 

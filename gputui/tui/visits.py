@@ -13,8 +13,8 @@ from gputui.tui.threads import Threads
 if TYPE_CHECKING:
     from gputui.model.events import AnyEvent
     from gputui.state import Run
+    from gputui.tui.model import Model
     from gputui.tui.shell.main import MainScreen
-    from gputui.tui.widgets.view import Model
 
 _FIRST_WAIT_S = 5.0
 """A recording without an event is shown after this, empty."""

@@ -114,6 +114,7 @@ async def main(hosts: int, gpus: int, width: int, height: int) -> None:
             watched = app.model.hosts
             assert watched is not None
             samples = [scripted.machine(tick, gpus) for tick in range(HISTORY_SAMPLES)]
+            rss = me.memory_info().rss
             cpu = time.process_time()
             some = list(watched.values())[:FILLED]
             for host in some:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gputui.state import Session
 from gputui.state.hosts import Hosts
+from gputui.tui.model import Model
 from gputui.tui.source import ManyHosts, Playback, Source
-from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
     from gputui.model.events import AnyEvent

@@ -13,6 +13,7 @@ from textual.app import ComposeResult, ScreenStackError
 from textual.containers import Container
 
 from gputui.tui.messages import Called
+from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
 from gputui.tui.shell.commands import Commands
 from gputui.tui.shell.keys import bindings
@@ -28,7 +29,6 @@ from gputui.tui.widgets.view import (
     Comparing,
     Lead,
     Led,
-    Model,
     View,
     is_too_small,
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from gputui.tui.model import Model
 from gputui.tui.source import Playback
-from gputui.tui.widgets.view import Model, View
+from gputui.tui.widgets.view import (
+    View,
+)
 
 _OF_RECORDINGS = ("mark", "compare", "rename", "delete", "folder")
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from textual.screen import Screen
 
+from gputui.tui.model import Model
 from gputui.tui.shell.keys import does
 from gputui.tui.source import Moment, Playback
 from gputui.tui.times import clock_text, parse_moment
-from gputui.tui.widgets.view import Model
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp

@@ -10,10 +10,14 @@ from gputui.base.sanitize import sanitize
 from gputui.model.units import MISSING
 from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
+from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, wrap
 from gputui.tui.widgets.recordings import recording_name
 from gputui.tui.widgets.table import Move, column, table_rows
-from gputui.tui.widgets.view import Details, Model, View
+from gputui.tui.widgets.view import (
+    Details,
+    View,
+)
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp

@@ -7,6 +7,7 @@ from typing import Literal
 
 from gputui.report.process_table import ProcessRow, TreeRow
 from gputui.state import Gpu
+from gputui.tui.model import Model
 from gputui.tui.source import Runner
 from gputui.tui.widgets import gpu as cards
 from gputui.tui.widgets.alerts import alert_rows, has_alert
@@ -18,7 +19,9 @@ from gputui.tui.widgets.gpu_figures import out_of_line
 from gputui.tui.widgets.host import host_charts, host_details, host_items, link_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
 from gputui.tui.widgets.table import Move, column_at, table_rows
-from gputui.tui.widgets.view import Details, Model
+from gputui.tui.widgets.view import (
+    Details,
+)
 
 
 class DevicesView(ChartedView):

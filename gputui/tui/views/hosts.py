@@ -10,12 +10,18 @@ from typing import Literal
 
 from gputui.report.process_table import TreeRow, sort_rows
 from gputui.report.schema import Column
+from gputui.tui.model import Model
 from gputui.tui.widgets import hosts as lines
 from gputui.tui.widgets.canvas import Row, clip, fit, heading, wrap
 from gputui.tui.widgets.hosts import Class, HostFold, HostRow, Listed
 from gputui.tui.widgets.processes import Order, listed, process_columns
 from gputui.tui.widgets.table import Cursor, Move, column, column_at, table_rows
-from gputui.tui.widgets.view import Details, Lead, Model, Place, View
+from gputui.tui.widgets.view import (
+    Details,
+    Lead,
+    Place,
+    View,
+)
 
 _GAP = 2
 

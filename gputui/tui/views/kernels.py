@@ -18,11 +18,16 @@ from gputui.report.statistics import (
 )
 from gputui.report.tables.launch_shapes import shape_rows
 from gputui.state import Run
+from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, wrap
 from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
 from gputui.tui.widgets.table import Move, column, column_at, table_rows
-from gputui.tui.widgets.view import Details, Model, View, no_run
+from gputui.tui.widgets.view import (
+    Details,
+    View,
+    no_run,
+)
 
 TABLES = ("Kernels", "CUDA calls", "Memory operations")
 _MOST_NAMED = 200

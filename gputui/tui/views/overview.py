@@ -14,6 +14,7 @@ from gputui.report.main_step import in_main_step
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.state import Run
+from gputui.tui.model import Model
 from gputui.tui.views.kernels import why_empty
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
@@ -24,7 +25,13 @@ from gputui.tui.widgets.panels import Layout, Panel, columns_of
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
+from gputui.tui.widgets.view import (
+    Details,
+    Lead,
+    Place,
+    View,
+    no_run,
+)
 
 TWO_COLUMNS, THREE_COLUMNS = 100, 160
 LOW = 30

@@ -16,6 +16,7 @@ from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run
+from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.run import metric_rows, problems, run_row
@@ -33,7 +34,12 @@ from gputui.tui.widgets.tree import (
     tree_columns,
     visible_rows,
 )
-from gputui.tui.widgets.view import Details, Model, Place, View, no_run
+from gputui.tui.widgets.view import (
+    Details,
+    Place,
+    View,
+    no_run,
+)
 
 _TALL = 30
 """Rows from which there is room for more than the tree needs."""

@@ -12,13 +12,18 @@ from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts, matched
 from gputui.report.explain.ranks import Lateness, lateness_of
 from gputui.report.tables.ranks import RANKS, rank_rows
+from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.ink import nice_top
 from gputui.tui.widgets.rank_lanes import lanes_together, together_rows
 from gputui.tui.widgets.table import Move, column_at, declared, table_rows
-from gputui.tui.widgets.view import Details, Model, View, no_run
+from gputui.tui.widgets.view import (
+    Details,
+    View,
+    no_run,
+)
 
 ALIKE = 0.01
 """How far apart shares of ranks are that are shown as one, 0 to 1."""

@@ -7,6 +7,7 @@ from functools import cached_property
 from rich.cells import cell_len
 
 from gputui.store.library import Entry
+from gputui.tui.model import Model
 from gputui.tui.run_index import RunIndex
 from gputui.tui.shell.recording_keys import RecordingKeys
 from gputui.tui.widgets.canvas import Row, heading, wrap
@@ -23,7 +24,9 @@ from gputui.tui.widgets.recordings import (
     what_changed,
 )
 from gputui.tui.widgets.table import Move, column_at, table_rows
-from gputui.tui.widgets.view import Details, Model
+from gputui.tui.widgets.view import (
+    Details,
+)
 
 _LOOK_EVERY_S = 3.0
 

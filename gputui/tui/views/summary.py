@@ -24,6 +24,7 @@ from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
 from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
+from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.tui.widgets.result import MOST_ROWS, result_rows
@@ -37,7 +38,11 @@ from gputui.tui.widgets.statistics import (
 )
 from gputui.tui.widgets.table import Move, declared, table_rows
 from gputui.tui.widgets.tree import process_columns, scope_text, share_column
-from gputui.tui.widgets.view import SCROLL_LINES, Model, View, no_run
+from gputui.tui.widgets.view import (
+    SCROLL_LINES,
+    View,
+    no_run,
+)
 
 _TOP_KERNELS = 20
 _TOP_CALLS = 15

@@ -13,13 +13,20 @@ from gputui.report.explain.lines import line_shares
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.state import Run
+from gputui.tui.model import Model
 from gputui.tui.views.overview import unaccounted
 from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, bar, beside, fit, heading, wrap
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
+from gputui.tui.widgets.view import (
+    Details,
+    Lead,
+    Place,
+    View,
+    no_run,
+)
 
 BESIDE = 100
 """Columns from which the chosen leaf stands beside the tree, not below it."""

@@ -10,6 +10,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
 from gputui.state import Run
+from gputui.tui.model import Model
 from gputui.tui.views.overview import unaccounted
 from gputui.tui.views.time import leaf_named
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
@@ -21,7 +22,13 @@ from gputui.tui.widgets.step_rows import step_rows, thread_words
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors
-from gputui.tui.widgets.view import Details, Lead, Model, Place, View, no_run
+from gputui.tui.widgets.view import (
+    Details,
+    Lead,
+    Place,
+    View,
+    no_run,
+)
 
 _LABEL, _FIGURE = LABEL, 10
 

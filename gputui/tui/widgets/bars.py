@@ -6,6 +6,7 @@ from rich.cells import cell_len
 from textual import events
 
 from gputui.state import lasting_alerts
+from gputui.tui.model import Model
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS
 from gputui.tui.source import Playback
@@ -13,7 +14,6 @@ from gputui.tui.times import clock_text
 from gputui.tui.widgets.alerts import MARK
 from gputui.tui.widgets.canvas import Row, Span, clip, fit, row_width
 from gputui.tui.widgets.line_view import LineView
-from gputui.tui.widgets.view import Model
 
 _WIDE = 112
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from gputui.tui.model import Model
 from gputui.tui.widgets.series import Look
-from gputui.tui.widgets.view import Model, View
+from gputui.tui.widgets.view import (
+    View,
+)
 
 _MARKS = 40
 """Starts of phases on a time axis: there is no room for more."""

@@ -36,7 +36,7 @@ CARD_WIDTH = 56
 _LEAST_CHARTS = 4
 
 if TYPE_CHECKING:
-    from gputui.tui.widgets.view import Model
+    from gputui.tui.model import Model
 
 
 def card_rows(

@@ -13,7 +13,7 @@ from gputui.tui.widgets.hosts import clock_text, link_text
 from gputui.tui.widgets.series import Series
 
 if TYPE_CHECKING:
-    from gputui.tui.widgets.view import Model
+    from gputui.tui.model import Model
 
 
 def link_rows(model: Model, width: int) -> list[Row]:

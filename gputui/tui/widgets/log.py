@@ -5,9 +5,12 @@ from __future__ import annotations
 from textual import events
 
 from gputui.state import LogLine, Run
+from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, fit, heading
 from gputui.tui.widgets.line_view import LineView
-from gputui.tui.widgets.view import SCROLL_LINES, Model
+from gputui.tui.widgets.view import (
+    SCROLL_LINES,
+)
 
 _ROLES = {"stdout": "text", "stderr": "warn", "gputui": "accent"}
 _MARKS = {"stdout": "  ", "stderr": "! ", "gputui": "› "}

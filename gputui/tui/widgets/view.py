@@ -1,8 +1,8 @@
-"""What every view shares: the model it reads, and what keys ask of it."""
+"""What every view shares: what keys ask of it, and what a click does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,8 @@ from textual import events
 from textual.geometry import Size
 from textual.message import Message
 
-from gputui.model.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
 from gputui.report.process_table import ProcessRow
-from gputui.state import Run, Session
-from gputui.state.hosts import HostNews, Hosts
-from gputui.tui.source import ManyHosts, Playback, Runner, Source
+from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, wrap
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.table import Cursor, Move
@@ -24,107 +21,6 @@ from gputui.tui.widgets.table import Cursor, Move
 SCROLL_LINES = 3
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
 """A smaller terminal is asked to grow."""
-
-_OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
-
-
-@dataclass(slots=True)
-class Model:
-    """What views read. Only the main screen changes it."""
-
-    session: Session
-    source: Source | None = None
-    readonly: bool = False
-    failure: str = ""
-    paused: bool = False
-    caption: tuple[str, str] | None = None
-    """What the demo shows now, and who leads; None outside the demo."""
-    visited: str = ""
-    """The name of the recording opened from Sessions; "" for the live session."""
-    remark: str = ""
-    """Problems of the recording being played or written."""
-    lost_end: bool = False
-    """Whether a replay is at its end: a run that has not ended by then never will."""
-    hosts: Hosts | None = None
-    """The hosts being watched; None where it is this machine, or a recording."""
-    host: str = ""
-    """The host whose session is shown."""
-    revision: int = 0
-    """Changes whenever the run's data may have changed: views cache by this. The run's own times do
-    not suffice: a jump in a recording returns to the same moment.
-    """
-
-    def apply(self, events: Iterable[AnyEvent]) -> None:
-        """Fold `events` in. Readings of the machine do not change an ended run."""
-        events = tuple(events)
-        self.session.apply(events)
-        if (self.run is not None and self.run.is_active) or not all(
-            isinstance(event, _OF_THE_MACHINE) for event in events
-        ):
-            self.revision += 1
-
-    def show(self, session: Session) -> None:
-        """Continue from another state."""
-        self.session = session
-        self.revision += 1
-
-    def watch(self, hosts: Hosts, host: str) -> None:
-        """Show one of several hosts."""
-        self.hosts = hosts
-        self.show_host(host)
-
-    def show_host(self, host: str) -> None:
-        """Show another of them."""
-        if self.hosts is not None:
-            self.host = host
-            self.show(self.hosts[host].session)
-
-    def apply_news(self, news: Iterable[HostNews]) -> None:
-        """Fold in what came from the hosts."""
-        if self.hosts is None:
-            return
-        for one in news:
-            of_shown = one.host == self.host
-            self.hosts.apply([one._replace(events=()) if of_shown else one])
-            if of_shown and one.events:
-                self.apply(one.events)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether what is shown is of another host."""
-        return self.hosts is not None
-
-    def enter(self, source: Source | None, session: Session, visited: str) -> None:
-        """Show another source."""
-        self.source, self.visited = source, visited
-        self.hosts, self.host = None, ""
-        self.failure, self.paused = "", False
-        self.remark, self.lost_end = "", False
-        self.show(session)
-
-    def note(self, remark: str, *, lost_end: bool = False) -> bool:
-        """Record a problem; whether it is new."""
-        is_news = bool(remark) and remark != self.remark
-        if (remark, lost_end) != (self.remark, self.lost_end):
-            self.remark, self.lost_end = remark, lost_end
-            self.revision += 1
-        return is_news
-
-    @property
-    def run(self) -> Run | None:
-        """The newest run."""
-        return self.session.run
-
-    @property
-    def interval_s(self) -> float:
-        if isinstance(self.source, Runner | ManyHosts):
-            return self.source.interval_s
-        return self.session.header.interval_s if self.session.header else 1.0
-
-    @property
-    def can_start(self) -> bool:
-        """Whether workloads can be started: not in a replay, not with --readonly, not elsewhere."""
-        return not self.readonly and not isinstance(self.source, Playback | ManyHosts)
 
 
 @dataclass(frozen=True, slots=True)
