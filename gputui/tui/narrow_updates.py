@@ -82,14 +82,44 @@ def _look(style: Style, system: ColorSystem) -> _Look:
     )
 
 
+class Sent:
+    """The whole lines that went to the terminal, and when."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, tuple[list[Strip], float]] = {}
+
+    def forget(self) -> None:
+        """Something else was drawn."""
+        self._lines = {}
+
+    def is_there(self, y: int, line: Sequence[Strip | None] | None) -> bool:
+        """Whether a line, which is sent now, was sent just before; None is a part of one."""
+        now_s = time.monotonic()
+        there, sent_s = self._lines.pop(y, ([], 0.0))
+        if line is None or None in line:
+            return False
+        whole = [strip for strip in line if strip is not None]
+        self._lines[y] = whole, now_s
+        return whole == there and now_s - sent_s <= _SAME_S
+
+
 class NarrowUpdate(ChopsUpdate):
     """The changed spans of lines, cut at both ends."""
+
+    def __init__(self, update: ChopsUpdate, width: int, sent: Sent) -> None:
+        super().__init__(update.chops, update.spans, update.chop_ends)
+        self._width = width
+        self._sent = sent
 
     def render_segments(self, console: Console) -> str:
         """The sequences for the terminal."""
         pen = Pen(console)
         for y, start, end in self.spans:
-            for stop, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
+            line = self.chops[y]
+            is_whole = end - start >= self._width
+            if self._sent.is_there(y, list(line.values()) if is_whole else None):
+                continue
+            for stop, (x, strip) in zip(self.chop_ends[y], line.items(), strict=False):
                 if strip is None or x >= end or stop <= start:
                     continue
                 first, last = max(x, start), min(stop, end)
@@ -99,16 +129,20 @@ class NarrowUpdate(ChopsUpdate):
 
 
 class FullUpdate(LayoutUpdate):
-    """All lines, but those that are there already, which are empty."""
+    """All lines; those that are there already are not sent."""
+
+    def __init__(self, update: LayoutUpdate, sent: Sent) -> None:
+        super().__init__([list(line) for line in update.strips], update.region)
+        self._sent = sent
 
     def render_segments(self, console: Console) -> str:
         """The sequences for the terminal."""
         pen = Pen(console)
-        for y, line in enumerate(self.strips, self.region.y):
-            if line:
+        for y, line in enumerate(map(list, self.strips), self.region.y):
+            if not self._sent.is_there(y, line):
                 pen.move_to(self.region.x, y)
-            for strip in line:
-                pen.write(strip)
+                for strip in line:
+                    pen.write(strip)
         return pen.text()
 
 
@@ -119,41 +153,13 @@ class NarrowCompositor(Compositor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sent: dict[int, tuple[Sequence[Strip | None], float]] = {}
-
-    def forget(self) -> None:
-        """Something else was drawn."""
-        self._sent = {}
+        self.sent = Sent()
 
     def render_partial_update(self) -> ChopsUpdate | None:
         """What changed since the last one."""
         update = super().render_partial_update()
-        if update is None:
-            return None
-        width = self.size.width
-        spans = [
-            (y, start, end)
-            for y, start, end in update.spans
-            if self._is_news(y, list(update.chops[y].values()) if end - start >= width else None)
-        ]
-        return NarrowUpdate(update.chops, spans, update.chop_ends)
+        return None if update is None else NarrowUpdate(update, self.size.width, self.sent)
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
         """Everything."""
-        update = super().render_full_update(simplify)
-        if simplify:  # for a picture
-            return update
-        lines = [list(line) for line in update.strips]
-        return FullUpdate(
-            [line if self._is_news(y, line) else [] for y, line in enumerate(lines)],
-            update.region,
-        )
-
-    def _is_news(self, y: int, line: Sequence[Strip | None] | None) -> bool:
-        """Whether a line, None if it is a part of one, is not on the terminal already."""
-        now_s = time.monotonic()
-        there, sent_s = self._sent.pop(y, (None, 0.0))
-        if line is None or None in line:
-            return True
-        self._sent[y] = line, now_s
-        return line != there or now_s - sent_s > _SAME_S
+        return FullUpdate(super().render_full_update(simplify), self.sent)

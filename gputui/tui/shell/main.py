@@ -111,12 +111,12 @@ class MainScreen(Commands):
     # --- events
 
     def on_resize(self) -> None:
-        self._compositor.forget()
+        self._compositor.sent.forget()
         self.call_after_refresh(self.draw)
 
     def on_screen_resume(self) -> None:
         """A dialog was closed."""
-        self._compositor.forget()
+        self._compositor.sent.forget()
         self.call_after_refresh(self.draw)
 
     def on_key(self, event: events.Key) -> None:
