@@ -29,6 +29,8 @@ IDLE = 1.0
 
 NAME_WIDTH = 15
 GPU_WIDTH = 5
+MOST_CELLS = 16
+"""A host of more GPUs is shown by its first ones: what is wrong with others is in words."""
 _FIGURES = "  memory   power   CPU"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LEAST_FOLDED = 2
@@ -234,8 +236,8 @@ def short_hosts(hosts: Hosts, width: int, height: int, interval_s: float) -> lis
 
 
 def most_gpus(hosts: Hosts) -> int:
-    """Of one host."""
-    return max((len(host.session.gpus) for host in hosts.values()), default=0)
+    """Of one host, as far as they have cells."""
+    return min(MOST_CELLS, max((len(host.session.gpus) for host in hosts.values()), default=0))
 
 
 def line_width(gpus: int) -> int:
@@ -261,8 +263,8 @@ def host_line(row: HostRow, gpus: int, width: int, interval_s: float) -> Row:
     if row.kind is Class.WITHOUT_GPU:
         return clip((name, (f" {row.problem}", "dim")), width)
     shown = list(session.gpus.values())
-    cells = [_cell(gpu, session.now_ns, interval_s) for gpu in shown]
-    cells.append((" " * (GPU_WIDTH * (gpus - len(shown))), "text"))
+    cells = [_cell(gpu, session.now_ns, interval_s) for gpu in shown[:gpus]]
+    cells.append((" " * (GPU_WIDTH * (gpus - len(cells))), "text"))
     used, total, power = _sums(host)
     worst = max((memory_role(gpu.sample) for gpu in shown), key=_ROLES.index, default="dim")
     figures: Row = (
