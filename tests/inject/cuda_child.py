@@ -190,7 +190,7 @@ def main() -> None:
         fake.cuptiActivityFlushAll(0)
         for step in range(7):
             with nvtx.annotate("step"):
-                each = kernel(216, b"step%d" % step, step)
+                each = kernel(216, b"step%d" % step, step, graph=0, node=0)
                 if fake.fake_is_enabled(10):
                     fake.fake_queue(each, len(each))
     elif part == "callers":
