@@ -61,6 +61,8 @@ class Commands(ReplayKeys):
             elif step < 0 and shorter:
                 source.interval_s = shorter[-1]
             self.say(f"a sample every {source.interval_s:g} s")
+        elif isinstance(source, ManyHosts):
+            self.say(f"other hosts are read every {source.interval_s:g} s, as --interval says")
         self.draw()
 
     # --- runs
