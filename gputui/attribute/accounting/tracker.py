@@ -26,6 +26,9 @@ MOST_OF_TIME = 0.02
 CHANGED = 8
 """Distances of the first anchor in a row that have to be others."""
 
+FILLS_IN = 1.2
+"""Periods without the first anchor after which another one stands in."""
+
 LOST_PERIODS = 4
 """Periods without any anchor after which the repetition is looked for anew."""
 
@@ -131,15 +134,12 @@ class StepTracker:
             places = np.flatnonzero(hashes[anchor.gram] == np.uint64(anchor.value))
             if number == 0:
                 main = places
+                if self._is_even(main, base, count, level.period):
+                    mains = self._follow_main(main, base, level.period)
+                    self._last = mains[-1]
+                    return mains
             guesses += [(float(place) - anchor.offset, number > 0) for place in places.tolist()]
-        mains = [base + place for place in main.tolist()]
-        for place in mains:
-            if self._last_main is not None:
-                distance = place - self._last_main
-                if 0.7 <= distance / level.period <= 1.3:
-                    self._changed_at = place
-                self._distances.append(distance)
-            self._last_main = place
+        self._follow_main(main, base, level.period)
         guesses.sort()
         marks: list[int] = []
         last = float(self._last - base) if self._last is not None else -float("inf")
@@ -148,7 +148,7 @@ class StepTracker:
             if late <= level.period / 2:
                 continue
             if fills_in and (
-                late < 1.2 * level.period or bool((np.abs(main - at) < level.period / 2).any())
+                late < FILLS_IN * level.period or bool((np.abs(main - at) < level.period / 2).any())
             ):
                 continue
             last = at
@@ -156,6 +156,25 @@ class StepTracker:
         if marks:
             self._last = marks[-1]
         return marks
+
+    def _is_even(self, main: Places, base: int, count: int, period: float) -> bool:
+        """Whether the first anchor came so regularly that no other one fills in."""
+        if self._last is None or not len(main):
+            return False
+        distances = np.diff(main, prepend=self._last - base, append=count)
+        return bool(distances.max() < FILLS_IN * period and distances[:-1].min() > period / 2)
+
+    def _follow_main(self, main: Places, base: int, period: float) -> list[int]:
+        """Where the first anchor stands, which is where steps begin."""
+        mains = [base + place for place in main.tolist()]
+        for place in mains:
+            if self._last_main is not None:
+                distance = place - self._last_main
+                if 0.7 <= distance / period <= 1.3:
+                    self._changed_at = place
+                self._distances.append(distance)
+            self._last_main = place
+        return mains
 
     def _find(self, newest: int) -> Level | None:
         """What repeats among the newest launches, to their end."""
