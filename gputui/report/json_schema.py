@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -149,6 +150,8 @@ def _adapted(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     adapted = {name: _adapted(part) for name, part in schema.items()}
+    if isinstance(words := schema.get("description"), str):
+        adapted["description"] = inspect.cleandoc(words)  # as Python 3.13 compiles docstrings
     # Bounds hold for what is read; of what is computed they say nothing.
     adapted.pop("minimum", None)
     adapted.pop("maximum", None)
