@@ -18,7 +18,6 @@ from gputui.tui.views.timeline import TimelineView
 from gputui.tui.widgets.step_lanes import columns_of, gap_words
 from tests.conftest import DATA
 from tests.tui.conftest import Show
-from tests.tui.test_overview import click_text
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +131,9 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         assert next(line for line in shown.lines if "GPU 0 busy" in line).endswith("100.0 %")
         await shown.press("down", "Z", "right")
         assert "from" in shown.text
-        await click_text(shown, "▲")
-        await click_text(shown, "[+]")
-        await click_text(shown, "[+]")
+        await shown.click("▲")
+        await shown.click("[+]")
+        await shown.click("[+]")
         zoomed = shown.app.main.view
         assert isinstance(zoomed, TimelineView)
         assert zoomed.parts is not None
@@ -142,7 +141,7 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         before = zoomed.parts
         await shown.press(*["right"] * 60)
         assert zoomed.parts[0] > before[0]  # beyond the edge: panned
-        await click_text(shown, "[fit]")
+        await shown.click("[fit]")
         assert zoomed.parts is None
         await shown.press("0", "left", "enter")
         assert shown.app.main.current == "time"
