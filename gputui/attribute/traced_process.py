@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting, Parts
+from gputui.attribute.allocation import keep_freed_memory
 from gputui.attribute.api_calls import NESTED_NS, Calls
 from gputui.attribute.arrays import Slots, join, times_ns
 from gputui.attribute.deltas import open_ranges, range_leaves, says_something
@@ -71,6 +72,7 @@ class TracedProcess:
         operating system's name of a thread; a driver call waits at most `nested_ns` for the runtime
         call around it, which is 0 if calls come in the order of their starts.
         """
+        keep_freed_memory()
         self.number = number
         self._trace: TraceSink | None = None
         self._strings = Strings()
