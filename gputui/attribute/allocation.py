@@ -6,12 +6,12 @@ import contextlib
 import ctypes
 import functools
 
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 128 << 20
 """Free memory that stays with the process; glibc hands back from 128 KiB on, and every array of a
 batch would be new pages."""
 
-MAPPED_BYTES = 16 << 20
-"""Larger arrays still are pages of their own, which go back at once."""
+MAPPED_BYTES = 32 << 20
+"""Larger arrays still are pages of their own, which go back at once; the most that glibc takes."""
 
 # malloc.h of glibc
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
