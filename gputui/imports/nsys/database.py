@@ -50,6 +50,8 @@ class Database:
                 if isinstance(name, str)
             )
         except _DAMAGE as error:
+            if hasattr(self, "_connection"):
+                self.close()
             self.refuse(error)
 
     def close(self) -> None:
