@@ -32,6 +32,7 @@ LEFT = {
     4: "whether the program has CUDA graphs cannot be known, so CUPTI is not taken out of it",
     5: "CUPTI keeps buffers when it is taken out, so it stays",
     6: "several threads call CUDA, and one may begin a CUDA graph while CUPTI is taken out",
+    7: "taking it out is not proven safe; --finalize-cupti does so in programs without CUDA graphs",
 }
 """Why CUPTI stays in the program between windows, by ring.layout.LeftCupti."""
 

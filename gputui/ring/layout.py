@@ -182,6 +182,8 @@ class LeftCupti(enum.IntEnum):
     """It keeps buffers when it is finalized: memory would grow."""
     THREADS = 6
     """Several threads call CUDA: while one finalizes, another might make a CUDA graph."""
+    UNPROVEN = 7
+    """Nobody asked for it to be finalized, which is not proven safe."""
 
 
 class CudaState(enum.IntEnum):

@@ -10,15 +10,16 @@ import pytest
 from gputui.ring.layout import LeftCupti, RecordKind, WindowEdge
 from tests.inject.test_cupti import cupti, driver, run_cuda  # noqa: F401
 
-SAMPLING = "budget 150000000 200000000 step"
+SAMPLING = "finalize 150000000 200000000 step"
 
 
 @pytest.fixture(scope="module")
 def windows(cupti, driver, tmp_path_factory):  # noqa: F811
-    extra = {"GPUTUI_TEST_DRIVER": str(driver), "GPUTUI_TRACE_SAMPLING": SAMPLING}
+    extra = {"GPUTUI_TEST_DRIVER": str(driver)}
 
-    def run(part: str):
-        return run_cuda(cupti, tmp_path_factory.mktemp(part), part, **extra)
+    def run(part: str, sampling: str = SAMPLING):
+        asked = extra | {"GPUTUI_TRACE_SAMPLING": sampling}
+        return run_cuda(cupti, tmp_path_factory.mktemp(part), part, **asked)
 
     return run
 
@@ -54,6 +55,14 @@ def test_cupti_is_out_of_an_eager_program_between_windows(windows):
     assert kernels == {f"step{number}" for number in np.flatnonzero(inside).tolist()}
     assert 0 < inside.sum() < len(pushes)
     assert trace.health.traced_ns > 0 < trace.health.paused_ns
+
+
+def test_cupti_is_not_finalized_unless_that_is_asked_for(windows):
+    outcome = windows("windows-kept", SAMPLING.replace("finalize", "budget"))
+    edges = outcome.trace.of(RecordKind.WINDOW)
+    assert set(edges["value"][edges["sub"] == WindowEdge.CLOSED]) == {LeftCupti.UNPROVEN}
+    assert "Finalize" not in " ".join(outcome.words)
+    assert outcome.words.count("Unsubscribe(1)") >= 3
 
 
 def test_cupti_is_not_finalized_once_there_is_a_graph(windows):

@@ -17,6 +17,7 @@ static struct {
     uint64_t began_ns, since_ns, steps;
     uint32_t range; /* the step's name; 0 where time rules */
     int budget, ready, tracing;
+    int finalizes; /* between windows CUPTI is taken out, as far as that is known to be safe */
     int wanted; /* under a budget: what the next step is to switch to */
 } trace_sampling = {.tracing = 1};
 
@@ -80,7 +81,8 @@ static __attribute__((noinline)) void next_step(void)
         set_tracing(on);
 }
 
-/* "steps ON PERIOD NAME", "time ON_NS PERIOD_NS" or "budget ON_NS PERIOD_NS [NAME]", as options.py
+/* "steps ON PERIOD NAME", "time ON_NS PERIOD_NS" or "budget ON_NS PERIOD_NS [NAME]",
+ * or "finalize" for "budget", as options.py
  * writes it. */
 static void read_trace_sampling(void)
 {
@@ -89,6 +91,8 @@ static void read_trace_sampling(void)
     memset(&trace_sampling, 0, sizeof trace_sampling);
     trace_sampling.tracing = 1;
     int steps = strncmp(text, "steps ", 6) == 0, budget = strncmp(text, "budget ", 7) == 0;
+    int finalizes = strncmp(text, "finalize ", 9) == 0;
+    budget |= finalizes;
     if (!steps && !budget && strncmp(text, "time ", 5) != 0)
         return;
     uint64_t on = strtoull(strchr(text, ' '), &at, 10), period = strtoull(at, &at, 10);
@@ -97,6 +101,7 @@ static void read_trace_sampling(void)
     trace_sampling.on = on;
     trace_sampling.period = period;
     trace_sampling.budget = budget;
+    trace_sampling.finalizes = finalizes;
     trace_sampling.tracing = !budget;
     if (*at == ' ')
         trace_sampling.range = intern(at + 1, NAME_BYTES_MAX)->id;

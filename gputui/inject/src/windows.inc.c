@@ -61,6 +61,8 @@ static int count_graph(uint32_t *id)
 static uint32_t way_to_leave(void)
 {
     uint32_t version = header->cupti_version, id = 0, expected = FIRST_GRAPH_ID + own_graphs;
+    if (!trace_sampling.finalizes)
+        return LEFT_UNPROVEN;
     if (version < FIRST_WITH_GRAPHS || cupti_finalize == NULL)
         return LEFT_OLD_CUPTI;
     if (__atomic_load_n(&graphs_ran, __ATOMIC_RELAXED))
