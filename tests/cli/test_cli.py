@@ -160,7 +160,7 @@ def test_wrong_usage_leaves_no_file_behind(tmp_path: Path) -> None:
     [
         (["summary", "/no/such/file"], "no such file or directory"),
         (["summary", "/etc/passwd"], "is not a gputui session"),
-        (["summary", "/"], "is not a file"),
+        (["summary", "/"], "no recording in it is of a rank of a job; name a file"),
         (["export", "/dev/null", "--format", "csv"], "not a file"),
         (["--record", "-o", "/no/such/folder/x.gputui"], "no such file or directory"),
     ],
@@ -313,7 +313,7 @@ def test_a_profiler_that_finds_cupti_taken_is_explained_in_one_line(tmp_path: Pa
 def test_recording_the_machine_ends_after_its_duration(tmp_path: Path) -> None:
     path = tmp_path / "x.gputui"
     alert = "host.memory_used_bytes > 1kiB"
-    words = ["--record", "--duration", "300ms", "-i", "0.1", "-o", str(path)]
+    words = ["--record", "--duration", "1s", "-i", "0.1", "-o", str(path)]
     done = gputui(*words, "--alert", alert, "--notify", "bell")
     assert done.returncode == 0
     session = folded(path)

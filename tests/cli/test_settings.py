@@ -24,7 +24,8 @@ DECLARED = (*settings(), MAIN.option("config"))
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 DEFAULTS = {
     "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False,
-    "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
+    "energy_price": None, "kernel_category": [], "alert": [], "notify": None, "max_cost": None,
+    "there": "gputui",
 }  # fmt: skip
 
 
@@ -61,6 +62,8 @@ def refusal(typed: dict[str, Any], environment: dict[str, str], path: Path | Non
     price = found.pop("energy_price")
     assert price is None or price.per_kwh >= 0
     assert found.pop("notify") in (None, *WAYS)
+    cost = found.pop("max_cost")
+    assert cost is None or cost > 0
     assert {name: type(value) for name, value in found.items()} == {
         name: type(DEFAULTS[name]) for name in found
     }
@@ -140,6 +143,7 @@ def test_flags_then_environment_then_file(folder: Path) -> None:
     assert load({"theme": "flag", "interval": None, "ascii": True}, environment, path) == {
         "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True,
         "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
+        "max_cost": None, "there": "gputui",
     }  # fmt: skip
 
 
@@ -154,7 +158,8 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
         "energy_price": ("0.3", "4 EUR", "5€"),
         "kernel_category": ('["x=copy", "x=sort"]', "x=sort", ["x=loss"]),
         "alert": ('["idle > 2", "idle > 3"]', "idle > 4", ["idle > 5"]),
-        "notify": ('"bell"', "osc9", "osc777"),
+        "notify": ('"bell"', "osc9", "osc777"), "max_cost": ('"2%"', "3%", "4%"),
+        "there": ('"nord"', "dracula", "gruvbox"),
     }.get(name, ("true", "false", True))  # fmt: skip
     assert load({}, {}, written(folder, b""))[name] == DEFAULTS[name]
     path = written(folder, f"{name} = {in_file}".encode())

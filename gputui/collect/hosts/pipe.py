@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any
 
+from gputui.base.errors import GputuiError
+
 _CHECK_S = 1.0
 _ENDING_S = 2.0
 _ERROR_BYTES = 4096
@@ -19,7 +21,7 @@ _SENT_BYTES = 4096
 """What a pipe that is ready takes without waiting (PIPE_BUF)."""
 
 
-class SilentError(Exception):
+class SilentError(GputuiError):
     """Nothing came for as long as is allowed."""
 
 

@@ -51,7 +51,7 @@ class _Done(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class _EndedError(Exception):
+class _EndedError(GputuiError):
     """The other end closed its output."""
 
 

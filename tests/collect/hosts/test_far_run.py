@@ -50,7 +50,7 @@ def test_a_run_outlives_a_cut_is_followed_without_a_gap_and_stopped(tmp_path: Pa
         fleet.on_news(notice.set)
         fleet.connect(30)
         until("said one")
-        (near,) = [one for one in psutil.Process().children() if one.name() == "python"]
+        (near,) = [one for one in psutil.Process().children() if "stream" in one.cmdline()]
         near.kill()
         until("lost")
         states.clear()
