@@ -107,14 +107,16 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         "busy.copy_device", "copies on the GPU", "copies between GPUs or on one, and memsets"
     ),
     Leaf.LAUNCH: LeafMeaning(
-        "idle.launch", "launch-bound", "the queue was empty, the CPU between two launches"
+        "idle.launch", "launch-bound", "the queue was empty while the CPU was between two launches"
     ),
     Leaf.SYNC: LeafMeaning(
-        "idle.sync", "sync", "the CPU in a synchronizing call, and until it launched again"
+        "idle.sync", "sync", "the CPU waited in a synchronizing call, or had not launched again yet"
     ),
-    Leaf.ALLOCATION: LeafMeaning("idle.alloc", "allocation", "the CPU in cudaMalloc or cudaFree"),
-    Leaf.CUDA: LeafMeaning("idle.cuda", "other CUDA calls", "the CPU in another CUDA call"),
-    Leaf.HOST: LeafMeaning("idle.host", "host code", "the CPU in the program's own code"),
+    Leaf.ALLOCATION: LeafMeaning(
+        "idle.alloc", "allocation", "the CPU was in cudaMalloc or cudaFree"
+    ),
+    Leaf.CUDA: LeafMeaning("idle.cuda", "other CUDA calls", "the CPU was in another CUDA call"),
+    Leaf.HOST: LeafMeaning("idle.host", "host code", "the CPU ran the program's own code"),
     Leaf.INPUT: LeafMeaning("idle.input", "input", "the CPU waited for the next batch"),
     Leaf.WAIT: LeafMeaning("idle.wait", "host waiting", "the CPU waited: a lock, I/O, a sleep"),
     Leaf.SCHEDULER: LeafMeaning(

@@ -35,7 +35,7 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         # The evidence in two keys, back in two.
         await shown.press("enter")
         assert shown.app.main.current == "time"
-        assert "─ idle › launch ─" in shown.text
+        assert "─ idle › launch-bound ─" in shown.text
         await shown.press("enter")
         assert shown.app.main.current == "timeline"
         assert "▲" in shown.text

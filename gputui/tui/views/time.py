@@ -191,7 +191,9 @@ class TimeView(View):
 
     def _about(self, run: Run, found: Verdict, line: _Line, width: int) -> list[Row]:
         """What a leaf means, what to try, what that gains, and the evidence."""
-        where = line.key if line.leaf is None else LEAVES[line.leaf].key.replace(".", " › ", 1)
+        meaning = LEAVES.get(line.leaf) if line.leaf is not None else None
+        state = "idle" if meaning is not None and meaning.is_idle else "busy"
+        where = line.key if meaning is None else f"{state} › {meaning.label}"
         rows = [heading(str(where), width, line.share if line.kernel is None else "")]
         if line.leaf is None:
             text = "at least one kernel, copy or memset ran" if line.key == "busy" else (

@@ -77,9 +77,9 @@ def explained(column: Column | None, tree: TimeTree, width: int) -> list[Row]:
     )
     each = "" if column.steps == 1 else " each"
     rows = [heading(f"{name}  {duration(column.mean_ns)}{each}, {word}", width,
-                    "Enter its causes")]  # fmt: skip
+                    "Enter: its causes" if column.leaves else "")]  # fmt: skip
     if not column.leaves:
-        text = "Only the lengths of single steps are kept: causes are those of all steps (2)."
+        text = "Only the lengths of single steps were kept; Time (2) has the causes of all steps."
         return [*rows, *wrap(text, width - 2, "dim", "  ")]
     per_step = column.whole_ns / column.steps
     for leaf in sorted(column.leaves, key=lambda leaf: -column.leaves[leaf])[:4]:
