@@ -83,16 +83,16 @@ def test_what_is_no_size(text: str) -> None:
         size_bytes(text, "--rotate")
 
 
+def captured(**given: object) -> CaptureOptions:
+    typed = {
+        "no_kernels": False, "graph_trace": "node", "annotate": None, "no_lines": False,
+        "trace_steps": None, "max_cost": None, "finalize_cupti": False,
+    }  # fmt: skip
+    return capture_options(argparse.Namespace(**typed | given), None)
+
+
 def trace_sampling(text: str) -> TraceSampling | None:
-    options = argparse.Namespace(
-        no_kernels=False,
-        graph_trace="node",
-        annotate=None,
-        no_lines=False,
-        trace_steps=text,
-        max_cost=None,
-    )
-    return capture_options(options, None).trace_sampling
+    return captured(trace_steps=text).trace_sampling
 
 
 @pytest.mark.parametrize(
@@ -151,24 +151,12 @@ def test_what_is_no_share(text: str, why: str) -> None:
 
 
 def test_a_share_of_no_kernels_is_refused() -> None:
-    options = argparse.Namespace(
-        no_kernels=True,
-        graph_trace="node",
-        annotate=None,
-        no_lines=False,
-        trace_steps="1/10:step",
-        max_cost=None,
-    )
     with pytest.raises(UsageError, match=r"--trace-steps .*--no-kernels"):
-        capture_options(options, None)
+        captured(no_kernels=True, trace_steps="1/10:step")
 
 
 def cost_options(text: str | None, steps: str | None = None) -> CaptureOptions:
-    options = argparse.Namespace(
-        no_kernels=False, graph_trace="node", annotate=None, no_lines=False, trace_steps=steps,
-        max_cost=None if text is None else share(text, "--max-cost"),
-    )  # fmt: skip
-    return capture_options(options, None)
+    return captured(trace_steps=steps, max_cost=None if text is None else share(text, "--max-cost"))
 
 
 @pytest.mark.parametrize(("text", "percent"), [("2%", 2.0), ("0.5%", 0.5), ("99.5%", 99.5)])
@@ -199,12 +187,16 @@ def test_a_budget_and_steps_exclude_each_other() -> None:
 
 
 def test_whole_graphs_cannot_be_traced_in_windows() -> None:
-    options = argparse.Namespace(
-        no_kernels=False, graph_trace="graph", annotate=None, no_lines=False, trace_steps=None,
-        max_cost=2.0,
-    )  # fmt: skip
     with pytest.raises(UsageError, match=r"--max-cost 2%: --graph-trace graph"):
-        capture_options(options, None)
+        captured(graph_trace="graph", max_cost=2.0)
+
+
+def test_cupti_is_finalized_only_where_it_is_asked_for_within_a_budget() -> None:
+    asked = captured(max_cost=2.0, finalize_cupti=True).trace_sampling
+    assert asked is not None
+    assert asked.encode().startswith("finalize ")
+    with pytest.raises(UsageError, match="--finalize-cupti goes with --max-cost"):
+        captured(finalize_cupti=True)
 
 
 @given(TYPED)
