@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Literal
 
 from gputui.report.process_table import ProcessRow, TreeRow
 from gputui.state import Gpu
@@ -17,26 +16,23 @@ from gputui.tui.widgets.gpu_charts import chart_grid
 from gputui.tui.widgets.gpu_details import detail_rows
 from gputui.tui.widgets.gpu_figures import out_of_line
 from gputui.tui.widgets.host import host_charts, host_details, host_items, link_rows
+from gputui.tui.widgets.process_list import ProcessListView
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
-from gputui.tui.widgets.table import Move, column_at, table_rows
+from gputui.tui.widgets.table import Move, table_rows
 from gputui.tui.widgets.view import (
     Details,
 )
 
 
-class DevicesView(ChartedView):
+class DevicesView(ProcessListView, ChartedView):
     """The machine."""
 
-    SORTS = True
-    FILTERS = True
+    ABOVE = "gpus"
     PROCESSES = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.chosen = 0
-        self.order = Order()
-        self.focus_on: Literal["gpus", "processes"] = "gpus"
-        self.only_processes = False
         self.listed: list[TreeRow] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -71,20 +67,12 @@ class DevicesView(ChartedView):
             count = len(self.model.session.gpus)
             if self.focus_on == "gpus" and count > 1:
                 self.chosen = (self.chosen + (1 if move == "right" else -1)) % count
-            self.focus_on = "gpus"
+            self.focus_on = self.ABOVE
         else:
             if self.focus_on == "processes":
                 self.cursor.move(move)
             self.focus_on = "processes"
         self.draw()
-
-    def chosen_by_hand(self) -> None:
-        """A process was clicked."""
-        self.focus_on = "processes"
-
-    @property
-    def is_choosing(self) -> bool:
-        return self.focus_on == "processes"
 
     def activate(self) -> Details | None:
         """Details of the chosen process or GPU, or of the host if there is none."""
@@ -112,35 +100,16 @@ class DevicesView(ChartedView):
             return None
         return next((one.row for one in self.listed if one.row.identity == self.cursor.key), None)
 
-    def sort(self) -> None:
-        self.order = self.order.next()
-        self.draw()
-
-    def sort_by(self, title: str) -> None:
-        self.order = self.order.by(title)
-        self.draw()
-
-    def reverse(self) -> None:
-        self.order = self.order.reversed()
-        self.draw()
-
     def toggle_tree(self) -> bool:
         """Processes under what launched them, or in one list."""
         self.order = Order(self.order.title, self.order.descending, not self.order.tree)
         self.draw()
         return True
 
-    def toggle_processes(self) -> bool:
-        """Give processes the whole view, or not."""
-        self.only_processes = not self.only_processes
-        self.focus_on = "processes" if self.only_processes else "gpus"
-        self.draw()
-        return True
-
     def follow(self) -> None:
         """Return to the newest moment, with a GPU chosen."""
         super().follow()
-        self.focus_on = "gpus"
+        self.focus_on = self.ABOVE
 
     # --- parts
 
@@ -218,20 +187,9 @@ class DevicesView(ChartedView):
             if self.needle:
                 text = "no process matches the filter (Esc clears it)"
             return [*rows, ((f"  {text}", "dim"),)]
-        window = self.cursor.window([one.row.identity for one in self.listed], height - 2)
-        self.first_item_line = top + 2
+        keys = [one.row.identity for one in self.listed]
         columns = process_columns(any(gpu.facts.mig_instances for gpu in session.gpus.values()))
-        shown = self.listed[window]
-        self.header = (top + 1, lambda x: column_at(columns, shown, width, x))
-        selected = self.cursor.index - self.cursor.offset
-        return rows + table_rows(
-            columns,
-            shown,
-            width,
-            selected=selected if self.focus_on == "processes" else None,
-            sorted_by=self.order.title,
-            ascending=not self.order.descending,
-        )
+        return rows + self.list_rows(columns, self.listed, keys, (width, height), top)
 
     def _counted(self) -> int:
         return sum(not one.row.is_launcher for one in self.listed)

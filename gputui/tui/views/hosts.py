@@ -6,7 +6,6 @@ import time
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 from gputui.report.process_table import TreeRow, sort_rows
 from gputui.report.schema import Column
@@ -14,13 +13,13 @@ from gputui.tui.model import Model
 from gputui.tui.widgets import hosts as lines
 from gputui.tui.widgets.canvas import Row, clip, fit, heading, wrap
 from gputui.tui.widgets.hosts import Class, HostFold, HostRow, Listed
-from gputui.tui.widgets.processes import Order, listed, process_columns
-from gputui.tui.widgets.table import Cursor, Move, column, column_at, table_rows
+from gputui.tui.widgets.process_list import ProcessListView
+from gputui.tui.widgets.processes import listed, process_columns
+from gputui.tui.widgets.table import Cursor, Move, column
 from gputui.tui.widgets.view import (
     Details,
     Lead,
     Place,
-    View,
 )
 
 _GAP = 2
@@ -39,17 +38,13 @@ class HostProcess:
         return self.host, self.line.row.identity
 
 
-class HostsView(View):
+class HostsView(ProcessListView):
     """All hosts."""
 
-    SORTS = True
-    FILTERS = True
+    ABOVE = "hosts"
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.order = Order()
-        self.focus_on: Literal["hosts", "processes"] = "hosts"
-        self.only_processes = False
         self._opened: frozenset[Class] = frozenset()
         self._at = Cursor()
         """Which host is chosen; `cursor` is that of the processes."""
@@ -81,20 +76,12 @@ class HostsView(View):
         """Through the hosts, and below the last one through the processes."""
         is_first = move == "up" and self.cursor.index == 0 and not self.only_processes
         if self.focus_on == "processes" and is_first:
-            self.focus_on = "hosts"
+            self.focus_on = self.ABOVE
         elif self.focus_on == "processes":
             self.cursor.move(move)
         else:
             self._move_host(move)
         self.draw()
-
-    def chosen_by_hand(self) -> None:
-        """A process was clicked."""
-        self.focus_on = "processes"
-
-    @property
-    def is_choosing(self) -> bool:
-        return self.focus_on == "processes"
 
     def activate(self) -> Details | Lead | None:
         """A host's own view, a process in that; folded hosts, each."""
@@ -114,29 +101,10 @@ class HostsView(View):
             return Details(host.name, tuple(wrap(chosen.problem, 70)))
         return self._lead(host.name, None)
 
-    def sort(self) -> None:
-        self.order = self.order.next()
-        self.draw()
-
-    def sort_by(self, title: str) -> None:
-        self.order = self.order.by(title)
-        self.draw()
-
-    def reverse(self) -> None:
-        self.order = self.order.reversed()
-        self.draw()
-
-    def toggle_processes(self) -> bool:
-        """Give processes the whole view, or not."""
-        self.only_processes = not self.only_processes
-        self.focus_on = "processes" if self.only_processes else "hosts"
-        self.draw()
-        return True
-
     def follow(self) -> None:
         """Fold what was opened."""
         self._opened = frozenset()
-        self.focus_on = "hosts"
+        self.focus_on = self.ABOVE
 
     # --- parts
 
@@ -217,7 +185,7 @@ class HostsView(View):
 
     def _click(self, number: int) -> None:
         again = self.focus_on == "hosts" and self._at.index == number
-        self.focus_on = "hosts"
+        self.focus_on = self.ABOVE
         self._at.choose(number)
         if again:
             self.enter()
@@ -244,20 +212,8 @@ class HostsView(View):
         rows = [heading(f"Processes on the GPUs  {len(self._processes)}", width, note)]
         if not self._processes:
             return [*rows, (("  none", "dim"),)][:height]
-        window = self.cursor.window([one.key for one in self._processes], height - 2)
-        self.first_item_line = top + 2
-        shown = self._processes[window]
-        columns = _columns()
-        self.header = (top + 1, lambda x: column_at(columns, shown, width, x))
-        selected = self.cursor.index - self.cursor.offset
-        return rows + table_rows(
-            columns,
-            shown,
-            width,
-            selected=selected if self.focus_on == "processes" else None,
-            sorted_by=self.order.title,
-            ascending=not self.order.descending,
-        )
+        keys = [one.key for one in self._processes]
+        return rows + self.list_rows(_columns(), self._processes, keys, (width, height), top)
 
 
 def _is_short(one: Listed) -> bool:
