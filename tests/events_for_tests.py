@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.distributions import distribution
+from gputui.attribute.distributions import distributions
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     Distribution,
@@ -94,4 +94,4 @@ def defined(
 
 
 def times(*values: int) -> Distribution:
-    return distribution(np.array(values, np.int64))
+    return distributions(np.zeros(len(values), np.int64), np.array(values, np.int64))[1][0]

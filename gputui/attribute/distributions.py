@@ -40,11 +40,6 @@ def grouped(
     return zip(different.tolist(), parts, strict=True)
 
 
-def distribution(values: Int64s) -> Distribution:
-    """The distribution of one non-empty array."""
-    return distributions(np.zeros(len(values), np.int64), values)[1][0]
-
-
 def distributions(
     keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
 ) -> tuple[Int64s, list[Distribution]]:

@@ -122,11 +122,6 @@ class Live:
         self._sampler.set_interval(seconds)
         self._interval_s = seconds
 
-    @property
-    def has_active_run(self) -> bool:
-        """Whether a child is running or being ended."""
-        return self._run is not None and self._run.is_active
-
     def catalogue(self) -> Catalogue:
         """The workloads there are; takes about 0.1 s. Raises CatalogueError."""
         from gputui.collect.catalogue import load_catalogue

@@ -162,12 +162,10 @@ def read_once(only: Sequence[int] | None = None, arguments: Sequence[str] = ()) 
         machine.close()
 
 
-def begin_reading(
-    only: Sequence[int] | None = None, arguments: Sequence[str] = ()
-) -> Callable[[], list[AnyEvent]]:
+def begin_reading(only: Sequence[int] | None = None) -> Callable[[], list[AnyEvent]]:
     """Start `read_once` in a thread; call the result to wait for its events."""
     worker: Worker[list[AnyEvent]] = Worker("once")
-    worker.ask(lambda: read_once(only, arguments))
+    worker.ask(lambda: read_once(only))
     return lambda: worker.answer(time.monotonic() + _ONCE_TIMEOUT_S)
 
 

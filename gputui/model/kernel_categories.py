@@ -35,9 +35,6 @@ def _rules() -> tuple[tuple[str, tuple[tuple[str, str | None], ...]], ...]:
 _compiled = functools.cache(re.compile)
 """Patterns are compiled when a name may match: all of them would take as long as a first frame."""
 
-CATEGORIES: tuple[str, ...] = (*dict.fromkeys(category for category, _ in RULES), OTHER)
-"""Every category, in the order of the rules; `other` is last."""
-
 
 _LOOKED_AT = 600
 """Characters of a name: what follows are further arguments of templates, thousands of them."""

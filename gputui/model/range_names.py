@@ -92,11 +92,6 @@ def _level(found: re.Match[str]) -> int:
     return 2 if is_part and word else 1
 
 
-def folded(name: str) -> str:
-    """A name without what is of an instance."""
-    return _levels(name).instance
-
-
 def without_numbers(name: str) -> str:
     """A name without any number: what is left where there are too many to tell apart."""
     return _levels(name).part

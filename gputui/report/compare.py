@@ -43,8 +43,6 @@ NOISE_RULE = (
     "metric's reports; a difference beyond it is more than chance."
 )
 
-KINDS = ("step", "cause", "metric", "device", "phase", "kernel")
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -106,7 +104,7 @@ class Comparison:
     items: tuple[Item, ...]
 
     def of_kind(self, kind: str) -> list[Item]:
-        """The items of one of KINDS."""
+        """The items of a kind: step, cause, metric, device, phase or kernel."""
         return [item for item in self.items if item.kind == kind]
 
     @property

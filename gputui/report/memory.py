@@ -100,11 +100,6 @@ class Traffic:
     pageable_bytes: int = 0
     moving_ns: int = 0
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing happened."""
-        return not (self.allocations or self.releases or self.moved_bytes)
-
     def bytes_of(self, direction: Direction) -> int:
         """Bytes in one direction."""
         return self.moved_bytes.get(direction, 0)
@@ -151,12 +146,10 @@ class PhaseMemory:
         return self.phase.depth if self.phase else 0
 
 
-def phase_memory(run: Run, *, library_domains: bool = False) -> list[PhaseMemory]:
-    """The phases that used memory, parents before children, then what happened outside all of
-    them.
-    """
+def phase_memory(run: Run) -> list[PhaseMemory]:
+    """The phases that used memory, parents before children, then what happened outside of all."""
     sums: dict[PhaseKey | None, Traffic] = {}
-    # Those of libraries too: a caller who leaves them out leaves their rows out.
+    # Those of libraries too: their rows are left out below, not what they did inside of phases.
     phase_of = phase_tree(run, library_domains=True).of_range
 
     def of(number: int) -> Iterable[Traffic]:
@@ -172,11 +165,7 @@ def phase_memory(run: Run, *, library_domains: bool = False) -> list[PhaseMemory
         if is_allocation(call.name) or is_release(call.name):
             for traffic in of(call.range):
                 traffic.add_call(call.name, times.count, times.total)
-    rows = [
-        PhaseMemory(row, sums[row.key])
-        for row in phase_rows(run, library_domains=library_domains)
-        if row.key in sums
-    ]
+    rows = [PhaseMemory(row, sums[row.key]) for row in phase_rows(run) if row.key in sums]
     return [*rows, PhaseMemory(None, sums[None])] if None in sums else rows
 
 

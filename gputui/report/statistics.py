@@ -241,7 +241,6 @@ def spread_columns(
     *,
     decimals: int | None = None,
     priority: int = 1,
-    deviation: bool = True,
 ) -> tuple[Column[R], ...]:
     """Mean, median, least, most and deviation of times; their names begin with `title` and `key`,
     and `meaning` says of what."""
@@ -267,7 +266,6 @@ def spread_columns(
             priority=priority + later,
         )
         for name, attribute, what, kind, later in figures
-        if deviation or name != "StdDev"
     )
 
 

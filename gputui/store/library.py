@@ -55,15 +55,6 @@ class Entry:
     problem: str | None = None
 
 
-def recordings(folder: Path) -> list[Entry]:
-    """The recordings of `folder`, newest first; none if it does not exist.
-
-    Reads the beginning and the end of each: some milliseconds per file. Raises JournalError if the
-    folder cannot be read.
-    """
-    return [describe(found.path) for found in files(folder)]
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
     """The files of a recording. Two equal ones hold the same.

@@ -9,20 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.distributions import (
-    bucket_middles,
-    coarse_distributions,
-    distribution,
-    distributions,
-)
+from gputui.attribute.distributions import bucket_middles, coarse_distributions, distributions
 from gputui.model.events import Distribution
 from gputui.model.sketch import COARSE, EXACT_VALUES, FINE, Accumulator, Totals, steps
+from tests.events_for_tests import times
 
 durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
 
 
 def accumulate(parts: list[list[int]]) -> Accumulator:
-    return Accumulator.of(distribution(np.array(part, np.int64)) for part in parts)
+    return Accumulator.of(times(*part) for part in parts)
 
 
 @given(durations)
@@ -72,7 +68,7 @@ def test_an_empty_accumulator_has_no_figures() -> None:
 
 def test_many_different_values_become_buckets_and_say_so() -> None:
     values = np.arange(1, EXACT_VALUES * 2, dtype=np.int64) * 1009
-    parts = [distribution(part) for part in np.array_split(values, 60)]
+    parts = [times(*part) for part in np.array_split(values, 60)]
     assert all(part.exact for part in parts)
     found = Accumulator.of(parts)
     assert not found.exact
@@ -154,7 +150,7 @@ def test_a_bucket_lies_in_itself(value: int) -> None:
 
 
 def test_values_are_written_as_steps_and_repetitions() -> None:
-    written = distribution(np.array([500, 532, 532, 532, 596], np.int64))
+    written = times(500, 532, 532, 532, 596)
     assert written.values == (500, 32, -3, 64)
     assert written.values == steps([(500, 1), (532, 3), (596, 1)])
 
@@ -164,7 +160,7 @@ def test_values_that_lie_give_a_median_within_what_is_claimed(
     values: list[int], exact: bool
 ) -> None:
     lie = Distribution(9, 90, 0.0, 5, 20, tuple(values), exact)
-    found = Accumulator.of([lie, lie, distribution(np.array([7], np.int64))])
+    found = Accumulator.of([lie, lie, times(7)])
     assert found.median is not None
     assert 5 <= found.median <= 20
 
@@ -185,7 +181,7 @@ def test_an_accumulator_is_added_as_its_record_is(lengths: tuple[int, int]) -> N
 def test_the_only_one_of_its_key_is_not_copied_and_none_is_changed() -> None:
     one, two, three = (accumulate([[value]]) for value in (1, 2, 3))
     sums: Totals[str] = Totals()
-    for key, times in (("a", one), ("b", two), ("b", three)):
-        sums.add(key, times)
+    for key, value in (("a", one), ("b", two), ("b", three)):
+        sums.add(key, value)
     assert sums["a"] is one
     assert (sums["b"].total, two.total, three.total) == (5, 2, 3)

@@ -12,7 +12,7 @@ import pytest
 
 from gputui.model.events import AnyEvent, HostSample, MachineSample, RunOutput
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
-from gputui.store.library import belongings, delete, describe, recordings, rename
+from gputui.store.library import Entry, belongings, delete, describe, files, rename
 from gputui.store.places import snapshot_path, trace_path
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
@@ -29,6 +29,10 @@ def record(
     writer.write([*events, *([run_ended(exit_code=3)] if ended else []), *after])
     writer.close()
     return path
+
+
+def recordings(folder: Path) -> list[Entry]:
+    return [describe(found.path) for found in files(folder)]
 
 
 @pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz", ".gputui.zst"])

@@ -48,10 +48,10 @@ def row_width(row: Row) -> int:
     return sum(cell_len(text) for text, _ in row)
 
 
-def pad(row: Row, width: int, role: str = "text") -> Row:
+def pad(row: Row, width: int) -> Row:
     used = row_width(row)
     if used < width:
-        return (*row, (" " * (width - used), role))
+        return (*row, (" " * (width - used), "text"))
     return clip(row, width)
 
 
