@@ -4,134 +4,56 @@ from __future__ import annotations
 
 from textual.theme import BUILTIN_THEMES, Theme
 
-from gputui.tui.widgets.canvas import CAUSES
-
-_DARK = {
-    "gp-text": "#d7dae0",
-    "gp-dim": "#808896",
-    "gp-title": "#ffffff",
-    "gp-rule": "#4a5262",
-    "gp-label": "#a0a8b8",
-    "gp-accent": "#76b900",
-    "gp-good": "#7fc97f",
-    "gp-warn": "#f0c04a",
-    "gp-hot": "#ff5f5f",
-    "gp-head": "#8fb8ff",
-    "gp-cursor": "#2d4a77",
-    "gp-cursor-text": "#ffffff",
-    "gp-bar": "#1c2029",
-    "gp-field": "#282b30",
-    "gp-utilization": "#76b900",
-    "gp-memory": "#4aa3ff",
-    "gp-bandwidth": "#35c4b5",
-    "gp-power": "#e8a33d",
-    "gp-tensor": "#b48cff",
-    "gp-occupancy": "#e87fb8",
-    "gp-host": "#7f9fc4",
-    "gp-on-block": "#0b0d11",
-    **{
-        f"gp-phase-{number}": color
-        for number, color in enumerate(
-            (
-                *("#5fa8ff", "#f2a13c", "#6fd08c", "#d98be0"),
-                *("#e9d35b", "#55cfd0", "#ff8f80", "#a8b3c7"),
-            ),
-            start=1,
-        )
-    },
-    **dict(
-        zip(
-            (f"gp-cause-{name}" for name in CAUSES),
-            (
-                *("#5b9cff", "#3ecfe0", "#2fb8a0", "#7fc97f", "#8fa3bf", "#b48cff", "#6f86a8"),
-                *("#f0b03a", "#f2803c", "#e8d75a", "#e06fae", "#b08860", "#a89888"),
-            ),
-            strict=True,
-        )
-    ),
-}
-
-_LIGHT = {
-    "gp-text": "#1d2129",
-    "gp-dim": "#697080",
-    "gp-title": "#000000",
-    "gp-rule": "#b4bac6",
-    "gp-label": "#4d5566",
-    "gp-accent": "#3f7400",
-    "gp-good": "#1f7a34",
-    "gp-warn": "#8a5a00",
-    "gp-hot": "#c01818",
-    "gp-head": "#1f4f9c",
-    "gp-cursor": "#bcd4f7",
-    "gp-cursor-text": "#000000",
-    "gp-bar": "#e4e7ed",
-    "gp-field": "#e2e2e6",
-    "gp-utilization": "#4d8a00",
-    "gp-memory": "#1f6fd0",
-    "gp-bandwidth": "#0f857a",
-    "gp-power": "#b06a00",
-    "gp-tensor": "#7447c4",
-    "gp-occupancy": "#b03a80",
-    "gp-host": "#4a6a92",
-    "gp-on-block": "#ffffff",
-    **{
-        f"gp-phase-{number}": color
-        for number, color in enumerate(
-            (
-                *("#1f6fd0", "#b05f00", "#1f8044", "#9a3fa8"),
-                *("#7d6a00", "#0d7c80", "#c24430", "#5a6579"),
-            ),
-            start=1,
-        )
-    },
-    **dict(
-        zip(
-            (f"gp-cause-{name}" for name in CAUSES),
-            (
-                *("#1f6fd0", "#0d7c90", "#0f7a6a", "#1f7a34", "#56688a", "#7447c4", "#5a6b88"),
-                *("#a86500", "#b84a10", "#857000", "#a83278", "#7a5230", "#706050"),
-            ),
-            strict=True,
-        )
-    ),
-}
-
-# The eight colours of Okabe and Ito (2008), distinguishable with every common colour blindness; red
-# and green never carry a difference between them.
-_SAFE = {
-    **_DARK,
-    "gp-accent": "#56b4e9",
-    "gp-good": "#56b4e9",
-    "gp-warn": "#f0e442",
-    "gp-hot": "#e66100",
-    "gp-utilization": "#56b4e9",
-    "gp-memory": "#e69f00",
-    "gp-bandwidth": "#009e73",
-    "gp-power": "#f0e442",
-    "gp-tensor": "#cc79a7",
-    "gp-occupancy": "#c4ccd8",
-    "gp-host": "#8fb3d9",
-    **{
-        f"gp-phase-{number}": color
-        for number, color in enumerate(
-            (
-                *("#56b4e9", "#e69f00", "#009e73", "#cc79a7"),
-                *("#f0e442", "#0072b2", "#d55e00", "#c4ccd8"),
-            ),
-            start=1,
-        )
-    },
-    **dict(
-        zip(
-            (f"gp-cause-{name}" for name in CAUSES),
-            (
-                *("#0072b2", "#56b4e9", "#009e73", "#7fd0b4", "#8fb3d9", "#cc79a7", "#6f86a8"),
-                *("#e69f00", "#d55e00", "#f0e442", "#e8a0c8", "#b08860", "#c4ccd8"),
-            ),
-            strict=True,
-        )
-    ),
-}
+# By variable, without "gp-": the colour in gputui-dark, gputui-light and gputui-safe, and on
+# terminals with 16 colours its number in _ANSI where the theme is dark and where it is light; a
+# None is left to the theme.
+# Those of gputui-safe are the eight of Okabe and Ito (2008), distinguishable with every common
+# colour blindness; red and green never carry a difference between them.
+_COLORS: dict[str, tuple[tuple[str, str, str], tuple[int, int] | None]] = {
+    "text":                (("#d7dae0", "#1d2129", "#d7dae0"), (15, 0)),
+    "dim":                 (("#808896", "#697080", "#808896"), (7, 8)),
+    "title":               (("#ffffff", "#000000", "#ffffff"), (15, 0)),
+    "rule":                (("#4a5262", "#b4bac6", "#4a5262"), (8, 7)),
+    "label":               (("#a0a8b8", "#4d5566", "#a0a8b8"), (7, 8)),
+    "accent":              (("#76b900", "#3f7400", "#56b4e9"), (10, 2)),
+    "good":                (("#7fc97f", "#1f7a34", "#56b4e9"), (2, 2)),
+    "warn":                (("#f0c04a", "#8a5a00", "#f0e442"), (11, 3)),
+    "hot":                 (("#ff5f5f", "#c01818", "#e66100"), (9, 1)),
+    "head":                (("#8fb8ff", "#1f4f9c", "#8fb8ff"), (14, 4)),
+    "cursor":              (("#2d4a77", "#bcd4f7", "#2d4a77"), (4, 4)),
+    "cursor-text":         (("#ffffff", "#000000", "#ffffff"), (15, 15)),
+    "bar":                 (("#1c2029", "#e4e7ed", "#1c2029"), None),
+    "field":               (("#282b30", "#e2e2e6", "#282b30"), (8, 7)),
+    "utilization":         (("#76b900", "#4d8a00", "#56b4e9"), (10, 2)),
+    "memory":              (("#4aa3ff", "#1f6fd0", "#e69f00"), (12, 4)),
+    "bandwidth":           (("#35c4b5", "#0f857a", "#009e73"), (6, 6)),
+    "power":               (("#e8a33d", "#b06a00", "#f0e442"), (3, 3)),
+    "tensor":              (("#b48cff", "#7447c4", "#cc79a7"), (13, 5)),
+    "occupancy":           (("#e87fb8", "#b03a80", "#c4ccd8"), (5, 13)),
+    "host":                (("#7f9fc4", "#4a6a92", "#8fb3d9"), (14, 12)),
+    "on-block":            (("#0b0d11", "#ffffff", "#0b0d11"), (0, 15)),
+    "phase-1":             (("#5fa8ff", "#1f6fd0", "#56b4e9"), (12, 4)),
+    "phase-2":             (("#f2a13c", "#b05f00", "#e69f00"), (3, 3)),
+    "phase-3":             (("#6fd08c", "#1f8044", "#009e73"), (10, 2)),
+    "phase-4":             (("#d98be0", "#9a3fa8", "#cc79a7"), (13, 5)),
+    "phase-5":             (("#e9d35b", "#7d6a00", "#f0e442"), (11, 6)),
+    "phase-6":             (("#55cfd0", "#0d7c80", "#0072b2"), (14, 12)),
+    "phase-7":             (("#ff8f80", "#c24430", "#d55e00"), (5, 13)),
+    "phase-8":             (("#a8b3c7", "#5a6579", "#c4ccd8"), (7, 8)),
+    "cause-matmul":        (("#5b9cff", "#1f6fd0", "#0072b2"), (12, 4)),
+    "cause-attention":     (("#3ecfe0", "#0d7c90", "#56b4e9"), (14, 6)),
+    "cause-normalization": (("#2fb8a0", "#0f7a6a", "#009e73"), (6, 6)),
+    "cause-elementwise":   (("#7fc97f", "#1f7a34", "#7fd0b4"), (10, 2)),
+    "cause-copy":          (("#8fa3bf", "#56688a", "#8fb3d9"), (7, 8)),
+    "cause-communication": (("#b48cff", "#7447c4", "#cc79a7"), (13, 5)),
+    "cause-other":         (("#6f86a8", "#5a6b88", "#6f86a8"), (4, 4)),
+    "cause-launch":        (("#f0b03a", "#a86500", "#e69f00"), (11, 3)),
+    "cause-sync":          (("#f2803c", "#b84a10", "#d55e00"), (3, 1)),
+    "cause-host":          (("#e8d75a", "#857000", "#f0e442"), (11, 3)),
+    "cause-rank":          (("#e06fae", "#a83278", "#e8a0c8"), (13, 5)),
+    "cause-input":         (("#b08860", "#7a5230", "#b08860"), (3, 3)),
+    "cause-unknown":       (("#a89888", "#706050", "#c4ccd8"), (7, 8)),
+}  # fmt: skip
 
 # The 16 colours of a terminal as Rich knows them, named by their numbers: a span in one of these is
 # exactly that colour, while the nearest of 16 to a finer colour could be the background's, or the
@@ -140,117 +62,40 @@ _ANSI = (
     *("#000000", "#aa0000", "#00aa00", "#aa5500", "#0000aa", "#aa00aa", "#00aaaa", "#aaaaaa"),
     *("#555555", "#ff5555", "#55ff55", "#ffff55", "#5555ff", "#ff55ff", "#55ffff", "#ffffff"),
 )
-_SIXTEEN_DARK = {
-    "gp-text": 15,
-    "gp-dim": 7,
-    "gp-title": 15,
-    "gp-rule": 8,
-    "gp-label": 7,
-    "gp-accent": 10,
-    "gp-good": 2,
-    "gp-warn": 11,
-    "gp-hot": 9,
-    "gp-head": 14,
-    "gp-cursor": 4,
-    "gp-cursor-text": 15,
-    "gp-field": 8,
-    "gp-utilization": 10,
-    "gp-memory": 12,
-    "gp-bandwidth": 6,
-    "gp-power": 3,
-    "gp-tensor": 13,
-    "gp-occupancy": 5,
-    "gp-host": 14,
-    "gp-on-block": 0,
-    **{f"gp-phase-{n}": c for n, c in enumerate((12, 3, 10, 13, 11, 14, 5, 7), start=1)},
-    **dict(
-        zip(
-            (f"gp-cause-{name}" for name in CAUSES),
-            (
-                *(12, 14, 6, 10, 7, 13, 4),
-                *(11, 3, 11, 13, 3, 7),
-            ),
-            strict=True,
-        )
-    ),
-}
-_SIXTEEN_LIGHT = {
-    "gp-text": 0,
-    "gp-dim": 8,
-    "gp-title": 0,
-    "gp-rule": 7,
-    "gp-label": 8,
-    "gp-accent": 2,
-    "gp-good": 2,
-    "gp-warn": 3,
-    "gp-hot": 1,
-    "gp-head": 4,
-    "gp-cursor": 4,
-    "gp-cursor-text": 15,
-    "gp-field": 7,
-    "gp-utilization": 2,
-    "gp-memory": 4,
-    "gp-bandwidth": 6,
-    "gp-power": 3,
-    "gp-tensor": 5,
-    "gp-occupancy": 13,
-    "gp-host": 12,
-    "gp-on-block": 15,
-    **{f"gp-phase-{n}": c for n, c in enumerate((4, 3, 2, 5, 6, 12, 13, 8), start=1)},
-    **dict(
-        zip(
-            (f"gp-cause-{name}" for name in CAUSES),
-            (
-                *(4, 6, 6, 2, 8, 5, 4),
-                *(3, 1, 3, 5, 3, 8),
-            ),
-            strict=True,
-        )
-    ),
-}
 
 
 def sixteen_colors(dark: bool) -> dict[str, str]:
     """The values of the variables on a terminal with 16 colours, for every theme."""
-    numbers = _SIXTEEN_DARK if dark else _SIXTEEN_LIGHT
-    return {name: _ANSI[number] for name, number in numbers.items()}
+    return {
+        f"gp-{name}": _ANSI[numbers[0 if dark else 1]]
+        for name, (_, numbers) in _COLORS.items()
+        if numbers is not None
+    }
+
+
+def _theme(
+    name: str, column: int, primary: str, foreground: str, background: str, surface: str, panel: str
+) -> Theme:
+    return Theme(
+        name=name,
+        primary=primary,
+        foreground=foreground,
+        background=background,
+        surface=surface,
+        panel=panel,
+        dark=name != "gputui-light",
+        variables={f"gp-{variable}": of[column] for variable, (of, _) in _COLORS.items()},
+    )
 
 
 THEMES = (
-    Theme(
-        name="gputui-dark",
-        primary="#76b900",
-        foreground="#d7dae0",
-        background="#12151b",
-        surface="#181c24",
-        panel="#1c2029",
-        dark=True,
-        variables=_DARK,
-    ),
-    Theme(
-        name="gputui-light",
-        primary="#3f7400",
-        foreground="#1d2129",
-        background="#fbfbfd",
-        surface="#f1f3f7",
-        panel="#e6e7ea",
-        dark=False,
-        variables=_LIGHT,
-    ),
-    Theme(
-        name="gputui-safe",
-        primary="#56b4e9",
-        foreground="#d7dae0",
-        background="#12151b",
-        surface="#181c24",
-        panel="#1c2029",
-        dark=True,
-        variables=_SAFE,
-    ),
+    _theme("gputui-dark", 0, "#76b900", "#d7dae0", "#12151b", "#181c24", "#1c2029"),
+    _theme("gputui-light", 1, "#3f7400", "#1d2129", "#fbfbfd", "#f1f3f7", "#e6e7ea"),
+    _theme("gputui-safe", 2, "#56b4e9", "#d7dae0", "#12151b", "#181c24", "#1c2029"),
 )
 
 NAMES = (*(theme.name for theme in THEMES), *BUILTIN_THEMES)
 """What can be chosen: Textual's own themes too."""
 
-VARIABLE_DEFAULTS = _DARK
+VARIABLE_DEFAULTS = THEMES[0].variables
 """For Textual's own themes, which do not have these variables."""
