@@ -79,10 +79,14 @@ def _untested_cupti(run: Run) -> str | None:
 
 
 def _nothing_annotated(run: Run) -> str | None:
-    """No process ran what was to be annotated."""
+    """No process ran what was to be annotated. While the run goes on that is known only where one
+    already uses a GPU: importing torch may take any time, and comes before.
+    """
     if run.started.annotate is None or run.started.pid is None or _is_young(run):
         return None
     if any(process.attached.annotated for process in run.processes.values()):
+        return None
+    if run.is_active and not any(_sees_kernels(process) for process in run.processes.values()):
         return None
     return (
         f"nothing to annotate{_so_far(run)}: no Python process of the run imported torch, "

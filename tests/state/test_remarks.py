@@ -78,7 +78,7 @@ def test_a_step_that_is_a_start_end_range_is_told_from_one_that_is_not_there() -
     assert line.endswith("it occurred as a start/end range, and steps are counted by push and pop")
 
 
-def test_nothing_to_annotate_is_said_at_the_end_or_after_a_while() -> None:
+def test_nothing_to_annotate_is_said_at_the_end_or_once_a_gpu_is_used() -> None:
     started = replace(run_started(), annotate="modules")
     nothing = "no Python process of the run imported torch, or it ignores PYTHONPATH"
 
@@ -91,7 +91,11 @@ def test_nothing_to_annotate_is_said_at_the_end_or_after_a_while() -> None:
     assert told(attached(), grown_to(9.9)) == []
     (line,) = told(attached(), grown_to(10))
     assert line.startswith(f"--annotate: nothing to annotate so far: {nothing}")
-    (line,) = told(attached(), run_ended())
+    importing = replace(attached(), cuda_status="no CUDA")
+    assert told(importing, grown_to(1000)) == []  # as long as the import of torch may take
+    (line,) = told(importing, run_ended())
+    (other,) = told(attached(), run_ended())
+    assert line == other
     assert line.startswith(f"--annotate: nothing to annotate: {nothing}")
     annotated = replace(attached(2), annotated=True)
     assert told(attached(1), annotated, grown_to(10)) == []
