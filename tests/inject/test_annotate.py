@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 
 from gputui.inject.environment import HOOK, capture_environment
 from gputui.ring.layout import RecordKind
-from tests.inject.traced import Trace, run
+from tests.inject.recorded import recorded
+from tests.inject.traced import environment, run
 
 MODEL = """
 import torch
@@ -37,9 +38,7 @@ class Model(nn.Module):
         return x
 """
 
-TRAINING = (
-    MODEL
-    + """
+TRAINING = """
 from torch.utils.data import DataLoader
 
 model = Model()
@@ -49,48 +48,8 @@ for batch in DataLoader(torch.randn(4, 8), batch_size=2):
     model(batch).square().mean().backward()
     optimizer.step()
 """
-)
 
-BLOCK = ["blocks.{}", "blocks.{}/blocks.{}.norm", "blocks.{}/blocks.{}.mlp"] + [
-    f"blocks.{{}}/blocks.{{}}.mlp/blocks.{{}}.mlp.{number}" for number in range(3)
-]
-
-
-def paths(trace: Trace) -> list[str]:
-    """The path of every range in order of its push; pushes and pops match."""
-    stack: list[str] = []
-    found = []
-    for record in trace.of(RecordKind.RANGE_PUSH, RecordKind.RANGE_POP):
-        if record["kind"] == RecordKind.RANGE_PUSH:
-            stack.append(trace.name(record["name"]))
-            found.append("/".join(stack))
-        else:
-            stack.pop()
-    assert not stack
-    return found
-
-
-def annotated(tmp_path: Path, source: str, annotate: str = "modules", **extra: str) -> Trace:
-    outcome = run([sys.executable, "-c", source], tmp_path, extra, annotate=annotate)
-    assert outcome.status == 0, outcome.output
-    return outcome.trace
-
-
-def test_a_training_script_without_nvtx_shows_its_phases(tmp_path):
-    found = paths(annotated(tmp_path, TRAINING))
-    forward = ["Model"] + [
-        "Model/" + path.replace("{}", str(number)) for number in range(2) for path in BLOCK
-    ]
-    assert found == [
-        *("dataloader next", *forward, "backward", "AdamW.step") * 2,
-        "dataloader next",
-    ]
-
-
-def test_an_exception_closes_what_it_leaves_and_modules_that_come_and_go_are_named_anew(tmp_path):
-    source = (
-        MODEL
-        + """
+COMES_AND_GOES = """
 import gc
 model = Model()
 for _ in range(2):
@@ -104,52 +63,28 @@ for number in range(200):
     (nn.Linear(8, 8) if number % 2 else nn.Tanh())(torch.zeros(1, 8))
 gc.collect()
 """
-    )
-    found = paths(annotated(tmp_path, source))
-    failed = ["Model", "Model/blocks.0", "Model/blocks.0/blocks.0.norm"]
-    # A module called by itself is a model of its own.
-    alone = ["Block", "Block/norm", "Block/mlp", *(f"Block/mlp/mlp.{n}" for n in range(3))]
-    # What only has a number goes by its class.
-    inside = "Sequential/Sequential[1]"
-    listed = ["Sequential", "Sequential/Linear[0]", inside, f"{inside}/Tanh[1.0]"]
-    assert found == [*failed, *failed, *alone, *listed, *["Tanh", "Linear"] * 100]
 
-
-def test_a_compiler_finds_the_modules_as_they_were(tmp_path):
-    source = (
-        MODEL
-        + """
+COMPILED = """
 model = Model()
 compiled = torch.compile(model, backend="eager", fullgraph=True)
 x = torch.randn(2, 8)
 assert torch.equal(compiled(x), model(x))
 """
-    )
-    found = paths(annotated(tmp_path, source))
-    assert found[:2] == ["OptimizedModule", "Model"]
-    assert "Model/blocks.1/blocks.1.mlp" in found
 
-
-def test_operators_on_request_less_those_that_compute_nothing(tmp_path):
-    source = (
-        MODEL
-        + """
-x = torch.empty(4, 8).t().unsqueeze(0).expand(2, 8, 4).detach()[0].view(8, 4)
-with torch.profiler.record_function("mine"):
-    y = torch.mm(x, x.t())
-Block()(y)
+OF_TORCH = """
+nvtx.push_range("package")
+try:
+    torch.cuda.nvtx.range_push("torch")
+    torch.cuda.nvtx.range_pop()
+except RuntimeError:
+    print("no-nvtx")
+nvtx.pop_range()
 """
-    )
-    found = paths(annotated(tmp_path, source, "autograd"))
-    assert found[0] == "aten::mm"  # the six before it only look at the same numbers
-    assert "Block/mlp/mlp.0/aten::addmm" in found
 
+DEEP = """
+import bisect, sys
 
-DEPTH = """
-import sys
-import torch
-
-class Nest(torch.nn.Module):
+class Nest(nn.Module):
     def __init__(self, inner):
         super().__init__()
         self.inner = inner
@@ -157,39 +92,133 @@ class Nest(torch.nn.Module):
     def forward(self, x):
         return x if self.inner is None else self.inner(x)
 
-def nested(depth):
+def fails(depth):
     model = None
     for _ in range(depth):
         model = Nest(model)
-    return model
-
-def works(depth):
     try:
-        nested(depth)(1)
+        model(1)
     except RecursionError:
-        return False
-    return True
+        return True
+    return False
 
-depth = next(depth for depth in range(100, 1000) if not works(depth))
+def limit():
+    return bisect.bisect_left(range(1000), True, lo=100, key=fails)
+
+with_ranges = limit()
+ranged, nn.Module.__call__ = nn.Module.__call__, nn.Module._wrapped_call_impl
+assert nn.Module.__call__ is not ranged
+without = limit()
 sys.setrecursionlimit(10_000)
-print(depth)
+print(with_ranges, without)
+"""
+
+PARTS = {
+    "training": TRAINING,
+    "comes and goes": COMES_AND_GOES,
+    "compiled": COMPILED,
+    "of torch": OF_TORCH,
+    "deep": DEEP,
+}
+
+BLOCK = ["blocks.{}", "blocks.{}/blocks.{}.norm", "blocks.{}/blocks.{}.mlp"] + [
+    f"blocks.{{}}/blocks.{{}}.mlp/blocks.{{}}.mlp.{number}" for number in range(3)
+]
+
+
+@dataclass
+class Parts:
+    """What each of PARTS did, in one process: importing torch costs more than all of them."""
+
+    paths: dict[str, list[str]]
+    """The path of every range of a part in order of its push."""
+    words: list[str]
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory) -> Parts:
+    marked = [f"nvtx.mark({name!r})\n{source}" for name, source in PARTS.items()]
+    source = f"import nvtx\n{MODEL}" + "".join(marked)
+    outcome = run([sys.executable, "-c", source], tmp_path_factory.mktemp("p"), annotate="modules")
+    assert outcome.status == 0, outcome.output
+    trace = outcome.trace
+    stack: list[str] = []
+    found: dict[str, list[str]] = {}
+    for record in trace.of(RecordKind.RANGE_PUSH, RecordKind.RANGE_POP, RecordKind.MARK):
+        name = trace.name(record["name"])
+        if record["kind"] == RecordKind.MARK:
+            assert not stack  # pushes and pops match
+            found[name] = part = []
+        elif record["kind"] == RecordKind.RANGE_PUSH:
+            stack.append(name)
+            part.append("/".join(stack))
+        else:
+            stack.pop()
+    assert not stack
+    return Parts(found, outcome.words)
+
+
+def test_a_training_script_without_nvtx_shows_its_phases(parts):
+    forward = ["Model"] + [
+        "Model/" + path.replace("{}", str(number)) for number in range(2) for path in BLOCK
+    ]
+    assert parts.paths["training"] == [
+        *("dataloader next", *forward, "backward", "AdamW.step") * 2,
+        "dataloader next",
+    ]
+
+
+def test_an_exception_closes_what_it_leaves_and_modules_that_come_and_go_are_named_anew(parts):
+    failed = ["Model", "Model/blocks.0", "Model/blocks.0/blocks.0.norm"]
+    # A module called by itself is a model of its own.
+    alone = ["Block", "Block/norm", "Block/mlp", *(f"Block/mlp/mlp.{n}" for n in range(3))]
+    # What only has a number goes by its class.
+    inside = "Sequential/Sequential[1]"
+    listed = ["Sequential", "Sequential/Linear[0]", inside, f"{inside}/Tanh[1.0]"]
+    expected = [*failed, *failed, *alone, *listed, *["Tanh", "Linear"] * 100]
+    assert parts.paths["comes and goes"] == expected
+
+
+def test_a_compiler_finds_the_modules_as_they_were(parts):
+    found = parts.paths["compiled"]
+    assert found[:2] == ["OptimizedModule", "Model"]
+    assert "Model/blocks.1/blocks.1.mlp" in found
+
+
+def test_torch_ranges_where_torch_has_them(parts):
+    if "no-nvtx" in parts.words:
+        pytest.skip("this torch makes no ranges")
+    assert parts.paths["of torch"] == ["package", "package/torch"]
+
+
+def test_modules_nest_as_deep_as_without_ranges(parts):
+    with_ranges, without = map(int, parts.words[-2:])
+    assert with_ranges == without > 200
+    deepest = max(parts.paths["deep"], key=lambda path: path.count("/")).split("/")
+    assert len(deepest) > 200
+    assert deepest[-1] == ".".join(["inner"] * (len(deepest) - 1))
+
+
+OPERATORS = """
+x = torch.empty(4, 8).t().unsqueeze(0).expand(2, 8, 4).detach()[0].view(8, 4)
+with torch.profiler.record_function("mine"):
+    y = torch.mm(x, x.t())
+Block()(y)
 """
 
 
-def test_modules_nest_as_deep_as_without_ranges(tmp_path):
-    depths = []
-    for annotate in (None, "modules"):
-        folder = tmp_path / str(annotate)
-        folder.mkdir()
-        outcome = run([sys.executable, "-c", DEPTH], folder, annotate=annotate)
-        assert outcome.status == 0, outcome.output
-        depths.append(int(outcome.output))
-    assert depths[0] == depths[1] > 200
-    levels = outcome.trace.of(RecordKind.RANGE_PUSH)["d"]
-    assert levels.max() > 200
-    assert outcome.trace.name(outcome.trace.of(RecordKind.RANGE_PUSH)["name"][-1]) == ".".join(
-        ["inner"] * levels[-1]
-    )
+def test_operators_on_request_less_those_that_compute_nothing(tmp_path):
+    # A process of a process, and NVTX is there, and read, before torch is.
+    script = tmp_path / "operators.py"
+    script.write_text(f"import nvtx\nnvtx.mark('here')\n{MODEL}{OPERATORS}")
+    shell = ["sh", "-c", 'echo; "$0" "$1"', sys.executable, str(script)]
+    told, document = recorded(tmp_path, ["--annotate", "autograd"], *shell)
+    assert document["run"]["remarks"] == []
+    assert "--annotate" not in told
+    paths = {phase["path"] for phase in document["phases"]}
+    assert {"aten::mm", "Block", "Block/mlp/mlp.0/aten::addmm"} <= paths
+    looks = ("empty", "t", "unsqueeze", "expand", "detach", "select", "view")
+    assert paths.isdisjoint(f"aten::{name}" for name in looks)
 
 
 def test_the_hook_and_the_library_leave_the_same_operators_out():
@@ -218,17 +247,21 @@ def test_the_hidden_sitecustomize_runs(tmp_path):
     assert outcome.words == [str(site / "sitecustomize.py")] * 2
 
 
-@pytest.mark.parametrize("source", ["print('hello')", "import json; print('hello')"])
-def test_a_program_without_torch_is_left_alone(tmp_path, source):
+def test_a_program_without_torch_is_left_alone(tmp_path):
+    source = "import json; print('hello')"
     outcome = run([sys.executable, "-c", source], tmp_path, annotate="modules")
     assert (outcome.status, outcome.output) == (0, "hello\n")
     assert outcome.traces == []
 
 
-def test_an_unreadable_library_leaves_the_program_as_it_was(tmp_path):
-    source = MODEL + "print(Model()(torch.zeros(1, 8)).shape)"
-    outcome = run(
-        [sys.executable, "-c", source], tmp_path, {"GPUTUI_CAPTURE_LIBRARY": "/nowhere.so"},
-        annotate="modules",
-    )  # fmt: skip
-    assert (outcome.status, outcome.output) == (0, "torch.Size([1, 8])\n")
+@pytest.mark.parametrize("library", ["/nowhere.so", None])
+def test_a_library_or_a_torch_that_is_not_as_expected_leaves_the_program_as_it_was(
+    tmp_path, library
+):
+    (tmp_path / "torch.py").write_text("size = 3")
+    extra = {"GPUTUI_CAPTURE_LIBRARY": library} if library else {}
+    paths = environment(tmp_path, annotate="modules")["PYTHONPATH"]
+    extra["PYTHONPATH"] = os.pathsep.join((paths, str(tmp_path)))
+    source = "import torch; print(torch.size)"
+    outcome = run([sys.executable, "-c", source], tmp_path, extra, annotate="modules")
+    assert (outcome.status, outcome.output) == (0, "3\n")

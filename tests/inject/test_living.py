@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import numpy as np
@@ -12,43 +11,6 @@ from gputui.ring.layout import RecordKind
 from tests.inject.traced import run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")
-
-needs_torch = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch is not installed"
-)
-
-RANK = """
-import os, nvtx, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-with nvtx.annotate("setup"):
-    x = torch.ones(4) * dist.get_rank()
-for step in range(3 + dist.get_rank()):
-    with nvtx.annotate("step"):
-        with nvtx.annotate("all_reduce"):
-            y = x.clone()
-            if step < 3:
-                dist.all_reduce(y)
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-@needs_torch
-def test_every_rank_of_torchrun_is_seen_with_its_number(tmp_path):
-    script = tmp_path / "ranks.py"
-    script.write_text(RANK)
-    rings = tmp_path / "rings"
-    rings.mkdir()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    outcome = run([*torchrun, "--nproc-per-node", "2", str(script)], rings)
-    assert outcome.status == 0, outcome.output
-    ranks = {trace.facts.rank: trace for trace in outcome.traces if trace.facts.rank is not None}
-    assert sorted(ranks) == [0, 1]
-    for rank, trace in ranks.items():
-        assert trace.facts.local_rank == rank
-        pushed = [row[1] for row in trace.ranges() if row[0] == "push"]
-        assert pushed == ["setup", *["step", "all_reduce"] * (3 + rank)]
-        assert trace.exited
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])

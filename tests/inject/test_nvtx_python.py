@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import numpy as np
@@ -121,29 +120,3 @@ def test_os_exit_and_an_exception_lose_nothing(tmp_path):
         assert outcome.status == 4
         assert outcome.trace.ranges() == [("push", "left open", "", "0")]
         assert outcome.trace.exited is exited
-
-
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-def test_torch_ranges_where_torch_has_them(tmp_path):
-    outcome = run_python(
-        """
-import nvtx, torch
-nvtx.push_range("package")
-try:
-    torch.cuda.nvtx.range_push("torch")
-    torch.cuda.nvtx.range_pop()
-    print("made")
-except RuntimeError as error:
-    print("none:", error)
-nvtx.pop_range()
-""",
-        tmp_path,
-    )
-    if not outcome.output.startswith("made"):
-        pytest.skip(f"this torch makes no ranges ({outcome.output.strip()})")
-    assert outcome.trace.ranges() == [
-        ("push", "package", "", "0"),
-        ("push", "torch", "", "1"),
-        ("pop", "", "1"),
-        ("pop", "", "0"),
-    ]

@@ -57,6 +57,7 @@ def test_each_rank_of_torchrun_has_its_own_phases_and_pid_and_the_late_one_is_na
     ranked = {process["rank"]: process for process in document["run"]["processes"]}
     for rank, pid in pids.items():
         assert (ranked[rank]["pid"], ranked[rank]["local_rank"]) == (pid, rank)
+        assert ranked[rank]["ended_cleanly"]
     assert document["run"]["remarks"] == []
 
     [late] = [one for one in document["findings"] if one["cause"] == "late_rank"]
