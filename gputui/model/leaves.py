@@ -116,9 +116,9 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         "idle.alloc", "allocation", "the CPU was in cudaMalloc or cudaFree"
     ),
     Leaf.CUDA: LeafMeaning("idle.cuda", "other CUDA calls", "the CPU was in another CUDA call"),
-    Leaf.HOST: LeafMeaning("idle.host", "host code", "the CPU ran the program's own code"),
+    Leaf.HOST: LeafMeaning("idle.host", "CPU code", "the CPU ran the program's own code"),
     Leaf.INPUT: LeafMeaning("idle.input", "input", "the CPU waited for the next batch"),
-    Leaf.WAIT: LeafMeaning("idle.wait", "host waiting", "the CPU waited: a lock, I/O, a sleep"),
+    Leaf.WAIT: LeafMeaning("idle.wait", "CPU waiting", "the CPU waited: a lock, I/O, a sleep"),
     Leaf.SCHEDULER: LeafMeaning(
         "idle.scheduler", "no CPU core", "the launching thread wanted a core and had none"
     ),
@@ -126,8 +126,8 @@ LEAVES: dict[Leaf, LeafMeaning] = {
     Leaf.RANK: LeafMeaning("idle.rank", "other rank", "only a collective waited for another rank"),
     Leaf.DEPENDENCY: LeafMeaning(
         "idle.dependency",
-        "dependencies",
-        "launched in time: launch latency, or a wait for a stream or an event",
+        "queued",
+        "work was launched in time but not started: launch latency, a stream or event to wait for",
     ),
     Leaf.UNKNOWN: LeafMeaning("idle.unknown", "unknown", "the launch was not recorded"),
 }

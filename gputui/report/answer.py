@@ -65,6 +65,7 @@ def why(found: Verdict) -> Group:
     return [
         Line(found.word, " ".join((first.sentence, *_sentences(first.evidence)))),
         Line("Try", _advice(first)),
+        *([Line("Speed", found.speed)] if found.speed else []),
     ]
 
 

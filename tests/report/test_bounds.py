@@ -110,7 +110,7 @@ def test_every_phase_has_its_own_tree() -> None:
     found = {one.row.path: one for one in phase_causes(loaded.session, loaded.run)}
     load_phase, step = found["load"], found["step"]
     assert load_phase.idle_percent == 100
-    assert load_phase.cause == ("host code", pytest.approx(98.6, abs=0.1))
+    assert load_phase.cause == ("CPU code", pytest.approx(98.6, abs=0.1))
     assert load_phase.bound == "host"
     assert step.cause == ("launch-bound", pytest.approx(67.2, abs=0.1))
     assert step.bound == "launch"

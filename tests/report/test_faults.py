@@ -7,11 +7,13 @@ import pytest
 
 from gputui.playback.loading import load
 from gputui.report.explain import conclusion, findings
+from gputui.report.explain.launches import GRAPHS_IN_USE, ONE_BY_ONE, launch_advice
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.tables.time import leaf_rows
 from tests.conftest import DATA
 
 FOLDER = DATA / "faults"
+DEMO = DATA.parents[1] / "gputui" / "demo"
 
 FIRST = {
     "launch": "idle.launch",
@@ -80,7 +82,29 @@ def test_memory_that_grows_is_found_beside_the_tree() -> None:
     assert loaded.run is not None
     [found] = findings(loaded.session, loaded.run)
     assert found.cause == "memory_grows"
-    assert "never falls: full in" in found.sentence
+    assert "never falls: full" in found.sentence
+    assert found.sentence.endswith(" s later.")  # the run has ended
+    answer = conclusion(loaded.session, loaded.run)
+    assert answer is not None
+    assert answer.findings == (found,)
+    assert answer.speed.startswith("Nothing stands out: the GPU works 81 % of each step")
+
+
+def test_advice_knows_what_launches() -> None:
+    """An optimizer that goes tensor by tensor, and a program that replays CUDA graphs."""
+    loaded = load(str(FOLDER / "optimizer.gputui.gz"))
+    assert loaded.run is not None
+    assert launch_advice(loaded.run, loaded.session.kernel_names) == ONE_BY_ONE
+    assert launch_advice(loaded.run, {}) is None
+    found = conclusion(loaded.session, loaded.run)
+    assert found is not None
+    assert found.findings[0].advice == ONE_BY_ONE
+    replayed = load(str(DEMO / "graphs.gputui.gz"))
+    assert replayed.run is not None
+    found = conclusion(replayed.session, replayed.run)
+    assert found is not None
+    assert found.findings[0].cause == "idle.launch"
+    assert found.findings[0].advice == GRAPHS_IN_USE
 
 
 def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:

@@ -328,7 +328,7 @@ def test_what_makes_a_rank_late_is_reported_once() -> None:
     assert found.word == "RANK 1 IS LATE"
     assert [one.cause for one in found.findings] == ["idle.rank"]
     assert found.headline == "The other rank waits 80.0 ms of each 122 ms step for rank 1."
-    assert "waits for its CPU (host waiting) 80.0 ms a step more" in found.findings[0].evidence[0]
+    assert "waits for its CPU (CPU waiting) 80.0 ms a step more" in found.findings[0].evidence[0]
 
 
 def test_in_a_pipeline_who_waits_little_is_not_late() -> None:

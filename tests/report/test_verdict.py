@@ -353,7 +353,7 @@ def test_many_small_causes_are_named_together() -> None:
         {Leaf.LAUNCH: 0.09, Leaf.HOST: 0.08, Leaf.WAIT: 0.09, Leaf.CUDA: 0.09, Leaf.MATMUL: 0.65}
     )
     assert (found.word, found.findings) == ("NO SINGLE CAUSE", ())
-    assert "idles 35 % of each step: launch-bound 9 %, host waiting 9 %" in found.headline
+    assert "idles 35 % of each step: launch-bound 9 %, CPU waiting 9 %" in found.headline
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ async def test_the_late_rank_comes_first_and_ranks_alike_are_folded(
         assert {"0", "4", "7"} <= {(line.split() or [""])[0] for line in shown.lines}
         await shown.press("left", "home", "enter")
         assert "Rank 5 (GPU 5)" in shown.text
-        assert "host waiting" in shown.text
+        assert "CPU waiting" in shown.text
 
 
 async def test_a_run_without_ranks_says_how_to_get_some(show: Show) -> None:

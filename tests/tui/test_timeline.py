@@ -79,7 +79,7 @@ def test_the_gap_under_the_cursor_is_explained() -> None:
     )  # fmt: skip
     columns = columns_of(step, 0, 4, 4)
     assert gap_words(columns, 2, 0, 4000)[0] == (
-        "Idle 2.00 µs from 1.00 µs to 3.00 µs: sync 1.90 µs, host code 100 ns."
+        "Idle 2.00 µs from 1.00 µs to 3.00 µs: sync 1.90 µs, CPU code 100 ns."
     )
     assert gap_words(columns, 3, 0, 4000) == [
         "Work from 3.00 µs to 4.00 µs: busy 1.00 µs of 1.00 µs."
@@ -117,7 +117,7 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         assert abs(sum(ink) / 97 / 8 - 0.128) < 1 / 16  # what is there at all shows an eighth
         because = next(line for line in shown.lines if line.startswith(" idle because ░"))
         assert because.endswith("87.2 %")
-        assert "host code" in shown.text
+        assert "CPU code" in shown.text
         thread = next(line for line in shown.lines if line.startswith(" main thread "))
         assert {"░", "▓", "▒"} <= set(thread)
         assert "thread 529" in shown.text

@@ -31,7 +31,7 @@ def conclusion(session: Session, run: Run) -> Verdict | None:
     """The answer: the verdict on where the time goes, or a fact that matters where no leaf of the
     time tree does, or whose cure gains more than any leaf's; None where no operation was
     captured."""
-    found = verdict(run)
+    found = verdict(run, session.kernel_names)
     if found is None:
         return None
     least = max((one.gain or 1.0 for one in found.findings), default=None)
@@ -44,7 +44,13 @@ def conclusion(session: Session, run: Run) -> Verdict | None:
     )
     if not facts:
         return found
-    return Verdict(facts[0].word.upper(), facts[0].sentence, (*facts, *found.findings), found.tree)
+    return Verdict(
+        facts[0].word.upper(),
+        facts[0].sentence,
+        (*facts, *found.findings),
+        found.tree,
+        "" if found.findings else found.headline,
+    )
 
 
 def machine_findings(session: Session, readings: Readings) -> list[Finding]:

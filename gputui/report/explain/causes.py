@@ -46,7 +46,7 @@ CAUSES: dict[Leaf, Cause] = {
         "load modules, capture graphs and register memory before the loop",
     ),
     Leaf.HOST: Cause(
-        "HOST-BOUND",
+        "CPU-BOUND",
         "The GPU idles {share} of {scope} while the CPU runs the program's own code{time}.",
         "move that work out of the loop, or into DataLoader workers (num_workers > 0)",
     ),
@@ -56,7 +56,7 @@ CAUSES: dict[Leaf, Cause] = {
         "more DataLoader workers, prefetch_factor, faster storage or a cheaper transform",
     ),
     Leaf.WAIT: Cause(
-        "HOST WAITS",
+        "CPU WAITS",
         "The GPU idles {share} of {scope} while the launching thread sleeps{time}.",
         "find what it waits for: a lock, a queue, a sleep, another process",
     ),
@@ -83,7 +83,7 @@ CAUSES: dict[Leaf, Cause] = {
         "the driver's use by process, and kernels at least 1.3 times as long as their shortest",
     ),
     Leaf.DEPENDENCY: Cause(
-        "DEPENDENCIES",
+        "QUEUED WORK WAITS",
         "Work launched in time waits for something else {share} of {scope}{time}.",
         "look for event and stream waits, and for other processes on this GPU",
     ),

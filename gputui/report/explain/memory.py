@@ -43,11 +43,14 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
             continue
         a_second = (last - first) / ((points[-1][0] - points[0][0]) / 1e9)
         total = gpu.facts.memory_total_bytes
-        full = f": full in {(total - last) / a_second:.0f} s" if total else ""
+        full = ""
+        if total:
+            left = f"{(total - last) / a_second:.0f} s"
+            full = f": full in {left}" if run.is_active else f": full {left} later"
         yield Finding(
             "memory_grows",
             f"memory of GPU {index} grows",
-            f"GPU {index}'s memory grows by {units.rate(a_second)} and never falls{full}.",
+            f"GPU {index}'s memory grows by {units.size(a_second)}/s and never falls{full}.",
             "look for what is kept from step to step: outputs, losses with their graph, a cache",
             last - first,
             GROWS_BYTES,

@@ -6,17 +6,15 @@ large itself, and that nothing stands out is a result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-import msgspec
-
-from gputui.model.events import Scope
+from gputui.model.events import KernelDefined, Scope
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.finding import Finding, RunRule
+from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
 from gputui.report.explain.time_tree import LEAST_PAUSES, MANY_WAITS, TimeTree, time_tree
@@ -49,55 +47,13 @@ class Verdict:
     headline: str
     findings: tuple[Finding, ...] = ()
     tree: TimeTree | None = None
+    speed: str = ""
+    """What is to be said of the time where a fact leads that costs none."""
 
 
-class VerdictDocument(msgspec.Struct, frozen=True):
-    """The verdict for programs. Shares and times are of `scope`; `step_error_ns` is the standard
-    error of the mean step. `beside_ns` is time that is not in the scope, by what it is."""
-
-    word: str
-    headline: str
-    scope: Literal["steady steps", "since the first kernel"]
-    gpus: int
-    wall_ns: int
-    busy_percent: float
-    idle_percent: float
-    steps: int
-    step_ns: float | None
-    step_error_ns: float | None
-    step_median_ns: float | None
-    step_p99_ns: float | None
-    slow_steps: int
-    beside_ns: dict[str, int]
-
-
-def verdict_document(found: Verdict | None) -> VerdictDocument | None:
-    """For programs."""
-    tree = found.tree if found is not None else None
-    if found is None or tree is None:
-        return None
-    idle = 100 * tree.share(tree.idle_ns)
-    mean = tree.step_mean if tree.has_steps else None
-    return VerdictDocument(
-        word=found.word,
-        headline=found.headline,
-        scope="steady steps" if tree.has_steps else "since the first kernel",
-        gpus=tree.devices,
-        wall_ns=tree.wall_ns,
-        busy_percent=100 - idle,
-        idle_percent=idle,
-        steps=tree.steps,
-        step_ns=mean.amount if mean else None,
-        step_error_ns=mean.error if mean else None,
-        step_median_ns=tree.step_ns.median,
-        step_p99_ns=tree.step_ns.percentile(99),
-        slow_steps=tree.slow_steps,
-        beside_ns={scope.name.lower(): ns for scope, ns in sorted(tree.beside_ns.items()) if ns},
-    )
-
-
-def verdict(run: Run) -> Verdict | None:
-    """What a run is bound by, None where no operation was captured."""
+def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdict | None:
+    """What a run is bound by, None where no operation was captured. With the kernels' `names` the
+    advice knows what launches."""
     tree = time_tree(run)
     if tree is None:
         return None
@@ -105,7 +61,7 @@ def verdict(run: Run) -> Verdict | None:
     if waits is not None:
         return waits
     hole = _hole(run, tree)
-    found = _findings(run, tree, _waits_a_step(run, tree))
+    found = _findings(run, tree, _waits_a_step(run, tree), names or {})
     if hole is not None:
         # Work that was not seen looks like idle time.
         found = [one for one in found if not one.cause.startswith("idle.")]
@@ -139,7 +95,9 @@ def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
     return None
 
 
-def _findings(run: Run, tree: TimeTree, waits: float) -> list[Finding]:
+def _findings(
+    run: Run, tree: TimeTree, waits: float, names: Mapping[int, KernelDefined]
+) -> list[Finding]:
     idle = tree.share(tree.idle_ns)
     known = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
     sizes: list[tuple[float, Leaf, Cause]] = []
@@ -161,7 +119,7 @@ def _findings(run: Run, tree: TimeTree, waits: float) -> list[Finding]:
             continue
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
-    found = [_finding(run, tree, leaf, cause, gain) for gain, leaf, cause in sizes[:MOST]]
+    found = [_finding(run, tree, names, *size) for size in sizes[:MOST]]
     return found if late is None else [_late_finding(tree, late), *found][:MOST]
 
 
@@ -197,7 +155,14 @@ def _kernels(tree: TimeTree) -> float:
     return tree.share(sum(ns for leaf, ns in tree.leaves.items() if is_kernel(leaf)))
 
 
-def _finding(run: Run, tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: float) -> Finding:
+def _finding(
+    run: Run,
+    tree: TimeTree,
+    names: Mapping[int, KernelDefined],
+    recoverable: float,
+    leaf: Leaf,
+    cause: Cause,
+) -> Finding:
     ns = tree.leaves[leaf]
     a_step = tree.a_step(ns)
     time = ""
@@ -212,7 +177,7 @@ def _finding(run: Run, tree: TimeTree, leaf: Leaf, cause: Cause, recoverable: fl
         cause=LEAVES[leaf].key,
         word=cause.word,
         sentence=sentence,
-        advice=cause.advice,
+        advice=(launch_advice(run, names) if leaf is Leaf.LAUNCH else None) or cause.advice,
         value=100 * recoverable,
         threshold=100 * SPEAKS,
         source=cause.source or "recoverable share of the wall time",
@@ -305,9 +270,9 @@ def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
 _LATE_SOURCE = "time that the other ranks wait for it in collectives"
 
 
-def causes(_session: Session, run: Run) -> tuple[Finding, ...]:
+def causes(session: Session, run: Run) -> tuple[Finding, ...]:
     """The verdict's findings, as they stand among others."""
-    found = verdict(run)
+    found = verdict(run, session.kernel_names)
     return found.findings if found is not None else ()
 
 

@@ -224,7 +224,7 @@ def test_steps_of_another_kind_are_another_loop() -> None:
 
 @pytest.mark.skipif(not REAL.is_file(), reason="the report lies beside the checkout")
 def test_the_steps_of_a_real_report() -> None:
-    """The T4 report's loop: 87 operations a step, 44 steps of 41 ms, a third of it in host code."""
+    """The T4 report's loop: 87 operations a step, 44 steps of 41 ms, a third of it in CPU code."""
     found = Counter[tuple[Scope, Leaf]]()
     steps = 0
     for event in open_recording(REAL):
