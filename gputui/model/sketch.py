@@ -75,7 +75,7 @@ class Accumulator(msgspec.Struct, array_like=True):
     exact: bool = True
     squares: float = 0.0
     """Σ(x − mean)²."""
-    values: dict[int, int] = msgspec.field(default_factory=dict)
+    values: dict[int, int] = {}
     """How often each value, or each bucket's middle, came."""
 
     @classmethod

@@ -21,7 +21,7 @@ MOST_LOOPS = 64
 class StepBlocks(msgspec.Struct):
     """The blocks of one process's loops, by device and loop."""
 
-    loops: dict[tuple[int, int], list[StepBlock]] = msgspec.field(default_factory=dict)
+    loops: dict[tuple[int, int], list[StepBlock]] = {}
 
     def add(self, delta: CaptureDelta) -> None:
         """Append the steady steps of a delta."""

@@ -43,7 +43,7 @@ class Gpu(msgspec.Struct):
     """When the card last answered: if it hangs, this stays while time goes on."""
     energy: tuple[int, float] | None = None
     """When the energy counter was last read, and the joules it showed."""
-    unavailable: dict[str, str] = msgspec.field(default_factory=dict)
+    unavailable: dict[str, str] = {}
     history: History[tuple[int, GpuSample]] = msgspec.field(default_factory=gpu_history)
     long_history: LongHistory = msgspec.field(
         default_factory=lambda: LongHistory.of(tuple(charted(GpuSample)))

@@ -38,7 +38,7 @@ class Stretches(msgspec.Struct):
     _start_ns: int = -1
     _first_ns: int = 0
     _last_ns: int = 0
-    _open: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    _open: dict[str, list[float]] = {}
 
     @classmethod
     def newest(cls, fields: tuple[str, ...], stretch_ns: int, most: int) -> Stretches:
@@ -114,7 +114,7 @@ class LongHistory(msgspec.Struct):
 
     levels: tuple[Stretches, ...]
     """The finer first."""
-    _waiting: list[tuple[float | None, ...]] = msgspec.field(default_factory=list)
+    _waiting: list[tuple[float | None, ...]] = []
     _last_ns: int = 0
     _end_ns: int = 0
 

@@ -62,18 +62,18 @@ class Readings(msgspec.Struct):
     samples: int = 0
     first_ns: int = 0
     last_ns: int = 0
-    gpu_spreads: dict[tuple[int, str], BatchMeans] = msgspec.field(default_factory=dict)
-    host_spreads: dict[str, BatchMeans] = msgspec.field(default_factory=dict)
-    throttle_samples: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
-    throttle_seconds: dict[tuple[int, str], Growth] = msgspec.field(default_factory=dict)
+    gpu_spreads: dict[tuple[int, str], BatchMeans] = {}
+    host_spreads: dict[str, BatchMeans] = {}
+    throttle_samples: dict[tuple[int, str], int] = {}
+    throttle_seconds: dict[tuple[int, str], Growth] = {}
     """(GPU, reason) → the driver's counter."""
-    energy_joules: dict[int, Integral] = msgspec.field(default_factory=dict)
+    energy_joules: dict[int, Integral] = {}
     """GPU → the driver's counter."""
-    gpu_integrals: dict[tuple[int, str], Integral] = msgspec.field(default_factory=dict)
+    gpu_integrals: dict[tuple[int, str], Integral] = {}
     """The fields of `gpu_spreads` over time, for what a part of it came to."""
-    troubles: dict[tuple[int, str], Trouble] = msgspec.field(default_factory=dict)
+    troubles: dict[tuple[int, str], Trouble] = {}
     """(GPU, what) → how often."""
-    occupants: dict[tuple[int, int | None, int], Occupant] = msgspec.field(default_factory=dict)
+    occupants: dict[tuple[int, int | None, int], Occupant] = {}
     """(pid, start time, GPU) → the process."""
 
     @property

@@ -102,7 +102,7 @@ class Range(msgspec.Struct):
     """A node of the range tree with all that was seen in it."""
 
     definition: RangeDefined
-    children: list[int] = msgspec.field(default_factory=list)
+    children: list[int] = []
     depth: int = 0
     path: str = ""
     cpu: Accumulator = msgspec.field(default_factory=Accumulator)
@@ -204,19 +204,15 @@ class Process(msgspec.Struct):
     """When its newest delta was made."""
     nodes: int = 0
     """Its ranges in the run's tree."""
-    open_nodes: list[int] = msgspec.field(default_factory=list)
+    open_nodes: list[int] = []
     """Those that were open at its newest delta."""
     left_out_nodes: int = 0
     """Ranges over a limit, and those below them."""
-    threads: dict[int, ThreadNamed] = msgspec.field(default_factory=dict)
+    threads: dict[int, ThreadNamed] = {}
     """What its threads are called, by their ids."""
-    resources: dict[tuple[str, int, int | None], ResourceNamed] = msgspec.field(
-        default_factory=dict
-    )
+    resources: dict[tuple[str, int, int | None], ResourceNamed] = {}
     """By kind, number and the machine's index of the device."""
-    losses: Annotated[dict[LossKey, LostRecords], Of("losses")] = msgspec.field(
-        default_factory=dict
-    )
+    losses: Annotated[dict[LossKey, LostRecords], Of("losses")] = {}
     """The parts of `dropped`; older recordings lack them."""
 
     @property
@@ -241,75 +237,55 @@ class Run(msgspec.Struct):
     ended: RunEnded | None = None
     progress: RunProgress | None = None
     stage_started_ns: int = 0
-    metrics: dict[str, float | int | str | bool | None] = msgspec.field(default_factory=dict)
-    reported: dict[str, Reports] = msgspec.field(default_factory=dict)
+    metrics: dict[str, float | int | str | bool | None] = {}
+    reported: dict[str, Reports] = {}
     """The numeric values reported of each metric while it ran."""
     result: RunResult | None = None
     log: History[LogLine] = msgspec.field(default_factory=lambda: History(LogLine, LOG_LINES))
     log_lines: int = 0
-    processes: dict[int, Process] = msgspec.field(default_factory=dict)
+    processes: dict[int, Process] = {}
     refused: CaptureRefused | None = None
-    ranges: Annotated[dict[int, Range], Of("ranges")] = msgspec.field(default_factory=dict)
-    roots: list[int] = msgspec.field(default_factory=list)
-    kernels: Annotated[dict[KernelKey, KernelTimes], Of("kernels")] = msgspec.field(
-        default_factory=dict
-    )
+    ranges: Annotated[dict[int, Range], Of("ranges")] = {}
+    roots: list[int] = []
+    kernels: Annotated[dict[KernelKey, KernelTimes], Of("kernels")] = {}
     secondary_domain_kernels: Annotated[
         dict[KernelKey, KernelTimes], Of("secondary_domain_kernels")
-    ] = msgspec.field(default_factory=dict)
+    ] = {}
     """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
-    range_kernels: Annotated[dict[RangeKernel, Instances], Of("range_kernels")] = msgspec.field(
-        default_factory=dict
-    )
-    launches: Annotated[dict[LaunchKey, LaunchTimes], Of("launches")] = msgspec.field(
-        default_factory=dict
-    )
-    shapes: Annotated[dict[int, ShapeCount], Of("shapes")] = msgspec.field(default_factory=dict)
+    range_kernels: Annotated[dict[RangeKernel, Instances], Of("range_kernels")] = {}
+    launches: Annotated[dict[LaunchKey, LaunchTimes], Of("launches")] = {}
+    shapes: Annotated[dict[int, ShapeCount], Of("shapes")] = {}
     """By the launch shape's number."""
-    memory_operations: Annotated[dict[MemoryOperationKey, TimeAndSize], Of("memory_operations")] = (
-        msgspec.field(default_factory=dict)
-    )
-    api: Annotated[dict[ApiKey, Accumulator], Of("api")] = msgspec.field(default_factory=dict)
+    memory_operations: Annotated[
+        dict[MemoryOperationKey, TimeAndSize], Of("memory_operations")
+    ] = {}
+    api: Annotated[dict[ApiKey, Accumulator], Of("api")] = {}
     timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
     """Launch latency, queues, gaps and streams."""
-    collectives: Annotated[dict[CollectiveKey, CollectiveSums], Of("collectives")] = msgspec.field(
-        default_factory=dict
-    )
-    peers: Annotated[dict[PeerKey, PeerSums], Of("peers")] = msgspec.field(default_factory=dict)
-    leaf_times: Annotated[dict[LeafKey, LeafNs], Of("leaf_times")] = msgspec.field(
-        default_factory=dict
-    )
-    loops: Annotated[dict[LoopKey, LoopSums], Of("loops")] = msgspec.field(default_factory=dict)
-    step_blocks: dict[int, StepBlocks] = msgspec.field(default_factory=dict)
+    collectives: Annotated[dict[CollectiveKey, CollectiveSums], Of("collectives")] = {}
+    peers: Annotated[dict[PeerKey, PeerSums], Of("peers")] = {}
+    leaf_times: Annotated[dict[LeafKey, LeafNs], Of("leaf_times")] = {}
+    loops: Annotated[dict[LoopKey, LoopSums], Of("loops")] = {}
+    step_blocks: dict[int, StepBlocks] = {}
     """By process: its steady steps in order. Devices are the machine's."""
-    line_samples: Annotated[dict[LineKey, LineCount], Of("line_samples")] = msgspec.field(
-        default_factory=dict
-    )
-    line_launches: Annotated[dict[LaunchedLineKey, LaunchedGpuTime], Of("line_launches")] = (
-        msgspec.field(default_factory=dict)
-    )
-    stretches: Annotated[dict[DeviceKey, Stretched], Of("stretches")] = msgspec.field(
-        default_factory=dict
-    )
-    window_work: Annotated[dict[WindowWorkKey, WindowSums], Of("window_work")] = msgspec.field(
-        default_factory=dict
-    )
-    window_costs: Annotated[dict[WindowCostKey, WindowCosts], Of("window_costs")] = msgspec.field(
-        default_factory=dict
-    )
-    lines: dict[tuple[int, int], LineDefined] = msgspec.field(default_factory=dict)
+    line_samples: Annotated[dict[LineKey, LineCount], Of("line_samples")] = {}
+    line_launches: Annotated[dict[LaunchedLineKey, LaunchedGpuTime], Of("line_launches")] = {}
+    stretches: Annotated[dict[DeviceKey, Stretched], Of("stretches")] = {}
+    window_work: Annotated[dict[WindowWorkKey, WindowSums], Of("window_work")] = {}
+    window_costs: Annotated[dict[WindowCostKey, WindowCosts], Of("window_costs")] = {}
+    lines: dict[tuple[int, int], LineDefined] = {}
     """Lines of Python programs, by process and number."""
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while it ran."""
-    steps: dict[int, StepTimeline] = msgspec.field(default_factory=dict)
-    step_lanes: list[StepLanes] = msgspec.field(default_factory=list)
+    steps: dict[int, StepTimeline] = {}
+    step_lanes: list[StepLanes] = []
     """Steps in parts, in order: the newest, and the longest. Devices are the machine's."""
     marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
     """The newest; `mark_counts` counts all."""
-    mark_counts: Annotated[dict[MarkKey, Marks], Of("marks")] = msgspec.field(default_factory=dict)
-    mark_definitions: dict[int, MarkDefined] = msgspec.field(default_factory=dict)
+    mark_counts: Annotated[dict[MarkKey, Marks], Of("marks")] = {}
+    mark_definitions: dict[int, MarkDefined] = {}
     """By number; older recordings have none."""
-    phase_starts: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    phase_starts: list[tuple[int, str]] = []
     """(when, name) of outermost ranges that were open when a delta came, in order of time."""
     updated_ns: int = 0
     raw_names: bool = False

@@ -42,7 +42,7 @@ class Session(msgspec.Struct, eq=False):
     latest_sample_ns: int = 0
     most_samples: int = HISTORY_SAMPLES
     """Kept of each GPU for charts; of what is older there are averages."""
-    gpus: dict[int, Gpu] = msgspec.field(default_factory=dict)
+    gpus: dict[int, Gpu] = {}
     host: HostSample | None = None
     host_history: History[tuple[int, HostSample]] = msgspec.field(
         default_factory=lambda: History(tuple[int, HostSample], HISTORY_SAMPLES)
@@ -50,28 +50,28 @@ class Session(msgspec.Struct, eq=False):
     host_long_history: LongHistory = msgspec.field(
         default_factory=lambda: LongHistory.of(tuple(charted(HostSample)))
     )
-    host_unavailable: dict[str, str] = msgspec.field(default_factory=dict)
+    host_unavailable: dict[str, str] = {}
     processes: tuple[ProcessSample, ...] = ()
     launchers: tuple[LauncherSample, ...] = ()
     own_cpu_percent: float | None = None
     recorded_bytes: int | None = None
     traced_bytes: int | None = None
-    runs: dict[int, Run] = msgspec.field(default_factory=dict)
+    runs: dict[int, Run] = {}
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while there was no run; a run has its own."""
-    alerts: list[AlertSpan] = msgspec.field(default_factory=list)
+    alerts: list[AlertSpan] = []
     """Those that were raised, the oldest first."""
-    kernel_names: dict[int, KernelDefined] = msgspec.field(default_factory=dict)
+    kernel_names: dict[int, KernelDefined] = {}
     other_kernels: int | None = None
     """The number that kernels over the limit of names share."""
-    launch_shapes: dict[int, LaunchShape] = msgspec.field(default_factory=dict)
+    launch_shapes: dict[int, LaunchShape] = {}
     samples: int = 0
     unknown_references: int = 0
     # Indexes used by the folds.
-    run_numbers: dict[int, int] = msgspec.field(default_factory=dict)
+    run_numbers: dict[int, int] = {}
     """The run of each process."""
-    known_ranges: set[int] = msgspec.field(default_factory=set)
-    gpus_of_numbers: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
+    known_ranges: set[int] = set()
+    gpus_of_numbers: dict[tuple[str, int], int] = {}
 
     @property
     def run(self) -> Run | None:

@@ -121,21 +121,11 @@ class ThreadTimes(msgspec.Struct):
 class GpuTiming(msgspec.Struct):
     """Of one run."""
 
-    devices: Annotated[dict[DeviceKey, DeviceUse], Of("devices")] = msgspec.field(
-        default_factory=dict
-    )
-    idle_ranges: Annotated[dict[IdleKey, IdleTime], Of("idle_ranges")] = msgspec.field(
-        default_factory=dict
-    )
-    range_leaves: Annotated[dict[RangeLeafKey, LeafNs], Of("range_leaves")] = msgspec.field(
-        default_factory=dict
-    )
-    streams: Annotated[dict[StreamKey, StreamTimes], Of("streams")] = msgspec.field(
-        default_factory=dict
-    )
-    threads: Annotated[dict[ThreadKey, ThreadTimes], Of("launching_threads")] = msgspec.field(
-        default_factory=dict
-    )
+    devices: Annotated[dict[DeviceKey, DeviceUse], Of("devices")] = {}
+    idle_ranges: Annotated[dict[IdleKey, IdleTime], Of("idle_ranges")] = {}
+    range_leaves: Annotated[dict[RangeLeafKey, LeafNs], Of("range_leaves")] = {}
+    streams: Annotated[dict[StreamKey, StreamTimes], Of("streams")] = {}
+    threads: Annotated[dict[ThreadKey, ThreadTimes], Of("launching_threads")] = {}
     queue: History[tuple[int, int, int]] = msgspec.field(
         default_factory=lambda: History(tuple[int, int, int], QUEUE_MOMENTS)
     )
