@@ -365,7 +365,7 @@ class Comparison:
         """All of it, as `gputui compare --format json` has it."""
         import msgspec
 
-        from gputui.render.comparison import comparison_document
+        from gputui.render.comparison_document import comparison_document
 
         document: Row = msgspec.to_builtins(comparison_document(self._compared))
         return document

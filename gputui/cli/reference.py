@@ -9,7 +9,7 @@ from typing import Any
 
 from gputui.cli.doctor import DoctorDocument
 from gputui.cli.manual import manual
-from gputui.render.comparison import ComparisonDocument
+from gputui.render.comparison_document import ComparisonDocument
 from gputui.render.grafana import dashboard
 from gputui.render.trace_tables import event_columns
 from gputui.report.json_schema import (

@@ -20,7 +20,7 @@ from gputui.report.registry import machine_tables, run_tables
 from gputui.report.schema import ROWS, Cell, TableSpec
 from gputui.report.tables.gpu_readings import DeviceReadings, device_readings
 from gputui.report.tables.processes import TracedRow, traced_rows
-from gputui.report.tables.timing import Timing, timing_of
+from gputui.report.timing import Timing, timing_of
 from gputui.report.workload_metrics import is_memory_metric
 from gputui.state import Readings, Run, Session, remarks
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from gputui.model.events import OTHER_STREAMS
-from gputui.model.sketch import Accumulator
 from gputui.report.availability import (
     REASON,
     empty_of_kernels,
     has_idle_ranges,
-    has_idle_times,
     has_streams,
     no_rows_unless,
 )
-from gputui.report.phase_tree import phase_path
 from gputui.report.schema import (
     AnyColumn,
     Cell,
@@ -30,168 +24,19 @@ from gputui.report.schema import (
     text,
     time,
 )
+from gputui.report.timing import (
+    DeviceTiming,
+    IdleRange,
+    Spread,
+    StreamTiming,
+    ThreadTiming,
+    device_timings,
+    stream_timings,
+    thread_timings,
+)
 from gputui.state import Run
-from gputui.state.keys import DeviceKey
-from gputui.state.timing import DeviceUse
 
 _OUTSIDE = "(outside every range)"
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Times of one kind."""
-
-    count: int
-    total_ns: int
-    avg_ns: float | None
-    med_ns: float | None
-    min_ns: int | None
-    max_ns: int | None
-    stddev_ns: float | None
-
-
-class IdleRange(msgspec.Struct, frozen=True):
-    """How long a GPU idled while the launching thread was in a range; `path` is None outside
-    every range."""
-
-    path: str | None
-    idle_ns: int
-
-
-class DeviceTiming(msgspec.Struct, frozen=True):
-    """One process's work on one GPU. `unavailable` has the reason for each that is None."""
-
-    rank: int | None
-    pid: int
-    gpu: int
-    span_ns: int
-    busy_ns: int
-    operations: int
-    overlap_ns: int | None
-    idle: Spread | None
-    idle_ranges: list[IdleRange] | None
-    unavailable: dict[str, str]
-
-
-class StreamTiming(msgspec.Struct, frozen=True):
-    """One stream's work; `stream` is None for those over the limit."""
-
-    rank: int | None
-    pid: int
-    gpu: int
-    stream: int | None
-    name: str | None
-    operations: int
-    busy_ns: int
-    busy_percent: float | None
-    latency: Spread | None
-    queue: Spread | None
-    idle: Spread | None
-
-
-class ThreadTiming(msgspec.Struct, frozen=True):
-    """One thread's launches."""
-
-    rank: int | None
-    pid: int
-    tid: int
-    launches: int
-    interval: Spread | None
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """How work followed its launches. `unavailable` has the reason for each that is None."""
-
-    devices: list[DeviceTiming]
-    streams: list[StreamTiming] | None
-    threads: list[ThreadTiming] | None
-    unavailable: dict[str, str]
-
-
-def timing_of(run: Run) -> Timing:
-    """The `timing` of `summary --format json`."""
-    there = has_streams(run)
-    return Timing(
-        _devices(run),
-        _streams(run) if there else None,
-        _threads(run) if there else None,
-        {} if there else dict.fromkeys(("streams", "threads"), REASON),
-    )
-
-
-def _whose(run: Run, process: int) -> tuple[int | None, int]:
-    attached = run.processes[process].attached
-    return attached.rank, attached.pid
-
-
-def _spread(times: Accumulator) -> Spread | None:
-    if not times.count:
-        return None
-    return Spread(times.count, times.total, times.average, times.median, times.minimum,
-                  times.maximum, times.deviation)  # fmt: skip
-
-
-def _devices(run: Run) -> list[DeviceTiming]:
-    ranges = has_idle_ranges(run)
-    return [
-        _device(run, process, device, use, ranges)
-        for (process, device), use in sorted(run.timing.devices.items())
-    ]
-
-
-def _device(run: Run, process: int, device: int, use: DeviceUse, ranges: bool) -> DeviceTiming:
-    measured = has_idle_times(run, process, device)
-    absent = (() if measured else ("overlap_ns", "idle")) + (() if ranges else ("idle_ranges",))
-    return DeviceTiming(
-        *_whose(run, process),
-        device,
-        use.span_ns,
-        use.busy_ns,
-        use.operations,
-        use.overlap_ns if measured else None,
-        _spread(use.idle) if measured else None,
-        _idle_ranges(run, run.timing.idle_by_range(process, device)) if ranges else None,
-        dict.fromkeys(absent, REASON),
-    )
-
-
-def _idle_ranges(run: Run, idle: Mapping[int, int]) -> list[IdleRange]:
-    sums: dict[str | None, int] = {}
-    for place, idle_ns in idle.items():
-        path = phase_path(run, place)
-        sums[path] = sums.get(path, 0) + idle_ns
-    return [IdleRange(*item) for item in sorted(sums.items(), key=lambda item: -item[1])]
-
-
-def _streams(run: Run) -> list[StreamTiming]:
-    rows = []
-    for key, times in run.timing.streams.items():
-        process = run.processes.get(key.process)
-        span_ns = run.timing.devices.get(DeviceKey(key.process, key.device), DeviceUse()).span_ns
-        rows.append(
-            StreamTiming(
-                *_whose(run, key.process),
-                key.device,
-                None if key.stream == OTHER_STREAMS else key.stream,
-                process.stream_name(key.device, key.stream) if process else None,
-                times.operations,
-                times.busy_ns,
-                100.0 * times.busy_ns / span_ns if span_ns else None,
-                _spread(times.latency),
-                _spread(times.queue),
-                _spread(times.idle),
-            )
-        )
-    return rows
-
-
-def _threads(run: Run) -> list[ThreadTiming]:
-    return [
-        ThreadTiming(*_whose(run, process), tid, times.launches, _spread(times.interval))
-        for (process, tid), times in run.timing.threads.items()
-    ]
-
-
-# --- tables
 
 _OWNER: tuple[AnyColumn, ...] = (
     number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
@@ -260,7 +105,7 @@ LATENCY: TableSpec[StreamTiming] = TableSpec(
         *_times(lambda row: row.queue, "Queue", "Call's end to kernel's start", 4),
     ),
     rows=lambda _session, run: sorted(
-        (row for row in _streams(run) if row.latency),
+        (row for row in stream_timings(run) if row.latency),
         key=lambda row: -(row.latency.count if row.latency else 0),
     ),
     order=620,
@@ -288,7 +133,7 @@ STREAMS: TableSpec[StreamTiming] = TableSpec(
              "Time between its operations"),
         *_times(lambda row: row.idle, "Gap", "Between two operations", 1),
     ),
-    rows=lambda _session, run: sorted(_streams(run), key=lambda row: -row.busy_ns),
+    rows=lambda _session, run: sorted(stream_timings(run), key=lambda row: -row.busy_ns),
     order=640,
     note=_coarse,
     unavailable=no_rows_unless(has_streams),
@@ -351,7 +196,7 @@ IDLE: TableSpec[DeviceTiming] = TableSpec(
         time("Busy", "busy_ns", lambda row: row.busy_ns, "Time in which it ran something"),
         *_MEASURED_GAPS,
     ),
-    rows=lambda _session, run: _devices(run),
+    rows=lambda _session, run: device_timings(run),
     order=600,
     in_summary=True,
     note=_idle_note,
@@ -379,7 +224,7 @@ IDLE_RANGES: TableSpec[Waited] = TableSpec(
              document=lambda row: row[1].path),
     ),
     rows=lambda _session, run: [
-        (row, share) for row in _devices(run) for share in row.idle_ranges or ()
+        (row, share) for row in device_timings(run) for share in row.idle_ranges or ()
     ],
     order=610,
     unavailable=no_rows_unless(has_idle_ranges),
@@ -396,7 +241,7 @@ INTERVALS: TableSpec[ThreadTiming] = TableSpec(
         count("Launches", "launches", lambda row: row.launches, "Launch calls"),
         *_times(lambda row: row.interval, "Interval", "One launch call to the next", 1),
     ),
-    rows=lambda _session, run: sorted(_threads(run), key=lambda row: -row.launches),
+    rows=lambda _session, run: sorted(thread_timings(run), key=lambda row: -row.launches),
     order=630,
     note=_coarse,
     unavailable=empty_of_kernels,
