@@ -39,6 +39,7 @@ from .memory import (
 from .model import Model
 from .network import Forward, make_network
 from .results import ONE_TOKEN, Latency, recent_pace
+from .settings import Settings
 from .shapes import SHAPES, Shape
 
 LOAD = nvtx.annotate("load")
@@ -47,45 +48,6 @@ PREFILL = nvtx.annotate("prefill")
 DECODE = nvtx.annotate("decode")
 
 _TEXT_LIMIT = 400
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The parameters in effect: the device is no longer "auto"."""
-
-    size: str
-    model: str
-    text: str
-    batch: int
-    prompt: int
-    tokens: int
-    precision: str
-    attention: str
-    compile: bool
-    graphs: bool
-    snapshot: bool
-    device: str
-    seed: int
-    warmup: int
-
-    @classmethod
-    def of(cls, values: Mapping[str, Value], device: torch.device) -> Settings:
-        return cls(
-            size=str(values["size"]),
-            model=str(values["model"]),
-            text=str(values["text"]),
-            batch=int(values["batch"]),
-            prompt=int(values["prompt"]),
-            tokens=int(values["tokens"]),
-            precision=str(values["precision"]),
-            attention=str(values["attention"]),
-            compile=bool(values["compile"]),
-            graphs=bool(values["graphs"]),
-            snapshot=bool(values["snapshot"]),
-            device=str(device),
-            seed=int(values["seed"]),
-            warmup=int(values["warmup"]),
-        )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import pipelining
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -26,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 
 from ..ranges import Range
 from ..ranked import Ranked
-from .model import Block, Gpt, Sizes, Stage, loss_of
+from .model import Block, Gpt, Sizes, gpt_of, loss_of
 
 MOST_RATE, RATE_AT_WIDTH = 1e-3, 0.25
 """A wide model learns at a rate as its width allows: at more, losses differ by how sums round."""
@@ -169,7 +168,7 @@ class FullyShard(OwnBatch):
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int, *, reshard: bool) -> None:
         super().__init__(rank, sizes, seed)
         mesh = init_device_mesh(rank.device.type, (rank.count,))
-        for block in _gpt(self.model).blocks:
+        for block in gpt_of(self.model).blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
         fully_shard(self.model, mesh=mesh, reshard_after_forward=reshard)
         self.optimizer = self.adam(self.model.parameters())
@@ -185,7 +184,7 @@ class TensorParallel(Trainer):
         whole = partial(
             PrepareModuleInput, input_layouts=Shard(1), desired_input_layouts=Replicate()
         )
-        for block in _gpt(self.model).blocks:
+        for block in gpt_of(self.model).blocks:
             plan: dict[str, Any] = {
                 f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")
             }
@@ -205,61 +204,13 @@ class TensorParallel(Trainer):
         self.optimizer = self.adam(self.model.parameters(), foreach=False)
 
 
-class Pipeline(Trainer):
-    """Consecutive blocks on each rank, parts of the batch one after another."""
-
-    def __init__(
-        self, rank: Ranked, sizes: Sizes, seed: int, *, schedule: str, chunks: int = 1
-    ) -> None:
-        super().__init__(rank, sizes, seed)
-        self.loss_from = rank.count - 1
-        total = rank.count * chunks
-        sleep_s = float(rank.spec["stage_ms"]) / 1e3 / chunks
-        at = [rank.rank + rank.count * chunk for chunk in range(chunks)]
-        model = _gpt(self.model)
-        with rank.device:
-            self.modules = [
-                SleepingStage(sleep_s) if sleep_s else Stage(model, index, total) for index in at
-            ]
-        self.model = nn.ModuleList(self.modules)
-        stages = [
-            pipelining.PipelineStage(module, index, total, rank.device)
-            for module, index in zip(self.modules, at, strict=True)
-        ]
-        self._sleeps = sleep_s > 0
-        self._schedule = getattr(pipelining, schedule)(
-            stages if chunks > 1 else stages[0],
-            sizes.microbatches,
-            loss_fn=_squares if self._sleeps else loss_of,
-        )
-        self.optimizer = self.adam(self.model.parameters())
-
-    def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step."""
-        with LOAD:
-            x, y = self._own(x, y)
-            if self._sleeps:
-                x = y = torch.ones(len(x), WIDTH, device=self.rank.device)
-            self._late(x, y)
-        losses: list[Tensor] = []
-        first, last = self.rank.rank == 0, self.rank.rank == self.rank.count - 1
-        with SCHEDULE:
-            self._schedule.step(
-                *((x,) if first else ()), **({"target": y, "losses": losses} if last else {})
-            )
-        with OPTIMIZER:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return torch.stack(losses).mean().detach() if losses else torch.zeros(())
-
-
 class Ulysses(Trainer):
     """Each rank has a part of every sequence; for attention, parts of the heads."""
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         super().__init__(rank, sizes, seed)
         self.optimizer = self.adam(self.model.parameters())
-        model = _gpt(self.model)
+        model = gpt_of(self.model)
         self._length = sizes.ctx // rank.count
         model.first = rank.rank * self._length
         for block in model.blocks:
@@ -286,37 +237,6 @@ class Ulysses(Trainer):
         average(self.model.parameters(), self.rank.count)
 
 
-WIDTH = 8
-
-
-class _Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
-        ctx.seconds = seconds
-        time.sleep(seconds)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        time.sleep(2 * ctx.seconds)
-        return gradients[0], None
-
-
-class SleepingStage(nn.Module):
-    """A stage that takes its time and no core: bubbles show on any machine."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.weights = nn.Linear(WIDTH, WIDTH)
-        self.seconds = seconds
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = _Sleep.apply(  # type: ignore[no-untyped-call]
-            self.weights(x), self.seconds
-        )
-        return out
-
-
 def all_to_all(x: Tensor, out: list[int] | None = None, into: list[int] | None = None) -> Tensor:
     """Each rank's parts along the first dimension to the others, with its gradient."""
     x = x.contiguous()
@@ -338,15 +258,6 @@ def average(parameters: Iterable[nn.Parameter], ranks: int) -> None:
         gradient.copy_(mean.view_as(gradient))
 
 
-def _squares(out: Tensor, target: Tensor) -> Tensor:
-    return (out - target).pow(2).mean()
-
-
-def _gpt(model: nn.Module) -> Gpt:
-    assert isinstance(model, Gpt)
-    return model
-
-
 def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -358,6 +269,7 @@ def builders() -> dict[str, Build]:
     """The engines by name, as in plans.ENGINES."""
     from .experts import ExpertParallel
     from .mesh import Mesh
+    from .pipeline import Pipeline
 
     return {
         "single": Single,

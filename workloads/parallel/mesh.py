@@ -13,8 +13,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from ..ranked import Ranked
-from .engines import LOAD, OPTIMIZER, SCHEDULE, Trainer, _gpt
-from .model import Block, Sizes, Stage, loss_of
+from .engines import LOAD, OPTIMIZER, SCHEDULE, Trainer
+from .model import Block, Sizes, Stage, gpt_of, loss_of
 from .plans import layout
 
 
@@ -30,7 +30,7 @@ class Mesh(Trainer):
         self.loss_from = rank.count - rank.count // of.pipeline
         self._is_first, self._is_last = stage == 0, stage == of.pipeline - 1
         if of.pipeline > 1:
-            self.model = Stage(_gpt(self.model), stage, of.pipeline)
+            self.model = Stage(gpt_of(self.model), stage, of.pipeline)
             self.modules = [self.model]
         plan = {f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")}
         plan |= {"mlp.w1": ColwiseParallel()}

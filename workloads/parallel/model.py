@@ -116,6 +116,12 @@ class Stage(nn.Module):
         return x
 
 
+def gpt_of(model: nn.Module) -> Gpt:
+    """`model`, which is one."""
+    assert isinstance(model, Gpt)
+    return model
+
+
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean over all tokens."""
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())

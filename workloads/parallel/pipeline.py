@@ -1,0 +1,97 @@
+"""Consecutive blocks of the model on each rank."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import pipelining
+
+from ..ranked import Ranked
+from .engines import LOAD, OPTIMIZER, SCHEDULE, Trainer
+from .model import Sizes, Stage, gpt_of, loss_of
+
+
+class Pipeline(Trainer):
+    """Consecutive blocks on each rank, parts of the batch one after another."""
+
+    def __init__(
+        self, rank: Ranked, sizes: Sizes, seed: int, *, schedule: str, chunks: int = 1
+    ) -> None:
+        super().__init__(rank, sizes, seed)
+        self.loss_from = rank.count - 1
+        total = rank.count * chunks
+        sleep_s = float(rank.spec["stage_ms"]) / 1e3 / chunks
+        at = [rank.rank + rank.count * chunk for chunk in range(chunks)]
+        model = gpt_of(self.model)
+        with rank.device:
+            self.modules = [
+                SleepingStage(sleep_s) if sleep_s else Stage(model, index, total) for index in at
+            ]
+        self.model = nn.ModuleList(self.modules)
+        stages = [
+            pipelining.PipelineStage(module, index, total, rank.device)
+            for module, index in zip(self.modules, at, strict=True)
+        ]
+        self._sleeps = sleep_s > 0
+        self._schedule = getattr(pipelining, schedule)(
+            stages if chunks > 1 else stages[0],
+            sizes.microbatches,
+            loss_fn=_squares if self._sleeps else loss_of,
+        )
+        self.optimizer = self.adam(self.model.parameters())
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step."""
+        with LOAD:
+            x, y = self._own(x, y)
+            if self._sleeps:
+                x = y = torch.ones(len(x), WIDTH, device=self.rank.device)
+            self._late(x, y)
+        losses: list[Tensor] = []
+        first, last = self.rank.rank == 0, self.rank.rank == self.rank.count - 1
+        with SCHEDULE:
+            self._schedule.step(
+                *((x,) if first else ()), **({"target": y, "losses": losses} if last else {})
+            )
+        with OPTIMIZER:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return torch.stack(losses).mean().detach() if losses else torch.zeros(())
+
+
+WIDTH = 8
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
+        ctx.seconds = seconds
+        time.sleep(seconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        time.sleep(2 * ctx.seconds)
+        return gradients[0], None
+
+
+class SleepingStage(nn.Module):
+    """A stage that takes its time and no core: bubbles show on any machine."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.weights = nn.Linear(WIDTH, WIDTH)
+        self.seconds = seconds
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = _Sleep.apply(  # type: ignore[no-untyped-call]
+            self.weights(x), self.seconds
+        )
+        return out
+
+
+def _squares(out: Tensor, target: Tensor) -> Tensor:
+    return (out - target).pow(2).mean()
