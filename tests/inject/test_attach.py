@@ -303,27 +303,45 @@ def test_an_injector_that_is_killed_harms_nobody(program, handed_over):
 
 
 ATTACHES = """
-import sys
-sys.path.insert(0, sys.argv[2])
+import os, sys
+sys.path.insert(0, sys.argv[1])
 from gputui.inject.attach import attach
-print("begins", flush=True)
-attach(int(sys.argv[1]))
+for line in sys.stdin:
+    monitor = os.fork()
+    if monitor == 0:
+        attach(int(line))
+        os._exit(0)
+    print("begins", flush=True)
+    if sys.stdin.readline() == "kill\\n":
+        os.kill(monitor, 9)
+    os.waitpid(monitor, 0)
+    print("gone", flush=True)
 """
 
 
 def test_whoever_is_killed_leaves_nothing(program):
     seed = random.randrange(1 << 30)
     moments = random.Random(seed)
-    for number in range(4):
+    monitors = subprocess.Popen(
+        [sys.executable, "-c", ATTACHES, str(HERE.parents[1])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+    def ask(what: object) -> str:
+        monitors.stdin.write(f"{what}\n")
+        monitors.stdin.flush()
+        return monitors.stdout.readline()
+
+    for number in range(6):
         started = Target(program)
-        monitor = subprocess.Popen(
-            [sys.executable, "-c", ATTACHES, str(started.pid), str(HERE.parents[1])],
-            stdout=subprocess.PIPE,
-        )
-        monitor.stdout.readline()
+        assert ask(started.pid) == "begins\n"
         time.sleep(moments.uniform(0, 0.03))
-        (monitor if number % 2 else started.process).kill()
-        monitor.communicate()
+        if number % 2 == 0:
+            started.process.kill()
+        assert ask("kill" if number % 2 else "wait") == "gone\n"
         if number % 2:  # what was begun ends by itself, and can be gone on with
 
             def attached(pid: int = started.pid) -> bool:
@@ -339,3 +357,4 @@ def test_whoever_is_killed_leaves_nothing(program):
             assert not word.is_awake
             word.close()
         assert "wrong" not in started.end()
+    monitors.communicate()

@@ -231,10 +231,10 @@ def test_a_fork_while_other_threads_push_steps_hangs_no_child(
     cupti, driver, nvtx_program, tmp_path
 ):
     extra = with_driver(cupti, driver, "steps 1 2 step")
-    outcome = run([nvtx_program, "forks-into-cuda", "150"], tmp_path, extra, kernels=True)
-    assert outcome.words == ["150"]
+    outcome = run([nvtx_program, "forks-into-cuda", "75"], tmp_path, extra, kernels=True)
+    assert outcome.words == ["75"]
     states = [trace.facts.cuda_state for trace in outcome.traces]
-    assert states == [CudaState.NONE, *[CudaState.TRACING] * 150]
+    assert states == [CudaState.NONE, *[CudaState.TRACING] * 75]
 
 
 def test_a_step_of_a_signal_handler_hangs_nothing(cupti, driver, nvtx_program, tmp_path):
