@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
-from gputui.cli.options import COMMANDS, MAIN, Completes, Option, command
+from gputui.cli.declaration import Completes, Option
+from gputui.cli.options import COMMANDS, MAIN, command
 
 FILES, FOLDERS = ":files", ":folders"
 """Lines that ask the shell for names of its own."""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
-from gputui.cli.options import MAIN, Command
+from gputui.cli.declaration import Command
+from gputui.cli.options import MAIN
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
+from gputui.cli.declaration import modes_text
 from gputui.cli.hosts import asked_for
-from gputui.cli.options import MAIN, modes_text
+from gputui.cli.options import MAIN
 from gputui.cli.parsing import parse
 from gputui.cli.values import UsageError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gputui import __version__
-from gputui.cli.options import COMMANDS, MAIN, MODES, Argument, Command, Option
+from gputui.cli.declaration import Argument, Command, Option
+from gputui.cli.options import COMMANDS, MAIN, MODES
 
 _VARIABLES = {
     "NO_COLOR": "not empty: draw without colours, whatever else is set",

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gputui import __version__
-from gputui.cli.options import COMMANDS, MAIN, MODES, Command
+from gputui.cli.declaration import Command
+from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.cli.settings import resolve
 from gputui.cli.values import UsageError, choice, did_you_mean
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gputui.base.sanitize import sanitize
-from gputui.cli.options import Option, settings
+from gputui.cli.declaration import Option
+from gputui.cli.options import settings
 from gputui.cli.values import UsageError, boolean, did_you_mean
 
 _OF_WORKLOADS = {"peaks"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gputui.model.events import PHASE_STARTS
 from gputui.state.alerts import AlertSpan, lasting_alerts
 from gputui.state.batch_means import BatchMeans, Reports
+from gputui.state.captured import Device, Launched, LaunchTimes, Marks, Process, Range, TimeAndSize
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.state.gpu import HISTORY_SAMPLES, Gpu, gpu_metrics, mig_metrics
 from gputui.state.keys import (
@@ -21,19 +22,7 @@ from gputui.state.keys import (
 )
 from gputui.state.readings import Growth, Occupant, Readings, Trouble
 from gputui.state.remarks import Remark, remarks
-from gputui.state.run import (
-    LOG_LINES,
-    MARKS,
-    Device,
-    Launched,
-    LaunchTimes,
-    LogLine,
-    Marks,
-    Process,
-    Range,
-    Run,
-    TimeAndSize,
-)
+from gputui.state.run import LOG_LINES, MARKS, LogLine, Run
 from gputui.state.session import Session
 
 __all__ = [

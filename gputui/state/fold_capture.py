@@ -29,7 +29,8 @@ from gputui.model.merge import merger_of
 from gputui.model.naming import is_kernel_launch
 from gputui.model.step_blocks import StepBlocks, blocks_of
 from gputui.model.visible_devices import read_visible_devices
-from gputui.state.run import STEP_LANES, Launched, Process, Range, Run
+from gputui.state.captured import Launched, Process, Range
+from gputui.state.run import STEP_LANES, Run
 from gputui.state.tables import Places, fold_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.state.batch_means import Reports
-from gputui.state.run import LogLine, Process, Run
+from gputui.state.captured import Process
+from gputui.state.run import LogLine, Run
 
 if TYPE_CHECKING:
     from gputui.state.session import Session

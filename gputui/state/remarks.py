@@ -6,7 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from gputui.state.run import Process, Run
+from gputui.state.captured import Process
+from gputui.state.run import Run
 
 SO_FAR_NS = 10_000_000_000
 """How long to wait before remarking on what has not happened yet."""

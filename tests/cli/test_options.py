@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from gputui.cli.completion import FILES, candidates
+from gputui.cli.declaration import Command
 from gputui.cli.help import listing, pages, text_of
 from gputui.cli.manual import manual
-from gputui.cli.options import COMMANDS, MAIN, MODES, Command
+from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.cli.parsing import parser_of
 
 ROOT = Path(__file__).parents[2]

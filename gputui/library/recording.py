@@ -1,40 +1,19 @@
-"""The public library: recordings as data frames, comparisons, and readings of this machine.
-
-`import gputui` gives what is here. Nothing of it runs a program, and nothing writes a file.
-"""
+"""Recordings and their runs, read into data frames."""
 
 from __future__ import annotations
 
 import os
-import queue
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from gputui.base.errors import GputuiError as Error
-from gputui.render.frames import Frames, MissingPackageError, frame, frames_package
+from gputui.library.frames import Frame, Row, Rows, framed
+from gputui.render.frames import Frames, frames_package
 from gputui.state import Run as State
 from gputui.state import Session
-
-__all__ = [
-    "Comparison",
-    "Error",
-    "MissingPackageError",
-    "Recording",
-    "Run",
-    "compare",
-    "devices",
-    "read",
-]
-
-Row = dict[str, Any]
-Rows = tuple[Mapping[str, Any], list[Row]]
-"""The type of each column, by name, and the rows."""
-
-Frame = Any
-"""A pandas.DataFrame or a polars.DataFrame."""
 
 
 def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recording:
@@ -92,7 +71,7 @@ class Recording:
     @property
     def samples(self) -> Frame:
         """Every reading of every GPU, as `Run.samples`, whether a run went on or not."""
-        return _framed(self._samples(), self._frames)
+        return framed(self._samples(), self._frames)
 
     def rows(self, name: str = "samples") -> list[Row]:
         """The same as a list of dictionaries. Raises Error for another name."""
@@ -177,7 +156,7 @@ class Run:
 
     def table(self, name: str) -> Frame:
         """Any table by its name: see `tables`. Raises Error where there is none."""
-        return _framed(self._table(name), self._frames)
+        return framed(self._table(name), self._frames)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -215,7 +194,7 @@ class Run:
         return document
 
     def _frame(self, name: str) -> Frame:
-        return _framed(self._rows(name), self._frames)
+        return framed(self._rows(name), self._frames)
 
     def _rows(self, name: str) -> Rows:
         if name in _TABLES:
@@ -289,132 +268,3 @@ def _samples(name: str, span: tuple[int, int] | None) -> Rows:
 
     found = samples_of(open_recording(name, summed=True), span, Session())
     return SAMPLE_COLUMNS, list(sample_rows(found))
-
-
-def _framed(rows: Rows, frames: Frames | None) -> Frame:
-    return frame(*rows, frames_package(frames))
-
-
-def compare(
-    baseline: str | os.PathLike[str] | Run,
-    *others: str | os.PathLike[str] | Run,
-    frames: Frames | None = None,
-) -> Comparison:
-    """How runs differ from the first: of a path the newest run is taken, of the machine where it
-    holds none. Raises Error, in one line, where one cannot be read or there is nothing to compare.
-    """
-    from gputui.playback.loading import load
-    from gputui.report.compare import Subject
-    from gputui.report.compare import compare as compared
-
-    if not others:
-        raise Error("compare() needs two runs or more")
-    subjects = []
-    for one in (baseline, *others):
-        if isinstance(one, Run):
-            label = f"{one.recording} #{one.number}"
-            subjects.append(Subject(label, one._part.session, one._state))
-        else:
-            loaded = load(os.fspath(one))
-            subjects.append(Subject(loaded.name, loaded.session, loaded.run))
-    return Comparison(compared(subjects), frames)
-
-
-class Comparison:
-    """Runs side by side; the first is the baseline."""
-
-    def __init__(self, compared: Any, frames: Frames | None) -> None:
-        self._compared = compared
-        self._frames = frames
-        self.remarks: tuple[str, ...] = tuple(compared.remarks)
-        """What cannot be compared, and why."""
-
-    @property
-    def figures(self) -> Frame:
-        """A row for each figure of each run after the first: its value in the baseline and there,
-        the difference, and whether that is more than noise."""
-        return _framed((_FIGURES, self.rows()), self._frames)
-
-    def rows(self) -> list[Row]:
-        """The same as a list of dictionaries."""
-        subjects = self._compared.subjects
-        rows: list[Row] = []
-        for item in self._compared.items:
-            for figure in item.figures.values():
-                for index in range(1, len(subjects)):
-                    found = figure.difference(index)
-                    base, value = figure.values[0], figure.values[index]
-                    cells = (
-                        item.kind, item.name, item.was, figure.name, subjects[index].label,
-                        base.amount if base else None, value.amount if value else None,
-                        *((found.absolute, found.percent, found.noise, found.beyond_noise)
-                          if found else (None,) * 4),
-                    )  # fmt: skip
-                    rows.append(dict(zip(_FIGURES, cells, strict=True)))
-        return rows
-
-    def failures(self, *conditions: str) -> list[str]:
-        """A line for each of the conditions, as `gputui compare --fail-if` takes them, that holds
-        of a run after the first. Raises Error where one makes no sense."""
-        from gputui.report.gate import Condition
-
-        parsed = [Condition.parse(text) for text in conditions]
-        return [line for condition in parsed for line in condition.tripped(self._compared)]
-
-    def document(self) -> Row:
-        """All of it, as `gputui compare --format json` has it."""
-        import msgspec
-
-        from gputui.render.comparison_document import comparison_document
-
-        document: Row = msgspec.to_builtins(comparison_document(self._compared))
-        return document
-
-
-_FIGURES: dict[str, type] = {
-    "kind": str, "name": str, "was": str, "figure": str, "run": str, "baseline": float,
-    "value": float, "difference": float, "difference_percent": float, "noise": float,
-    "beyond_noise": bool,
-}  # fmt: skip
-
-
-def devices(
-    interval_s: float = 1.0, count: int | None = None, only: Sequence[int] | None = None
-) -> Iterator[Row]:
-    """Readings of this machine's GPUs as they are taken: each interval one a device, `count` times
-    or for ever. Each has the names and units of `gputui --once --json`, and `time`.
-
-    `only` are NVML indexes; None takes what CUDA_VISIBLE_DEVICES says. Raises Error where there is
-    no GPU, it cannot be read any more, or the interval is impossible.
-    """
-    from gputui.collect.sampler import Sampler
-    from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
-    from gputui.report.machine_document import machine_document
-
-    # One emission waits at most: whoever is slow misses readings and never gets old ones.
-    emitted: queue.Queue[Sequence[AnyEvent]] = queue.Queue(maxsize=1)
-    try:
-        sampler = Sampler(interval_s, only)
-    except ValueError as error:
-        raise Error(str(error)) from None
-    session = Session()
-    sampler.start(emitted.put)
-    try:
-        taken = 0
-        while count is None or taken < count:
-            events = emitted.get()
-            session.apply(events)
-            for event in events:
-                if isinstance(event, Header) and event.gpu_unavailable_reason:
-                    raise Error(f"no GPU: {event.gpu_unavailable_reason}")
-                if isinstance(event, HostUnavailable) and "sampler" in event.reasons:
-                    raise Error(event.reasons["sampler"])
-            if any(isinstance(event, MachineSample) for event in events):
-                taken += 1
-                document = machine_document(session)
-                yield from ({"time": document["time"], **gpu} for gpu in document["gpus"])
-    finally:
-        # The sampler may be waiting to hand over what nobody takes any more.
-        while not emitted.empty():
-            emitted.get_nowait()
-        sampler.stop()

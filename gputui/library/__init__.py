@@ -1,0 +1,23 @@
+"""The public library: recordings as data frames, comparisons, and readings of this machine.
+
+`import gputui` gives what is here. Nothing of it runs a program, and nothing writes a file.
+"""
+
+from __future__ import annotations
+
+from gputui.base.errors import GputuiError as Error
+from gputui.library.comparison import Comparison, compare
+from gputui.library.machine import devices
+from gputui.library.recording import Recording, Run, read
+from gputui.render.frames import MissingPackageError
+
+__all__ = [
+    "Comparison",
+    "Error",
+    "MissingPackageError",
+    "Recording",
+    "Run",
+    "compare",
+    "devices",
+    "read",
+]
