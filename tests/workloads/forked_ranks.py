@@ -1,42 +1,66 @@
-"""Starts ranks as torchrun does, but forks them: torch is imported once for all of them.
+"""Starts ranks as torchrun does, but forks them from one process: torch is imported once for all.
 
-`python -m tests.workloads.forked_ranks RANKS MODULE WORDS`; `command` is in place of
-`workloads.launching.torchrun`. The first rank that fails ends the others.
+`imported` starts that process. The command that it gives is in place of
+`workloads.launching.torchrun`: it asks for ranks and ends as they do. The first rank that fails
+ends the others.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
+import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import traceback
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+Command = Callable[[int, str, str], list[str]]
 
 
-def command(ranks: int, module: str, words: str) -> list[str]:
-    return [sys.executable, "-m", __name__, str(ranks), module, words]
-
-
-def _run(rank: int, ranks: int, port: int, module: ModuleType, words: str) -> None:
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in names.items()}
-    os.environ["MASTER_ADDR"] = "127.0.0.1"
-    sys.argv = [sys.argv[0], words]
-    status = 1
+@contextmanager
+def imported(folder: Path, *modules: str) -> Iterator[Command]:
+    """The command that starts ranks of these modules; what was started ends with the block."""
+    path = str(folder / "ranks")
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.bind(path)
+        asked.listen()
+        server = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(asked.fileno()), *modules],
+            pass_fds=[asked.fileno()],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
     try:
-        module.main()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
+        # Without site, for that takes longer than all else of it.
+        yield lambda *words: [sys.executable, "-S", __file__, path, *map(str, words)]
     finally:
-        sys.stderr.flush()
-        os._exit(status)
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
 
 
-def main() -> int:
-    ranks, module = int(sys.argv[1]), importlib.import_module(sys.argv[2])
+def _ask(path: str, ranks: str, module: str, words: str) -> int:
+    with socket.socket(socket.AF_UNIX) as server, server.makefile("rw") as lines:
+        server.connect(path)
+        print(json.dumps([int(ranks), module, words, dict(os.environ)]), file=lines, flush=True)
+        return int(lines.readline())
+
+
+def _serve(asked: socket.socket) -> None:
+    gc.freeze()  # torch's own objects stay as they are: ranks share their memory
+    while True:
+        connection, _ = asked.accept()
+        with connection, connection.makefile("rw") as lines:
+            ranks, module, words, environment = json.loads(lines.readline())
+            print(_launch(ranks, module, words, environment), file=lines, flush=True)
+
+
+def _launch(ranks: int, module: str, words: str, environment: dict[str, str]) -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -44,7 +68,10 @@ def main() -> int:
     for rank in range(ranks):
         pid = os.fork()
         if not pid:
-            _run(rank, ranks, port, module, sys.argv[3])
+            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port}
+            os.environ |= environment | {name: str(value) for name, value in names.items()}
+            os.environ["MASTER_ADDR"] = "127.0.0.1"
+            _run(module, words)
         alive.add(pid)
     failed = 0
     while alive:
@@ -57,5 +84,22 @@ def main() -> int:
     return failed
 
 
+def _run(module: str, words: str) -> None:
+    sys.argv = [sys.argv[0], words]
+    status = 1
+    try:
+        sys.modules[module].main()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if len(sys.argv) == 5 and not sys.argv[1].isdigit():
+        sys.exit(_ask(*sys.argv[1:]))
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
+    _serve(socket.socket(fileno=int(sys.argv[1])))
