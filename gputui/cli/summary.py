@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import columns, say
@@ -94,12 +95,13 @@ def _held(conditions: list[str], name: str, run: Run | None) -> list[str]:
     if run is not None:
         first_ns, last_ns = run.started.time_ns, run.started.time_ns + run.duration_ns
     alerts = Alerts(watched)
-    return [
-        f"{name}: {alert_text(alert)}"
-        for event in open_recording(name)
-        for alert in alerts.see((event,))
-        if alert.raised and first_ns <= alert.time_ns <= last_ns
-    ]
+    with closing(open_recording(name)) as recording:
+        return [
+            f"{name}: {alert_text(alert)}"
+            for event in recording
+            for alert in alerts.see((event,))
+            if alert.raised and first_ns <= alert.time_ns <= last_ns
+        ]
 
 
 def _write_events(file: str, options: argparse.Namespace) -> None:

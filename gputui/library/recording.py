@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -224,9 +225,10 @@ class Run:
         from gputui.playback.opening import open_recording
 
         rows: list[Row] = []
-        for event in open_recording(self.recording, summed=True):
-            if isinstance(event, RunMetrics) and event.run == self.number:
-                rows.append({"time_ns": event.time_ns, **event.metrics})
+        with closing(open_recording(self.recording, summed=True)) as recording:
+            for event in recording:
+                if isinstance(event, RunMetrics) and event.run == self.number:
+                    rows.append({"time_ns": event.time_ns, **event.metrics})
         names = dict.fromkeys(name for row in rows for name in row)
         nothing = dict.fromkeys(names)
         return dict.fromkeys(names, object) | {"time_ns": int}, [nothing | row for row in rows]
@@ -266,5 +268,5 @@ def _samples(name: str, span: tuple[int, int] | None) -> Rows:
     from gputui.playback.opening import open_recording
     from gputui.render.samples import SAMPLE_COLUMNS, sample_rows, samples_of
 
-    found = samples_of(open_recording(name, summed=True), span, Session())
-    return SAMPLE_COLUMNS, list(sample_rows(found))
+    with closing(open_recording(name, summed=True)) as recording:
+        return SAMPLE_COLUMNS, list(sample_rows(samples_of(recording, span, Session())))

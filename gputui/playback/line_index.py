@@ -6,6 +6,7 @@ temporary file. A line takes 21 bytes of memory here, whatever its size.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -44,13 +45,14 @@ class LineIndex:
     """The lines of a recording by number, from 0, and by time. One thread reads, any may query."""
 
     def __init__(self, recording: Recording, *, live: bool = False) -> None:
-        """With `live`, every line is announced as soon as it is there."""
+        """Closes `recording`. With `live`, every line is announced as soon as it is there."""
         self._recording = recording
         self._lines = Lines(rotated=isinstance(recording, RotatedReader))
         # The session of another tool's file may begin long before what was captured of it.
         self._begins_with_event = not isinstance(recording, JournalReader | RotatedReader)
         self._batch_bytes = 0 if live else _BATCH_BYTES
-        self._spool = tempfile.TemporaryFile()  # noqa: SIM115
+        self._files = contextlib.ExitStack()
+        self._spool = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         self._spooled = 0
         self._parts: list[_Part] = []
         self._firsts: list[int] = []
@@ -67,6 +69,7 @@ class LineIndex:
         self.is_complete = False
         self.failure: str | None = None
         """Why the recording was not read to its end, if the cause is outside it."""
+        self._is_reading = False
         self._closing = False
 
     def __len__(self) -> int:
@@ -89,11 +92,16 @@ class LineIndex:
 
     def read(self) -> None:
         """Read the recording to its end, or until that fails. Runs in a thread."""
+        with self._changed:
+            if self._closing:
+                return
+            self._is_reading = True
         try:
-            for piece in pieces_of(self._recording):
-                self._read_piece(piece)
-                if self._closing:
-                    break
+            with contextlib.closing(self._recording):
+                for piece in pieces_of(self._recording):
+                    self._read_piece(piece)
+                    if self._closing:
+                        break
             self._publish()
         except OSError as error:
             self.failure = (
@@ -104,12 +112,18 @@ class LineIndex:
         with self._changed:
             self.is_complete = True
             self._end_at_last()
+            self._is_reading = False
+            if self._closing:
+                self._close_files()
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading, and close the files: the thread that reads does, if it still reads."""
         with self._changed:
             self._closing = True
+            if not self._is_reading:
+                self._close_files()
+                self._recording.close()
             self._changed.notify_all()
 
     def wait(self, number: int, timeout_s: float) -> bool:
@@ -147,7 +161,7 @@ class LineIndex:
             yield last
 
     def lines(self, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Lines by their numbers; neighbours are read together."""
+        """Lines by their numbers, until it is closed; neighbours are read together."""
         wanted = iter(numbers)
         number = next(wanted, None)
         while number is not None:
@@ -163,10 +177,13 @@ class LineIndex:
                 run.append(number)
                 end += self._lengths[number]
                 number = next(wanted, None)
-            try:
-                data = os.pread(part.file.fileno(), end - start, start)
-            except OSError:  # as if it ended there: `event` reports that, and where
-                data = b""
+            with self._changed:
+                if self._closing:
+                    return
+                try:
+                    data = os.pread(part.file.fileno(), end - start, start)
+                except OSError:  # as if it ended there: `event` reports that, and where
+                    data = b""
             place = 0
             for one in run:
                 length = self._lengths[one]
@@ -188,6 +205,10 @@ class LineIndex:
             self._end_part(place, number)
             return None
 
+    def _close_files(self) -> None:
+        with contextlib.suppress(OSError):  # what did not fit on the disk is still in a buffer
+            self._files.close()
+
     def _part_of(self, number: int) -> _Part:
         return self._parts[bisect_right(self._firsts, number) - 1]
 
@@ -208,7 +229,9 @@ class LineIndex:
         if isinstance(piece, JournalReader):
             line_number = piece.line_number
             file = piece.plain_file() if len(self._parts) < _MOST_FILES else None
-            offset = offset if file is None else piece.offset
+            if file is not None:
+                offset = piece.offset
+                self._files.enter_context(file)
         self._lines.begin_piece(is_first=not self._times)
         place = len(self._parts)
         self._parts.append(_Part(len(self._times), line_number, piece, file or self._spool))

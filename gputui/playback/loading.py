@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,8 @@ def load(name: str, number: int | None = None, *, raw_names: bool = False) -> Lo
 
     Raises JournalError.
     """
-    return fold(open_recording(name, summed=True), number, raw_names=raw_names)
+    with closing(open_recording(name, summed=True)) as recording:
+        return fold(recording, number, raw_names=raw_names)
 
 
 def is_of_one_job(folder: Path) -> bool:

@@ -31,7 +31,7 @@ class Recording(Protocol):
     """The events of a session, oldest first, read once.
 
     `skipped` counts events this version does not know, `damage` says where and why reading ended
-    early; both change while iterating.
+    early; both change while iterating. Whoever opens one closes it.
     """
 
     name: str
@@ -48,6 +48,9 @@ class Recording(Protocol):
     def __iter__(self) -> Iterator[AnyEvent]:
         """The events, the header first."""
         ...
+
+    def close(self) -> None:
+        """Close its files; may be called more than once."""
 
 
 def open_recording(path: str, *, summed: bool = False) -> Recording:

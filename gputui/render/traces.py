@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +37,13 @@ class Traced:
     def samples(self) -> Iterator[MachineSample]:
         """The machine's readings, read again from the file."""
         if self.has_samples:
-            for event in open_recording(self.name, summed=True):
-                if isinstance(event, MachineSample):
-                    yield event
+            with closing(open_recording(self.name, summed=True)) as recording:
+                for event in recording:
+                    if isinstance(event, MachineSample):
+                        yield event
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
     """Run `number` of the recording or of another tool's file `name`, or the newest if None, with
     its raw records.
@@ -50,9 +51,8 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
     Raises JournalError, one line, if it has none.
     """
     with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
-        writer = TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)
-        written = None if name == "-" else _written(Path(name), number, writer, Path(folder))
-        writer.close()
+        with closing(TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)) as writer:
+            written = None if name == "-" else _written(Path(name), number, writer, Path(folder))
         if written is None:
             loaded, trace = _recorded(name, number)
             dropped, has_samples = trace.dropped, True
@@ -73,12 +73,17 @@ def _written(
 ) -> tuple[Loaded, int, bool] | None:
     """Write the trace of another tool's file, or of a job's folder; how many of its records had
     been dropped, and whether it may have samples. None for a recording."""
-    if path.is_dir() and isinstance(job := open_recording(str(path), summed=True), JobRecording):
-        loaded = fold(job, number)
-        loaded.needed_run()
-        return loaded, write_job_trace(job, writer, folder), True
+    if path.is_dir():
+        with closing(open_recording(str(path), summed=True)) as job:
+            if isinstance(job, JobRecording):
+                loaded = fold(job, number)
+                loaded.needed_run()
+                return loaded, write_job_trace(job, writer, folder), True
     imported = open_import(path, writer)
-    return None if imported is None else (fold(imported, number), 0, False)
+    if imported is None:
+        return None
+    with closing(imported):
+        return fold(imported, number), 0, False
 
 
 def _recorded(name: str, number: int | None) -> tuple[Loaded, TraceReader]:

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -199,16 +200,16 @@ def bench_seek(folder: Path) -> None:
     for with_capture, seconds in ((False, 86_400), (True, 3600)):
         path = folder / f"seek-{with_capture}.gputui"
         write(path, seconds, with_capture)
-        index = Index(JournalReader.open(path))
-        timed(f"index {seconds} s (capture: {with_capture})", index.build)
-        dice = random.Random(2)
-        took = []
-        for _ in range(60):
-            number = index.line_index.number_at(at(dice.randrange(3, seconds)))
-            began = time.perf_counter()
-            index.state(number)
-            took.append(1000 * (time.perf_counter() - began))
-        took.sort()
+        with closing(Index(JournalReader.open(path))) as index:
+            timed(f"index {seconds} s (capture: {with_capture})", index.build)
+            dice = random.Random(2)
+            took = []
+            for _ in range(60):
+                number = index.line_index.number_at(at(dice.randrange(3, seconds)))
+                began = time.perf_counter()
+                index.state(number)
+                took.append(1000 * (time.perf_counter() - began))
+            took.sort()
         print(f"  seek: median {took[30]:.0f} ms, 95 % {took[57]:.0f} ms, worst {took[-1]:.0f} ms "
               f"({SNAPSHOTS} states at most)")  # fmt: skip
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import resource
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -61,16 +62,16 @@ def test_a_state_is_made_from_sums_before_anything_was_folded(
 ) -> None:
     monkeypatch.setattr("gputui.store.journal.sums.LEAST_BYTES", 4096)
     path = written(tmp_path / f"x{suffix}", EVENTS)
-    index = Index(JournalReader.open(path))
-    index.line_index.read()
-    assert list(index.line_index.numbers(Kind.SUM, 0, len(index)))
-    place = 0
-    for number in range(1, len(index) + 1):
-        place += index.line_index.kind_of(number - 1) != Kind.SUM
-        if number % 7 == 0 or number == len(index):
-            state, is_exact = index.state(number)
-            assert is_exact
-            assert contents(state) == contents(folded(EVENTS[:place]))
+    with closing(Index(JournalReader.open(path))) as index:
+        index.line_index.read()
+        assert list(index.line_index.numbers(Kind.SUM, 0, len(index)))
+        place = 0
+        for number in range(1, len(index) + 1):
+            place += index.line_index.kind_of(number - 1) != Kind.SUM
+            if number % 7 == 0 or number == len(index):
+                state, is_exact = index.state(number)
+                assert is_exact
+                assert contents(state) == contents(folded(EVENTS[:place]))
 
 
 def test_of_many_samples_the_newest_come_first_and_all_follow(
@@ -79,20 +80,20 @@ def test_of_many_samples_the_newest_come_first_and_all_follow(
     monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
     monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
     events = session_events()
-    index = Index(JournalReader.open(written(tmp_path / "x.gputui", events)))
-    index.line_index.read()
-    state, is_exact = index.state(len(index))
-    whole = folded(events)
-    assert not is_exact
-    assert list(state.gpus[0].history) == list(whole.gpus[0].history)[-50:]
-    assert state.run is not None
-    assert whole.run is not None
-    assert (state.run.ended, state.run.progress) == (whole.run.ended, whole.run.progress)
-    assert not state.run.readings.gpu_spreads  # of a few samples they would be wrong
-    index.fold()
-    state, is_exact = index.state(len(index))
-    assert is_exact
-    assert contents(state) == contents(whole)
+    with closing(Index(JournalReader.open(written(tmp_path / "x.gputui", events)))) as index:
+        index.line_index.read()
+        state, is_exact = index.state(len(index))
+        whole = folded(events)
+        assert not is_exact
+        assert list(state.gpus[0].history) == list(whole.gpus[0].history)[-50:]
+        assert state.run is not None
+        assert whole.run is not None
+        assert (state.run.ended, state.run.progress) == (whole.run.ended, whole.run.progress)
+        assert not state.run.readings.gpu_spreads  # of a few samples they would be wrong
+        index.fold()
+        state, is_exact = index.state(len(index))
+        assert is_exact
+        assert contents(state) == contents(whole)
 
 
 def test_a_replay_shows_the_newest_samples_first_and_all_soon(
@@ -145,16 +146,17 @@ def test_what_was_shown_beyond_a_damaged_line_is_left(
 def test_a_full_disk_ends_a_replay_where_it_is_and_is_said(tmp_path: Path) -> None:
     """What is compressed is unpacked beside: here into a file that may not grow."""
     events = session_events()
-    line_index = Index(JournalReader.open(written(tmp_path / "x.gputui.gz", events))).line_index
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, usual[1]))
-    try:
-        line_index.read()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-    assert line_index.is_complete
-    assert line_index.failure is not None
-    assert "x.gputui.gz: File too large (unpacked in " in line_index.failure
+    with closing(Index(JournalReader.open(written(tmp_path / "x.gputui.gz", events)))) as index:
+        line_index = index.line_index
+        usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, usual[1]))
+        try:
+            line_index.read()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        assert line_index.is_complete
+        assert line_index.failure is not None
+        assert "x.gputui.gz: File too large (unpacked in " in line_index.failure
 
 
 def test_lines_written_by_others_are_understood(tmp_path: Path) -> None:
@@ -169,11 +171,11 @@ def test_lines_written_by_others_are_understood(tmp_path: Path) -> None:
         path = tmp_path / "x.gputui"
         path.write_bytes(b"\n".join([*variant[:3], unknown, *variant[3:], b""]))
         reader = JournalReader.open(path)
-        index = Index(reader)
-        index.build()
-        assert list(index.events(0, len(index))) == session_events(5)
-        assert reader.skipped == 1
-        assert contents(index.state(len(index))[0]) == contents(folded(session_events(5)))
+        with closing(Index(reader)) as index:
+            index.build()
+            assert list(index.events(0, len(index))) == session_events(5)
+            assert reader.skipped == 1
+            assert contents(index.state(len(index))[0]) == contents(folded(session_events(5)))
 
 
 OPEN = CaptureDelta(time_ns=at(3), process=1, open_ranges=(OpenRange(1, at(2)),))
@@ -199,12 +201,12 @@ def test_damaged_recordings_are_replayed_as_far_as_they_are_read(data: st.DataOb
         assert plain is outlined
         return
     expected = list(plain)
-    index = Index(outlined)
-    index.build()
-    assert list(index.events(0, len(index))) == expected
-    assert outlined.damage == plain.damage
-    assert outlined.skipped == plain.skipped or plain.damage
-    assert contents(index.state(len(index))[0]) == contents(folded(expected))
+    with closing(Index(outlined)) as index:
+        index.build()
+        assert list(index.events(0, len(index))) == expected
+        assert outlined.damage == plain.damage
+        assert outlined.skipped == plain.skipped or plain.damage
+        assert contents(index.state(len(index))[0]) == contents(folded(expected))
 
 
 @pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])
@@ -218,11 +220,11 @@ def test_of_two_recordings_joined_the_first_is_read_and_the_second_named(
     assert list(reader) == EVENTS
     assert "another recording begins at line" in (reader.damage or "")
     outlined = JournalReader.open(joined)
-    index = Index(outlined)
-    index.build()
-    assert list(index.events(0, len(index))) == EVENTS
-    assert outlined.damage == reader.damage
-    assert load(str(joined)).remarks == (reader.damage,)
+    with closing(Index(outlined)) as index:
+        index.build()
+        assert list(index.events(0, len(index))) == EVENTS
+        assert outlined.damage == reader.damage
+        assert load(str(joined)).remarks == (reader.damage,)
 
 
 def test_damage_before_a_run_is_named(tmp_path: Path) -> None:

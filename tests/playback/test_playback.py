@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -225,11 +226,10 @@ def test_it_begins_where_it_was_told(path: Path) -> None:
 def test_what_begins_late_begins_there(tmp_path: Path) -> None:
     export = Export()
     export.range("step", 90_000_000_000, 91_000_000_000)
-    index = LineIndex(open_recording(str(export.write(tmp_path / "r.sqlite"))))
-    index.read()
-    assert index.first_ns == index.time_of(0) == EPOCH_NS + 90_000_000_000
-    assert index.last_ns - index.first_ns == 1_000_000_000
-    index.close()
+    with closing(LineIndex(open_recording(str(export.write(tmp_path / "r.sqlite"))))) as index:
+        index.read()
+        assert index.first_ns == index.time_of(0) == EPOCH_NS + 90_000_000_000
+        assert index.last_ns - index.first_ns == 1_000_000_000
 
 
 def test_a_file_that_grows_is_shown_as_it_does(tmp_path: Path) -> None:
@@ -284,19 +284,21 @@ def test_nothing_to_jump_to_yet_does_not_halt_a_file_that_grows(
 def test_a_real_session_is_the_same_from_any_side(h200_path: Path) -> None:
     """Forwards to every 20th event, from states kept on the way, as folded from the start."""
     events = list(JournalReader.open(h200_path))
-    index = Index(JournalReader.open(h200_path))
-    index.build()
-    assert index.is_complete
-    folded = Session()
-    for number, event in enumerate(events, 1):
-        folded.apply((event,))
-        if number % 20 == 0 or number == len(events):
-            state, is_exact = index.state(number)
-            assert is_exact
-            assert state.samples == folded.samples
-            assert (state.run is None) == (folded.run is None)
-            if state.run and folded.run:
-                assert summary_document(state, state.run) == summary_document(folded, folded.run)
+    with closing(Index(JournalReader.open(h200_path))) as index:
+        index.build()
+        assert index.is_complete
+        folded = Session()
+        for number, event in enumerate(events, 1):
+            folded.apply((event,))
+            if number % 20 == 0 or number == len(events):
+                state, is_exact = index.state(number)
+                assert is_exact
+                assert state.samples == folded.samples
+                assert (state.run is None) == (folded.run is None)
+                if state.run and folded.run:
+                    assert summary_document(state, state.run) == summary_document(
+                        folded, folded.run
+                    )
 
 
 @pytest.mark.parametrize(("bound", "most"), [("SNAPSHOTS", 4), ("STATES_BYTES", 100_000)])
@@ -343,22 +345,22 @@ def test_states_with_sums_beyond_64_bits_are_folded_again(
     writer = JournalWriter(tmp_path / "x.gputui")
     writer.write(events)
     writer.close()
-    index = Index(JournalReader.open(tmp_path / "x.gputui"))
-    index.build()
-    folded = Session()
-    folded.apply(events)
-    assert contents(index.state(len(index))[0]) == contents(folded)
+    with closing(Index(JournalReader.open(tmp_path / "x.gputui"))) as index:
+        index.build()
+        folded = Session()
+        folded.apply(events)
+        assert contents(index.state(len(index))[0]) == contents(folded)
 
 
 def test_what_is_replayed_is_what_was_recorded(h200_path: Path, tmp_path: Path) -> None:
     """Record, replay, record again: the same events."""
-    index = Index(JournalReader.open(h200_path))
-    index.build()
-    again = tmp_path / "again.gputui"
-    writer = JournalWriter(again)
-    writer.write(list(index.events(0, len(index))))
-    writer.close()
-    assert list(JournalReader.open(again)) == list(JournalReader.open(h200_path))
+    with closing(Index(JournalReader.open(h200_path))) as index:
+        index.build()
+        again = tmp_path / "again.gputui"
+        writer = JournalWriter(again)
+        writer.write(list(index.events(0, len(index))))
+        writer.close()
+        assert list(JournalReader.open(again)) == list(JournalReader.open(h200_path))
 
 
 def test_an_nsys_export_is_moved_through_like_a_recording(tmp_path: Path) -> None:
@@ -420,8 +422,13 @@ def test_a_replay_that_is_closed_lets_go_of_everything(path: Path) -> None:
             assert view.changed.wait_for(lambda: playback.is_indexed, LONG_S)
         playback.close()
 
+    def open_files() -> set[Path]:
+        return {link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+
+    before = open_files()
     visit()
     assert gone.wait(LONG_S)
+    assert open_files() <= before
 
 
 def test_steps_and_skips_pass_over_sums_of_captures(

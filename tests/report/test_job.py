@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,9 @@ def test_missing_ranks_and_foreign_recordings_are_named(
 def test_a_job_is_replayed_exported_compared_and_read_as_one_session(
     nodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replayed = Index(open_recording(str(nodes)))
-    replayed.build()
-    state, is_exact = replayed.state(len(replayed))
+    with closing(Index(open_recording(str(nodes)))) as replayed:
+        replayed.build()
+        state, is_exact = replayed.state(len(replayed))
     assert is_exact
     assert state.run is not None
     here = [one.attached.rank for one in state.run.processes.values()]

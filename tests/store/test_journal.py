@@ -473,6 +473,7 @@ def test_a_recording_cut_within_a_line_says_so(tmp_path: Path, suffix: str) -> N
     writer.write([run_ended()])
     ended = path.stat().st_size
     content = path.read_bytes()
+    writer.close()
     path.write_bytes(content[:begun])  # between two ticks, as a killed writer leaves it
     reader = JournalReader.open(path)
     assert (list(reader), reader.damage) == ([header(), run_started()], None)

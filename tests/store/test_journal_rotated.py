@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -165,12 +166,12 @@ def test_all_files_of_one_recording_may_be_named(tmp_path: Path) -> None:
 
 def test_a_rotated_recording_is_replayed_as_one(tmp_path: Path) -> None:
     record(tmp_path / "x.gputui", Limits(rotate_bytes=40_000))
-    index = Index(open_recording(str(tmp_path / "x.gputui")))
-    index.build()
-    assert list(index.events(0, len(index))) == EVENTS
-    for number in range(1, len(index), 23):
-        whole = Session()
-        whole.apply(index.events(0, number))
-        state, is_exact = index.state(number)
-        assert is_exact
-        assert contents(state) == contents(whole)
+    with closing(Index(open_recording(str(tmp_path / "x.gputui")))) as index:
+        index.build()
+        assert list(index.events(0, len(index))) == EVENTS
+        for number in range(1, len(index), 23):
+            whole = Session()
+            whole.apply(index.events(0, number))
+            state, is_exact = index.state(number)
+            assert is_exact
+            assert contents(state) == contents(whole)

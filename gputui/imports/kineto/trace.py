@@ -84,6 +84,9 @@ class KinetoTrace:
             ) from None
         return f"{self.name}: {events.damage}" if events.damage else None
 
+    def close(self) -> None:
+        """Nothing: it was read when it was opened."""
+
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
         pid = next((pid for pid, _ in self._table.pids.most_common(1)), 0)

@@ -7,6 +7,7 @@ the same attribution: a kernel belongs to the range around its launch, as in nsy
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -48,16 +49,24 @@ class NsysReport:
         self.damage: str | None = None
         self.skipped = 0
         self._database = Database(path)
-        spans = self._spans()
-        if not spans:
-            self._database.close()
-            raise JournalError(
-                f"{path} has no NVTX ranges and no CUDA activity of nsys: use the output of "
-                "`nsys export --type sqlite` for a report recorded with --trace=cuda,nvtx"
-            )
-        first, last = min(start for start, _ in spans), max(end for _, end in spans)
-        self._clock = Clock(first, last, self._session_start_ns(path, last))
-        self.header = self._header()
+        with ExitStack() as refused:
+            refused.callback(self._database.close)
+            spans = self._spans()
+            if not spans:
+                raise JournalError(
+                    f"{path} has no NVTX ranges and no CUDA activity of nsys: use the output of "
+                    "`nsys export --type sqlite` for a report recorded with --trace=cuda,nvtx"
+                )
+            first, last = min(start for start, _ in spans), max(end for _, end in spans)
+            self._clock = Clock(first, last, self._session_start_ns(path, last))
+            self.header = self._header()
+            refused.pop_all()
+
+    def close(self) -> None:
+        """Close the file, and remove the temporary folder it lies in."""
+        self._database.close()
+        if self.folder is not None:
+            self.folder.cleanup()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
@@ -70,7 +79,7 @@ class NsysReport:
         except JournalError as error:
             self.damage = f"{error}; read until there"
         finally:
-            self._database.close()
+            self.close()
         # A report does not contain the program's exit status.
         yield RunEnded(
             time_ns=self._clock.at(self._clock.last), run=1, reason="the nsys report ends here"

@@ -86,6 +86,9 @@ class NsysTables:
             return cls(files, str(path), ignored)
         return None
 
+    def close(self) -> None:
+        """Nothing: it was read when it was opened."""
+
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
         yield RunStarted(

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,16 +123,17 @@ def _paths(folder: Path) -> list[Path]:
 
 def _facts(path: Path, opened: Open) -> _Facts:
     facts = _Facts(path)
-    for event in opened(str(path)):
-        if isinstance(event, Header):
-            facts.header = facts.header or event
-        elif isinstance(event, RunStarted):
-            facts.runs.append(event.run)
-        elif isinstance(event, ProcessAttached) and event.rank is not None:
-            facts.ranks.setdefault(event.run, set()).add(event.rank)
-            job: JobFacts | None = event.job
-            if job is not None and job.id:
-                facts.jobs.setdefault(event.run, set()).add(job.id)
+    with closing(opened(str(path))) as recording:
+        for event in recording:
+            if isinstance(event, Header):
+                facts.header = facts.header or event
+            elif isinstance(event, RunStarted):
+                facts.runs.append(event.run)
+            elif isinstance(event, ProcessAttached) and event.rank is not None:
+                facts.ranks.setdefault(event.run, set()).add(event.rank)
+                job: JobFacts | None = event.job
+                if job is not None and job.id:
+                    facts.jobs.setdefault(event.run, set()).add(job.id)
     return facts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -110,7 +111,11 @@ class JobRecording:
         self.name = name
         self.members = tuple(members)
         self.left_out = tuple(left_out)
-        self._recordings: list[Recording] = [opened(str(one.path)) for one in members]
+        with contextlib.ExitStack() as files:
+            self._recordings: list[Recording] = [
+                files.enter_context(contextlib.closing(opened(str(one.path)))) for one in members
+            ]
+            self._files = files.pop_all()
         shared = {kind: Counter() for kind in Numbered}
         self._machines = Machines([one.header for one in members])
         self.numbers = tuple(
@@ -128,6 +133,10 @@ class JobRecording:
     def damage(self) -> str | None:
         """Where and why reading of a member ended early."""
         return next((one.damage for one in self._recordings if one.damage), None)
+
+    def close(self) -> None:
+        """Close the files of all members."""
+        self._files.close()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def write_job_trace(job: JobRecording, writer: TraceWriter, folder: Path) -> int
 
 
 def _trace_of(path: Path, place: Path, limit_bytes: int) -> TraceReader:
-    writer = TraceWriter(place, limit_bytes)
-    imported = open_import(path, writer)
-    for _ in imported or ():
-        pass
-    writer.close()
+    with closing(TraceWriter(place, limit_bytes)) as writer:
+        imported = open_import(path, writer)
+        if imported is not None:
+            with closing(imported):
+                for _ in imported:
+                    pass
     if imported is not None:
         if writer.failure:
             raise JournalError(writer.failure)

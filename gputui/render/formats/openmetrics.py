@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from gputui.render.formats import Format, Need, Source, Written
@@ -16,12 +17,12 @@ def _write(source: Source, path: Path | None) -> Written:
 
     span = span_of(source)
     # Not summed: the progress of each phase at each sample is needed.
-    recording = open_recording(source.name)
-    if path is None:
-        write_openmetrics(sys.stdout, recording, span, raw_names=source.raw_names)
-        return Written((), remarks(recording))
-    with atomic_write(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
-        write_openmetrics(file, recording, span, raw_names=source.raw_names)
+    with closing(open_recording(source.name)) as recording:
+        if path is None:
+            write_openmetrics(sys.stdout, recording, span, raw_names=source.raw_names)
+            return Written((), remarks(recording))
+        with atomic_write(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+            write_openmetrics(file, recording, span, raw_names=source.raw_names)
     return Written((path,), remarks(recording))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,14 @@ def _write(source: Source, path: Path | None) -> Written:
 
     assert path is not None
     span = span_of(source)
-    recording = open_recording(source.name, summed=True)
     session = Session()
 
     def tables() -> tuple[Run | None, list[AnyTable]]:
         run = chosen(session, source.name, source.number)
         return run, tables_with_rows(session, run)
 
-    write_parquet(path, samples_of(recording, span, session), tables)
+    with closing(open_recording(source.name, summed=True)) as recording:
+        write_parquet(path, samples_of(recording, span, session), tables)
     return Written((path,), remarks(recording))
 
 

@@ -86,14 +86,19 @@ def compressor_for(path: Path | None) -> Compressor:
 
 
 def expanded(stream: BinaryIO, name: str) -> BinaryIO:
-    """`stream`, decompressed if it starts like gzip or Zstandard. Raises JournalError."""
-    head = stream.read(len(ZSTD_MAGIC))
-    rest = _Rejoined(head, stream)
-    if head.startswith(GZIP_MAGIC):
-        return io.BufferedReader(_Gunzip(rest, name), _READ_BYTES)
-    if head == ZSTD_MAGIC:
-        return io.BufferedReader(_Unzstd(rest, name), _READ_BYTES)
-    return io.BufferedReader(rest, _READ_BYTES)
+    """`stream`, decompressed if it starts like gzip or Zstandard; closing it closes `stream`, and
+    so does failing. Raises JournalError."""
+    with contextlib.ExitStack() as failed:
+        failed.callback(stream.close)
+        head = stream.read(len(ZSTD_MAGIC))
+        raw: io.RawIOBase
+        raw = rest = _Rejoined(head, stream)
+        if head.startswith(GZIP_MAGIC):
+            raw = _Gunzip(rest, name)
+        elif head == ZSTD_MAGIC:
+            raw = _Unzstd(rest, name)
+        failed.pop_all()
+    return io.BufferedReader(raw, _READ_BYTES)
 
 
 def is_compressed(head: bytes) -> bool:

@@ -54,26 +54,26 @@ class JournalReader:
         self._bytes = 0
         self.skipped = 0
         self.damage: str | None = None
-        try:
-            self._stream = expanded(stream, name)
-            self._first_line, first = self._first()
-        except OSError as error:
-            raise JournalError(f"cannot read {name}: {reason(error)}") from None
-        if not isinstance(first, Header):
-            self._stream.close()
-            raise JournalError(self._refusal(first))
-        if first.schema > JOURNAL_SCHEMA:
-            self._stream.close()
-            raise JournalError(
-                f"{name} was recorded by a newer gputui (schema {first.schema}, "
-                f"this one reads {JOURNAL_SCHEMA}); upgrade gputui to read it"
-            )
-        if first.schema < JOURNAL_SCHEMA:
-            self._stream.close()
-            raise JournalError(
-                f"{name} was recorded in schema {first.schema}, which gputui "
-                f"{sanitize(first.gputui_version, 40)} reads; this one reads {JOURNAL_SCHEMA}"
-            )
+        with contextlib.ExitStack() as refused:
+            refused.callback(stream.close)
+            try:
+                self._stream = expanded(stream, name)
+                self._first_line, first = self._first()
+            except OSError as error:
+                raise JournalError(f"cannot read {name}: {reason(error)}") from None
+            if not isinstance(first, Header):
+                raise JournalError(self._refusal(first))
+            if first.schema > JOURNAL_SCHEMA:
+                raise JournalError(
+                    f"{name} was recorded by a newer gputui (schema {first.schema}, "
+                    f"this one reads {JOURNAL_SCHEMA}); upgrade gputui to read it"
+                )
+            if first.schema < JOURNAL_SCHEMA:
+                raise JournalError(
+                    f"{name} was recorded in schema {first.schema}, which gputui "
+                    f"{sanitize(first.gputui_version, 40)} reads; this one reads {JOURNAL_SCHEMA}"
+                )
+            refused.pop_all()
         self.header = first
         self.line_number = self._line
         """The header's line."""

@@ -86,6 +86,11 @@ class RotatedReader:
         """Events of kinds that this version does not know."""
         return sum(piece.skipped for piece in self._opened)
 
+    def close(self) -> None:
+        """Close the file that is read."""
+        for piece in self._opened:
+            piece.close()
+
     def pieces(self) -> Iterator[JournalReader]:
         """Its files, each open while it is the newest yielded."""
         read = 0
