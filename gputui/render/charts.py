@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.metrics import Metric
@@ -139,13 +140,27 @@ def _is_real(value: float | None) -> bool:
     return value is not None and 1e-12 < value < 1e24
 
 
-def bars(rows: Sequence[tuple[int, str, float]]) -> str:
-    """(depth, name, share) as bars, the longest over the full width."""
-    most = max([value for _, _, value in rows] + [1e-9])
+IDLE = " class='idle'"
+"""Of the bars of idle time: hatched, to be told from busy time without colors too."""
+
+
+class Bar(NamedTuple):
+    """A bar of a chart, `share` long."""
+
+    depth: int
+    name: str
+    share: float
+    is_idle: bool = False
+
+
+def bars(rows: Sequence[Bar]) -> str:
+    """A line for each, the longest over the full width."""
+    most = max([row.share for row in rows] + [1e-9])
     lines = [
-        f"<span class='name' style='padding-left:{min(depth, 12)}em'>{escape(name)}</span>"
-        f"<span class='bar'><i style='width:{100 * value / most:.2f}%'></i></span>"
-        f"<span class='n'>{escape(units.percent(value))}</span>"
-        for depth, name, value in rows
+        f"<span class='name' style='padding-left:{min(row.depth, 12)}em'>{escape(row.name)}</span>"
+        f"<span class='bar'><i{IDLE if row.is_idle else ''} "
+        f"style='width:{100 * row.share / most:.2f}%'></i></span>"
+        f"<span class='n'>{escape(units.percent(row.share))}</span>"
+        for row in rows
     ]
     return f"<div class='bars'>{''.join(lines)}</div>"

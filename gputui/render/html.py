@@ -9,7 +9,7 @@ from gputui.model import units
 from gputui.model.events import GpuSample, HostSample
 from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, charted
-from gputui.render.charts import bars, line, points, roof
+from gputui.render.charts import IDLE, Bar, bars, line, points, roof
 from gputui.render.facts import title_of
 from gputui.render.text_tables import header, shortened
 from gputui.render.timelines import timelines
@@ -29,6 +29,9 @@ Sampled = tuple[str, Mapping[str, Metric], Iterable[tuple[int, object]], LongHis
 BARS = 20
 """Bars per chart: the phases with the largest shares; the table below has all."""
 
+FOLDED = 100
+"""Letters of a cell that are seen before it is opened: kernels' names have thousands."""
+
 _STYLE = """
 :root{color-scheme:light dark;--ground:#fff;--ink:#1c2128;--soft:#f3f5f7;--edge:#d8dde3;
 --dim:#5b6470;--line:#0b7a56;--bar:#2a72d4;--mark:#b45309}
@@ -43,10 +46,9 @@ h1,.facts,.answer,.note,.bars .name{overflow-wrap:anywhere}
 .note{color:var(--dim);font-size:13px;font-weight:400}p.note{margin:.2rem 0 .5rem}
 .answer{margin:0;padding:.6rem 1rem;background:var(--soft);border-left:4px solid var(--mark);
 border-radius:4px;display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem}
-.answer dt{font-weight:600}.answer dd{margin:0}
+.answer dt{font-weight:600}.answer dd{margin:0;white-space:pre-wrap}
 .stack{display:flex;height:1.6rem;margin:.3rem 0 .7rem;border-radius:4px;overflow:hidden}
-.stack i{border-right:1px solid var(--ground)}.stack .busy{background:var(--bar)}
-.stack .idle{background:repeating-linear-gradient(45deg,var(--mark) 0 4px,transparent 4px 7px)}
+.stack i{border-right:1px solid var(--ground);background:var(--bar)}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:.8rem}
 figure{margin:0;padding:.6rem .7rem .3rem;border:1px solid var(--edge);border-radius:6px}
 figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:auto}
@@ -59,15 +61,19 @@ b.a2{background:var(--mark)}b.a3{background:var(--dim)}b.a4{background:var(--edg
 .bars{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(4rem,44rem) max-content;
 gap:.15rem .7rem;align-items:center;font-size:13px}
 .bar i{display:block;height:.8rem;background:var(--bar);border-radius:2px;min-width:1px}
+i.idle{background:repeating-linear-gradient(45deg,var(--mark) 0 4px,transparent 4px 7px)!important}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 .scroll{overflow-x:auto;border:1px solid var(--edge);border-radius:6px;max-width:max-content}
 th,td{padding:.22rem .5rem;text-align:left;white-space:pre}
 th{background:var(--soft);border-bottom:1px solid var(--edge)}
 .n{text-align:right;font-variant-numeric:tabular-nums}tbody tr:nth-child(even) td{
 background:var(--soft)}td:last-child:not(.n){white-space:pre-wrap;overflow-wrap:anywhere;
-min-width:14rem}
+min-width:14rem}details[open] summary span{display:none}
 caption{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
-@media print{body{max-width:none}.scroll{overflow:visible}
+@page{size:landscape;margin:1cm}
+@media print{body{max-width:none;padding:0}.scroll{overflow:visible;border:0}
+th,td{font-size:8px;padding:.1rem .2rem}th{white-space:normal}td:last-child:not(.n){min-width:8rem}
+h2{break-after:avoid}tr,figure,.answer{break-inside:avoid}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
 
@@ -123,14 +129,15 @@ def _time(run: Run) -> Iterator[str]:
     for leaf, ns in leaves:
         share = 100 * tree.share(ns)
         words = escape(f"{LEAVES[leaf].label} {units.percent(share)}", quote=True)
-        kind = "idle" if LEAVES[leaf].is_idle else "busy"
-        yield f"<i class='{kind}' style='width:{share:.3f}%' title='{words}'></i>"
+        kind = IDLE if LEAVES[leaf].is_idle else ""
+        yield f"<i{kind} style='width:{share:.3f}%' title='{words}'></i>"
     yield "</div>"
-    rows: list[tuple[int, str, float]] = []
+    rows: list[Bar] = []
     for state in ("busy", "idle"):
-        of = [(leaf, ns) for leaf, ns in leaves if LEAVES[leaf].is_idle == (state == "idle")]
-        rows.append((0, state, 100 * tree.share(sum(ns for _, ns in of))))
-        rows += [(1, LEAVES[leaf].label, 100 * tree.share(ns)) for leaf, ns in of]
+        is_idle = state == "idle"
+        of = [(leaf, ns) for leaf, ns in leaves if LEAVES[leaf].is_idle == is_idle]
+        rows.append(Bar(0, state, 100 * tree.share(sum(ns for _, ns in of)), is_idle))
+        rows += [Bar(1, LEAVES[leaf].label, 100 * tree.share(ns), is_idle) for leaf, ns in of]
     yield bars(rows)
 
 
@@ -187,7 +194,7 @@ def _phases(run: Run) -> Iterator[str]:
             f"<p class='note'>The {len(rows)} largest; {left} more, smaller or outside the "
             "steps, are in the table of phases.</p>"
         )
-    yield bars([(row.depth, row.name, row.share_percent or 0.0) for row in rows])
+    yield bars([Bar(row.depth, row.name, row.share_percent or 0.0) for row in rows])
 
 
 def _table(whole: AnyTable) -> str:
@@ -200,7 +207,7 @@ def _table(whole: AnyTable) -> str:
     )
     rows = "\n".join(
         "<tr>"
-        + "".join(f"<td{kind}>{escape(text)}</td>" for kind, text in zip(classes, row, strict=True))
+        + "".join(f"<td{kind}>{_cell(text)}</td>" for kind, text in zip(classes, row, strict=True))
         + "</tr>"
         for row in texts
     )
@@ -212,3 +219,11 @@ def _table(whole: AnyTable) -> str:
         f"<thead><tr>{heads}</tr>"
         f"</thead><tbody>{rows}</tbody></table></div>{more}"
     )
+
+
+def _cell(text: str) -> str:
+    """A text, one of kernels' and modules' names folded behind its beginning."""
+    if len(text) <= FOLDED:
+        return escape(text)
+    start, rest = escape(text[:FOLDED]), escape(text[FOLDED:])
+    return f"<details><summary>{start}<span>…</span></summary>{rest}</details>"

@@ -32,6 +32,7 @@ from gputui.model.units import percent
 from gputui.render import formats
 from gputui.render.charts import TOP, line
 from gputui.render.charts import points as points_of
+from gputui.render.html import FOLDED
 from gputui.render.timelines import timelines
 from gputui.report.phases import phase_rows
 from gputui.report.tables.workload import own_tables
@@ -61,7 +62,10 @@ def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
     # A table is named, its headings say what they head, and keys can scroll it.
     assert text.count("<th>") == text.count("<th class") == 0
     assert text.count("class='scroll' tabindex='0' role='region'") == page.tags.count("table")
-    assert "print-color-adjust:exact" in text  # bars are backgrounds, which print leaves out
+    # A kernel's long name is folded behind its beginning, and whole inside.
+    long = next(k.name for k in h200.kernel_names.values() if len(k.name) > FOLDED)
+    assert page.tags.count("details") == page.tags.count("summary") > 0
+    assert f"{long[:FOLDED]}…{long[FOLDED:]}" in page.text
     for words in ("NVIDIA H200", "Power", "decode", "CUDA GPU Kernel Summary"):
         assert words in page.text
     # Of many phases the longest have bars.
@@ -130,6 +134,29 @@ def test_long_names_make_no_page_wider_than_its_window(tmp_path: Path) -> None:
     assert found is not None
     wide, window = map(int, found.groups())
     assert wide <= window
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium here")
+def test_every_column_is_on_the_printed_sheet(h200: Session, tmp_path: Path) -> None:
+    """A4 is 1047 px wide between the page's margins."""
+    assert h200.run is not None
+    text = formats.summary(h200, h200.run, "html").replace("@media print", "@media screen", 1)
+    text = text.replace("'none'", "'none'; script-src 'unsafe-inline'", 1)
+    page = tmp_path / "page.html"
+    page.write_text(
+        text.replace("padding:0}", "padding:0;width:1047px}", 1)
+        + "<script>document.title=[...document.querySelectorAll('table')]"
+        ".map(t=>Math.round(t.getBoundingClientRect().right)).sort((a,b)=>b-a)[0]</script>"
+    )
+    done = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+         "--window-size=1047,800", f"--user-data-dir={tmp_path / 'chromium'}", page.as_uri()],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"<title>(\d+)</title>", done.stdout)
+    assert found is not None
+    assert 0 < int(found.group(1)) <= 1047
 
 
 def exported(path: Path, format_name: str, out: Path, *words: str) -> Path:
