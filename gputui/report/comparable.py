@@ -4,6 +4,7 @@ the error of its mean."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from gputui.model.sketch import Accumulator
 from gputui.report.energy import (
     RunEnergy,
     energy_joules,
-    joules_per_busy_ns,
+    joules_per_kernel_ns,
     mean_in_use,
     run_energy,
 )
@@ -212,15 +213,23 @@ def _phases(subject: Subject) -> Entries:
     if subject.run is None:
         return {}
     groups: dict[str, list[PhaseRow]] = {}
-    for row in phase_rows(subject.run):
+    kernel_ns: Counter[str] = Counter()
+    rows = phase_rows(subject.run)
+    for row, whole in zip(rows, phase_rows(subject.run, inherited=True), strict=True):
         domain = f"{row.domain}:" if row.domain else ""
         rank = f"rank {row.rank}: " if row.rank is not None else ""
-        groups.setdefault(f"{rank}{domain}{row.path}", []).append(row)
-    joules = joules_per_busy_ns(subject.run)
-    return {name: _phase(subject, name, rows, joules) for name, rows in groups.items()}
+        name = f"{rank}{domain}{row.path}"
+        groups.setdefault(name, []).append(row)
+        kernel_ns[name] += whole.kernel_ns
+    found = {name: _phase(subject, name, rows) for name, rows in groups.items()}
+    joules = joules_per_kernel_ns(subject.run)
+    for name, entry in found.items():
+        if joules is not None and kernel_ns[name]:
+            entry.figures["energy_joules"] = Mean(kernel_ns[name] * joules)
+    return found
 
 
-def _phase(subject: Subject, name: str, rows: list[PhaseRow], joules: float | None) -> Entry:
+def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> Entry:
     cpu = Accumulator.of(row.cpu for row in rows)
     wider, steps = subject.widening, subject.steps
     projected = Accumulator.of(row.projected for row in rows)
@@ -239,8 +248,6 @@ def _phase(subject: Subject, name: str, rows: list[PhaseRow], joules: float | No
         busy_ns = sum(row.gpu_busy_ns for row in rows)
         launches = _known_sum(row.known_launches for row in rows)
         copied = _known_sum(row.known_memcpy_bytes for row in rows)
-        if joules is not None and busy_ns:
-            entry.figures["energy_joules"] = Mean(busy_ns * joules)
         if instances:
             entry.figures["gpu_busy_avg_ns"] = Mean(busy_ns / instances)
         totals |= {

@@ -5,8 +5,10 @@ ends. Where it is missing, and for the time before its first and after its last 
 of power are integrated: each is the driver's mean over the time before it.
 
 Nothing measures the energy of a gap between two kernels. What a GPU spends there is taken as its
-least sampled power × the idle time, what is left is that of its busy time, and a phase has the part
-of that which its share of the busy time comes to.
+power at rest × the idle time, what is left is that of its kernels, and a phase has the part of that
+which its share of their time comes to, with what autograd's threads launch. Power at rest is the
+least sampled while the run used the GPU and nothing ran on it: with a context and raised clocks a
+GPU at rest takes more than one that is not in use (an H100 127 W, not 76).
 """
 
 from __future__ import annotations
@@ -15,11 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.windows import Estimates
 from gputui.state import Device, Readings, Run
 
 COUNTER = "the driver's counter"
 POWER = "power samples, integrated"
 _POWER = "power_watts"
+_ACTIVE = "utilization_percent"
+_IDLE = 1.0
+"""Percent of utilization up to which a GPU counts as at rest."""
 
 _NEGLIGIBLE = 0.01
 """Part of a time that a counter is carried on over at the rate it had."""
@@ -118,7 +124,9 @@ def _of_gpu(
     used = while_used[0]
     length_ns = span[1] - span[0]
     used_watts = used * 1e9 / length_ns if length_ns else None
-    busy = _busy_joules(run.readings, gpu, used, length_ns - device.busy_ns)
+    rest = _watts_at_rest(run.readings, gpu, span) if Estimates.of(run) is None else None
+    idle_s = max(0, length_ns - device.busy_ns) / 1e9
+    busy = max(0.0, used - rest * idle_s) if rest is not None else None
     step = _step_joules(run, gpu, tree)
     return RunEnergy(
         gpu,
@@ -134,11 +142,19 @@ def _of_gpu(
     )
 
 
-def _busy_joules(readings: Readings, gpu: int, used: float, idle_ns: int) -> float | None:
+def _watts_at_rest(readings: Readings, gpu: int, used: Span) -> float | None:
+    """The least mean power between two readings while used and idle; else the least of all."""
+    power, active = (readings.gpu_integrals.get((gpu, field)) for field in (_POWER, _ACTIVE))
+    if power is not None and active is not None:
+        idle = [
+            watts
+            for first_ns, last_ns, watts in power.rates(*used)
+            if (active.between(first_ns, last_ns) or 0.0) * 1e9 <= _IDLE * (last_ns - first_ns)
+        ]
+        if idle:
+            return min(idle)
     least = readings.gpu_spreads.get((gpu, _POWER))
-    if least is None or not least.count:
-        return None
-    return max(0.0, used - least.minimum * max(0, idle_ns) / 1e9)
+    return least.minimum if least is not None and least.count else None
 
 
 def _step_joules(run: Run, gpu: int, tree: TimeTree | None) -> float | None:
@@ -164,11 +180,10 @@ def _figure(metrics: Mapping[str, object], name: str) -> float | None:
     return float(value) if is_number else None  # type: ignore[arg-type]
 
 
-def joules_per_busy_ns(run: Run) -> float | None:
-    """What a nanosecond of busy time costs on the run's GPUs, in the mean; None if unknown."""
-    busy_ns = {gpu: device.busy_ns for gpu, device in run.devices.items()}
+def joules_per_kernel_ns(run: Run) -> float | None:
+    """What a nanosecond of a kernel costs on the run's GPUs, in the mean; None if unknown."""
     known = {one.gpu: one.busy_joules for one in run_energy(run) if one.busy_joules is not None}
-    whole_ns = sum(busy_ns.values())
-    if not whole_ns or busy_ns.keys() - known.keys():
+    whole_ns = sum(kernel.time.total for kernel in run.kernels.values())
+    if not whole_ns or run.devices.keys() - known.keys():
         return None
-    return sum(known[gpu] for gpu in busy_ns) / whole_ns
+    return sum(known[gpu] for gpu in run.devices) / whole_ns

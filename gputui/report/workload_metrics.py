@@ -7,7 +7,7 @@ from gputui.model import units
 Value = float | int | str | bool | None
 
 _TIMES = (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_seconds", 1e9), ("_s", 1e9))
-_UNITS = (("_watts", "W"), ("_joules", "J"), ("_celsius", "°C"))
+_UNITS = (("_watts", "W"), ("_celsius", "°C"))
 _SHORT = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "kv": "KV", "sm": "SM", "cpu": "CPU"}
 
 
@@ -38,6 +38,8 @@ def _with_unit(name: str, value: float) -> tuple[str, str]:
     for suffix, factor in _TIMES:
         if name.endswith(suffix):
             return name.removesuffix(suffix), units.duration(value * factor)
+    if name.endswith("_joules"):
+        return name.removesuffix("_joules"), units.joules(value)
     for suffix, unit in _UNITS:
         if name.endswith(suffix):
             return name.removesuffix(suffix), units.quantity(value, unit)

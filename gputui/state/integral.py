@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -71,6 +73,14 @@ class Integral(msgspec.Struct):
             return None
         first_ns, last_ns = max(first_ns, self.moments_ns[0]), min(last_ns, self.moments_ns[-1])
         return (first_ns, last_ns) if last_ns > first_ns else None
+
+    def rates(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, float]]:
+        """(start, end, mean rate) of each stretch between kept moments that is inside a time."""
+        for start, end in pairwise(range(len(self.moments_ns))):
+            since_ns, until_ns = self.moments_ns[start], self.moments_ns[end]
+            if first_ns <= since_ns and until_ns <= last_ns:
+                more = self.totals[end] - self.totals[start]
+                yield since_ns, until_ns, 1e9 * more / (until_ns - since_ns)
 
     def between(self, first_ns: int, last_ns: int) -> float | None:
         """How much it grew from one moment to another, carried on at the nearest rate where there

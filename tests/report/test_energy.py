@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputui.model.events import (
     AnyEvent,
@@ -16,6 +17,8 @@ from gputui.model.events import (
     GpuEnergy,
     GpuSample,
     HostSample,
+    KernelDefined,
+    KernelDelta,
     LeafTime,
     LoopDelta,
     MachineSample,
@@ -28,14 +31,37 @@ from gputui.model.leaves import Leaf
 from gputui.model.price import Price, configure
 from gputui.render.text_tables import to_csv
 from gputui.report.compare import Subject, compare
-from gputui.report.energy import COUNTER, POWER, joules_per_busy_ns, mean_in_use, run_energy
+from gputui.report.energy import COUNTER, POWER, joules_per_kernel_ns, mean_in_use, run_energy
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.gpu_readings import DEVICES
+from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
 from gputui.state.integral import POINTS, Integral
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 
 IDLE_W, BUSY_W = 80.0, 400.0
+
+
+def test_rest_in_use_is_that_of_a_gpu_in_use() -> None:
+    """A GPU takes 70 W before the program uses it, 120 W idle in its hands, 400 W at work."""
+
+    def found(active: bool) -> Iterator[AnyEvent]:
+        for event in events(counter=False, every=0.25):
+            if isinstance(event, MachineSample):
+                second = (event.time_ns - at(0)) / 1e9
+                works = 6 < second <= 8
+                watts = 70.0 if second <= 5 or second > 8 else 400.0 if works else 120.0
+                sample = GpuSample(
+                    index=0, power_watts=watts,
+                    utilization_percent=(100.0 if works else 0.0) if active else None,
+                )  # fmt: skip
+                event = replace(event, gpus=(sample,))
+            yield event
+
+    (row,) = run_energy(folded(found(active=True))[1])
+    assert row.busy_joules == pytest.approx(2 * 400 + 120 - 120, rel=0.02)
+    (row,) = run_energy(folded(found(active=False))[1])
+    assert row.busy_joules == pytest.approx(2 * 400 + 120 - 70, rel=0.02)
 
 
 def power(second: float) -> float:
@@ -62,6 +88,7 @@ def events(counter: bool = True, every: float = 0.5, extra: float = 10.0) -> Ite
     found += [GpuEnergy(time_ns=at(s) + 1, gpu=0, joules=joules(s)) for s in moments]
     found.append(defined(1, "step"))
     found.append(defined(2, "load"))
+    found.append(KernelDefined(time_ns=at(0.1), kernel=1, name="gemm", mangled="gemm"))
     found.append(
         CaptureDelta(
             time_ns=at(8.5),
@@ -69,6 +96,13 @@ def events(counter: bool = True, every: float = 0.5, extra: float = 10.0) -> Ite
             ranges=(
                 RangeDelta(range=1, cpu=times(*[10**9] * 3), gpu_busy_ns=15 * 10**8),
                 RangeDelta(range=2, cpu=times(10**9), gpu_busy_ns=5 * 10**8),
+            ),
+            kernels=(
+                KernelDelta(process=1, range=1, kernel=1, device=0, time=times(10**9)),
+                KernelDelta(
+                    process=1, range=1, kernel=1, device=0, inherited=True, time=times(5 * 10**8)
+                ),
+                KernelDelta(process=1, range=2, kernel=1, device=0, time=times(5 * 10**8)),
             ),
             devices=(
                 DeviceDelta(
@@ -152,7 +186,7 @@ def test_a_token(metrics: dict[str, float], joules_a_token: float | None) -> Non
 def test_phases_tables_json_compare_and_cost() -> None:
     session, run = folded(events())
     busy = 3 * BUSY_W - IDLE_W
-    assert joules_per_busy_ns(run) == pytest.approx(busy / 2e9, rel=1e-6)
+    assert joules_per_kernel_ns(run) == pytest.approx(busy / 2e9, rel=1e-6)
     configure(Price(0.36, "EUR"))
     try:
         document = summary_document(session, run)
@@ -174,6 +208,7 @@ def test_phases_tables_json_compare_and_cost() -> None:
     ]
     assert float(csv_row.split(",")[4]) == figures["sm_active_percent"]["mean"]
     comparison = compare([Subject("a", session, run), Subject("b", session, run)])
+    assert "mJ" in metric_text("token_joules", 0.002)[1]
     named = {(item.kind, item.name, figure) for item in comparison.items for figure in item.figures}
     assert {
         ("device", "gpu0", "energy_joules"),
@@ -187,7 +222,7 @@ def test_without_readings_there_is_no_energy() -> None:
     only = [one for one in events() if not isinstance(one, GpuEnergy | MachineSample)]
     run = folded(iter(only))[1]
     assert run_energy(run) == []
-    assert joules_per_busy_ns(run) is None
+    assert joules_per_kernel_ns(run) is None
     assert mean_in_use(run.readings, 0, "power_watts", run.devices[0]) is None
 
 

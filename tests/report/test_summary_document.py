@@ -99,7 +99,7 @@ def test_a_verdict_and_what_is_missing(whole: dict[str, Any]) -> None:
     assert whole["launch_shapes"] is None
     assert whole["time"] is None
     reason = "not measured when this was recorded"
-    no_energy = "no phase ran anything on a GPU"
+    no_energy = "no phase ran a kernel"
     assert whole["unavailable"] == {
         "launch_shapes": reason, "time": reason, "phase_energy": no_energy,
         "roofline": "no sample was taken in steady steps or an outermost phase",

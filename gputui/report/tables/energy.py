@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from gputui.model import units
 from gputui.model.price import cost, cost_text
-from gputui.report.energy import RunEnergy, joules_per_busy_ns, run_energy
+from gputui.report.energy import RunEnergy, joules_per_kernel_ns, run_energy
 from gputui.report.phases import phase_rows
 from gputui.report.schema import ROWS, Column, TableSpec, count, if_any, text, time
+from gputui.report.windows import Estimates
 from gputui.state import Run, Session
 
 
@@ -17,9 +18,12 @@ def _watts(watts: float | None) -> str:
     return units.quantity(watts, "W")
 
 
-def _why_none(_run: Run, rows: Sequence[object]) -> Mapping[str, str]:
+WINDOWS = "only windows were traced: when the GPU was idle between them is not known"
+
+
+def _why_none(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     if rows:
-        return {}
+        return {"idle_joules": WINDOWS} if Estimates.of(run) is not None else {}
     return {ROWS: "no GPU's power or energy was read while the run went on"}
 
 
@@ -39,7 +43,7 @@ GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
                "Over the same time", float | None),
         Column("Idle", units.joules, "idle_joules", lambda row: row.idle_joules, "J",
                "While none of the run's operations ran: before the first, after the last, and "
-               "between them at the least power sampled", float | None),
+               "between them at the least power sampled at rest", float | None),
         Column("A Step", units.joules, "step_joules", lambda row: row.step_joules, "J",
                "Mean of the steady steps", float | None),
         Column("A Token", units.joules, "token_joules", lambda row: row.token_joules, "J",
@@ -59,45 +63,48 @@ GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
 
 @dataclass(frozen=True, slots=True)
 class PhaseEnergy:
-    """One phase: its part of the energy of the GPUs' busy time."""
+    """One phase: its part of the energy of the GPUs' kernels."""
 
     path: str
     rank: int | None
     instances: int
-    busy_ns: int
+    kernel_ns: int
     joules: float
 
 
 def _phases(_session: Session, run: Run) -> list[PhaseEnergy]:
-    per_ns = joules_per_busy_ns(run)
+    per_ns = joules_per_kernel_ns(run)
     if per_ns is None:
         return []
     return [
-        PhaseEnergy(row.path, row.rank, row.instances, row.gpu_busy_ns, row.gpu_busy_ns * per_ns)
-        for row in phase_rows(run)
-        if row.gpu_busy_ns
+        PhaseEnergy(row.path, row.rank, row.instances, row.kernel_ns, row.kernel_ns * per_ns)
+        for row in phase_rows(run, inherited=True)
+        if row.kernel_ns
     ]
 
 
 def _no_phases(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     if rows:
         return {}
-    return _why_none(run, run_energy(run)) or {ROWS: "no phase ran anything on a GPU"}
+    if Estimates.of(run) is not None:
+        return {ROWS: WINDOWS}
+    return _why_none(run, run_energy(run)) or {ROWS: "no phase ran a kernel"}
 
 
 PHASE_ENERGY: TableSpec[PhaseEnergy] = TableSpec(
     key="phase_energy",
     title="Energy by Phase",
-    meaning="The energy of the GPUs' busy time, by the share that phases have of it.",
+    meaning="The energy of the GPUs' kernels, by the share that phases have of their time.",
     columns=(
         text("Phase", "path", lambda row: row.path, "Names from the outermost range on"),
         Column("Rank", None, "rank", lambda row: row.rank, "", "The process's rank", int | None,
                seen=if_any),
         count("Instances", "instances", lambda row: row.instances, "How many have ended"),
-        time("GPU Busy", "gpu_busy_ns", lambda row: row.busy_ns,
-             "Time in which a GPU ran something launched inside it"),
+        time("Kernel Total", "kernel_total_ns", lambda row: row.kernel_ns,
+             "Times of its kernels added up, also of those launched by threads without ranges "
+             "while it was open (autograd)"),
         Column("Energy", units.joules, "energy_joules", lambda row: row.joules, "J",
-               "Busy time × the mean power of busy time: an estimate, which takes no account of "
+               "Kernel time × the mean power of kernels: an estimate, which takes no account of "
                "phases that draw more than others", float),
         Column("An Instance", units.joules, "instance_joules",
                lambda row: row.joules / row.instances if row.instances else None, "J",
@@ -108,7 +115,7 @@ PHASE_ENERGY: TableSpec[PhaseEnergy] = TableSpec(
     rows=_phases,
     order=785,
     document="phase_energy",
-    note=lambda _run, rows: "estimated from busy time" if rows else "",
+    note=lambda _run, rows: "estimated from kernel time" if rows else "",
     unavailable=_no_phases,
 )  # fmt: skip
 
