@@ -15,7 +15,7 @@ from gputui.model.events.base import (
     ProcessNumber,
     RangeNumber,
 )
-from gputui.model.events.deltas import Payload
+from gputui.model.events.deltas_work import Payload
 
 
 class Mark(Event, frozen=True, kw_only=True, tag="mark"):

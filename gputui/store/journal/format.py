@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from gputui.model import events
-from gputui.model.events import base, deltas
+from gputui.model.events import Scope, base
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.metrics import metrics_of
 
@@ -95,7 +95,7 @@ def _numbers() -> str:
         least, most = (meta.ge, meta.le) if kind is int else (0, meta.max_length)
         what = f"number of {numbered[0].value}" if numbered else ""
         bounds.append(_row([f"`{name}`", kind.__name__, str(least), str(most), what]))
-    scopes = [_row([str(int(scope)), scope.name.lower()]) for scope in deltas.Scope]
+    scopes = [_row([str(int(scope)), scope.name.lower()]) for scope in Scope]
     leaves = [
         _row([str(int(leaf)), f"`{LEAVES[leaf].key}`", LEAVES[leaf].meaning]) for leaf in Leaf
     ]
