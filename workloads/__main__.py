@@ -18,7 +18,7 @@ from .catalogue import SCHEMA_VERSION, catalogue, table_head
 from .command_line import older_names, overview, read_arguments
 from .declaration import Outcome, Value, Workload
 from .errors import CannotRun, MonitorGone, Refusal
-from .forecasting import serve
+from .forecasting import refuse_early, serve
 from .new import write_own
 from .registry import all_workloads, find
 from .report import Report, finite, report_fd
@@ -87,6 +87,7 @@ def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: Te
 
 
 def _run(workload: Workload, given: Mapping[str, Value], report: Report) -> Outcome:
+    refuse_early(workload, given)
     try:
         implementation = workload.implementation()
     except ModuleNotFoundError as error:

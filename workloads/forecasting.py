@@ -1,4 +1,5 @@
-"""`python -m workloads --forecast`: what runs would need, asked and answered line by line.
+"""Which values do not go together, before torch is imported; and `python -m workloads --forecast`:
+what runs would need, asked and answered line by line.
 
 Asked: `{"workload", "values", "gpu": its name or null}`, values of any parameters. Answered:
 `{"wrong": why the values do not go together or null, "names": whose values, "memory_bytes",
@@ -8,10 +9,10 @@ Asked: `{"workload", "values", "gpu": its name or null}`, values of any paramete
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from .declaration import Forecast
+from .declaration import Forecast, Value, Workload
 from .errors import DoesNotFit
 from .peaks import configured_peaks, find_peak
 from .registry import find
@@ -52,3 +53,25 @@ def answer(asked: dict[str, Any]) -> Json:
         "memory_bytes": found.memory_bytes,
         "seconds": found.seconds,
     }
+
+
+def refuse_early(workload: Workload, given: Mapping[str, Value]) -> None:
+    """Raise DoesNotFit where `given` do not go together on any device that may be meant."""
+    forecaster = workload.forecaster()
+    if forecaster is None:
+        return
+    asked = given.get("device", "auto")
+    kinds = [on_cpu for on_cpu in (False, True) if asked == "auto" or on_cpu == (asked == "cpu")]
+    refusals = []
+    for on_cpu in kinds:
+        values = workload.fill(given, on_cpu=on_cpu)
+        if values.get("device") == "auto":
+            values["device"] = "cpu" if on_cpu else "cuda"
+        try:
+            forecaster(values, None)
+        except DoesNotFit as refusal:
+            refusals.append(refusal)
+        except Exception:  # the user's own code: running it says what is wrong
+            return
+    if len(refusals) == len(kinds):
+        raise refusals[0]
