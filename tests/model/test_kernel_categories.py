@@ -120,6 +120,7 @@ def test_names_of_public_engines() -> None:
          "attention"),
         ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0>(x)",
          "attention"),
+        ("BatchPrefillWithPagedKVCacheKernel", "attention"),  # as nsys shortens it
         ("void flashinfer::norm::RMSNormKernel<8u, __nv_bfloat16>(x)", "normalization"),
         ("void mul_mat_q<(ggml_type)8, 64, false>(char const*)", "matmul"),
         ("void mul_mat_vec_q<(ggml_type)2, 1, false>(void const*)", "matmul"),
