@@ -72,6 +72,16 @@ SNAPSHOT = Parameter(
     "record every GPU allocation, for PyTorch's memory viewer; slows allocations",
 )
 
+TIMEOUT = Parameter(
+    "timeout_s",
+    "float",
+    60.0,
+    "after which a rank that waits gives up",
+    unit="s",
+    minimum=1,
+    maximum=3600,
+)
+
 DEVICE_NAME = Figure("device_name", "the device that computed")
 EFFECTIVE_PRECISION = Figure(
     "effective_precision", "the type the matrix products actually compute in"

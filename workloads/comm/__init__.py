@@ -4,8 +4,8 @@ Ranges of each rank: a row is a range named after its operation and size, with a
 timed pass. On the CPU, collectives are ranges of a domain `comm` with their bytes.
 """
 
-from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
+from ..declaration import Figure, Preset, Table, Workload
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, TIMEOUT, choice, repeats, warmup, whole
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
@@ -25,8 +25,7 @@ COMM = Workload(
         whole("largest", 2**30, 4, 2**40, "bytes of the largest", unit="bytes",
               cpu_default=2**18),
         whole("factor", 4, 2, 1024, "each size is so many times the one before", cpu_default=16),
-        Parameter("timeout_s", "float", 60.0, "after which a rank that waits gives up", unit="s",
-                  minimum=1, maximum=3600),
+        TIMEOUT,
         warmup(5, "passes", cpu_default=1),
         repeats("passes", 20, "passes", cpu_default=3),
         DEVICE,

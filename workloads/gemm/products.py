@@ -16,6 +16,14 @@ _FP8_CAPABILITY = (8, 9)
 _FP8 = torch.float8_e4m3fn
 
 
+def factors(size: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:
+    """Two square matrices of random numbers: zeros draw less power, and a card at its power limit
+    is then faster."""
+    generator = torch.Generator(device).manual_seed(seed)
+    left, right = (torch.randn(size, size, device=device, generator=generator) for _ in range(2))
+    return left, right
+
+
 def precisions(asked: str, device: torch.device) -> tuple[str, ...]:
     """The precisions to measure; for "all", those the device supports."""
     if asked != "all":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-import torch
-
 from ..ceilings import remember_ceilings
 from ..declaration import FigureValue, Outcome, Value
 from ..formulas import gemm_bytes, gemm_flops
@@ -16,7 +14,7 @@ from ..rows import Cells, best
 from ..runner import Runner
 from . import GEMM, PRECISIONS, SIZES
 from .forecast import ELEMENT_BYTES, refuse_what_does_not_fit
-from .products import element_bytes, precisions, product
+from .products import element_bytes, factors, precisions, product
 
 _NOT_ASKED = "not requested, or not available on this device"
 
@@ -54,11 +52,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 
 def _measure(precision: str, size: int, run: Runner, cells: Cells) -> None:
     place = run.place
-    # Random numbers: zeros draw less power, and a card at its power limit is then faster.
-    generator = torch.Generator(place.device).manual_seed(run["seed"])
-    left, right = (
-        torch.randn(size, size, device=place.device, generator=generator) for _ in range(2)
-    )
+    left, right = factors(size, place.device, run["seed"])
     multiply, cells["effective_precision"] = product(precision, left, right)
     del left, right
 

@@ -43,7 +43,7 @@ from ..parameters import (
 )
 from .back_ends import ATTENTION
 from .memory import parameter_count
-from .shapes import CONTEXT, OLD_NAMES, SHAPES
+from .shapes import CONTEXT, OLD_NAMES, PARTS, SHAPES
 
 MOST_TOKENS = 131_071
 """One less than the longest context of the supported models."""
@@ -160,23 +160,9 @@ INFERENCE = Workload(
         ),
     ),
     phases=(
-        "load",
-        "warmup",
-        "prefill",
-        "decode",
-        "step",
-        "embedding",
-        "norm",
-        "qkv_proj",
-        "attention",
-        "out_proj",
-        "router",
-        "mlp",
-        "lm_head",
-        "sample",
-        "capture",
-        "replay",
-        "copy_back",
+        *("load", "warmup", "prefill", "decode", "step"),
+        *PARTS,
+        *("sample", "capture", "replay", "copy_back"),
     ),
     step_range="step",
     results=(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+PARTS = ("embedding", "norm", "qkv_proj", "attention", "out_proj", "router", "mlp", "lm_head")
+"""The ranges of a network's parts."""
+
 CONTEXT = 1024
 """Positions every shape of GPT-2 has an embedding for (Radford et al., 2019, section 2.3)."""
 

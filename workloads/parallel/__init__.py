@@ -7,7 +7,7 @@ is waited for where it begins.
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, TIMEOUT, choice, repeats, warmup, whole
 from .plans import ENGINES, FAMILIES
 
 PARALLEL = Workload(
@@ -44,8 +44,7 @@ PARALLEL = Workload(
         whole("late_rank", 1, 0, 1023, "which one"),
         Parameter("late_ms", "float", 20.0, "how long it sleeps", unit="ms", minimum=0,
                   maximum=60_000),
-        Parameter("timeout_s", "float", 60.0, "after which a rank that waits gives up", unit="s",
-                  minimum=1, maximum=3600),
+        TIMEOUT,
         warmup(3, "steps", cpu_default=1),
         repeats("steps", 20, "steps", cpu_default=3),
         DEVICE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.distributed import pipelining
 from torch.distributed.device_mesh import init_device_mesh
@@ -13,8 +12,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from ..ranked import Ranked
-from .engines import LOAD, OPTIMIZER, SCHEDULE, Trainer
+from .engines import LOAD, Trainer
 from .model import Block, Sizes, Stage, gpt_of, loss_of
+from .pipeline import scheduled
 from .plans import layout
 
 
@@ -61,13 +61,5 @@ class Mesh(Trainer):
         with LOAD:
             x, y = self._own(x, y)
             self._late(x, y)
-        losses: list[Tensor] = []
-        with SCHEDULE:
-            self._schedule.step(
-                *((x,) if self._is_first else ()),
-                **({"target": y, "losses": losses} if self._is_last else {}),
-            )
-        with OPTIMIZER:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return torch.stack(losses).mean().detach() if losses else torch.zeros(())
+        first, last = x if self._is_first else None, y if self._is_last else None
+        return scheduled(self, self._schedule, first, last)

@@ -50,16 +50,22 @@ class Pipeline(Trainer):
             if self._sleeps:
                 x = y = torch.ones(len(x), WIDTH, device=self.rank.device)
             self._late(x, y)
-        losses: list[Tensor] = []
         first, last = self.rank.rank == 0, self.rank.rank == self.rank.count - 1
-        with SCHEDULE:
-            self._schedule.step(
-                *((x,) if first else ()), **({"target": y, "losses": losses} if last else {})
-            )
-        with OPTIMIZER:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return torch.stack(losses).mean().detach() if losses else torch.zeros(())
+        return scheduled(self, self._schedule, x if first else None, y if last else None)
+
+
+def scheduled(trainer: Trainer, schedule: Any, x: Tensor | None, y: Tensor | None) -> Tensor:
+    """A step by a schedule of `pipelining`: the first stage has `x`, the last `y` and the loss."""
+    losses: list[Tensor] = []
+    with SCHEDULE:
+        schedule.step(
+            *(() if x is None else (x,)),
+            **({} if y is None else {"target": y, "losses": losses}),
+        )
+    with OPTIMIZER:
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
+    return torch.stack(losses).mean().detach() if losses else torch.zeros(())
 
 
 WIDTH = 8

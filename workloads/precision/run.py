@@ -11,7 +11,7 @@ from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import free_bytes, peak_memory, set_precision
 from ..errors import CannotRun
 from ..formulas import gemm_flops
-from ..gemm.products import precisions, product
+from ..gemm.products import factors, precisions, product
 from ..peaks import share_percent
 from ..report import Report
 from ..rows import Cells
@@ -76,10 +76,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 
 def _measure_product(name: str, size: int, run: Runner, cells: Cells) -> None:
     place = run.place
-    generator = torch.Generator(place.device).manual_seed(run["seed"])
-    left, right = (
-        torch.randn(size, size, device=place.device, generator=generator) for _ in range(2)
-    )
+    left, right = factors(size, place.device, run["seed"])
     multiply, cells["effective_precision"] = product(name, left, right)
     repeat(multiply, 3, place.device)
     times = run.timed(multiply, "products")

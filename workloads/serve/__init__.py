@@ -10,7 +10,7 @@ the tokens come to the host. Inside the pass are the ranges of a decoder's parts
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..inference.shapes import OLD_NAMES, SHAPES
+from ..inference.shapes import OLD_NAMES, PARTS, SHAPES
 from ..parameters import (
     DEVICE,
     DEVICE_NAME,
@@ -168,21 +168,8 @@ SERVE = Workload(
         ),
     ),
     phases=(
-        "load",
-        "wait",
-        "step",
-        "schedule",
-        "prefill",
-        "decode",
-        "mixed",
-        "embedding",
-        "norm",
-        "qkv_proj",
-        "attention",
-        "out_proj",
-        "router",
-        "mlp",
-        "lm_head",
+        *("load", "wait", "step", "schedule", "prefill", "decode", "mixed"),
+        *PARTS,
         "sample",
         "detokenize",
     ),
