@@ -96,10 +96,6 @@ class Calls:
         """Names of calls, by the numbers in `feed`'s answer."""
         return self._names
 
-    def forget(self) -> None:
-        """Correlation ids begin anew: no operation to come is of a call before."""
-        self.window = CallWindow()
-
     def feed(self, records: Slots, now_ns: int) -> Slots:
         """Add the API records of a batch, in ring order.
 

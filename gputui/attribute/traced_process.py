@@ -29,7 +29,7 @@ from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.threads import Threads
 from gputui.attribute.trace_sink import TraceSink
-from gputui.attribute.windows import Windows, ends_of_ids
+from gputui.attribute.windows import Windows
 from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     AnyEvent,
@@ -149,14 +149,8 @@ class TracedProcess:
     def feed(self, records: Slots, strings: dict[int, str], now_ns: int) -> None:
         """Add a batch, without its STRING slots, and the strings they defined."""
         self._strings.add(strings)
-        begins = 0
-        for end in [*ends_of_ids(records), len(records)]:
-            for start in range(begins, end, BATCH_RECORDS):
-                self._feed(records[start : min(end, start + BATCH_RECORDS)], now_ns)
-            if end < len(records):
-                self._operations.give_up_waiting(now_ns)
-                self._calls.forget()
-            begins = end
+        for start in range(0, len(records), BATCH_RECORDS):
+            self._feed(records[start : start + BATCH_RECORDS], now_ns)
 
     def _feed(self, records: Slots, now_ns: int) -> None:
         self._records += len(records)
@@ -271,7 +265,6 @@ class TracedProcess:
             window_work=tuple(window_work),
             window_costs=tuple(window_costs),
             windows=self.windows.take_closed(),
-            cupti_left=self.windows.left,
             standing_ppm=self.windows.costs.standing_ppm,
         )
         self._ranges.stacks.forget()

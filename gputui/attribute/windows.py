@@ -17,7 +17,7 @@ from gputui.attribute.range_tree import Nodes
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.window_costs import WindowCosts, WindowTimes
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
-from gputui.ring.layout import LeftCupti, RecordKind, WindowEdge
+from gputui.ring.layout import WindowEdge
 
 MOST_WINDOWS = 4096
 """Windows remembered: ranges that began before the oldest are not estimated by occurrences."""
@@ -26,17 +26,6 @@ MOST_NODES = 2000
 """Ranges that are estimated by occurrences, the first ones; others as time was traced."""
 
 _PPM = 1_000_000
-
-
-def ends_of_ids(records: Slots) -> list[int]:
-    """Behind which records CUPTI's correlation ids begin anew: it was finalized."""
-    closed = np.flatnonzero(records["kind"] == RecordKind.WINDOW)
-    if not len(closed):
-        return []
-    at = records[closed]
-    is_end = (at["sub"] == WindowEdge.CLOSED) & (at["value"] == LeftCupti.FINALIZED)
-    found: list[int] = (closed[is_end] + 1).tolist()
-    return found
 
 
 class Windows:
@@ -53,26 +42,20 @@ class Windows:
         self._sums: dict[tuple[int, int], tuple[int, int]] = {}
         self.costs = WindowCosts(nodes)
         self._closed = 0
-        self.left: int | None = None
-        """How CUPTI was left at the newest end."""
 
     def feed(self, records: Slots) -> None:
         """Add WINDOW records, in ring order."""
         moments = times_ns(records["start"]).tolist()
-        for edge, moment, value in zip(
-            records["sub"].tolist(), moments, records["value"].tolist(), strict=True
-        ):
+        for edge, moment in zip(records["sub"].tolist(), moments, strict=True):
             if edge == WindowEdge.OPENING:
                 self._opening_ns = moment
             elif edge == WindowEdge.ON:
                 self._open(moment)
             elif edge == WindowEdge.OFF:
                 self._close(moment)
-            elif edge == WindowEdge.CLOSED:
-                self.left = int(value) & 0xFF
-                if len(self._ons) and self._opening_ns:
-                    group = self._group(np.array([len(self._ons) - 1]))
-                    self.costs.add_window(WindowTimes(self._opening_ns, moment, int(group[0])))
+            elif edge == WindowEdge.CLOSED and len(self._ons) and self._opening_ns:
+                group = self._group(np.array([len(self._ons) - 1]))
+                self.costs.add_window(WindowTimes(self._opening_ns, moment, int(group[0])))
 
     def _open(self, moment: int) -> None:
         self._holes.end(moment)

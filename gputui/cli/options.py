@@ -102,8 +102,7 @@ was started after eval "$(gputui env)"."""
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
     "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost",
-    "finalize_cupti", "theme",
-    "config", "no_color", "ascii", "host", "via", "there",
+    "theme", "config", "no_color", "ascii", "host", "via", "there",
 }  # fmt: skip
 """The options of recordings and the screen that a process which runs already can still follow."""
 
@@ -182,9 +181,6 @@ MAIN = Command(
                "trace kernels in windows that cost at most this share of the program's time; "
                "none traces all the time (attach: 2%)", "PERCENT|none", parse=share,
                set_in=_ANYWHERE),
-        Option("finalize_cupti",
-               "between the windows of --max-cost, take CUPTI out of programs without CUDA graphs: "
-               "cheaper, not proven safe"),
         Option("annotate", "put ranges around torch modules, or operators too",
                "modules|autograd",
                choices=_one_of("modules", "autograd")),

@@ -48,11 +48,9 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
             f"--trace-steps {steps}: --max-cost {percent:g}% itself decides when kernels are "
             "traced; --max-cost none leaves that to you"
         )
-    if options.finalize_cupti and percent is None:
-        raise UsageError("--finalize-cupti goes with --max-cost, whose windows it closes")
     sampling = _trace_sampling(steps, step_range) if steps else None
     if percent is not None and not steps:
-        sampling = within_cost(percent, step_range, finalizes=options.finalize_cupti)
+        sampling = within_cost(percent, step_range)
         if sampling is not None and options.graph_trace == "graph":
             raise UsageError(
                 f"--max-cost {percent:g}%: --graph-trace graph cannot be switched on in windows"

@@ -34,27 +34,22 @@ class TraceSampling:
     period: int
     step: str | None = None
     max_cost_percent: float | None = None
-    finalizes: bool = False
-    """Between windows CUPTI is taken out of programs without CUDA graphs. Not proven safe."""
 
     def encode(self) -> str:
         """The form the capture library parses."""
         name = f" {self.step}" if self.step else ""
         if self.max_cost_percent is not None:
-            word = "finalize" if self.finalizes else "budget"
-            return f"{word} {self.on} {self.period}{name}"
+            return f"budget {self.on} {self.period}{name}"
         return f"{'steps' if name else 'time'} {self.on} {self.period}{name}"
 
 
-def within_cost(
-    percent: float, step: str | None = None, *, finalizes: bool = False
-) -> TraceSampling | None:
+def within_cost(percent: float, step: str | None = None) -> TraceSampling | None:
     """Windows of tracing that cost at most so much of the program's time; None where that is all
     the same (100 % and more): then all is traced."""
     if percent >= 100:
         return None
     period = max(FIRST_EXCESS_NS * 100 / percent, 2 * WINDOW_NS)
-    return TraceSampling(WINDOW_NS, int(period), step, percent, finalizes)
+    return TraceSampling(WINDOW_NS, int(period), step, percent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,16 +26,6 @@ rarer one bars held in less than nine of ten simulated programs."""
 _PPM = 1e6
 _OUTSIDE = 0
 
-LEFT = {
-    2: "CUPTI before 12.6 cannot be taken out of a program again",
-    3: "the program has CUDA graphs, and CUPTI taken out of one crashes it",
-    4: "whether the program has CUDA graphs cannot be known, so CUPTI is not taken out of it",
-    5: "CUPTI keeps buffers when it is taken out, so it stays",
-    6: "several threads call CUDA, and one may begin a CUDA graph while CUPTI is taken out",
-    7: "taking it out is not proven safe; --finalize-cupti does so in programs without CUDA graphs",
-}
-"""Why CUPTI stays in the program between windows, by ring.layout.LeftCupti."""
-
 
 @dataclass(slots=True)
 class _Sum:
@@ -162,9 +152,7 @@ class TracingCost:
     error_percent: float | None
     """Half the 95 % interval."""
     floor_percent: float | None
-    """What CUPTI costs between windows where it stays in the program, roughly; else None."""
-    stays: str | None
-    """Why it stays."""
+    """What CUPTI costs between windows, roughly: it stays in the program. None if not measured."""
 
     @property
     def is_over(self) -> bool:
@@ -196,10 +184,9 @@ def _cost(run: Run, number: int, process: Process) -> TracingCost:
             percent = 100 * spent_ns / bare_ns
             width = half_width(mean)
             error = None if width is None else 100 * process.windows * width / bare_ns
-    stays = LEFT.get(process.cupti_left or 0)
-    if stays is not None and process.standing_ppm is not None:
+    if process.standing_ppm is not None:
         floor = max(0.0, process.standing_ppm / 1e4)
-    return TracingCost(run.started.max_cost_percent, process.windows, percent, error, floor, stays)
+    return TracingCost(run.started.max_cost_percent, process.windows, percent, error, floor)
 
 
 def tracing_line(run: Run, shares_error: float | None) -> str | None:
@@ -219,10 +206,8 @@ def tracing_line(run: Run, shares_error: float | None) -> str | None:
         text += ", its cost not measured: no range repeats around windows"
     if shares_error is not None:
         text += f", GPU shares ± {shares_error:.1f} points"
-    if cost.stays is not None and cost.max_percent is not None:
-        text += f"; {cost.stays}"
-        if cost.floor_percent is not None:
-            text += f": which costs about {cost.floor_percent:.1f} %"
+    if cost.floor_percent is not None and cost.max_percent is not None:
+        text += f"; CUPTI, which stays between windows, costs about {cost.floor_percent:.1f} %"
     if cost.is_over:
         text += f"; over the {cost.max_percent:g} % of --max-cost"
     return text

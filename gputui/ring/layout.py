@@ -85,9 +85,8 @@ class RecordKind(enum.IntEnum):
     """A CUDA graph is being made by `thread` at `start`, or is gone; `sub` says what (see
     GraphPart)."""
     WINDOW = 24
-    """Tracing was switched at `start`: `sub` is what it came to (WindowEdge). Once closed, `value`
-    is how CUPTI was left (LeftCupti). Only where kernels are traced part of the time.
-    """
+    """Tracing was switched at `start`: `sub` is what it came to (WindowEdge). Only where kernels
+    are traced part of the time."""
     LOST = 25
     """Here `value` records are missing, which were written from `start` to `end` and found the ring
     full; those that the header counts as dropped beyond the sum of these come after all that is.
@@ -165,25 +164,6 @@ class WindowEdge(enum.IntEnum):
     """What is launched from here on is not."""
     CLOSED = 4
     """What it costs ends here."""
-
-
-class LeftCupti(enum.IntEnum):
-    """How CUPTI was left at a window's end."""
-
-    FINALIZED = 1
-    """It is out of the program; its correlation ids begin anew."""
-    OLD_CUPTI = 2
-    """Its version cannot be finalized safely."""
-    GRAPHS = 3
-    """The program has, or had, CUDA graphs."""
-    UNCOUNTED = 4
-    """Whether the program has CUDA graphs cannot be known."""
-    BUFFERS = 5
-    """It keeps buffers when it is finalized: memory would grow."""
-    THREADS = 6
-    """Several threads call CUDA: while one finalizes, another might make a CUDA graph."""
-    UNPROVEN = 7
-    """Nobody asked for it to be finalized, which is not proven safe."""
 
 
 class CudaState(enum.IntEnum):

@@ -140,7 +140,6 @@ class Process(msgspec.Struct):
     traced_ns: int = 0
     paused_ns: int = 0
     windows: int = 0
-    cupti_left: int | None = None
     standing_ppm: int | None = None
     updated_ns: int = 0
     """When its newest delta was made."""

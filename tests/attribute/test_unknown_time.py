@@ -7,7 +7,7 @@ from gputui.model.events import Scope
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.tables.phases import PHASES
-from gputui.ring.layout import LeftCupti, RecordKind, WindowEdge
+from gputui.ring.layout import RecordKind, WindowEdge
 from tests.attribute.capture_program import MAIN, Program, Traced
 
 STEP_NS, BUSY_NS = 10_000_000, 8_000_000
@@ -15,11 +15,11 @@ SECOND = 100
 """Steps in a second."""
 
 
-def steps(program: Program, first: int, last: int, traced: bool = True, restart: int = 0) -> list:
-    """Steps with a kernel each, whose correlation ids begin anew at `restart`."""
+def steps(program: Program, first: int, last: int, traced: bool = True) -> list:
+    """Steps with a kernel each."""
     slots = []
     for number in range(first, last):
-        at, correlation = number * STEP_NS, number - restart + 1
+        at, correlation = number * STEP_NS, number + 1
         slots += [program.push(at, "step")]
         if traced:
             slots += [
@@ -30,8 +30,8 @@ def steps(program: Program, first: int, last: int, traced: bool = True, restart:
     return [*slots, program.flush(last * STEP_NS)]
 
 
-def window(program: Program, edge: WindowEdge, step: int, value: int = 0):
-    return program.slot(RecordKind.WINDOW, sub=edge, start=step * STEP_NS, value=value)
+def window(program: Program, edge: WindowEdge, step: int):
+    return program.slot(RecordKind.WINDOW, sub=edge, start=step * STEP_NS)
 
 
 def test_time_between_windows_is_on_no_leaf_and_in_no_step() -> None:
@@ -42,11 +42,11 @@ def test_time_between_windows_is_on_no_leaf_and_in_no_step() -> None:
         window(program, WindowEdge.ON, 0),
         *steps(program, 0, SECOND),
         window(program, WindowEdge.OFF, SECOND),
-        window(program, WindowEdge.CLOSED, SECOND, LeftCupti.FINALIZED),
+        window(program, WindowEdge.CLOSED, SECOND),
         *steps(program, SECOND, 3 * SECOND, traced=False),
         window(program, WindowEdge.OPENING, 3 * SECOND),
         window(program, WindowEdge.ON, 3 * SECOND),
-        *steps(program, 3 * SECOND, 4 * SECOND, restart=3 * SECOND),
+        *steps(program, 3 * SECOND, 4 * SECOND),
         window(program, WindowEdge.OFF, 4 * SECOND),
     )
     tree = time_tree(run)

@@ -86,7 +86,7 @@ def test_what_is_no_size(text: str) -> None:
 def captured(**given: object) -> CaptureOptions:
     typed = {
         "no_kernels": False, "graph_trace": "node", "annotate": None, "no_lines": False,
-        "trace_steps": None, "max_cost": None, "finalize_cupti": False,
+        "trace_steps": None, "max_cost": None,
     }  # fmt: skip
     return capture_options(argparse.Namespace(**typed | given), None)
 
@@ -189,14 +189,6 @@ def test_a_budget_and_steps_exclude_each_other() -> None:
 def test_whole_graphs_cannot_be_traced_in_windows() -> None:
     with pytest.raises(UsageError, match=r"--max-cost 2%: --graph-trace graph"):
         captured(graph_trace="graph", max_cost=2.0)
-
-
-def test_cupti_is_finalized_only_where_it_is_asked_for_within_a_budget() -> None:
-    asked = captured(max_cost=2.0, finalize_cupti=True).trace_sampling
-    assert asked is not None
-    assert asked.encode().startswith("finalize ")
-    with pytest.raises(UsageError, match="--finalize-cupti goes with --max-cost"):
-        captured(finalize_cupti=True)
 
 
 @given(TYPED)

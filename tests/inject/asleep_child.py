@@ -25,6 +25,12 @@ def kernel(fake: ctypes.CDLL) -> None:
         fake.fake_queue(each, len(each))
 
 
+def graphs(fake: ctypes.CDLL) -> None:
+    from cuda_child import replay_graphs
+
+    replay_graphs(fake)
+
+
 def fork() -> str:
     """A child that makes a domain, and then ranges until it is killed."""
     made, ready = os.pipe()
@@ -47,6 +53,8 @@ def main() -> None:
         fake = ctypes.CDLL(path)
         fake.fake_calls.restype = ctypes.c_char_p
         fake.fake_queue.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+        fake.fake_graph.argtypes = [ctypes.c_uint32, *[ctypes.c_uint64] * 3]
+        driver = ctypes.CDLL(os.environ["TEST_DRIVER"])
     domain = nvtx.get_domain("library")
     print("ready", type(domain).__name__, flush=True)
     for line in sys.stdin:
@@ -55,6 +63,10 @@ def main() -> None:
             ranges()
         elif line == "kernel\n" and fake is not None:
             kernel(fake)
+        elif line == "graphs\n" and fake is not None:
+            graphs(fake)
+        elif line == "graph of the driver's\n" and fake is not None:
+            driver.cuGraphCreate(ctypes.byref(ctypes.c_void_p()), 0)
         elif line == "calls\n" and fake is not None:
             answer = fake.fake_calls().decode()
         elif line == "fork\n":

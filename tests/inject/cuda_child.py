@@ -140,35 +140,28 @@ def replay_graphs(fake: ctypes.CDLL) -> None:
         fake.fake_queue(each, len(each))
 
 
-def in_windows(fake: ctypes.CDLL, driver: ctypes.CDLL, part: str) -> None:
+def in_windows(fake: ctypes.CDLL) -> None:
     """Steps that launch a kernel each, until three windows have been closed."""
     import nvtx
 
-    step, left = 0, b"Finalize" if part in {"windows", "windows-idle"} else b"Unsubscribe"
-    while fake.fake_calls().count(left) < 3:
+    step = 0
+    while fake.fake_calls().count(b"Unsubscribe") < 3:
         with nvtx.annotate("step"):
             if fake.fake_is_enabled(10):
-                activity = [
+                for each in (
                     call(5, 211, step, thread=os.getpid()),
                     kernel(216, b"step%d" % step, step, graph=0),
-                ]
-                if part == "windows-threads":
-                    activity.append(call(5, 211, step, thread=4321))
-                for each in activity:
+                ):
                     fake.fake_queue(each, len(each))
             time.sleep(0.001)
-            if part != "windows-idle":
-                fake.fake_end_call(211)
         step += 1
-        if part == "windows-graphs" and b"Finalize" in fake.fake_calls():
-            driver.cuGraphCreate(ctypes.byref(ctypes.c_void_p()), 0)
 
 
 def main() -> None:
     path, part = sys.argv[1:3]
     if part == "worker":
         fork_before_cuda()
-    driver = ctypes.CDLL(os.environ.get("GPUTUI_TEST_DRIVER"))
+    ctypes.CDLL(os.environ.get("GPUTUI_TEST_DRIVER"))
     library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
     assert library.InitializeInjection() == 1
     assert library.InitializeInjection() == 1
@@ -213,8 +206,8 @@ def main() -> None:
         until = fake.fake_flushes() + 4
         while fake.fake_flushes() < until:
             time.sleep(0.01)
-    elif part.startswith("windows"):
-        in_windows(fake, driver, part)
+    elif part == "windows":
+        in_windows(fake)
     elif part == "many":
         for number in range(20_000):
             name = b"_Z%d" % (number % 50) + b"k" * 2000

@@ -196,8 +196,15 @@ def test_a_forked_process_has_a_word_of_its_own(program):
     assert one_session(program, ["ranges"]).ranges() == RANGES
 
 
-def test_cuda_is_traced_while_awake_and_left_alone_asleep(compile_program):
-    fake = compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC")
+@pytest.fixture
+def fake(compile_program, monkeypatch) -> Path:
+    soname = "-Wl,-soname,libcuda.so.1"
+    driver = compile_program("fake_driver.c", "driver.so", "-shared", "-fPIC", soname)
+    monkeypatch.setenv("TEST_DRIVER", str(driver))
+    return compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC")
+
+
+def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
     program = Program(str(fake))
     try:
         assert program.ask("calls") == ""
@@ -214,6 +221,13 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(compile_program):
             assert calls.split()[-1] == "Unsubscribe(1)"
             on, off = (set(re.findall(rf"{w}\((\d+)\)", calls)) for w in ("Enable", "Disable"))
             assert on == off
+        # Graphs made from now on are followed, unless there were others before.
+        for expected in (8, 8, 0):
+            if not expected:
+                program.ask("graph of the driver's")
+            trace = one_session(program, ["graphs"], kernels=True)
+            assert len(trace.of(RecordKind.GRAPH_PART)) == expected
+            assert trace.of(RecordKind.KERNEL)["value"].tolist() == [5 << 32, 5 << 32 | 1]
         # Under a budget CUPTI comes with the first window, in each session anew.
         for _ in range(2):
             with awake(program.pid, True, "budget 100000000 125000000") as (word, drain):
@@ -225,8 +239,7 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(compile_program):
         program.end()
 
 
-def test_cupti_of_another_tool_is_left_alone(compile_program, monkeypatch):
-    fake = compile_program("fake_cupti.c", "libcupti.so.13", "-shared", "-fPIC")
+def test_cupti_of_another_tool_is_left_alone(fake, monkeypatch):
     monkeypatch.setenv("FAKE_CUPTI_FAILS", "Subscribe=39")
     program = Program(str(fake))
     try:

@@ -25,7 +25,7 @@ from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import phase_rows
 from gputui.report.tables.phases import PHASES
 from gputui.report.windows import tracing_cost, tracing_line
-from gputui.ring.layout import SLOT, LeftCupti, RecordKind, WindowEdge
+from gputui.ring.layout import SLOT, RecordKind, WindowEdge
 from gputui.state import Run, Session
 from gputui.tui.widgets.run import problems
 from tests.events_for_tests import at, attached, header, run_started
@@ -89,7 +89,7 @@ def program(rng: np.random.Generator, seconds: float, period_s: float, graphs=0.
     return Program(begins.astype(np.int64), ends.astype(np.int64), gpu, whole)
 
 
-def seen(of: Program, left: LeftCupti = LeftCupti.FINALIZED) -> tuple[Run, Windows, Session]:
+def seen(of: Program) -> tuple[Run, Windows, Session]:
     """What gputui makes of it: ranges always, kernels in windows."""
     nodes = Nodes(1, 10, Numbering(), None)
     parents = [-1, 1, 1, 1, 1]
@@ -103,7 +103,6 @@ def seen(of: Program, left: LeftCupti = LeftCupti.FINALIZED) -> tuple[Run, Windo
     slots["kind"] = RecordKind.WINDOW
     slots["sub"] = np.tile([int(edge) for edge in WindowEdge], len(of.windows))
     slots["start"] = np.array(of.windows, np.uint64).reshape(-1)
-    slots["value"] = np.where(slots["sub"] == WindowEdge.CLOSED, int(left), 0)
     watched.feed(slots)
     ran = np.ones(of.begins.shape, np.bool_)
     ran[:, 1:] = of.gpu > 0
@@ -147,7 +146,6 @@ def seen(of: Program, left: LeftCupti = LeftCupti.FINALIZED) -> tuple[Run, Windo
         window_work=tuple(work),
         window_costs=tuple(costs),
         windows=watched.take_closed(),
-        cupti_left=watched.left,
         standing_ppm=watched.costs.standing_ppm,
         traced_ns=on_ns,
         paused_ns=int(ends.max()) - int(of.begins[0, 0]) - on_ns,
@@ -245,11 +243,11 @@ def test_what_a_budget_came_to_is_said_in_one_line() -> None:
 
 def test_a_budget_that_cannot_be_kept_says_its_floor() -> None:
     of = program(np.random.default_rng(5), 60, 6, graphs=0.06)
-    run, _, _ = seen(of, LeftCupti.GRAPHS)
+    run, _, _ = seen(of)
     cost = tracing_cost(run)
     assert cost is not None
     assert cost.floor_percent == pytest.approx(6, abs=3)
     line = tracing_line(run, None)
     assert line is not None
-    assert "the program has CUDA graphs" in line
+    assert "CUPTI, which stays between windows, costs about" in line
     assert line.endswith("over the 3 % of --max-cost")

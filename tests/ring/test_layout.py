@@ -54,7 +54,6 @@ def test_numbers_are_the_same(described):
         ("PAYLOAD", PayloadType),
         ("CUDA", layout.CudaState),
         ("WINDOW", layout.WindowEdge),
-        ("LEFT", layout.LeftCupti),
         ("RESOURCE", layout.Resource),
         ("PART", layout.GraphPart),
     ]:

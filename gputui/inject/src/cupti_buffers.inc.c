@@ -8,7 +8,7 @@
 
 enum { BUFFER_BYTES = 512 << 10, SPARE_BUFFERS = 64 };
 static struct {
-    int count, out, lost; /* spare ones; CUPTI's; those it was finalized with */
+    int count;
     uint64_t came;
     uint8_t *spare[SPARE_BUFFERS];
 } buffers;
@@ -19,7 +19,6 @@ static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
     if (lock(BUFFERS_LOCK)) {
         if (buffers.count > 0)
             found = buffers.spare[--buffers.count];
-        buffers.out++;
         unlock(BUFFERS_LOCK);
     }
     if (found == NULL)
@@ -33,7 +32,6 @@ static void return_buffer(uint8_t *buffer)
 {
     if (lock(BUFFERS_LOCK)) {
         buffers.came++;
-        buffers.out -= buffers.out > 0;
         if (buffers.count < SPARE_BUFFERS) {
             buffers.spare[buffers.count++] = buffer;
             buffer = NULL;
@@ -41,14 +39,4 @@ static void return_buffer(uint8_t *buffer)
         unlock(BUFFERS_LOCK);
     }
     free(buffer);
-}
-
-/* CUPTI was finalized: what it still had does not come back, and must not be used again. */
-static void forget_buffers(void)
-{
-    if (lock(BUFFERS_LOCK)) {
-        buffers.lost += buffers.out;
-        buffers.out = 0;
-        unlock(BUFFERS_LOCK);
-    }
 }

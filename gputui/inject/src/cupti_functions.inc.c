@@ -59,9 +59,6 @@ static const char *const cupti_call_symbols[] = {
     "cuptiActivityEnableRuntimeApi", "cuptiActivityEnableDriverApi",
 };
 
-/* Takes CUPTI out of the program; NULL where a libcupti lacks it. */
-static int (*cupti_finalize)(void);
-
 /* Numbers of handles. Where a libcupti lacks one of these, such resources have no names. */
 static struct {
     int (*GetDeviceId)(void *, uint32_t *);
@@ -87,8 +84,6 @@ static const char *const cupti_graph_symbols[] = {
     "cuptiEnableCallback", "cuptiGetGraphNodeId", "cuptiGetGraphId", "cuptiGetGraphExecId",
 };
 _Static_assert(sizeof cupti_graphs == sizeof cupti_graph_symbols, "one name for each function");
-
-static uint32_t graphs_ran; /* or were made: in this process, at any time */
 
 static void set_cuda_state(uint32_t state, const char *format, ...)
 {

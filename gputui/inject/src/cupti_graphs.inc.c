@@ -8,6 +8,8 @@
 #include "thread.inc.c"
 #include "trace_sampling.inc.c"
 
+#include <dlfcn.h>
+
 /* Of CUPTI's callbacks for resources, by the same numbers in every version since CUDA 12.1. */
 enum {
     CALL_GRAPH_CREATED = 9,
@@ -29,9 +31,7 @@ static int graph_id(void *graph, uint32_t *id)
     return cupti_graphs.GetGraphId(graph, id) == CUPTI_SUCCESS;
 }
 
-static __thread int makes_graph; /* one of ours (windows.inc.c) */
-
-static void see_end_of_call(const void *details);
+static __thread int makes_graph; /* one of ours */
 
 /* On the program's thread, in the middle of its call. Handles are valid only in here. */
 static void see_resource(void *unused, int domain, uint32_t call, const void *details)
@@ -39,11 +39,8 @@ static void see_resource(void *unused, int domain, uint32_t call, const void *de
     Slot record = {.kind = KIND_GRAPH_PART, .start = now_ns()};
     int known = 0;
     (void)unused;
-    if (domain == DOMAIN_RUNTIME && details != NULL)
-        see_end_of_call(details);
     if (domain != DOMAIN_RESOURCE || details == NULL || makes_graph || !is_armed())
         return;
-    __atomic_store_n(&graphs_ran, 1, __ATOMIC_RELAXED);
     const uint8_t *graph = resource_resourceDescriptor(details);
     if (graph == NULL)
         return;
@@ -75,12 +72,46 @@ static void see_resource(void *unused, int domain, uint32_t call, const void *de
     }
 }
 
-/* Before any kind of activity: a node made earlier has no range. */
-static void enable_graphs(void *subscriber)
+/* Whether nobody has made a graph in this process: CUDA numbers them as they are made, so one of ours
+ * then has the number of our own count. */
+enum { FIRST_GRAPH_ID = 1 };
+static int is_without_graphs(void)
+{
+    static uint32_t own_graphs;
+    int (*create)(void **, unsigned) = NULL, (*destroy)(void *) = NULL;
+    void *graph = NULL, *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    uint32_t id = 0;
+    int none = 0;
+    if (driver == NULL)
+        return 0;
+    *(void **)&create = dlsym(driver, "cuGraphCreate");
+    *(void **)&destroy = dlsym(driver, "cuGraphDestroy");
+    makes_graph = 1;
+    if (create != NULL && destroy != NULL && create(&graph, 0) == 0) {
+        none = graph_id(graph, &id) && id == FIRST_GRAPH_ID + own_graphs;
+        own_graphs++;
+        destroy(graph);
+    }
+    makes_graph = 0;
+    dlclose(driver);
+    return none;
+}
+
+static void switch_graphs(void *subscriber, uint32_t on)
+{
+    for (size_t at = 0; at < sizeof graph_calls / sizeof *graph_calls; at++)
+        cupti_graphs.EnableCallback(on, subscriber, DOMAIN_RESOURCE, graph_calls[at]);
+}
+
+/* Before any kind of activity: a node made earlier has no range. `late`, in a program that was there
+ * before, only while it has made no graph: that following others does no harm to one that replays
+ * graphs is not measured well enough. */
+static void enable_graphs(void *subscriber, int late)
 {
     if ((wishes.whole_graphs && !trace_sampling.budget) || cupti_graphs.EnableCallback == NULL ||
         cupti_graphs.GetGraphNodeId == NULL || cupti_graphs.GetGraphId == NULL)
         return;
-    for (size_t at = 0; at < sizeof graph_calls / sizeof *graph_calls; at++)
-        cupti_graphs.EnableCallback(1, subscriber, DOMAIN_RESOURCE, graph_calls[at]);
+    switch_graphs(subscriber, 1); /* else our own would have no number */
+    if (late && !is_without_graphs())
+        switch_graphs(subscriber, 0);
 }

@@ -60,8 +60,6 @@ static void decode_kernel(const uint8_t *r, Slot *out)
     out->name = id_of(kernel_name_string(kernel_name(r)));
     out->value = kernel_graphNodeId(r);
     out->e = kernel_graphId(r);
-    if (out->e != 0)
-        __atomic_store_n(&graphs_ran, 1, __ATOMIC_RELAXED);
     ShapeKey key = {
         .name = out->name, .registers = kernel_registersPerThread(r),
         .grid = {kernel_gridX(r), kernel_gridY(r), kernel_gridZ(r)},
@@ -160,17 +158,6 @@ static void meet_caller(uint32_t tid)
     name_caller(tid);
 }
 
-/* The thread whose calls were recorded since a window began; 0 none, SEVERAL more than one. */
-#define SEVERAL 0xFFFFFFFFu
-static uint32_t launcher;
-
-static void see_launcher(uint32_t tid)
-{
-    uint32_t known = __atomic_load_n(&launcher, __ATOMIC_RELAXED);
-    if (UNLIKELY(known != tid))
-        __atomic_store_n(&launcher, known == 0 ? tid : SEVERAL, __ATOMIC_RELAXED);
-}
-
 /* Whether the call is one that was asked for. */
 static int decode_call(const uint8_t *r, int driver, Slot *out)
 {
@@ -184,7 +171,6 @@ static int decode_call(const uint8_t *r, int driver, Slot *out)
     out->end = api_end(r);
     out->thread = api_threadId(r);
     meet_caller(out->thread);
-    see_launcher(out->thread);
     out->correlation = api_correlationId(r);
     out->a = api_returnValue(r);
     out->name = id_of(call_names[driver][call]);

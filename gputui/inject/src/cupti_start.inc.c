@@ -89,7 +89,6 @@ static int claim_cupti(const char *path, int *another_may_do)
             sizeof cupti_call_symbols / sizeof *cupti_call_symbols);
     look_up(library, (void **)&cupti_graphs, cupti_graph_symbols,
             sizeof cupti_graph_symbols / sizeof *cupti_graph_symbols);
-    *(void **)&cupti_finalize = dlsym(library, "cuptiFinalize");
     return subscribe(another_may_do); /* refused, it stays loaded: it may have started threads */
 }
 
@@ -128,12 +127,10 @@ static void switch_activity(int on)
     }
 }
 
-/* Graphs first: a node made earlier has no range. Not late: that it does no harm to a program that
- * has graphs is not measured yet. */
+/* Graphs first: a node made earlier has no range. */
 static int enable_all_calls(int late)
 {
-    if (!late)
-        enable_graphs(subscriber);
+    enable_graphs(subscriber, late);
     return enable_calls(0, runtime_calls, late) + enable_calls(1, driver_calls, late);
 }
 
@@ -198,7 +195,7 @@ static void begin_sampling(void)
         return;
     }
     if (trace_sampling.period != 0)
-        write_window(WINDOW_ON, 0);
+        write_window(WINDOW_ON);
     if (trace_sampling.range != 0)
         set_tracing(is_traced(__atomic_load_n(&trace_sampling.steps, __ATOMIC_RELAXED)));
 }
@@ -209,7 +206,6 @@ static void start_cuda(void)
     if (is_armed() && header->cuda_state != CUDA_OFF &&
         __atomic_exchange_n(&cuda_begun, 1, __ATOMIC_ACQ_REL) == 0) {
         memset(call_off, 0, sizeof call_off);
-        launcher = 0;
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
         if (visible != NULL)
             snprintf(header->visible_devices, sizeof header->visible_devices, "=%s", visible);
@@ -235,7 +231,7 @@ static void end_cuda(void)
     trace_sampling.ready = 0;
     unlock(SAMPLING_LOCK);
     if (subscriber != NULL)
-        write_window(WINDOW_CLOSED, leave_cupti());
+        leave_cupti();
     flush(0);
 }
 

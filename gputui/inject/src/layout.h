@@ -53,17 +53,8 @@ enum {
     PAYLOAD_FLOAT = 6,
     PAYLOAD_BYTES = 7,
 };
-/* What a window of tracing has come to, and how CUPTI was left at its end. */
+/* What a window of tracing has come to. */
 enum { WINDOW_OPENING = 1, WINDOW_ON = 2, WINDOW_OFF = 3, WINDOW_CLOSED = 4 };
-enum {
-    LEFT_FINALIZED = 1,
-    LEFT_OLD_CUPTI = 2,
-    LEFT_GRAPHS = 3,
-    LEFT_UNCOUNTED = 4,
-    LEFT_BUFFERS = 5,
-    LEFT_THREADS = 6,
-    LEFT_UNPROVEN = 7,
-};
 enum { CUDA_NONE = 0, CUDA_TRACING = 1, CUDA_OFF = 2, CUDA_FAILED = 3, CUDA_STARTING = 4 };
 
 typedef struct {

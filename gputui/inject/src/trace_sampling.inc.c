@@ -1,7 +1,7 @@
 /* Kernels may be traced part of the time only: some steps of many, counted by the pushes of a
  * range; some time of every period, by the flushing thread's clock: the first `on` ns, and then in
  * windows that begin at multiples of the period since the epoch; or, under a budget, in windows
- * between which CUPTI is out of the program (windows.inc.c). */
+ * between which nobody subscribes to CUPTI (windows.inc.c). */
 
 #pragma once
 
@@ -17,7 +17,6 @@ static struct {
     uint64_t began_ns, since_ns, steps;
     uint32_t range; /* the step's name; 0 where time rules */
     int budget, ready, tracing;
-    int finalizes; /* between windows CUPTI is taken out, as far as that is known to be safe */
     int wanted; /* under a budget: what the next step is to switch to */
 } trace_sampling = {.tracing = 1};
 
@@ -41,9 +40,9 @@ static void account_tracing(uint64_t now)
 }
 
 /* Stands in the ring where tracing began or ended: what was launched in between is known whole. */
-static void write_window(uint8_t what, uint64_t value)
+static void write_window(uint8_t what)
 {
-    Slot record = {.kind = KIND_WINDOW, .sub = what, .value = value, .start = now_ns()};
+    Slot record = {.kind = KIND_WINDOW, .sub = what, .start = now_ns()};
     if (is_armed())
         emit(&record);
 }
@@ -54,10 +53,10 @@ static void switch_tracing(int on)
     uint64_t began = thread_cpu_ns();
     account_tracing(now_ns());
     if (!on)
-        write_window(WINDOW_OFF, 0);
+        write_window(WINDOW_OFF);
     switch_activity(on);
     if (on)
-        write_window(WINDOW_ON, 0);
+        write_window(WINDOW_ON);
     __atomic_store_n(&trace_sampling.tracing, on, __ATOMIC_RELAXED);
     __atomic_fetch_add(&header->callback_ns, thread_cpu_ns() - began, __ATOMIC_RELAXED);
 }
@@ -82,8 +81,7 @@ static __attribute__((noinline)) void next_step(void)
 }
 
 /* "steps ON PERIOD NAME", "time ON_NS PERIOD_NS" or "budget ON_NS PERIOD_NS [NAME]",
- * or "finalize" for "budget", as options.py
- * writes it. */
+ * as options.py writes it. */
 static void read_trace_sampling(void)
 {
     const char *text = wishes.sampling;
@@ -91,8 +89,6 @@ static void read_trace_sampling(void)
     memset(&trace_sampling, 0, sizeof trace_sampling);
     trace_sampling.tracing = 1;
     int steps = strncmp(text, "steps ", 6) == 0, budget = strncmp(text, "budget ", 7) == 0;
-    int finalizes = strncmp(text, "finalize ", 9) == 0;
-    budget |= finalizes;
     if (!steps && !budget && strncmp(text, "time ", 5) != 0)
         return;
     uint64_t on = strtoull(strchr(text, ' '), &at, 10), period = strtoull(at, &at, 10);
@@ -101,7 +97,6 @@ static void read_trace_sampling(void)
     trace_sampling.on = on;
     trace_sampling.period = period;
     trace_sampling.budget = budget;
-    trace_sampling.finalizes = finalizes;
     trace_sampling.tracing = !budget;
     if (*at == ' ')
         trace_sampling.range = intern(at + 1, NAME_BYTES_MAX)->id;

@@ -1,5 +1,6 @@
 /* Windows of tracing under a budget: one in each period, at a random place, opened and closed at a
- * step where one is known. Between them CUPTI is out of the program, as far as that is safe. */
+ * step where one is known. Between them nobody subscribes to CUPTI, which stays in the program: taking
+ * it out (cuptiFinalize) crashed programs with CUDA graphs, and others for reasons that nobody found. */
 
 #pragma once
 
@@ -8,10 +9,7 @@
 #include "cupti_records.inc.c"
 #include "trace_sampling.inc.c"
 
-#include <dlfcn.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 static struct {
     uint64_t open_ns, first_ns; /* 0 while none is open */
@@ -24,58 +22,7 @@ enum {
     STEP_WAIT_TURNS = 40,
     STEP_WAIT_NS = 5000000,
     LONGEST_PERIOD_S = 3600,
-    FIRST_WITH_GRAPHS = 24, /* 12.6: before, cuptiFinalize crashed programs that have graphs */
-    LOST_BUFFERS_MAX = 16,
 };
-
-/* Graphs are numbered as they are made. If the number of one that we make is that of our own count,
- * nobody else ever made one: only then CUPTI is finalized. With a CUDA graph in the program that
- * ended in an illegal memory access, 5 times of 5 (CUDA 13.0, H100). */
-enum { FIRST_GRAPH_ID = 1 };
-static uint32_t own_graphs;
-
-static int count_graph(uint32_t *id)
-{
-    int (*create)(void **, unsigned) = NULL, (*destroy)(void *) = NULL;
-    void *graph = NULL, *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    int known = 0;
-    if (driver == NULL || cupti_graphs.GetGraphId == NULL) {
-        if (driver != NULL)
-            dlclose(driver);
-        return 0;
-    }
-    *(void **)&create = dlsym(driver, "cuGraphCreate");
-    *(void **)&destroy = dlsym(driver, "cuGraphDestroy");
-    makes_graph = 1;
-    if (create != NULL && destroy != NULL && create(&graph, 0) == 0) {
-        known = graph_id(graph, id);
-        own_graphs++;
-        destroy(graph);
-    }
-    makes_graph = 0;
-    dlclose(driver);
-    return known;
-}
-
-/* How CUPTI may be left (layout.h). */
-static uint32_t way_to_leave(void)
-{
-    uint32_t version = header->cupti_version, id = 0, expected = FIRST_GRAPH_ID + own_graphs;
-    if (!trace_sampling.finalizes)
-        return LEFT_UNPROVEN;
-    if (version < FIRST_WITH_GRAPHS || cupti_finalize == NULL)
-        return LEFT_OLD_CUPTI;
-    if (__atomic_load_n(&graphs_ran, __ATOMIC_RELAXED))
-        return LEFT_GRAPHS;
-    if (buffers.lost > LOST_BUFFERS_MAX)
-        return LEFT_BUFFERS;
-    if (__atomic_load_n(&launcher, __ATOMIC_RELAXED) == SEVERAL)
-        return LEFT_THREADS;
-    if (cupti_graphs.EnableCallback == NULL || cupti_graphs.GetGraphNodeId == NULL ||
-        !count_graph(&id) || id < expected)
-        return LEFT_UNCOUNTED;
-    return id == expected ? LEFT_FINALIZED : LEFT_GRAPHS;
-}
 
 /* Asks until what was launched has ended: at most a second, and no longer than CUPTI has been quiet.
  * Nothing is asked for by force before: that would give a running kernel an end it does not have. */
@@ -93,84 +40,15 @@ static void drain(void)
     }
 }
 
-/* CUPTI is finalized by the thread that launches, at the end of a call of its: so it cannot be making
- * a graph meanwhile, which would end as above. Its graphs up to there were seen. */
-enum { NOBODY_LEAVES, MAY_LEAVE, LEAVES, HAS_LEFT };
-enum { SITE_EXIT = 1, LEAVE_TURNS = 200, LEAVE_TURN_NS = 5000000 };
-static uint32_t leaving;
-
-static void finalize(void)
-{
-    cupti.Unsubscribe(subscriber);
-    subscriber = NULL;
-    cupti_finalize();
-}
-
-static int begin_to_leave(void)
-{
-    uint32_t may = MAY_LEAVE;
-    return __atomic_compare_exchange_n(&leaving, &may, LEAVES, 0, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_RELAXED);
-}
-
-static void see_end_of_call(const void *details)
-{
-    uint32_t site; /* the first field of CUpti_CallbackData */
-    memcpy(&site, details, sizeof site);
-    if (site != SITE_EXIT ||
-        (uint32_t)syscall(SYS_gettid) != __atomic_load_n(&launcher, __ATOMIC_RELAXED) ||
-        __atomic_load_n(&graphs_ran, __ATOMIC_RELAXED) || !begin_to_leave())
-        return;
-    finalize();
-    __atomic_store_n(&leaving, HAS_LEFT, __ATOMIC_RELEASE);
-}
-
-/* Whether CUPTI was finalized: not if a graph was made meanwhile. Where no call comes in a second,
- * nobody launches: then by this thread. */
-static int finalize_at_a_call(void)
-{
-    struct timespec pause = {0, LEAVE_TURN_NS};
-    __atomic_store_n(&leaving, MAY_LEAVE, __ATOMIC_RELEASE);
-    for (uint32_t call = 1; call < CALLS; call++)
-        if (call_names[0][call] != NULL && call_made[0][call])
-            cupti_graphs.EnableCallback(1, subscriber, DOMAIN_RUNTIME, call);
-    for (int turn = 0; turn < LEAVE_TURNS; turn++) {
-        if (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) == HAS_LEFT ||
-            __atomic_load_n(&graphs_ran, __ATOMIC_RELAXED))
-            break;
-        nanosleep(&pause, NULL);
-    }
-    if (begin_to_leave()) {
-        if (__atomic_load_n(&graphs_ran, __ATOMIC_RELAXED)) {
-            leaving = NOBODY_LEAVES;
-            return 0;
-        }
-        finalize();
-        leaving = HAS_LEFT;
-    }
-    while (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) != HAS_LEFT)
-        nanosleep(&pause, NULL);
-    return 1;
-}
-
-/* Ends tracing in a program that goes on; how CUPTI was left. Its kinds are off already. */
-static uint32_t leave_cupti(void)
+/* Ends tracing in a program that goes on. Its kinds are off already. */
+static void leave_cupti(void)
 {
     cupti.ActivityDisable(ACTIVITY_RUNTIME);
     cupti.ActivityDisable(ACTIVITY_DRIVER);
     drain();
-    uint32_t way = way_to_leave();
-    if (way == LEFT_FINALIZED) {
-        cupti.ActivityFlushAll(FLUSH_FORCED); /* gives back the buffers, which else are lost */
-        if (finalize_at_a_call()) {
-            forget_buffers();
-            return way;
-        }
-        way = LEFT_GRAPHS;
-    }
     cupti.Unsubscribe(subscriber);
     subscriber = NULL;
-    return way;
+    write_window(WINDOW_CLOSED);
 }
 
 /* Splitmix64: the same on every rank. */
@@ -219,8 +97,7 @@ static int subscribe_again(void);
 
 static void open_window(uint64_t now)
 {
-    write_window(WINDOW_OPENING, 0);
-    __atomic_store_n(&launcher, 0, __ATOMIC_RELAXED);
+    write_window(WINDOW_OPENING);
     if (!subscribe_again()) {
         windows.over = 1;
         return;
@@ -232,7 +109,7 @@ static void open_window(uint64_t now)
 static void close_window(void)
 {
     switch_at_step(0);
-    write_window(WINDOW_CLOSED, leave_cupti());
+    leave_cupti();
     windows.open_ns = 0;
 }
 

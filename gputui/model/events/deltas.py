@@ -119,8 +119,6 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     window_costs: Annotated[tuple[WindowCost, ...], Parts] = ()
     windows: Annotated[Amount, Sum] = 0
     """Windows of tracing that ended."""
-    cupti_left: Annotated[Integer | None, Newest] = None
-    """How CUPTI was left at the last one's end (ring.layout.LeftCupti)."""
     standing_ppm: Annotated[Integer | None, Newest] = None
     """How much longer turns took after the first window than before it, in millionths: what CUPTI
     costs where it cannot be taken out of the program again."""

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { QUEUE_BYTES = 1 << 22 };
 static uint8_t queue[QUEUE_BYTES];
@@ -74,12 +72,6 @@ int cuptiSubscribe(void **subscriber, void *callback, void *data)
     return answer("Subscribe", 0);
 }
 int cuptiUnsubscribe(void *subscriber) { return answer("Unsubscribe", subscriber == &lock); }
-static char ended_calls[1024];
-int cuptiFinalize(void)
-{
-    memset(ended_calls, 0, sizeof ended_calls);
-    return answer("Finalize", (long)syscall(SYS_gettid) == (long)getpid());
-}
 int cuptiGetCallbackName(int domain, uint32_t call, const char **name)
 {
     static const struct { int domain; uint32_t call; const char *name; } known[] = {
@@ -107,10 +99,6 @@ int cuptiActivityRegisterCallbacks(void *request, void *complete)
 static char graph_calls[64];
 int cuptiEnableCallback(uint32_t on, void *subscriber, int domain, uint32_t call)
 {
-    if (subscriber == &lock && domain == 2) {
-        ended_calls[call % 1024] = (char)on;
-        return 0;
-    }
     if (subscriber != &lock || domain != 3)
         return 1;
     graph_calls[call % 64] = (char)on;
@@ -130,13 +118,6 @@ void fake_graph(uint32_t call, uint64_t graph, uint64_t node, uint64_t original)
     void *resource[3] = {(void *)0xEE, (void *)0xEE, data};
     if (graph_calls[call % 64])
         subscribed(NULL, 3, call, resource);
-}
-/* A call of the program's returns, on this thread. */
-void fake_end_call(uint32_t call)
-{
-    uint32_t site[2] = {1, 0xEE};
-    if (ended_calls[call % 1024])
-        subscribed(NULL, 2, call, site);
 }
 static char enabled[64];
 int fake_is_enabled(int kind) { return enabled[kind]; }
