@@ -1,4 +1,4 @@
-"""`gputui attach`: a process that runs, on the screen or recorded."""
+"""`gputui attach`: a running process, on the screen or recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gputui env`: has programs carry the capture library asleep, until `gputui attach` wakes it."""
+"""`gputui env`: loads the capture library into programs, asleep until `gputui attach` wakes it."""
 
 from __future__ import annotations
 

@@ -51,8 +51,9 @@ def listing() -> str:
 def text_of(topic: str) -> str:
     """A page, or the help of a command. Raises UsageError where there is no such topic."""
     known = pages()
-    if topic in known:
-        return known[topic].read_text(encoding="utf-8")
+    for name in (topic, f"recipes/{topic}"):
+        if name in known:
+            return known[name].read_text(encoding="utf-8")
     command = declared.command(topic)
     if command is not None:
         return parser_of(command).format_help()

@@ -90,21 +90,21 @@ _ENV = """\
 bash, zsh:  eval "$(gputui env)"
 fish:       gputui env --shell fish | source
 Dockerfile: ENV takes the two variables that it prints.
-Every CUDA or NVTX program started there then loads the capture library, which sleeps: one
+Every CUDA or NVTX program started there then loads the capture library, asleep: one
 waiting thread, no ring, no CUPTI, nothing on disk. `gputui attach PID` wakes it, without
 ptrace. nsys and ncu set the same variables for their own programs: theirs win there."""
 
 _ATTACH = """\
 The library is handed over by ptrace at a moment that is known to be safe, or not at all; it
-stays in the process, asleep, and the next time needs no ptrace. Neither does a program that
-was started after eval "$(gputui env)"."""
+stays in the process, asleep, so that the next time needs no ptrace. Neither does a program
+started after eval "$(gputui env)"."""
 
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
     "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost",
     "theme", "config", "no_color", "ascii", "host", "via", "there",
 }  # fmt: skip
-"""The options of recordings and the screen that a process which runs already can still follow."""
+"""The options of recordings and the screen that also fit a running process."""
 
 _RECORDS = ("screen", "record")
 _OF_HOSTS = ("screen", "once", "replay")
@@ -123,7 +123,7 @@ _ALERT = Option(
     parse=alert, many=True, modes=_RECORDS, set_in=_ANYWHERE)  # fmt: skip
 
 _NOTIFY = Option(
-    "notify", "have the terminal notify of alerts: by its bell, or by a message too",
+    "notify", "have the terminal announce alerts: by its bell, or with a message too",
     "bell|osc9|osc777", choices=lambda: WAYS, modes=_RECORDS,
     set_in=_ANYWHERE)  # fmt: skip
 
@@ -163,15 +163,15 @@ MAIN = Command(
         Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=("replay",)),
         Option("host", "watch another host through ssh, with gputui there", "USER@BOX", many=True,
                modes=_OF_HOSTS),
-        Option("via", "watch where a command leads that gives a pipe: 'kubectl exec -i POD --'",
+        Option("via", "watch a host through a command that gives a pipe: 'kubectl exec -i POD --'",
                "COMMAND", many=True, modes=_OF_HOSTS),
-        Option("there", "how gputui is called on other hosts", "COMMAND", default="gputui",
-               set_in=_ANYWHERE),
+        Option("there", "the command that starts gputui on other hosts", "COMMAND",
+               default="gputui", set_in=_ANYWHERE),
         Option("interval", "seconds between samples, from 0.1 to 3600", "SEC", "-i",
                parse=interval, default="1", set_in=_ANYWHERE),
         Option("only", "show only these GPUs", "INDEX", parse=count, several=True),
         Option("no_kernels", "leave CUDA alone: ranges without kernels"),
-        Option("no_lines", "do not sample at which lines Python programs are"),
+        Option("no_lines", "do not sample the lines that Python programs are at"),
         Option("graph_trace", "CUDA graphs by kernel, or each launch as a whole (cheaper)",
                "node|graph", choices=_one_of("node", "graph"), default="node"),
         Option("trace_steps",
@@ -204,9 +204,9 @@ FILE_HELP = (
 )
 _FILE = Argument("file", "FILE", FILE_HELP, "one or more", completes="recording")
 _RAW_NAMES = Option(
-    "raw_names", "call phases as their ranges are, numbers and all (else 'Step 3' is 'Step #')"
+    "raw_names", "name phases exactly as their ranges, numbers included (else 'Step 3' is 'Step #')"
 )
-_RUN = Option("run", "this run of the file; the newest without it", "N", parse=count)
+_RUN = Option("run", "this run of the file (else the newest)", "N", parse=count)
 _JSON = Option("json", "as JSON")
 
 COMMANDS = (
@@ -217,7 +217,7 @@ COMMANDS = (
                   completes="workload"),),
         (
             _JSON,
-            Option("new", "write a workload of your own, to be edited", "NAME"),
+            Option("new", "write a workload of your own, to edit", "NAME"),
         ),
     ),
     Command(
@@ -227,10 +227,10 @@ COMMANDS = (
         (
             Option("table", "only this table", "NAME", completes="table"),
             Option("full", "the answer, then every table"),
-            Option("fail_if", "exit with 1 if this holds, as compare takes it, but without a sign: "
-                   "'idle.launch>40%', or 'gpu.temperature_celsius > 85 for 30s'", "CONDITION",
-                   many=True),
-            Option("format", "how it is written", "FORMAT", choices=_formats(table=True),
+            Option("fail_if", "exit with 1 if this holds; conditions as in compare, but without a "
+                   "sign: 'idle.launch>40%', or 'gpu.temperature_celsius > 85 for 30s'",
+                   "CONDITION", many=True),
+            Option("format", "format of the output", "FORMAT", choices=_formats(table=True),
                    default="table"),
             Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",
                    "NAME", many=True),
@@ -258,14 +258,14 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "Compare runs: which is faster, because of what, and what is more than noise.",
+        "Compare runs: which is faster, why, and what is more than noise.",
         (
             Argument("baseline", "FILE", FILE_HELP, completes="recording"),
             Argument("others", "FILE", "compared with the first", "one or more",
                      completes="recording"),
         ),
         (
-            Option("format", "how it is written", "FORMAT", choices=_formats(comparison=True),
+            Option("format", "format of the output", "FORMAT", choices=_formats(comparison=True),
                    default="table"),
             Option("fail_if", "exit with 1 if this holds for any run after the first", "CONDITION",
                    many=True),
@@ -277,7 +277,7 @@ COMMANDS = (
     ),
     Command(
         "attach",
-        "Look inside a process that runs; at the end it goes on.",
+        "Look inside a running process; it goes on afterwards.",
         (Argument("pid", "PID", "the process"),),
         (
             *(option for option in MAIN.options if option.name in _OF_ATTACH),
@@ -288,12 +288,12 @@ COMMANDS = (
     ),
     Command(
         "detach",
-        "Put a process to sleep that another gputui looks at.",
+        "Make another gputui let go of a process, which goes on.",
         (Argument("pid", "PID", "the process"),),
     ),
     Command(
         "env",
-        "Print what has programs of a shell carry gputui asleep, for gputui attach to wake.",
+        "Print what loads gputui, asleep, into a shell's programs, for gputui attach to wake.",
         (),
         (
             Option("shell", "for which shell", "bash|zsh|fish",
@@ -320,12 +320,12 @@ COMMANDS = (
             (_JSON,)),
     Command(
         "help",
-        "Print a page of the manual; without a topic, list them.",
+        "Print a page of the manual, or list them.",
         (Argument("topic", "TOPIC", "a page or a command", "at most one"),),
     ),
     Command(
         "completion",
-        "Print a script that completes words of gputui in a shell.",
+        "Print the script that completes gputui's words in a shell.",
         (Argument("shell", "SHELL", "for which shell", choices=("bash", "zsh", "fish")),),
         notes=lambda: (
             "bash:  gputui completion bash > ~/.local/share/bash-completion/completions/gputui\n"
