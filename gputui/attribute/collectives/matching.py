@@ -26,9 +26,12 @@ SETTLING_NS = 1_000_000_000
 """At the start of a communicator its ranks make connections: not compared."""
 
 LATE_NS = 1_000_000_000
-"""How much later than it was asked for CUPTI may bring a record: it keeps a buffer back as long as
-a kernel in it has not ended, and programs launch ahead. On four H100s up to a third of the
-collectives of a quarter second came late."""
+"""How much later than others of its rank a record may come, which are of a later moment."""
+
+MISSING_NS = 30_000_000_000
+"""How much later than a rank claims to have reported everything, a record may come: CUPTI keeps a
+buffer back as long as a kernel in it has not ended, and programs launch ahead. On four H100s up to
+a third of the collectives of a quarter second came late; of longer steps, more do."""
 
 MAX_HELD = 100_000
 """Collectives of one communicator and process that wait for the others'."""
@@ -44,8 +47,13 @@ Key = tuple[str, str, int]
 class _Communicator:
     def __init__(self) -> None:
         self.held: dict[int, deque[Collective]] = {}
+        self.newest_ns: dict[int, int] = defaultdict(int)
         self.settled_ns: int | None = None
         self.ranks = 0
+
+    def of(self, process: int) -> deque[Collective]:
+        """What is held of a process, which is of the communicator from here on."""
+        return self.held.setdefault(process, deque(maxlen=MAX_HELD))
 
 
 class Matching:
@@ -71,6 +79,8 @@ class Matching:
             sums = self._sums(process, operation.communicator, operation.kind, operation.size_bytes)
             sums.entered += 1
             sums.entered_ns = max(sums.entered_ns or 0, operation.time_ns)
+            if operation.kind in SYNCHRONIZING:
+                self._communicators[operation.communicator].of(process)
         for one in found.collectives:
             sums = self._of(process, one)
             sums.left += one.operations
@@ -78,14 +88,14 @@ class Matching:
             sums.bytes += one.size_bytes
             sums.time_ns += one.end_ns - one.start_ns
             if one.kind in SYNCHRONIZING:
-                held = self._communicators[one.communicator].held
-                insert(held.setdefault(process, deque(maxlen=MAX_HELD)), one, MAX_HELD)
+                own = self._communicators[one.communicator]
+                insert(own.of(process), one, MAX_HELD)
+                own.newest_ns[process] = max(own.newest_ns[process], one.end_ns)
 
     def match(self) -> None:
         """Compare what every process has reported by now."""
         until_ns = min(self._until_ns.values(), default=None)
-        until_ns = None if until_ns is None else until_ns - LATE_NS
-        self.peers.match(until_ns)
+        self.peers.match(None if until_ns is None else until_ns - LATE_NS)
         for communicator in self._communicators.values():
             if len(communicator.held) > 1:
                 self._match(communicator, until_ns)
@@ -111,14 +121,15 @@ class Matching:
                 return
             first = min(heads, key=lambda process: heads[process].end_ns)
             end_ns = heads[first].end_ns
-            if until_ns is not None and end_ns + SLACK_NS > until_ns:
-                return
             together = {
                 process: one
                 for process, one in heads.items()
                 if one.start_ns <= end_ns + SLACK_NS
                 and (one.kind, one.operations) == (heads[first].kind, heads[first].operations)
             }
+            waits_ns = _waits_ns(communicator, together, end_ns)
+            if waits_ns and until_ns is not None and end_ns + waits_ns > until_ns:
+                return
             if len(together) < len(held):
                 self._of(first, held[first].popleft()).compared += 1
                 continue
@@ -167,3 +178,15 @@ class Matching:
         if key not in rows and len(rows) >= MAX_ROWS:
             key = _OTHERS
         return rows.setdefault(key, CollectiveSums())
+
+
+def _waits_ns(communicator: _Communicator, together: dict[int, Collective], end_ns: int) -> int:
+    """How long another part of a collective may still be coming. Not at all where all are there,
+    which end together, or where the ranks it is missing of went on without it."""
+    missing = communicator.held.keys() - together.keys()
+    if missing:
+        has_gone_on = all(communicator.newest_ns[rank] >= end_ns + LATE_NS for rank in missing)
+        return 0 if has_gone_on else MISSING_NS
+    shortest_ns = min(one.end_ns - one.start_ns for one in together.values())
+    apart_ns = max(one.end_ns for one in together.values()) - end_ns
+    return 0 if apart_ns <= shortest_ns / 2 else LATE_NS

@@ -30,6 +30,10 @@ STEPS_ALIKE = 0.9
 MATCHED = 0.9
 """Share of a rank's collectives that have to be found on the other ranks too."""
 
+COMPARED = 1 / 3
+"""Share of the loop's collectives that have to be compared at all: of a short run most fall into
+the first second, in which connections are made, and the rest may be of one kind only."""
+
 
 class Exposed(NamedTuple):
     """A rank's steady steps, and how long collectives ran in them while nothing else did."""
@@ -91,35 +95,57 @@ def matched(run: Run) -> dict[int, Matched]:
     Collectives that come now and then are not of the loop, and may wait long for what one rank
     does before it, such as a baseline or a checkpoint: nobody is late in the loop for that.
     """
-    found: dict[int, Matched] = {}
-    if len(hosts(run)) > 1:
-        return found  # collectives are matched among the ranks of a host
-    for process in run.processes:
-        if rank_of(run, process) is None:
-            continue
-        rows = {key: row for key, row in run.collectives.items() if key.process == process}
-        compared = sum(row.compared for row in rows.values())
-        of_loop = {key: row for key, row in rows.items() if row.count >= LEAST_COLLECTIVES}
-        together = [row for row in of_loop.values() if row.matched >= LEAST_COLLECTIVES]
-        if not together or sum(row.matched for row in rows.values()) < MATCHED * compared:
-            continue
-        exposed = _exposed(run, process, of_loop)
-        if exposed is None:
-            continue
-        others_ns = sum(
-            row.time_ns for key, row in of_loop.items() if key.kind not in SYNCHRONIZING
-        )
-        waited_ns = sum(row.wait_ns for row in together)
-        whole_ns = sum(row.matched_ns for row in together) + others_ns
-        found[process] = Matched(
-            waited_ns / whole_ns if whole_ns else 0.0,
-            waited_ns,
-            max(row.last_ns or 0 for row in together) - min(row.first_ns or 0 for row in together),
-            sum(row.blame_ns for row in together),
-            sum(row.last for row in together),
-            exposed,
-        )
+    found = {process: part for process, part in _compared(run).items() if isinstance(part, Matched)}
     return found if len(found) > 1 else {}
+
+
+def why_not_matched(run: Run) -> str | None:
+    """Why collectives that were seen do not say who is late; None where they do, also by their
+    sums, or where none were seen."""
+    parts = _compared(run)
+    if sum(isinstance(part, Matched) for part in parts.values()) > 1 or _may_be_summed(run):
+        return None
+    return next((part for part in parts.values() if isinstance(part, str)), None)
+
+
+def _compared(run: Run) -> dict[int, Matched | str]:
+    """By process, what its collectives say, or why they say nothing."""
+    if len(hosts(run)) > 1:
+        return {}  # collectives are matched among the ranks of a host
+    ranked = [process for process in run.processes if rank_of(run, process) is not None]
+    rows: dict[int, dict[CollectiveKey, CollectiveSums]] = {process: {} for process in ranked}
+    for key, row in run.collectives.items():
+        if key.process in rows:
+            rows[key.process][key] = row
+    return {process: _of_rank(run, process, own) for process, own in rows.items() if own}
+
+
+def _of_rank(run: Run, process: int, rows: Mapping[CollectiveKey, CollectiveSums]) -> Matched | str:
+    of_loop = {key: row for key, row in rows.items() if row.count >= LEAST_COLLECTIVES}
+    together = [row for row in of_loop.values() if row.matched >= LEAST_COLLECTIVES]
+    compared = sum(row.compared for row in rows.values())
+    found = sum(row.matched for row in rows.values())
+    if found < MATCHED * compared:
+        return f"{100 * found / compared:.0f} % of the collectives were found on all ranks"
+    if not together:
+        return f"fewer than {LEAST_COLLECTIVES} collectives of a kind and size were compared"
+    whole = sum(row.count for key, row in of_loop.items() if key.kind in SYNCHRONIZING)
+    if found < COMPARED * whole:
+        return f"{100 * found / whole:.0f} % of the collectives came after the first second"
+    exposed = _exposed(run, process, of_loop)
+    if exposed is None:
+        return "collectives ran longer beside the steps than in them"
+    others_ns = sum(row.time_ns for key, row in of_loop.items() if key.kind not in SYNCHRONIZING)
+    waited_ns = sum(row.wait_ns for row in together)
+    whole_ns = sum(row.matched_ns for row in together) + others_ns
+    return Matched(
+        waited_ns / whole_ns if whole_ns else 0.0,
+        waited_ns,
+        max(row.last_ns or 0 for row in together) - min(row.first_ns or 0 for row in together),
+        sum(row.blame_ns for row in together),
+        sum(row.last for row in together),
+        exposed,
+    )
 
 
 def _exposed(

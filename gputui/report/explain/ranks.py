@@ -21,6 +21,7 @@ from gputui.report.explain.rank_waits import (
     Matched,
     matched,
     rank_of,
+    why_not_matched,
 )
 from gputui.report.explain.time_tree import device_trees
 from gputui.state import Run
@@ -90,12 +91,14 @@ class Lateness:
 def rank_times(run: Run) -> list[RankTime]:
     """Each rank and device, the latest first."""
     found: list[RankTime] = []
-    by_match = matched(run)
+    by_match, unknown = matched(run), why_not_matched(run)
     for (process, device), tree in device_trees(run).items():
         rank = rank_of(run, process)
         if rank is not None and tree.wall_ns:
             waited = tree.share(tree.leaves[Leaf.RANK]) if Leaf.RANK in tree.leaves else None
-            if by_match:
+            if unknown:
+                waited = None
+            elif by_match:
                 # Of the time in which there were collectives: one rank may have done more besides.
                 waited = by_match[process].waited_share if process in by_match else None
             found.append(RankTime(run, rank, process, device, tree, waited))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import hidden_share
+from gputui.report.explain.rank_waits import hidden_share, why_not_matched
 from gputui.report.explain.ranks import rank_times
 from gputui.report.schema import Column, TableSpec, if_any, number, percent, text, time
 from gputui.state import Run, Session
@@ -57,10 +57,12 @@ def _step_ns(row: RankTime) -> float | None:
     return row.tree.step_mean_ns if row.tree is not None and row.tree.has_steps else None
 
 
-def _note(_run: Run, rows: Sequence[RankTime]) -> str:
-    if rows and all(row.late is None for row in rows):
-        return "who is late cannot be told: fewer than 20 steps alike, or no collectives in common"
-    return ""
+def why_unknown(run: Run, rows: Sequence[RankTime]) -> str:
+    """Why it cannot be told who is late; empty where it can."""
+    if not rows or any(row.late is not None for row in rows):
+        return ""
+    why = why_not_matched(run) or "fewer than 20 steps alike, or no collectives in common"
+    return f"who is late cannot be told: {why}"
 
 
 RANKS: TableSpec[RankTime] = TableSpec(
@@ -108,6 +110,6 @@ RANKS: TableSpec[RankTime] = TableSpec(
     order=2,
     in_summary=True,
     document="ranks",
-    note=_note,
+    note=why_unknown,
 )  # fmt: skip
 TABLES = (RANKS,)

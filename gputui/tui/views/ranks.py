@@ -11,7 +11,7 @@ from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts, matched
 from gputui.report.explain.ranks import Lateness, lateness_of
-from gputui.report.tables.ranks import RANKS, rank_rows
+from gputui.report.tables.ranks import RANKS, rank_rows, why_unknown
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar
@@ -112,7 +112,7 @@ class RanksView(View):
                 "text",
                 "  ",
             )
-        rows = _answer(late, width)
+        rows = _answer(late, why_unknown(run, ranks), width)
         rows.append(heading(f"Ranks  {len(ranks)}", width, "the latest first"))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]
@@ -226,9 +226,11 @@ class RanksView(View):
         return rows
 
 
-def _answer(late: Lateness | None, width: int) -> list[Row]:
+def _answer(late: Lateness | None, unknown: str, width: int) -> list[Row]:
     if late is None:
-        return [*wrap("No rank is late, or waits are spread over all.", width - 2, "text", " "), ()]
+        nobody = "No rank is late, or waits are spread over all"
+        text = unknown[:1].upper() + unknown[1:] or nobody
+        return [*wrap(f"{text}.", width - 2, "text", " "), ()]
     rows = [*wrap(f"{late.word}  {late.sentence}", width - 2, "title", " ")]
     for line in late.evidence:
         rows += wrap(f"{line}.", width - 2, "text", " ")

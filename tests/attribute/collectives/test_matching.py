@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from gputui.attribute.collectives.local import Collective, Found
+from gputui.attribute.collectives.local import Collective, Entered, Found
 from gputui.attribute.collectives.matching import SETTLING_NS, Matching
 from gputui.model.events import CaptureDelta, CollectiveDelta, ProcessAttached, RunStarted
-from gputui.report.explain.rank_waits import matched
+from gputui.report.explain.rank_waits import matched, why_not_matched
 from gputui.report.explain.ranks import lateness
 from gputui.state import Run, Session
 
@@ -157,7 +157,11 @@ def test_lost_records_are_skipped_and_where_many_are_nobody_is_named(lost: float
     for rank in range(4):
         kept = job.random.random(len(job.found[rank])) >= lost / 4
         job.found[rank] = [one for one, keep in zip(job.found[rank], kept, strict=True) if keep]
-    assert named(job.run()) == ([2] if lost < 0.1 else [])
+    run = job.run()
+    assert named(run) == ([2] if lost < 0.1 else [])
+    why = why_not_matched(run)
+    assert (why is None) == (lost < 0.1)
+    assert why is None or why.endswith("% of the collectives were found on all ranks")
 
 
 def test_ranks_traced_at_different_moments_match_nothing() -> None:
@@ -170,18 +174,27 @@ def test_ranks_traced_at_different_moments_match_nothing() -> None:
     assert named(job.run()) == []
 
 
-def test_what_comes_piece_by_piece_and_late_is_matched_the_same() -> None:
-    """CUPTI keeps a buffer back while a kernel in it runs: records come later than was claimed."""
+@pytest.mark.parametrize("held_back", [False, True])
+def test_what_comes_piece_by_piece_and_late_is_matched_the_same(held_back: bool) -> None:
+    """CUPTI keeps a buffer back while a kernel in it runs: records come later than was claimed,
+    out of order by a little, or all of a rank's by as much as its program launches ahead."""
     job = Job(3, 5)
     for _ in range(150):
         job.reduce({1: 3_000_000}, range(3))
     whole = matched(job.run())
     matching, parts = Matching(), [[], [], []]  # type: ignore[var-annotated]
     moment = START_NS
+    delays = [0, 0, 8_000_000_000] if held_back else [300_000_000] * 3
     left = [
-        [(one, one.end_ns + int(job.random.integers(0, 300_000_000))) for one in found]
-        for found in job.found
+        [
+            (one, one.end_ns + (delay if held_back else int(job.random.integers(0, delay))))
+            for one in found
+        ]
+        for found, delay in zip(job.found, delays, strict=True)
     ]
+    for rank in range(3):  # a range is not kept back
+        begun = [Entered("world", "all_reduce", 4096, START_NS)]
+        matching.add(rank + 1, Found([], begun, {}, {}), START_NS)
     while any(left):
         moment += 170_000_000
         for rank in job.random.permutation(3).tolist():
@@ -199,3 +212,20 @@ def test_what_comes_piece_by_piece_and_late_is_matched_the_same() -> None:
         parts[rank] += matching.take(rank + 1)
     session_run = folded([tuple(part) for part in parts])
     assert matched(session_run) == whole
+
+
+def test_a_lost_record_holds_up_the_others_for_a_second_only() -> None:
+    job = Job(2, 2)
+    for _ in range(300):
+        job.reduce({1: 3_000_000}, range(2))
+    del job.found[0][100]
+    matching = Matching()
+    until_ns = job.found[0][-1].end_ns
+    for rank, found in enumerate(job.found):
+        matching.add(rank + 1, Found(found, [], {}, {}), until_ns)
+    matching.match()
+    run = folded([matching.take(1), matching.take(2)])
+    [row] = [row for key, row in run.collectives.items() if key.process == 2]
+    settled = [one for one in job.found[1] if one.start_ns >= START_NS + SETTLING_NS]
+    assert (row.compared, row.matched) == (len(settled), len(settled) - 1)
+    assert named(run) == [1]

@@ -1,0 +1,77 @@
+"""Jobs of two and four ranks, recorded on H100s: who is late, hangs or died, and where nobody is.
+
+Of recordings of `parallel` and `comm` (4 ranks) and of programs with a lost rank (2 ranks), what
+names ranks was kept, and a process's events were added up.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.playback.loading import load
+from gputui.report.explain import findings
+from gputui.report.explain.ranks import lateness, rank_times
+from gputui.report.tables.ranks import why_unknown
+from gputui.state import Run, Session
+from tests.conftest import DATA
+
+
+def of(name: str) -> tuple[Session, Run]:
+    loaded = load(str(DATA / "ranks" / f"{name}.gputui.gz"))
+    assert loaded.run is not None
+    return loaded.session, loaded.run
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "evidence"),
+    [
+        # It slept 20 ms each step.
+        (
+            "late_host",
+            "RANK 2 IS LATE",
+            "Rank 2 (GPU 2): its GPU waits for its CPU (CPU code) 22.2 ms a step more than the "
+            "others, most of it in ddp/step/load, most often at engines.py:75 _late",
+        ),
+        # It took each sequence twice.
+        (
+            "late_work",
+            "RANK 3 IS LATE",
+            "Rank 3 (GPU 3): its GPU computes 49.5 ms a step more than the others, most of it "
+            "matmul",
+        ),
+    ],
+    ids=["host", "work"],
+)
+def test_the_late_one_is_named_with_the_cause(name: str, word: str, evidence: str) -> None:
+    found = lateness(of(name)[1])
+    assert found is not None
+    assert (found.word, found.evidence) == (word, (evidence,))
+
+
+def test_where_nobody_was_late_nobody_is_named() -> None:
+    session, run = of("nobody")
+    assert lateness(run) is None
+    assert why_unknown(run, rank_times(run)) == ""
+    assert not [one for one in findings(session, run) if "rank" in one.cause]
+
+
+def test_a_few_collectives_of_a_short_run_name_nobody_and_it_says_why() -> None:
+    """Only its last, smallest ones were compared: in these two CPUs launched more slowly."""
+    _, run = of("comm")
+    assert lateness(run) is None
+    assert why_unknown(run, rank_times(run)) == (
+        "who is late cannot be told: 26 % of the collectives came after the first second"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("hang", "Rank 1 did not come to the all_reduce that rank 0 is in for 15.1 s"),
+        ("kill", "Rank 1 (pid 4845) vanished without ending properly"),
+    ],
+    ids=["hang", "kill"],
+)
+def test_a_lost_rank_is_named(name: str, sentence: str) -> None:
+    found = [one.sentence for one in findings(*of(name)) if "rank" in one.cause]
+    assert found == [sentence]
