@@ -14,7 +14,7 @@ IN_USE = 0.5
 
 OPTIMIZER = 0.1
 """Share of all kernels from which an optimizer that updates tensor by tensor leads the advice: of
-the seven or more kernels that Adam launches for a tensor, three are told by their names."""
+the seven or more kernels that Adam launches for a tensor, three can be recognised by name."""
 
 GRAPHS_IN_USE = (
     "CUDA graphs are in use: replay several steps in one graph, take larger batches; node tracing "

@@ -48,7 +48,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     tree: TimeTree | None = None
     speed: str = ""
-    """What is to be said of the time where a fact leads that costs none."""
+    """What to report about the time where a fact that costs none leads."""
 
 
 def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdict | None:
