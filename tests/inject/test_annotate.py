@@ -224,7 +224,7 @@ def test_operators_on_request_less_those_that_compute_nothing(tmp_path):
 def test_the_hook_and_the_library_leave_the_same_operators_out():
     library = (HOOK.parent / "src" / "operators.inc.c").read_text()
     listed = re.findall(r'"([^"]+)"', library.partition("names[] = {")[2].partition("};")[0])
-    hook = (HOOK / "sitecustomize.py").read_text().partition("_COMPUTE_NOTHING")[2]
+    hook = (HOOK / "torch_ranges.py").read_text().partition("_COMPUTE_NOTHING")[2]
     assert re.findall(r'"([^"]+)"', hook.partition("}")[0]) == listed
 
 

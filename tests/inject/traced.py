@@ -24,7 +24,8 @@ RANGES = (
     RecordKind.RANGE_END,
     RecordKind.MARK,
 )
-LIMIT_S = 60
+LIMIT_S = 300
+"""Against what hangs: the machine may be slow."""
 
 
 @dataclass

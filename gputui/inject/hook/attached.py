@@ -3,7 +3,7 @@
 Registers torch's global forward hooks, so that a program without NVTX shows phases, and shows the
 nvtx package the tool that it missed at its import. Both are taken back on detaching. The capture
 library contains this text and runs it in a thread of its own with the interpreter's lock, in a
-namespace with `hook_source` (the text of sitecustomize.py), the addresses of the library's
+namespace with `hook_source` (the text of torch_ranges.py), the addresses of the library's
 functions and `wanted`; it reads `answer`: 0 nothing to do, 2 done, 3 failed.
 
 If anything fails here, the program goes on without ranges. Python 3.8 and later; nothing of gputui
@@ -29,7 +29,7 @@ NVTX_VERSIONS = {"0.2.15", "0.2.16", "0.2.17"}
 
 
 def _hook() -> Any:
-    """The start-up hook's own way of naming modules."""
+    """The start-up hook's way of naming modules."""
     module = types.ModuleType("_gputui_hook")
     module.__dict__["__file__"] = "<gputui>"
     exec(compile(given["hook_source"], "<gputui>", "exec"), module.__dict__)
@@ -37,7 +37,7 @@ def _hook() -> Any:
 
 
 def _ranges(hook: Any) -> Any:
-    class Given(hook._Ranges):  # type: ignore[misc]
+    class Given(hook.Ranges):  # type: ignore[misc]
         """Push and pop by their addresses: an attached library has no name to load it by."""
 
         def __init__(self) -> None:
@@ -54,12 +54,12 @@ def _ranges(hook: Any) -> Any:
 def _hook_modules(hook: Any, torch: Any) -> list[Any]:
     """Handles of the hooks around every module's forward."""
 
-    class Named(hook._Modules):  # type: ignore[misc]
+    class Named(hook.Modules):  # type: ignore[misc]
         """The first call seen may be of an inner module, which a later, outer one renames."""
 
         def _name(self, root: Any) -> Any:
             try:
-                for path, module in hook._submodules(root):
+                for path, module in hook.submodules(root):
                     self._keep(module, ".".join(path) or type(module).__name__)
                 return self._handles[id(root)]
             except Exception:
@@ -68,7 +68,7 @@ def _hook_modules(hook: Any, torch: Any) -> list[Any]:
     ranges = _ranges(hook)
     named = Named(ranges)
     handles, name, push, pop = named._handles, named._name, ranges.push, ranges.pop
-    is_compiling, entered = hook._compiling(torch), threading.local()
+    is_compiling, entered = hook.compiling(torch), threading.local()
 
     def before(module: Any, _arguments: Any) -> None:
         if is_compiling():

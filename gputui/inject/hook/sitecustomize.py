@@ -1,8 +1,8 @@
-"""Runs at the start of an annotated child's interpreter: puts ranges around torch's operations.
+"""Runs at the start of a child's interpreter, and waits until the program imports torch.
 
-A private `sitecustomize` that then runs the one it hides. It waits until the program imports
-torch and then wraps calls of modules, backward, the optimizer's step and the data loader's next,
-so that a program without NVTX shows phases. Ranges go straight to the capture library.
+A private `sitecustomize` that then runs the one it hides. Once torch is there, ranges are put
+around its operations (torch_ranges), so that a program without NVTX shows phases, and the lines
+that run are sampled (python_lines).
 
 If anything fails here, the program goes on without ranges. Python 3.8 and later; nothing of gputui
 is imported, because the child may use another interpreter.
@@ -11,269 +11,15 @@ is imported, because the child may use another interpreter.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import sys
-import threading
-import weakref
-from typing import Any, Callable, Sequence  # noqa: UP035
+from typing import Any, Sequence  # noqa: UP035
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = "torch"
-
-_COMPUTE_NOTHING = {
-    "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "detach", "detach_",
-    "empty", "empty_like", "empty_strided", "expand", "expand_as", "lift_fresh", "narrow",
-    "new_empty", "new_empty_strided", "permute", "resize_", "select", "set_", "slice",
-    "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten",
-    "unsqueeze", "view", "view_as", "_has_compatible_shallow_copy_type",
-}  # fmt: skip
-"""Operators that allocate without computing, or return a view. The list is the capture
-library's.
-"""
-
-Handle = int
-
-
-class _Ranges:
-    """Push and pop of the capture library, about 0.2 µs each."""
-
-    def __init__(self, path: str) -> None:
-        # Keep the GIL: releasing it would cost more than the call.
-        library = ctypes.PyDLL(path)
-        self._define = library.gputui_name
-        self._define.restype = ctypes.c_void_p
-        self._define.argtypes = [ctypes.c_char_p]
-        self.push: Callable[[Handle | None], Any] = library.gputui_push
-        library.gputui_push.argtypes = [ctypes.c_void_p]
-        library.gputui_push.restype = None
-        self.pop: Callable[[], Any] = library.gputui_pop
-        library.gputui_pop.argtypes = []
-        library.gputui_pop.restype = None
-        self._handles: dict[str, Handle] = {}
-
-    def handle(self, name: str) -> Handle | None:
-        known = self._handles.get(name)
-        if known is None:
-            known = self._define(name.encode("utf-8", "replace"))
-            if known is not None:
-                self._handles[name] = known
-        return known
-
-    def around(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """`function` with a range around each call."""
-        push, pop, handle = self.push, self.pop, self.handle(name)
-
-        @functools.wraps(function)
-        def ranged(*args: Any, **kwargs: Any) -> Any:
-            push(handle)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                pop()
-
-        return ranged
-
-
-class _Modules:
-    """Ranges around module calls, named by the module's path in its model, or its class."""
-
-    def __init__(self, ranges: _Ranges) -> None:
-        self._ranges = ranges
-        self._handles: dict[int, Handle | None] = {}
-        self._alive: dict[int, Any] = {}
-
-    def install(self, torch: Any) -> None:
-        module_type = torch.nn.Module
-        call = module_type.__call__
-        handles, push, pop, name = self._handles, self._ranges.push, self._ranges.pop, self._name
-        is_compiling = _compiling(torch)
-        replaces_call = getattr(module_type, "_wrapped_call_impl", None) is call
-
-        @functools.wraps(call)
-        def ranged_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():  # a compiler that traces through here sees only the call
-                return call(module, *args, **kwargs)
-            key = id(module)
-            push(handles[key] if key in handles else name(module))
-            try:
-                if not replaces_call:  # torch before 2.1
-                    return call(module, *args, **kwargs)
-                # What `call` does, in its place: a frame more for each level of a deep model would
-                # bring the program to its recursion limit.
-                compiled = module._compiled_call_impl
-                return (module._call_impl if compiled is None else compiled)(*args, **kwargs)
-            finally:
-                pop()
-
-        module_type.__call__ = ranged_call
-
-    def _name(self, root: Any) -> Handle | None:
-        """Name a module called outside the known models, and all its submodules."""
-        try:
-            for path, module in _submodules(root):
-                if id(module) not in self._handles:
-                    self._keep(module, _module_name(path, type(module).__name__))
-            return self._handles[id(root)]
-        except Exception:  # also the program's recursion limit, which it may not reach itself
-            return None
-
-    def _keep(self, module: Any, name: str) -> None:
-        key = id(module)
-
-        def forget(_reference: Any) -> None:
-            self._handles.pop(key, None)
-            self._alive.pop(key, None)
-
-        self._alive[key] = weakref.ref(module, forget)
-        self._handles[key] = self._ranges.handle(name)
-
-
-def _module_name(path: tuple[str, ...], kind: str) -> str:
-    """The path in the model, `layers.0.mlp`; where it has no word, as in a Sequential, the class:
-    `Linear[2.0]`."""
-    if any(not part.isdigit() for part in path):
-        return ".".join(path)
-    return f"{kind}[{'.'.join(path)}]" if path else kind
-
-
-def _submodules(root: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """(path, module) of `root` and all in it, as named_modules has them, but without recursion."""
-    found: list[tuple[tuple[str, ...], Any]] = []
-    seen: set[int] = set()
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
-    while waiting:
-        path, module = waiting.pop()
-        if module is None or id(module) in seen:
-            continue
-        seen.add(id(module))
-        found.append((path, module))
-        for name, inner in reversed(module._modules.items()):
-            # torch.compile puts its wrapper between a model and its name.
-            waiting.append((path if name == "_orig_mod" else (*path, name), inner))
-    return found
-
-
-def _compiling(torch: Any) -> Callable[[], bool]:
-    compiler = getattr(torch, "compiler", None)
-    found = getattr(compiler, "is_compiling", None)
-    return found if found is not None else lambda: False
-
-
-def _wrap(ranges: _Ranges, owner: Any, attribute: str, name: str) -> None:
-    with contextlib.suppress(Exception):
-        setattr(owner, attribute, ranges.around(getattr(owner, attribute), name))
-
-
-def _wrap_optimizers(ranges: _Ranges, torch: Any) -> None:
-    """Every optimizer class wraps its step once, through this function of torch's."""
-    optimizer = torch.optim.Optimizer
-    hook = optimizer.profile_hook_step
-
-    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
-        wrapped = hook(function)
-        handles: dict[type, Handle | None] = {}
-
-        @functools.wraps(wrapped)
-        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-            kind = type(self)
-            if kind not in handles:
-                handles[kind] = ranges.handle(kind.__name__ + ".step")
-            ranges.push(handles[kind])
-            try:
-                return wrapped(self, *args, **kwargs)
-            finally:
-                ranges.pop()
-
-        return step
-
-    optimizer.profile_hook_step = staticmethod(profile_hook_step)
-
-
-def _annotate(torch: Any) -> None:
-    library = os.environ.get("GPUTUI_CAPTURE_LIBRARY", "")
-    if not library:
-        return
-    ranges = _Ranges(library)
-    _leave_word()
-    with contextlib.suppress(Exception):
-        _Modules(ranges).install(torch)
-    with contextlib.suppress(Exception):
-        _wrap_optimizers(ranges, torch)
-    _wrap(ranges, torch.autograd, "backward", "backward")
-    with contextlib.suppress(Exception):
-        loaders = torch.utils.data.dataloader._BaseDataLoaderIter
-        _wrap(ranges, loaders, "__next__", "dataloader next")
-    if os.environ.get("GPUTUI_ANNOTATE") == "autograd":
-        _annotate_operators(ranges, torch)
-
-
-def _leave_word() -> None:
-    """Create an empty file named after the process, before its ring: it marks it as annotated."""
-    with contextlib.suppress(OSError):
-        folder = os.path.join(os.environ.get("GPUTUI_CAPTURE_DIR", ""), "annotated")
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, str(os.getpid())), "wb"):
-            pass
-
-
-def _annotate_operators(ranges: _Ranges, torch: Any) -> None:
-    """Annotate operators: in a CUDA build through torch's own NVTX profiler, which follows
-    autograd's threads; otherwise through a dispatch mode.
-    """
-    if torch.version.cuda is not None:
-        with contextlib.suppress(Exception):
-            _enable_nvtx_profiler(torch)
-            return
-    from importlib import import_module
-
-    base = import_module("torch.utils._python_dispatch").TorchDispatchMode
-
-    class Operators(base):  # type: ignore[misc, valid-type]
-        def __torch_dispatch__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            del types
-            space, _, name = str(function.overloadpacket).partition(".")
-            if name in _COMPUTE_NOTHING or space == "profiler":
-                return function(*args, **(kwargs or {}))
-            ranges.push(ranges.handle(f"{space}::{name}"))
-            try:
-                return function(*args, **(kwargs or {}))
-            finally:
-                ranges.pop()
-
-    Operators().__enter__()
-
-
-def _enable_nvtx_profiler(torch: Any) -> None:
-    """What torch.autograd.profiler.emit_nvtx does, permanently; raises if torch cannot.
-
-    The library strips the numbers from the names. PyTorch allows one profiler per thread, so this
-    one yields when the program starts its own.
-    """
-    autograd, owner = torch.autograd, threading.get_ident()
-    autograd._enable_profiler(
-        autograd.ProfilerConfig(
-            autograd.ProfilerState.NVTX,
-            False, False, False, False, False,
-            torch._C._profiler._ExperimentalConfig(),
-        ),
-        set(),
-    )  # fmt: skip
-    start = autograd.profiler._run_on_profiler_start
-
-    def make_way() -> None:
-        if threading.get_ident() == owner:
-            autograd.profiler._run_on_profiler_start = start
-            autograd._disable_profiler()
-        start()
-
-    autograd.profiler._run_on_profiler_start = make_way
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
@@ -304,7 +50,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
                 sys.meta_path.remove(finder)
             with contextlib.suppress(Exception):
                 if os.environ.get("GPUTUI_ANNOTATE"):
-                    _annotate(module)
+                    _beside("torch_ranges").annotate(module)
             with contextlib.suppress(Exception):
                 _sample_lines()
 
@@ -315,14 +61,19 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 def _sample_lines() -> None:
     """Begin to say at which line the program is, where that is wanted."""
     folder = os.environ.get("GPUTUI_CAPTURE_DIR")
-    if not folder or not os.environ.get("GPUTUI_LINES"):
-        return
-    path = os.path.join(_HERE, "python_lines.py")
-    spec = importlib.util.spec_from_file_location("_gputui_python_lines", path)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.start(folder)
+    if folder and os.environ.get("GPUTUI_LINES"):
+        _beside("python_lines").start(folder)
+
+
+def _beside(name: str) -> Any:
+    """A module of this folder, under a name that is nobody else's."""
+    path = os.path.join(_HERE, f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"_gputui_{name}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _hand_on() -> None:

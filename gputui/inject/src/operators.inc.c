@@ -26,7 +26,7 @@ static String *without_numbers(const char *text)
 }
 
 /* Memory without contents, other views of the same memory, and the profiler's own; the list is
- * that of the start-up hook (hook/sitecustomize.py). */
+ * that of the start-up hook (hook/torch_ranges.py). */
 static int computes_nothing(const char *text)
 {
     static const char *const names[] = {

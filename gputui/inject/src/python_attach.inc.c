@@ -22,7 +22,7 @@
 #ifndef HOOK_FOLDER
 #define HOOK_FOLDER "../hook"
 #endif
-EMBED(gputui_hook_source, "sitecustomize.py");
+EMBED(gputui_hook_source, "torch_ranges.py");
 EMBED(gputui_attached_source, "attached.py");
 
 static Word *word; /* set while this process sleeps, or is woken */
