@@ -55,8 +55,8 @@ def _lines() -> Iterator[str]:
             yield from (".PP", ".nf", _roff(command.notes()), ".fi")
     yield ".SH ENVIRONMENT"
     yield _roff(
-        "What is given on the command line wins over the environment, that over the file, and "
-        "that over the default."
+        "The command line overrides the environment, which overrides the file, which overrides the "
+        "default."
     )
     for option in MAIN.options:
         if option.variable:

@@ -84,7 +84,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             return [
                 (("Workloads", "title"),),
                 (),
-                *wrap(f"The list of workloads cannot be had: {self._failure}", width, "error"),
+                *wrap(f"The list of workloads is not available: {self._failure}", width, "error"),
             ]
         if self._catalogue is None:
             return [(("Workloads", "title"),), (), (("asking for the list…", "dim"),)]

@@ -154,7 +154,7 @@ class Commands(ReplayKeys):
             text = "a recorded process cannot be attached to"
             self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
         elif process is None:
-            self.say("choose a process first: 1 shows them, ↑ and ↓ choose one")
+            self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:
             self.say(f"process {process.pid} is not attached to: its start is unknown", bad=True)
         elif run is not None and run.is_active:

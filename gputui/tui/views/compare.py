@@ -106,7 +106,7 @@ class CompareView(View):
             label = "baseline  " if not number else f"run {number + 1:<6}"
             rows.append(((label, "label"), (name, "title" if not number else "text")))
         if not names:
-            return wrap("Mark recordings in Sessions (6) and press c.", width, "dim")
+            return wrap("Mark recordings in Runs (7) and press c.", width, "dim")
         if self._failure:
             return [*rows, (), *wrap(f"! {sanitize(self._failure)}", width, "error")]
         if not self._tables:

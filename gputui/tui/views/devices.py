@@ -211,7 +211,7 @@ class DevicesView(ProcessListView, ChartedView):
         rows.append(())
         keys = (
             ("w", "runs a workload on the CPU, with its phases and its summary"),
-            ("gputui --demo", "plays a session that was recorded on a real H200"),
+            ("gputui --demo", "plays runs that were recorded on a real GPU"),
             ("gputui doctor", "checks what is missing on this machine, and how to fix it"),
         )
         for key, text in () if self.model.is_remote else keys:
