@@ -35,7 +35,7 @@ MODES = (
     Mode("record", "--record [-o FILE|-] [--workload NAME ... | -- CMD ...]",
          "record without a screen; prints a summary at the end"),
     Mode("replay", "--replay FILE|- [--speed X] [--start TIME]", "show a recording"),
-    Mode("demo", "--demo", "show recorded runs of a real GPU, explained"),
+    Mode("demo", "--demo [--no-tour]", "show recorded runs of a real GPU, explained"),
     Mode("once", "--once [--json] [--watch]", "print a reading of the machine, or one an interval"),
 )  # fmt: skip
 
@@ -158,6 +158,8 @@ MAIN = Command(
                parse=size_bytes, default="1G", needs="trace"),
         _ALERT,
         _NOTIFY,
+        Option("no_tour", "the demo's recordings, without turning from view to view",
+               modes=("demo",)),
         Option("speed", "0.25 to 64 times", "X", parse=speed, modes=("replay",)),
         Option("follow", "follow a file still being written", modes=("replay",)),
         Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=("replay",)),
@@ -194,6 +196,8 @@ MAIN = Command(
                set_in=("environment",), completes="file"),
         Option("no_color", "draw without colours", set_in=_ANYWHERE, variables=("NO_COLOR",)),
         Option("ascii", "draw only ASCII characters", set_in=_ANYWHERE),
+        Option("reader", "for screen readers: text without charts, drawn at keys, the cursor "
+               "where something is chosen", set_in=_ANYWHERE),
     ),
 )  # fmt: skip
 

@@ -84,9 +84,11 @@ def run_screen(
     look = Options(
         theme=options.theme,
         ascii=options.ascii,
+        reader=options.reader,
         shows_run=shows_run,
         shows_hosts=shows_hosts,
         is_demo=is_demo,
+        tour=not options.no_tour,
         draws_early=draws_early,
         readonly=options.readonly,
         notify=options.notify,

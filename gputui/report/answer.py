@@ -17,6 +17,7 @@ from gputui.report.explain.verdict import verdict
 from gputui.report.main_step import share_of
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.step_meaning import step_meaning
 from gputui.report.tables.alerts import AlertRow, alert_rows
 from gputui.report.windows import tracing_line
 from gputui.report.workload_metrics import metric_text
@@ -109,7 +110,7 @@ def _of_run(session: Session, run: Run) -> list[Group]:
     tree = found.tree if found is not None else None
     where: Group = []
     if tree is not None:
-        where += _time(tree)
+        where += _time(run, tree)
     if figures := _metrics(run):
         where.append(Line("reported", figures, 4))
     if phases := _phases(run):
@@ -172,7 +173,7 @@ def _title(run: Run) -> str:
     return f"{run.started.name} · run {run.started.run} · {took}{why}"
 
 
-def _time(tree: TimeTree) -> Group:
+def _time(run: Run, tree: TimeTree) -> Group:
     lines: Group = []
     if tree.has_steps:
         middle = units.duration(tree.step_ns.median)
@@ -180,6 +181,8 @@ def _time(tree: TimeTree) -> Group:
         parts[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
         parts.append(f"{tree.steps:,} steady steps")
         lines.append(Line("step", "; ".join(parts)))
+        if meaning := step_meaning(run, tree):
+            lines.append(Line("", meaning))
     for state in ("busy", "idle"):
         leaves = [
             (LEAVES[leaf].label, ns)

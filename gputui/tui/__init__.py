@@ -46,7 +46,7 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
 
         at_once = early.connect if early is not None else connect
         app = GputuiApp(at_once, session, options, driver_class=Terminal, starts=early is None)
-        app.run()
+        app.run(mouse=not app.options.reader)
     finally:
         if app is not None:
             clean = app.close_source()
@@ -66,7 +66,7 @@ def _first_reading(
     connect: Connect, session: Session, options: Options
 ) -> tuple[Early | None, Shown | None]:
     """Connect at once and draw the first reading, where that is wanted."""
-    if not options.draws_early or options.ascii:
+    if not options.draws_early or options.ascii or options.reader:
         return None, None
     from gputui.tui.early import Early, Shown
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.binding import BindingType
 from textual.driver import Driver
-from textual.filter import LineFilter, Monochrome, NoColor
 
 from gputui.base.notification import notification
 from gputui.state.hosts import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.model import Model
+from gputui.tui.news import News
 from gputui.tui.pace import Pace
 from gputui.tui.remarks import Remarks
 from gputui.tui.shell.main import MainScreen
@@ -28,9 +28,10 @@ from gputui.tui.source import (
     Recording,
     Runner,
 )
-from gputui.tui.themes import THEMES, VARIABLE_DEFAULTS, sixteen_colors
+from gputui.tui.themes import THEMES
 from gputui.tui.tour import Tour
 from gputui.tui.visits import Visits
+from gputui.tui.widgets.line_view import FOR_READERS
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -41,6 +42,7 @@ MOST_HELD_EVENTS = 20_000
 """A paused screen holds this many events back; with more it folds them in, unseen."""
 
 _CLOSE_WAIT_S = 5.0
+_SHOW_CURSOR = "\x1b[?25h"
 
 
 class GputuiApp(Visits):
@@ -61,10 +63,11 @@ class GputuiApp(Visits):
         starts: bool = True,
     ) -> None:
         """`starts` is false for a `connect` that gives a source which runs already."""
-        self._ascii = options.ascii if options else False
-        super().__init__(driver_class=driver_class)
         self.options = options or Options()
+        super().__init__(driver_class, ascii_only=self.options.ascii)
         self.animation_level = "none"
+        self._news = News() if self.options.reader else None
+        self.set_class(self.options.reader, FOR_READERS)
         self.model = Model(session, readonly=self.options.readonly)
         self._connect_to = connect
         self._starts = starts
@@ -74,7 +77,7 @@ class GputuiApp(Visits):
         self._plays = False
         self._pace = Pace()
         self._due: Timer | None = None
-        self.tour = Tour(self) if self.options.is_demo else None
+        self.tour = Tour(self, leads=self.options.tour) if self.options.is_demo else None
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = self.options.theme
@@ -83,30 +86,6 @@ class GputuiApp(Visits):
         self._remarks = Remarks(
             self.model, lambda text: self.main.say(text, bad=True), self._notify_of
         )
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Colours for themes that do not know what this program's colours mean."""
-        return dict(VARIABLE_DEFAULTS)
-
-    def get_css_variables(self) -> dict[str, str]:
-        """The theme's colours; those there are on a terminal that has few."""
-        variables = super().get_css_variables()
-        if self.console.color_system == "standard":
-            variables |= sixteen_colors(self.current_theme.dark)
-        return variables
-
-    def get_line_filters(self) -> list[LineFilter]:
-        """NO_COLOR means none: Textual's greys are colours too. With --ascii nothing else
-        leaves the program, borders and names included.
-        """
-        filters: list[LineFilter] = [
-            NoColor() if isinstance(one, Monochrome) else one for one in super().get_line_filters()
-        ]
-        if self._ascii:
-            from gputui.tui.plain import AsciiFilter
-
-            filters.append(AsciiFilter())
-        return filters
 
     def get_default_screen(self) -> MainScreen:
         """The one screen."""
@@ -120,6 +99,8 @@ class GputuiApp(Visits):
 
     def on_ready(self) -> None:
         """What is there now stays: later collections need not look at it."""
+        if self._news is not None and self._driver is not None:
+            self._driver.write(_SHOW_CURSOR)
         gc.freeze()
         gc.enable()
 
@@ -154,6 +135,8 @@ class GputuiApp(Visits):
         if self.tour is not None and isinstance(event, events.Key | events.MouseEvent):
             self.tour.take_over()
         await super().on_event(event)
+        if self._news is not None and isinstance(event, events.Key):
+            self.call_after_refresh(self.main.draw)
 
     def on_not_connected(self, message: NotConnected) -> None:
         """There is nothing to watch."""
@@ -193,7 +176,13 @@ class GputuiApp(Visits):
             self._draw()
 
     def _draw(self) -> None:
-        """What came is on the screen now, or when it is due."""
+        """What came is on the screen now, or when it is due; for a screen reader where it is news,
+        since every change is read out."""
+        if self._news is not None:
+            if text := self._news.of(self.model):
+                self.main.say(text)
+                self.main.draw()
+            return
         was_slow = self._pace.is_slow
         wait_s = self._pace.draw(self.main.draw)
         if wait_s and self._due is None:
@@ -232,7 +221,7 @@ class GputuiApp(Visits):
         self.model.apply(events)
         self.model.paused = playback.is_paused
         self._remarks.of_playback(playback)
-        if playback.has_ended and self._plays and not (self.tour and self.tour.leads):
+        if playback.has_ended and self._plays and self.tour is None:
             self.main.say(
                 "the end of the recording: space plays it again, 2 and 3 look around in it"
             )

@@ -11,6 +11,10 @@ FOLDER = Path(gputui.__file__).with_name("demo")
 """The recordings of the demo."""
 
 
+SLOWED = 0.25
+"""Of the time in the recordings whose programs decode for 3.5 s and less: too short to look at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """An action, named as a key names it, this long after its scene began."""
@@ -27,6 +31,7 @@ class Scene:
     recordings: tuple[str, ...]
     length_s: float
     start_s: float = 0.0
+    speed: float = 1.0
     turns: tuple[Turn, ...] = ()
 
     @property
@@ -39,11 +44,12 @@ SCENES = (
     Scene(
         "slow: GPT-2 decodes, launch by launch",
         ("slow",),
-        16.0,
-        start_s=9.0,
-        turns=(Turn(5.0, "activate"), Turn(9.0, "activate"), Turn(13.0, "move('up')")),
+        18.0,
+        start_s=8.4,
+        speed=SLOWED,
+        turns=(Turn(6.0, "activate"), Turn(10.0, "activate"), Turn(14.0, "move('up')")),
     ),
-    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=11.6),
+    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=11.2, speed=SLOWED),
     Scene("slow and fixed, compared", ("slow", "graphs"), 10.0),
 )
 """The first seconds of each recording, in which its program loads libraries, are left out."""

@@ -253,9 +253,13 @@ class Options:
 
     theme: str = "gputui-dark"
     ascii: bool = False
+    reader: bool = False
+    """For screen readers: no charts, drawn at keys and for news only."""
     shows_run: bool = False
     shows_hosts: bool = False
     is_demo: bool = False
+    tour: bool = True
+    """Whether the demo turns views until a key."""
     draws_early: bool = False
     """Connect at once, and draw the first reading of this machine before Textual is loaded."""
     readonly: bool = False

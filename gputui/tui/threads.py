@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from textual.message import Message
 
-from gputui.tui.ending import Ending
 from gputui.tui.errors import one_line
+from gputui.tui.look import Look
 from gputui.tui.messages import Called
 
 T = TypeVar("T")
 
 
-class Threads(Ending):
+class Threads(Look):
     """An application whose threads never touch what it shows."""
 
     def _post(self, message: Message) -> None:

@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
 
 _PLAYS = "any key takes over"
-_TAKEN = "you lead: Esc hands back"
+_TAKEN = "you lead: Esc plays the tour"
 
 
 class Tour:
     """Plays the scenes in turn, again and again. A key or a click takes over; time goes on."""
 
-    def __init__(self, app: GputuiApp) -> None:
+    def __init__(self, app: GputuiApp, *, leads: bool = True) -> None:
+        """Without `leads` it waits until it is asked to."""
         self._app = app
         self._timers: list[Timer] = []
         self._at = 0
-        self._is_led = True
+        self._is_led = leads
 
     @property
     def leads(self) -> bool:
@@ -31,7 +32,10 @@ class Tour:
 
     def start(self) -> None:
         """The first scene is shown already."""
-        self._schedule()
+        if self._is_led:
+            self._schedule()
+        else:
+            self._caption()
 
     def begin(self, number: int = 0) -> None:
         """Show a scene from its beginning."""
@@ -45,7 +49,7 @@ class Tour:
             main.compare(scene.paths)
         else:
             main.show_run()
-            self._app.play(scene.paths[0], scene.start_s)
+            self._app.play(scene.paths[0], scene.start_s, scene.speed)
         self._schedule()
 
     def take_over(self) -> None:

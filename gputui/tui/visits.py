@@ -74,7 +74,7 @@ class Visits(Threads):
         start_s = 0.0 if follow else AT_END_S
         self.in_thread(lambda: self._opened(path, start_s, follow), shown, failed)
 
-    def play(self, path: Path, start_s: float) -> None:
+    def play(self, path: Path, start_s: float, speed: float = 1.0) -> None:
         """Show another recording in place of the one that is played."""
 
         def shown(playback: Playback) -> None:
@@ -90,12 +90,14 @@ class Visits(Threads):
         from gputui.state import Session
 
         self.in_thread(
-            lambda: self._opened(path, start_s),
+            lambda: self._opened(path, start_s, speed=speed),
             shown,
             lambda reason: self.main.say(reason, bad=True),
         )
 
-    def _opened(self, path: Path, start_s: float, follow: bool = False) -> Playback:
+    def _opened(
+        self, path: Path, start_s: float, follow: bool = False, speed: float = 1.0
+    ) -> Playback:
         """A playback that has something to show."""
         from gputui.playback.player import Playback as Player
 
@@ -105,7 +107,9 @@ class Visits(Threads):
             first.set()
             self._notice()
 
-        playback: Playback = Player.open(str(path), notice, start_s=start_s, follow=follow)
+        playback: Playback = Player.open(
+            str(path), notice, speed=speed, start_s=start_s, follow=follow
+        )
         playback.start()
         if not follow:
             first.wait(_FIRST_WAIT_S)

@@ -24,7 +24,8 @@ DECLARED = (*settings(), MAIN.option("config"))
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 DEFAULTS = {
     "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False,
-    "energy_price": None, "kernel_category": [], "alert": [], "notify": None, "max_cost": None,
+    "reader": False, "energy_price": None, "kernel_category": [], "alert": [],
+    "notify": None, "max_cost": None,
     "there": "gputui",
 }  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_bounds_of_the_interval(interval: str, fits: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["1", "true", "YES", "On"])
-@pytest.mark.parametrize("name", ["readonly", "no_color", "ascii"])
+@pytest.mark.parametrize("name", ["readonly", "no_color", "ascii", "reader"])
 def test_words_for_yes(name: str, text: str) -> None:
     assert load({}, {f"GPUTUI_{name.upper()}": text} | NOWHERE, None)[name]
 
@@ -142,7 +143,7 @@ def test_flags_then_environment_then_file(folder: Path) -> None:
     environment = {"GPUTUI_THEME": "environment", "GPUTUI_READONLY": "no", "GPUTUI_INTERVAL": ""}
     assert load({"theme": "flag", "interval": None, "ascii": True}, environment, path) == {
         "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True,
-        "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
+        "reader": False, "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
         "max_cost": None, "there": "gputui",
     }  # fmt: skip
 

@@ -23,18 +23,23 @@ async def test_the_tour_goes_on_until_a_key_and_again_after_escape() -> None:
     app = GputuiApp(
         lambda notify: Playback.open(str(first.paths[0]), notify, start_s=first.start_s),
         Session(),
-        Options(shows_run=True, is_demo=True),
+        Options(shows_run=True, is_demo=True, tour=False),
     )
     async with app.run_test(size=(120, 40)) as pilot:
         tour, main = app.tour, app.main
         assert tour is not None
         await wait_until(pilot, lambda: bool(main.caption.drawn))
         assert f"demo 1/{len(SCENES)}  healthy" in main.caption.drawn[0]
+        assert not tour.leads  # --no-tour
+        assert "Esc plays the tour" in main.caption.drawn[0]
+        await pilot.press("escape")
+        assert tour.leads
         assert "any key takes over" in main.caption.drawn[0]
 
         tour.begin(1)
         await wait_until(pilot, lambda: "LAUNCH-BOUND" in "\n".join(main.view.drawn))
         assert "demo 2/" in main.caption.drawn[0]
+        await wait_until(pilot, lambda: "×0.25" in main.top.drawn[0])
         for turn in SCENES[1].turns:
             await main.run_action(turn.action)
             await pilot.pause()
@@ -43,7 +48,7 @@ async def test_the_tour_goes_on_until_a_key_and_again_after_escape() -> None:
 
         await pilot.press("7")
         assert not tour.leads
-        assert "Esc hands back" in main.caption.drawn[0]
+        assert "Esc plays the tour" in main.caption.drawn[0]
         await wait_until(pilot, lambda: "graphs" in "\n".join(main.view.drawn))
         listed = "\n".join(main.view.drawn)
         assert all(scene.recordings[0] in listed for scene in SCENES)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 
 from gputui.model.events import Alert
 from gputui.model.leaves import LEAVES
+from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.time_tree import time_tree
 from gputui.tui.source import Options
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
 from gputui.tui.widgets.ink import apportion, nice_top
 from gputui.tui.widgets.names import cut_middle, short_names
+from gputui.tui.widgets.verdict import evidence, verdict_rows
+from gputui.tui.widgets.view import Lead
 from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -31,20 +36,38 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
             assert part in head
         assert "Where each step goes" in shown.text
         assert "Step time  median 83.9 µs, p99 177 µs" in shown.text
+        assert "A step here is 3 operations, repeated: yours may hold many of them." in shown.text
         assert all(cell_len(line) <= size[0] for line in shown.lines)
         # The evidence in two keys, back in two.
         await shown.press("enter")
         assert shown.app.main.current == "time"
         assert "─ idle › launch-bound ─" in shown.text
+        assert ("Mean of 36.5 k steady steps of 3 operations." in shown.text) == (size[0] > 80)
         await shown.press("enter")
         assert shown.app.main.current == "timeline"
         assert "▲" in shown.text
+        assert "Steps in order  36.5 k, mean" in shown.text
+        assert "─ means of some steps each ─" in shown.text
+        assert "─ 36,465" in shown.text
+        assert "─ Distribution ─" in shown.text
         assert "Esc back" in shown.lines[-1]
         await shown.press("escape", "escape")
         assert shown.app.main.current == "overview"
         assert "Esc back" not in shown.lines[-1]
         await shown.press("escape")
         assert shown.app.main.current == "overview"
+
+
+def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None:
+    leak = Finding("memory_grows", "", "It grows.", "look for it", 1, 1, "")
+    found = Verdict("MEMORY GROWS", "It grows.", (leak,), speed="Nothing stands out.")
+    text = "\n".join("".join(part for part, _ in row) for row in
+                     verdict_rows(found, 80, 24, is_chosen=True))  # fmt: skip
+    assert "MEMORY GROWS   It grows.\n Try   look for it.\n Speed Nothing stands out." in text
+    assert evidence(leak) == Lead("memory")
+    many = replace(leak, advice="more of them, " * 9, gain=5.3)
+    [_, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)
+    assert "".join(part for part, _ in row).endswith("… At most 5.3× faster.")
 
 
 async def test_what_a_key_does_a_click_does(show: Show) -> None:

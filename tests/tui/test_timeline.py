@@ -15,6 +15,7 @@ from gputui.model.lane_letters import DOING, EIGHTHS, ROW_PARTS, pack, unpack
 from gputui.model.leaves import Leaf
 from gputui.playback.opening import open_recording
 from gputui.tui.views.timeline import TimelineView
+from gputui.tui.widgets.step_columns import Column, next_slow, numbers_row
 from gputui.tui.widgets.step_lanes import columns_of, gap_words
 from tests.conftest import DATA
 from tests.tui.conftest import Show
@@ -145,3 +146,15 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         assert zoomed.parts is None
         await shown.press("0", "left", "enter")
         assert shown.app.main.current == "time"
+        await shown.press("n")
+        assert "nothing of note here" in shown.lines[-1]
+
+
+def test_the_next_slow_step_is_found_either_way() -> None:
+    even = [Column(n, 1, ns, {}) for n, ns in enumerate((10, 10, 31, 10, 16, 10), 1)]
+    assert [next_slow(even, at, 1, 10.0) for at in (-1, 2, 4)] == [2, 4, None]
+    assert [next_slow(even, at, -1, 10.0) for at in (5, 4, 2)] == [4, 2, None]
+    blocks = [Column(1, 8, 80, {}), Column(9, 8, 92, {})]
+    assert next_slow(blocks, -1, 1, 10.0) == 1  # single slow steps are lost in their means
+    assert numbers_row(blocks, 40) == "1 ───── means of some steps each ──── 16"
+    assert numbers_row(blocks, 30) == ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,15 +15,14 @@ from textual.containers import Container
 from gputui.tui.messages import Called
 from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
-from gputui.tui.shell.commands import Commands
-from gputui.tui.shell.keys import bindings
+from gputui.tui.shell.keys import VIEWS, Key, bindings
 from gputui.tui.shell.possible_keys import possible
-from gputui.tui.shell.views import GROUPS, TABS
+from gputui.tui.shell.view_keys import ViewKeys
+from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group
 from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hints
 from gputui.tui.widgets.canvas import ROLES
 from gputui.tui.widgets.field import TextField
 from gputui.tui.widgets.log import LogPane
-from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import (
     Asked,
     Comparing,
@@ -36,16 +35,8 @@ from gputui.tui.widgets.view import (
 if TYPE_CHECKING:
     from gputui.report.process_table import ProcessRow
 
-MOST_COPIED = 74_000
-"""Bytes in one OSC 52 sequence: more, encoded, is over 100,000, where terminals stop reading."""
 
-_IN_TMUX = "; nothing arrived? tmux set -s set-clipboard on"
-"""Said once: tmux drops what programs copy unless it was told to take it (its manual, OSC 52)."""
-
-_NO_PROCESSES = "processes are in GPUs: 6 shows it"
-
-
-class MainScreen(Commands):
+class MainScreen(ViewKeys):
     """Takes the keys and shows one view."""
 
     BINDINGS = bindings()
@@ -66,7 +57,6 @@ class MainScreen(Commands):
         self.log_pane.display = False
         self._message: tuple[str, str] | None = None
         self._typing: TextField | None = None
-        self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
 
     def compose(self) -> ComposeResult:
         yield self.top
@@ -149,9 +139,7 @@ class MainScreen(Commands):
     async def action_views(self, key: str) -> None:
         """A key's view; pressed again, its next tab."""
         self.trail.clear()
-        group = next(one for one in GROUPS if one.key == key)
-        several = self.model.hosts is not None
-        names = [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
+        names = self._tabs(next(one for one in GROUPS if one.key == key))
         shown = names.index(self.current) + 1 if self.current in names else 0
         await self.action_view(names[shown % len(names)])
 
@@ -183,10 +171,6 @@ class MainScreen(Commands):
                 await self.holder.mount(self._make(name))
         self.call_after_refresh(self.draw)
 
-    def action_move(self, move: Move) -> None:
-        """Arrows and similar keys."""
-        self.view.move(move)
-
     async def action_activate(self) -> None:
         if not self.view.OPENS:
             self.say("nothing to open here: 4 and 5 have details of phases, kernels, copies")
@@ -200,17 +184,6 @@ class MainScreen(Commands):
             self.app.push_screen(box)
             if details.more is not None:
                 self.gputui.in_thread(details.more, box.add, box.failed)
-
-    def action_sort(self) -> None:
-        """Sort by the next column."""
-        if self.view.SORTS:
-            self.view.sort()
-        else:
-            self.say("nothing to sort here: these tables keep nsys's order")
-
-    def action_reverse(self) -> None:
-        """Sort the other way round."""
-        self.view.reverse()
 
     def action_filter(self) -> None:
         """Type a filter."""
@@ -242,40 +215,6 @@ class MainScreen(Commands):
         self.view.follow()
         self.draw()
 
-    def action_libraries(self) -> None:
-        """Show or hide ranges of libraries."""
-        if told := self.view.toggle_libraries():
-            self.say(told)
-
-    def action_raw_names(self) -> None:
-        """Fold the numbering of names, or not."""
-        if told := self.view.toggle_raw_names():
-            self.say(told)
-
-    def action_processes(self) -> None:
-        """Show processes in the whole view, or not."""
-        if not self.view.toggle_processes():
-            self.say(_NO_PROCESSES)
-
-    def action_tree(self) -> None:
-        """Show processes as a tree, or not."""
-        if not self.view.toggle_tree():
-            self.say(_NO_PROCESSES)
-
-    def action_zoom(self, step: int) -> None:
-        """A longer or shorter time in all charts."""
-        told = self.view.zoom(step)
-        self.say(f"charts show {told}" if told else "no charts here: 6 shows some")
-
-    def action_step(self, columns: int) -> None:
-        """Read all charts at another moment."""
-        self.view.step(columns)
-
-    def action_recording(self, what: str) -> None:
-        """Apply an action to a recording."""
-        if not self.view.on_recording(what):
-            self.say("recordings are in Runs: 7 shows them")
-
     def action_log(self) -> None:
         self.log_pane.display = not self.log_pane.display
         self.call_after_refresh(self.draw)
@@ -288,23 +227,6 @@ class MainScreen(Commands):
 
     def action_replay_log(self, lines: int) -> None:
         self.action_scroll_log(lines)
-
-    def action_copy(self) -> None:
-        """Copy the full text of what is chosen."""
-        self._copy(self.view.copied)
-
-    def action_copy_view(self) -> None:
-        """Copy all that the view shows."""
-        self._copy("\n".join(line.rstrip() for line in self.view.drawn).strip("\n"))
-
-    def _copy(self, text: str) -> None:
-        text = text.encode()[:MOST_COPIED].decode(errors="ignore")
-        if not text:
-            self.say("nothing to copy here")
-            return
-        self.app.copy_to_clipboard(text)
-        hint, self._copy_hint = self._copy_hint, ""
-        self.say(f"copied {len(text)} characters{hint}")
 
     def action_palette(self) -> None:
         """Every action and view by name."""
@@ -371,8 +293,27 @@ class MainScreen(Commands):
         elif self._message is not None:
             self.bottom.say(((f" {self._message[0]}", self._message[1]),))
         else:
-            actions = possible(self.model, self.view)
-            self.bottom.update(hints(actions | {"clear"} if self.trail else actions))
+            self.bottom.update(self._hints())
+
+    def _hints(self) -> list[Key]:
+        """The keys that work here: Escape says where it leads, the view's own key what is next."""
+        actions = possible(self.model, self.view)
+        keys = hints(actions | {"clear"} if self.trail else actions)
+        if self.trail:
+            back = f"back to {GROUP_OF[self.trail[-1]].title}"
+            keys = [replace(one, label=back) if one.action == "clear" else one for one in keys]
+        names = self._tabs(GROUP_OF[self.current])
+        if len(names) > 1 and self.current in names:
+            following = TABS[names[(names.index(self.current) + 1) % len(names)]]
+            key = GROUP_OF[self.current].key
+            turns = Key((key,), key, f"views('{key}')", "", VIEWS, following.title.lower())
+            keys.insert(len(keys) - 3, turns)
+        return keys
+
+    def _tabs(self, group: Group) -> list[str]:
+        """The views that a key turns through."""
+        several = self.model.hosts is not None
+        return [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
 
     def on_called(self, message: Called) -> None:
         message.then()

@@ -23,6 +23,7 @@ from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, wra
 from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
 from gputui.tui.widgets.table import Move, column, column_at, table_rows
+from gputui.tui.widgets.verdict import why_empty
 from gputui.tui.widgets.view import (
     Details,
     View,
@@ -269,17 +270,3 @@ class KernelsView(View):
             entry[0] += instances
             entry[1] += total
         return sorted(((p, c, t) for p, (c, t) in paths.items()), key=lambda entry: -entry[2])
-
-
-def why_empty(run: Run) -> str:
-    """Why no GPU work is listed, in words."""
-    statuses = {process.attached.cuda_status for process in run.processes.values()}
-    reasons = sorted(status for status in statuses if status != "tracing")
-    if run.unseen_reason:
-        # Without access to CUDA this cannot be known.
-        reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
-    if reasons:
-        return f"No GPU work is seen in this run: {'; '.join(reasons)}"
-    if run.is_active:
-        return "No GPU work so far."
-    return "The program ran nothing on a GPU."

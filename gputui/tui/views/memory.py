@@ -11,7 +11,6 @@ from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.views.kernels import why_empty
 from gputui.tui.widgets import memory_tables as tables
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.charted import ChartedView
@@ -20,6 +19,7 @@ from gputui.tui.widgets.memory_charts import device_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
 from gputui.tui.widgets.statistics import call_columns
 from gputui.tui.widgets.table import Move, column_at, table_rows
+from gputui.tui.widgets.verdict import why_empty
 from gputui.tui.widgets.view import (
     Details,
 )

@@ -6,16 +6,17 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 
-from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.answer import LEAST_LEVEL
 from gputui.report.explain import Finding, Verdict, findings
 from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, device_trees, time_tree
 from gputui.report.main_step import in_main_step
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import TableRow, kernel_rows
+from gputui.report.step_meaning import step_meaning
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.views.kernels import why_empty
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
 from gputui.tui.widgets.canvas import Row, clip, fit, wrap
@@ -25,6 +26,7 @@ from gputui.tui.widgets.panels import Layout, Panel, columns_of
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen
 from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.verdict import evidence, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (
     Details,
     Lead,
@@ -34,9 +36,6 @@ from gputui.tui.widgets.view import (
 )
 
 TWO_COLUMNS, THREE_COLUMNS = 100, 160
-LOW = 30
-"""Rows below which the head is as short as it can be."""
-
 FINDING = "finding"
 _NARROW_PHASES = 4
 
@@ -53,6 +52,8 @@ class _Read:
     steps: tuple[PhaseRow, ...]
     """The phases of a step, or the outermost ones."""
     kernels: tuple[TableRow, ...]
+    meaning: str
+    """What a step is, where that must be said."""
 
 
 class OverviewView(View):
@@ -130,10 +131,10 @@ class OverviewView(View):
         if chosen is None or chosen.kind == FINDING:
             number = chosen.key if chosen is not None and isinstance(chosen.key, int) else 0
             if 0 < number <= len(read.others):
-                return _evidence(read.others[number - 1])
+                return evidence(read.others[number - 1])
             if read.found is None or not read.found.findings:
                 return Lead("phases" if read.tree is None else "time")
-            return _evidence(read.found.findings[0])
+            return evidence(read.found.findings[0])
         if chosen.kind == "leaf" and isinstance(chosen.key, Leaf):
             return Lead("time", LEAVES[chosen.key].key)
         return Lead("phases" if chosen.kind == "phase" else "kernels", chosen.key)
@@ -152,13 +153,15 @@ class OverviewView(View):
             session = self.model.session
             found = self._headline.of(session, run)
             led = found.findings[0].cause if found is not None and found.findings else ""
+            tree = found.tree if found is not None else time_tree(run)
             self._read = _Read(
                 self.model.revision,
                 found,
-                found.tree if found is not None else time_tree(run),
+                tree,
                 tuple(one for one in findings(session, run) if one.cause != led),
-                tuple(in_main_step(run, phase_rows(run, inherited=True))),
+                _telling(run, in_main_step(run, phase_rows(run, inherited=True))),
                 tuple(kernel_rows(session, run)),
+                step_meaning(run, tree) if tree is not None else "",
             )
         return self._read
 
@@ -176,29 +179,13 @@ class OverviewView(View):
         is_chosen = self._chosen is None or self._chosen == Chosen(FINDING, 0)
         top = len(layout.rows)
         self._keys.append(Chosen(FINDING, 0))
-        word: Row = ((f" {found.word} ", "verdict" if is_chosen else "title"), ("  ", "text"))
-        lead = len(found.word) + 4
-        lines = wrap(found.headline, width - lead, "value")
-        several = 2
-        for number, line in enumerate(lines[:several]):
-            layout.rows.append((*word, *line) if not number else ((" " * lead, "text"), *line))
-        if len(lines) > several:
-            layout.rows[-1] = clip((*layout.rows[-1], (" …", "text")), width)
-        if found.findings:
-            best = found.findings[0]
-            gain = best.bound.removesuffix(".")
-            text = f"{gain}: {best.advice}" if gain else best.advice
-            if height < LOW:
-                tried: list[Row] = [clip(((text, "text"),), width - 7)]
-            else:
-                tried = wrap(text, width - 7, "text")[:2]
-            layout.add(
-                [((" Try   " if not n else " " * 7, "label"), *row) for n, row in enumerate(tried)]
-            )
+        layout.add(verdict_rows(found, width, height, is_chosen=is_chosen))
         for y in range(top, len(layout.rows)):
             act = partial(self._click, Chosen(FINDING, 0))
             self.places.append(Place(y, 0, width, act))
         self._bar(layout, tree)
+        if read.meaning:
+            layout.add([clip(((f" {read.meaning}", "dim"),), width)])
 
     def _bar(self, layout: Layout, tree: TimeTree) -> None:
         """All of the time in one bar, each part of which leads to its leaf."""
@@ -326,20 +313,7 @@ class OverviewView(View):
         self.lead(lead)
 
 
-def _evidence(finding: Finding) -> Lead | Details:
-    """Where a finding's evidence is: its leaf, or what is known of a fact."""
-    if finding.cause in LEAF_OF_KEY:
-        return Lead("time", finding.cause)
-    rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
-                       finding.evidence), ((f"Try: {finding.advice}.", "text"),),
-                       ((f"Measured by: {finding.source}", "dim"),)]  # fmt: skip
-    return Details(finding.word, tuple(rows))
-
-
-def unaccounted(run: Run) -> str:
-    """Why there is no verdict."""
-    if run.kernels:
-        return "No verdict: where the time goes was not measured when this was recorded."
-    if run.is_active and run.processes:
-        return "No kernel yet: the verdict comes with the first steps."
-    return f"No verdict: {why_empty(run)[0].lower()}{why_empty(run)[1:]}"
+def _telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:
+    """No phases where these are some of a library, a small part of the run."""
+    seen_ns = sum(row.cpu_total_ns for row in rows)
+    return tuple(rows) if 100 * seen_ns >= LEAST_LEVEL * run.duration_ns else ()

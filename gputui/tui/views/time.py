@@ -12,14 +12,15 @@ from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.lines import line_shares
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.statistics import TableRow, kernel_rows
+from gputui.report.step_meaning import scope_words
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.views.overview import unaccounted
 from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, bar, beside, fit, heading, wrap
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
 from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.verdict import unaccounted
 from gputui.tui.widgets.view import (
     Details,
     Lead,
@@ -73,7 +74,10 @@ class TimeView(View):
                 act = partial(self._toggle, line.key)
                 at = 1 + 2 * line.depth
                 self.places.append(Place(y, at, at + 2, act))
-        rows.append(((fit(_total(tree), left), "dim"),))
+        rows.append(((fit(_total(tree, left), left), "dim"),))
+        if is_beside:
+            for words in scope_words(tree):
+                rows += wrap(words, left - 2, "dim", " ")
         chosen = next((line for line in self._lines if line.key == self.cursor.key), None)
         if chosen is None:
             return rows
@@ -204,7 +208,8 @@ class TimeView(View):
             return [*rows, *_pairs([("count", count(line.kernel.instances)),
                                    ("median", duration(line.kernel.median))])]  # fmt: skip
         leaf = line.leaf
-        rows += wrap(f"{LEAVES[leaf].meaning}.", width - 2, "text", "  ")
+        says = LEAVES[leaf].meaning
+        rows += wrap(f"{says[:1].upper()}{says[1:]}.", width - 2, "text", "  ")
         finding = next((one for one in found.findings if one.cause == LEAVES[leaf].key), None)
         rows += self._advice(leaf, finding, width)
         if finding is not None:
@@ -277,9 +282,8 @@ def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> _Line:
     )
 
 
-def _total(tree: TimeTree) -> str:
-    steps = f", mean of {count(tree.steps)} steps" if tree.has_steps else ""
-    return f" total{'100.0 %':>32}   {amount(tree, tree.wall_ns)}{steps}"
+def _total(tree: TimeTree, width: int) -> str:
+    return f" total{'100.0 %':>32}{amount(tree, tree.wall_ns):>{width - 38}}"
 
 
 def _labelled(label: str, text: str, width: int) -> list[Row]:

@@ -5,38 +5,45 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import partial
 
-from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.views.overview import unaccounted
 from gputui.tui.views.time import leaf_named
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import apportion, nice_top
-from gputui.tui.widgets.step_columns import Column, because_of, columns_of_tree, explained
-from gputui.tui.widgets.step_lanes import FIGURE, LABEL, columns_of, gap_words, lane_rows
-from gputui.tui.widgets.step_rows import step_rows, thread_words
+from gputui.tui.widgets.one_step import OneStepView
+from gputui.tui.widgets.run_panels import distribution
+from gputui.tui.widgets.step_columns import (
+    Column,
+    because_of,
+    columns_of_tree,
+    explained,
+    next_slow,
+    numbers_row,
+)
+from gputui.tui.widgets.step_lanes import LABEL
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors
+from gputui.tui.widgets.verdict import unaccounted
 from gputui.tui.widgets.view import (
     Details,
     Lead,
     Place,
-    View,
     no_run,
 )
 
 _LABEL, _FIGURE = LABEL, 10
 
 _CHART = 5
-_BUTTONS = "[−] [+] [fit]"
+_LEAST_CLASSES, _MOST_CLASSES = 6, 12
+"""Rows of the distribution of steps."""
 
 
-class TimelineView(View):
+class TimelineView(OneStepView):
     """What happened when."""
 
     CHARTS = True
@@ -50,17 +57,10 @@ class TimelineView(View):
         self.first = 0
         self.shown: int | None = None
         """How many columns are seen, from `first` on; None for all."""
-        self.step_back: int = 0
-        """Which of the steps that were kept in parts: 0 is the newest."""
-        self.inside: int | None = None
-        """The column under the cursor in that step; None where steps are chosen."""
-        self.parts: tuple[int, int] | None = None
-        """The parts of that step in sight; None for all."""
-        self._lane_columns = 0
-        self._kept: list[StepLanes] = []
         self.leaf: Leaf | None = None
         """The leaf that another view led here with."""
         self._columns: list[Column] = []
+        self._usual_ns = 0.0
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The steps as a chart and lanes, what is under the cursor, the last step."""
@@ -75,6 +75,7 @@ class TimelineView(View):
             tree = trees[places[self.device]]
             rows += self._devices(run, places, width)
             self._columns = columns_of_tree(tree)
+            self._usual_ns = tree.step_ns.median or 0.0
             if self._columns:
                 rows += self._lanes(tree, width, len(rows), height)
             else:
@@ -98,6 +99,10 @@ class TimelineView(View):
             colors = phase_colors(run)
             rows += [()]
             rows += timeline_rows(newest, run, colors, width, min(room, 9), window=window)
+        room = height - len(rows) - 2
+        if trees and tree.step_ns.count and room >= _LEAST_CLASSES:
+            spread = distribution(tree.step_ns, width, min(room, _MOST_CLASSES))
+            rows += [(), heading(spread.title, width, spread.note), *spread.rows]
         return rows
 
     # --- keys
@@ -160,6 +165,18 @@ class TimelineView(View):
         """The cursor a column on."""
         self.move("left" if columns < 0 else "right")
 
+    def next_note(self, step: int) -> str:
+        """To the next slow step, or the one before."""
+        at = len(self._columns) - 1 if self.at is None else self.at
+        if self.at is None and step > 0:
+            at = -1  # from the newest one on it begins again
+        found = next_slow(self._columns, at, step, self._usual_ns)
+        if found is None:
+            return "no further slow step"
+        self.inside = None
+        self._put(found)
+        return ""
+
     def follow(self) -> None:
         """The newest step, and all of them in sight."""
         self.at = self.shown = self.leaf = self.inside = None
@@ -185,75 +202,6 @@ class TimelineView(View):
         if self.shown is not None:
             self.first = max(0, min(max(self.first, at - self.shown + 1), at))
         self.draw()
-
-    def _press(self, step: int) -> None:
-        """Zoom in the step, around the cursor or its middle."""
-        self.inside = self._lane_columns // 2 if self.inside is None else self.inside
-        self._zoom_inside(step)
-
-    def _zoom_inside(self, step: int) -> str:
-        """Fewer or more parts of a step, around the cursor."""
-        kept = self._kept[-1 - self.step_back]
-        whole = len(kept.busy)
-        low, high = self.parts or (0, whole)
-        seen = high - low
-        assert self.inside is not None
-        middle = low + seen * self.inside // max(1, self._lane_columns)
-        seen = max(min(8, whole), seen // 2) if step < 0 else min(whole, seen * 2)
-        low = max(0, min(middle - seen // 2, whole - seen))
-        self.parts = None if seen == whole else (low, low + seen)
-        self.inside = self._lane_columns * (middle - low) // max(1, seen)
-        self.draw()
-        each = kept.duration_ns / max(1, whole)
-        return f"{duration(each * low)} to {duration(each * (low + seen))} of the step"
-
-    def _put_inside(self, at: int) -> None:
-        """The cursor at a column; beyond an edge of a zoomed step the parts in sight move on."""
-        if self.parts is not None and self._kept and not 0 <= at < self._lane_columns:
-            low, high = self.parts
-            seen, whole = high - low, len(self._kept[-1 - self.step_back].busy)
-            new = max(0, min(whole - seen, low + (seen if at > 0 else -seen) // 2))
-            at -= self._lane_columns * (new - low) // max(1, seen)
-            self.parts = new, new + seen
-        self.inside = max(0, min(self._lane_columns - 1, at))
-        self.draw()
-
-    def _step(self, run: Run, width: int, top: int, height: int) -> list[Row]:
-        """A step in parts, and the gap under the cursor."""
-        if not self._kept or height - top < 8:
-            return []
-        self.step_back = min(self.step_back, len(self._kept) - 1)
-        step = self._kept[-1 - self.step_back]
-        self._lane_columns = max(1, width - LABEL - FIGURE - 1)
-        low, high = self.parts or (0, len(step.busy))
-        high = min(high, len(step.busy))
-        columns = columns_of(step, low, high, self._lane_columns)
-        each = step.duration_ns / max(1, len(step.busy))
-        start_ns, span_ns = low * each, (high - low) * each
-        at = self.inside
-        if at is None:
-            longest = max(range(len(columns)), key=lambda n: -columns[n].busy)
-            at = longest
-        which = "newest" if not self.step_back else f"{self.step_back} before the newest"
-        title = f"One step, {duration(step.duration_ns)}: {which} of {len(self._kept)} kept"
-        rows: list[Row] = [(), heading(title, width, f"↑ ↓ another step  {_BUTTONS}")]
-        line = "".join(text for text, _ in rows[1])
-        for text, act in (("[−]", lambda: self._press(1)), ("[+]", lambda: self._press(-1)),
-                          ("[fit]", self.follow)):  # fmt: skip
-            if (x := line.find(text)) >= 0:
-                self.places.append(Place(top + 1, x, x + len(text), act))
-        *lanes, cursor = lane_rows(columns, step.device, at, start_ns, span_ns)
-        lanes += step_rows(step, run, low, high, len(columns))[: max(0, height - top - 9)]
-        rows += [*lanes, cursor]
-        for y in range(3, 2 + len(lanes)):
-            for x in range(len(columns)):
-                act = partial(self._put_inside, x)
-                self.places.append(Place(top + y, LABEL + x, LABEL + x + 1, act))
-        place = (low + (high - low) * (at + 0.5) / len(columns)) / max(1, len(step.busy))
-        lines = gap_words(columns, at, start_ns, span_ns) + thread_words(step, run, place)
-        for line in lines:
-            rows += wrap(line, width - 2, "text", "  ")
-        return rows
 
     def _devices(self, run: Run, places: list[tuple[int, int]], width: int) -> list[Row]:
         if len(places) == 1:
@@ -281,11 +229,12 @@ class TimelineView(View):
         scale = nice_top(max(lengths))
         tall = _CHART if height >= 30 else 3
         plot = block_rows([lengths[n] for n in spread], scale, tall)
-        rows: list[Row] = [heading(_title(tree), width, _slow(tree))]
+        rows: list[Row] = [heading(_title(tree, seen), width, _slow(tree))]
         for y, line in enumerate(plot):
             label = "step time" if not y else ""
             end = f"to {duration(scale)}" if not y else ""
             rows.append(self._lane(label, [(line, "accent")], end, top + len(rows), spread))
+        rows.append(((" " * _LABEL, "text"), (numbers_row(seen, len(spread)), "dim")))
         if any(each.busy is not None for each in seen):
             busy = [each.busy or 0.0 for each in seen]
             [line] = block_rows([busy[n] for n in spread], 1.0, 1)
@@ -310,14 +259,18 @@ class TimelineView(View):
         return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
 
 
-def _title(tree: TimeTree) -> str:
-    return f"Steps in order  {count(tree.steps)}, mean {duration(tree.step_mean_ns)}"
+def _title(tree: TimeTree, seen: list[Column]) -> str:
+    shown = sum(each.steps for each in seen)
+    which = count(tree.steps)
+    if shown < tree.steps:
+        which = f"{count(shown)} of {which}"
+    return f"Steps in order  {which}, mean {duration(tree.step_mean_ns)}"
 
 
 def _slow(tree: TimeTree) -> str:
     if not tree.slow_steps:
         return "none slow"
-    return f"{count(tree.slow_steps)} slow: {duration(tree.slow_ns)} in all"
+    return f"{count(tree.slow_steps)} slow: {duration(tree.slow_ns)} in all · n the next one"
 
 
 def _no_steps(tree: TimeTree) -> str:

@@ -137,6 +137,8 @@ def _place(playback: Playback) -> str:
     """
     place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
     more = "" if playback.is_read else "+"
+    if playback.has_ended and playback.is_read and playback.is_exact:
+        return place
     return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
 
 

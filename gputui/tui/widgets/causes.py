@@ -101,7 +101,9 @@ def of_scope(tree: TimeTree) -> str:
 def amount(tree: TimeTree, ns: float) -> str:
     """A time of the tree a step, or of the whole scope where there are no steps."""
     a_step = tree.a_step(ns)
-    return duration(ns / max(1, tree.devices) if a_step is None else a_step)
+    if a_step is None:
+        return duration(ns / max(1, tree.devices))
+    return duration(a_step) if a_step >= 1 or not ns else "<1 ns"
 
 
 def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, Leaf]]]:

@@ -12,6 +12,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from gputui.tui.widgets.canvas import Row, changed_runs, pad
+from gputui.tui.widgets.readable import chosen_place, readable
+
+FOR_READERS = "-for-readers"
+"""The application's class where a screen reader reads it."""
 
 
 class LineView(Widget):
@@ -36,9 +40,18 @@ class LineView(Widget):
         """What is shown, as plain text."""
         return ["".join(text for text, _ in row) for row in self._rows]
 
+    @property
+    def is_read(self) -> bool:
+        """Whether a screen reader reads it."""
+        return self.app.has_class(FOR_READERS)
+
     def show(self, rows: Sequence[Row]) -> None:
         """Show `rows` from the top; the rest is blank."""
         width, height = self.size
+        if self.is_read:
+            rows = readable(rows)
+            if (place := chosen_place(rows[:height])) is not None:
+                self.app.cursor_position = self.content_region.offset + place
         old = self._rows
         new = [pad(row, width) for row in rows[:height]]
         self._rows = new

@@ -46,7 +46,10 @@ def run_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
         given = " ".join(run.started.arguments)
     right = _progress(run, lost_end=lost_end)
     room = width - row_width(right) - 3
-    left = clip(((f" {run.started.name}  ", "title"), (given, "dim")), max(12, room))
+    name = run.started.name
+    first, _, others = given.partition(" ")
+    rest = others if first == name else given
+    left = clip(((f" {name}  ", "title"), (rest, "dim")), max(12, room))
     gap = " " * max(2, width - row_width(left) - row_width(right) - 1)
     return clip((*left, (gap, "text"), *right), width)
 

@@ -54,8 +54,9 @@ def step_points(tree: TimeTree) -> tuple[list[float], str]:
     blocks = tree.blocks[0] if tree.blocks else ()
     means = [block.ns / block.steps for block in blocks if block.steps]
     if len(means) >= min(_LEAST_POINTS, len(tree.newest) + 1):
-        return means, f"means over {tree.steps} steps"
-    return [float(length) for length in tree.newest], f"the newest {len(tree.newest)} steps"
+        return means, f"all {count(tree.steps)} steps, means of some each"
+    what = f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
+    return [float(length) for length in tree.newest], what
 
 
 def steps(tree: TimeTree, width: int, height: int) -> Panel:
@@ -64,6 +65,8 @@ def steps(tree: TimeTree, width: int, height: int) -> Panel:
     points, what = step_points(tree)
     title = f"Step time  median {duration(lengths.median)}, p99 {duration(lengths.percentile(99))}"
     slow = f"{count(tree.slow_steps)} slow of {count(tree.steps)}"
+    if len(title) + len(slow) + 8 > width:
+        slow = f"{count(tree.slow_steps)} slow"
     if not points:
         return Panel(title, [], slow, view="timeline")
     room = width - _AXIS
@@ -219,7 +222,7 @@ def kernels(
         found.append(line)
     items: dict[int, Hashable] = {n: Chosen("kernel", row.name) for n, row in enumerate(ranked)}
     shown = f"{len(ranked)} of {len(rows)}"
-    return Panel("Kernels  GPU time, all steps", found, shown, items, "kernels")
+    return Panel("Kernels  GPU time, the whole run", found, shown, items, "kernels")
 
 
 def output(run: Run, width: int, height: int) -> Panel:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gputui.model.events import StepBlock
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.units import count, duration
+from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
 from gputui.tui.widgets.causes import look
@@ -62,12 +62,32 @@ def _of_blocks(blocks: tuple[StepBlock, ...]) -> list[Column]:
     return found
 
 
+SLOW, UNEVEN = 1.5, 1.1
+"""Times the usual length from which a step is slow; of columns of many steps, whose slow ones are
+lost in their mean."""
+
+
+def next_slow(columns: list[Column], at: int, step: int, usual_ns: float) -> int | None:
+    """The next slow column from `at` on, or back; None where there is none."""
+    least = SLOW if any(each.mean_ns >= SLOW * usual_ns for each in columns) else UNEVEN
+    places = range(at + 1, len(columns)) if step > 0 else range(at - 1, -1, -1)
+    return next((n for n in places if columns[n].mean_ns >= least * usual_ns), None)
+
+
+def numbers_row(columns: list[Column], width: int) -> str:
+    """The numbers of the first and the last step in sight, at the ends of the axis."""
+    first, end = f"{columns[0].first:,}", f"{columns[-1].first + columns[-1].steps - 1:,}"
+    middle = f" {'each column one step' if columns[0].steps == 1 else 'means of some steps each'} "
+    row = f"{first} {middle.center(max(0, width - len(first) - len(end) - 2), '─')} {end}"
+    return row if len(row) <= width else ""
+
+
 def explained(column: Column | None, tree: TimeTree, width: int) -> list[Row]:
     """Steps in words: how long they took against the others, and where their time went."""
     if column is None:
         return []
     last = column.first + column.steps - 1
-    name = f"Step {count(column.first)}" if column.steps == 1 else (
+    name = f"Step {column.first:,}" if column.steps == 1 else (
         f"Steps {column.first:,} to {last:,}")  # fmt: skip
     against = column.mean_ns / tree.step_mean_ns - 1 if tree.step_mean_ns else 0.0
     word = (

@@ -16,6 +16,7 @@ from gputui.report.process_table import ProcessRow
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, wrap
 from gputui.tui.widgets.line_view import LineView
+from gputui.tui.widgets.readable import WIDTH
 from gputui.tui.widgets.table import Cursor, Move
 
 SCROLL_LINES = 3
@@ -114,7 +115,7 @@ class View(LineView):
             need += str(self.app.size.height)
             self.show([(("terminal too small:", "warn"),), ((need, "warn"),)])
         else:
-            self.show(self.rows(width, height))
+            self.show(self.rows(min(width, WIDTH) if self.is_read else width, height))
 
     def move(self, move: Move) -> None:
         """Choose another row, or do what left and right mean here."""
@@ -171,6 +172,12 @@ class View(LineView):
     def step(self, columns: int) -> None:
         """Read all charts this many columns later."""
 
+    def next_note(self, step: int) -> str | None:
+        """To the next thing of note, or the one before: why not, "" where it went, None where this
+        view has none."""
+        del step
+        return None
+
     def on_recording(self, what: str) -> bool:
         """Apply an action to the chosen recording; whether this view has any."""
         del what
@@ -187,7 +194,7 @@ class View(LineView):
     def toggle_raw_names(self) -> str:
         """Call phases as their ranges are, or fold numbering; returns a message if that cannot
         be."""
-        return "names of ranges are in Phases: 2 shows it"
+        return "names of ranges are in Phases: 4 shows it"
 
     def on_resize(self) -> None:
         self.draw()

@@ -1,0 +1,63 @@
+"""What a step is. Steps are found in what a program launches: mostly they are its own, but what
+repeats in it may be a layer too."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gputui.model.events import Scope
+from gputui.model.units import count, duration
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.main_step import STEP_NAMES
+from gputui.state import Run
+
+LAYER = 40
+"""Operations up to which a step may be a layer: layers of transformers launch ten to forty."""
+
+ANOTHER = 1.5
+"""Found steps for each step of the program, or the other way round, from which they differ."""
+
+_BESIDE = {
+    Scope.SETUP: "set-up",
+    Scope.WARMUP: "warm-up",
+    Scope.STEADY: "other loops",
+    Scope.EVALUATION: "evaluation",
+    Scope.PAUSE: "pauses",
+    Scope.TAIL: "the end",
+    Scope.UNSTEPPED: "no loop",
+}
+
+
+def step_meaning(run: Run, tree: TimeTree) -> str:
+    """Where a step may not be what the program calls one: a sentence about it; else ""."""
+    if not tree.has_steps:
+        return ""
+    own = Counter[str]()
+    for each in run.ranges.values():
+        name = each.definition.name
+        if name == run.started.step_range or STEP_NAMES.match(name):
+            own[name.rstrip(" #_:0123456789")] += each.cpu.count
+    if own:
+        [(name, times)] = own.most_common(1)
+        found = sum(sums.steps for sums in run.loops.values()) / max(1, sum(own.values()))
+        if times and found >= ANOTHER:
+            return f"A step here is one of {found:.0f} alike in each {name} of the program."
+        if found and found <= 1 / ANOTHER:
+            return f"A step here holds {1 / found:.0f} of what the program calls {name}."
+        return ""
+    operations = tree.operations / tree.steps
+    if operations > LAYER:
+        return ""
+    what = "1 operation" if round(operations) <= 1 else f"{operations:.0f} operations"
+    return f"A step here is {what}, repeated: yours may hold many of them."
+
+
+def scope_words(tree: TimeTree) -> list[str]:
+    """Which steps all shares are of, and what is not in them, the longest first."""
+    if not tree.has_steps:
+        return []
+    each = tree.operations / tree.steps
+    lines = [f"Mean of {count(tree.steps)} steady steps of {each:,.0f} operations."]
+    beside = sorted(tree.beside_ns.items(), key=lambda one: -one[1])
+    parts = [f"{_BESIDE[scope]} {duration(ns)}" for scope, ns in beside if ns and scope in _BESIDE]
+    return [*lines, f"Not in them: {', '.join(parts)}."] if parts else lines

@@ -1,0 +1,118 @@
+"""Keys that the shown view answers, and the message where it has no answer."""
+
+from __future__ import annotations
+
+import os
+
+from gputui.tui.model import Model
+from gputui.tui.shell.commands import Commands
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.view import View
+
+_NO_PROCESSES = "processes are in GPUs: 6 shows it"
+
+
+MOST_COPIED = 74_000
+"""Bytes in one OSC 52 sequence: more, encoded, is over 100,000, where terminals stop reading."""
+
+_IN_TMUX = "; nothing arrived? tmux set -s set-clipboard on"
+"""Said once: tmux drops what programs copy unless it was told to take it (its manual, OSC 52)."""
+
+
+class ViewKeys(Commands):
+    """What the main screen passes on."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
+
+    @property
+    def view(self) -> View:
+        """The one that is shown."""
+        raise NotImplementedError
+
+    def action_move(self, move: Move) -> None:
+        """Arrows and similar keys."""
+        self.view.move(move)
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        if self.view.SORTS:
+            self.view.sort()
+        else:
+            self.say("nothing to sort here: these tables keep nsys's order")
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self.view.reverse()
+
+    def action_libraries(self) -> None:
+        """Show or hide ranges of libraries."""
+        if told := self.view.toggle_libraries():
+            self.say(told)
+
+    def action_raw_names(self) -> None:
+        """Fold the numbering of names, or not."""
+        if told := self.view.toggle_raw_names():
+            self.say(told)
+
+    def action_processes(self) -> None:
+        """Show processes in the whole view, or not."""
+        if not self.view.toggle_processes():
+            self.say(_NO_PROCESSES)
+
+    def action_tree(self) -> None:
+        """Show processes as a tree, or not."""
+        if not self.view.toggle_tree():
+            self.say(_NO_PROCESSES)
+
+    def action_zoom(self, step: int) -> None:
+        """A longer or shorter time in all charts."""
+        told = self.view.zoom(step)
+        self.say(f"charts show {told}" if told else "no charts here: 6 shows some")
+
+    def action_step(self, columns: int) -> None:
+        """Read all charts at another moment."""
+        self.view.step(columns)
+
+    def action_note(self, step: int) -> None:
+        """To the next thing of note, or the one before."""
+        if not self._went_to_note(step):
+            self.say("nothing of note here: 3 goes from slow step to slow step")
+
+    def action_replay_phase(self) -> None:
+        """To the next thing of note of the view; in others the next change of phase."""
+        if not self._went_to_note(1):
+            super().action_replay_phase()
+
+    def action_replay_event(self) -> None:
+        if not self._went_to_note(-1):
+            super().action_replay_event()
+
+    def _went_to_note(self, step: int) -> bool:
+        why_not = self.view.next_note(step)
+        if why_not:
+            self.say(why_not)
+        return why_not is not None
+
+    def action_recording(self, what: str) -> None:
+        """Apply an action to a recording."""
+        if not self.view.on_recording(what):
+            self.say("recordings are in Runs: 7 shows them")
+
+    def action_copy(self) -> None:
+        """Copy the full text of what is chosen."""
+        self._copy(self.view.copied)
+
+    def action_copy_view(self) -> None:
+        """Copy all that the view shows."""
+        self._copy("\n".join(line.rstrip() for line in self.view.drawn).strip("\n"))
+
+    def _copy(self, text: str) -> None:
+        text = text.encode()[:MOST_COPIED].decode(errors="ignore")
+        if not text:
+            self.say("nothing to copy here")
+            return
+        self.app.copy_to_clipboard(text)
+        hint, self._copy_hint = self._copy_hint, ""
+        self.say(f"copied {len(text)} characters{hint}")

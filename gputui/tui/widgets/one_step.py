@@ -1,0 +1,100 @@
+"""One step that was kept in parts: its lanes, rows of threads and streams, and a cursor in them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gputui.model.events import StepLanes
+from gputui.model.units import duration
+from gputui.state import Run
+from gputui.tui.model import Model
+from gputui.tui.widgets.canvas import Row, heading, wrap
+from gputui.tui.widgets.step_lanes import FIGURE, LABEL, columns_of, gap_words, lane_rows
+from gputui.tui.widgets.step_rows import step_rows, thread_words
+from gputui.tui.widgets.view import Place, View
+
+_BUTTONS = "[−] [+] [fit]"
+
+
+class OneStepView(View):
+    """A view that shows such a step."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.step_back: int = 0
+        """Which of the steps that were kept in parts: 0 is the newest."""
+        self.inside: int | None = None
+        """The column under the cursor in that step; None where steps are chosen."""
+        self.parts: tuple[int, int] | None = None
+        """The parts of that step in sight; None for all."""
+        self._lane_columns = 0
+        self._kept: list[StepLanes] = []
+
+    def _press(self, step: int) -> None:
+        """Zoom in the step, around the cursor or its middle."""
+        self.inside = self._lane_columns // 2 if self.inside is None else self.inside
+        self._zoom_inside(step)
+
+    def _zoom_inside(self, step: int) -> str:
+        """Fewer or more parts of a step, around the cursor."""
+        kept = self._kept[-1 - self.step_back]
+        whole = len(kept.busy)
+        low, high = self.parts or (0, whole)
+        seen = high - low
+        assert self.inside is not None
+        middle = low + seen * self.inside // max(1, self._lane_columns)
+        seen = max(min(8, whole), seen // 2) if step < 0 else min(whole, seen * 2)
+        low = max(0, min(middle - seen // 2, whole - seen))
+        self.parts = None if seen == whole else (low, low + seen)
+        self.inside = self._lane_columns * (middle - low) // max(1, seen)
+        self.draw()
+        each = kept.duration_ns / max(1, whole)
+        return f"{duration(each * low)} to {duration(each * (low + seen))} of the step"
+
+    def _put_inside(self, at: int) -> None:
+        """The cursor at a column; beyond an edge of a zoomed step the parts in sight move on."""
+        if self.parts is not None and self._kept and not 0 <= at < self._lane_columns:
+            low, high = self.parts
+            seen, whole = high - low, len(self._kept[-1 - self.step_back].busy)
+            new = max(0, min(whole - seen, low + (seen if at > 0 else -seen) // 2))
+            at -= self._lane_columns * (new - low) // max(1, seen)
+            self.parts = new, new + seen
+        self.inside = max(0, min(self._lane_columns - 1, at))
+        self.draw()
+
+    def _step(self, run: Run, width: int, top: int, height: int) -> list[Row]:
+        """A step in parts, and the gap under the cursor."""
+        if not self._kept or height - top < 8:
+            return []
+        self.step_back = min(self.step_back, len(self._kept) - 1)
+        step = self._kept[-1 - self.step_back]
+        self._lane_columns = max(1, width - LABEL - FIGURE - 1)
+        low, high = self.parts or (0, len(step.busy))
+        high = min(high, len(step.busy))
+        columns = columns_of(step, low, high, self._lane_columns)
+        each = step.duration_ns / max(1, len(step.busy))
+        start_ns, span_ns = low * each, (high - low) * each
+        at = self.inside
+        if at is None:
+            longest = max(range(len(columns)), key=lambda n: -columns[n].busy)
+            at = longest
+        which = "newest" if not self.step_back else f"{self.step_back} before the newest"
+        title = f"One step, {duration(step.duration_ns)}: {which} of {len(self._kept)} kept"
+        rows: list[Row] = [(), heading(title, width, f"↑ ↓ another step  {_BUTTONS}")]
+        line = "".join(text for text, _ in rows[1])
+        for text, act in (("[−]", lambda: self._press(1)), ("[+]", lambda: self._press(-1)),
+                          ("[fit]", self.follow)):  # fmt: skip
+            if (x := line.find(text)) >= 0:
+                self.places.append(Place(top + 1, x, x + len(text), act))
+        *lanes, cursor = lane_rows(columns, step.device, at, start_ns, span_ns)
+        lanes += step_rows(step, run, low, high, len(columns))[: max(0, height - top - 9)]
+        rows += [*lanes, cursor]
+        for y in range(3, 2 + len(lanes)):
+            for x in range(len(columns)):
+                act = partial(self._put_inside, x)
+                self.places.append(Place(top + y, LABEL + x, LABEL + x + 1, act))
+        place = (low + (high - low) * (at + 0.5) / len(columns)) / max(1, len(step.busy))
+        lines = gap_words(columns, at, start_ns, span_ns) + thread_words(step, run, place)
+        for line in lines:
+            rows += wrap(line, width - 2, "text", "  ")
+        return rows

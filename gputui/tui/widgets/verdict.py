@@ -1,0 +1,91 @@
+"""The verdict in rows: its word, its sentence, what to try; and where its evidence is."""
+
+from __future__ import annotations
+
+from gputui.model.leaves import LEAF_OF_KEY
+from gputui.report.explain import Finding, Verdict
+from gputui.state import Run
+from gputui.tui.widgets.canvas import Row, clip, wrap
+from gputui.tui.widgets.view import Details, Lead
+
+LOW = 30
+"""Rows below which the head is as short as it can be."""
+
+_VIEW_OF_FACT = {
+    "memory_grows": "memory",
+    "memory_full": "memory",
+    "allocator_thrash": "memory",
+    "steps_grow": "timeline",
+    "throttled": "devices",
+    "held_clock": "devices",
+    "slow_link": "devices",
+    "late_rank": "ranks",
+}
+"""Which view shows what a finding beside the time tree is about."""
+
+
+def verdict_rows(found: Verdict, width: int, height: int, *, is_chosen: bool) -> list[Row]:
+    """The answer, for a screen of that height."""
+    word: Row = ((f" {found.word} ", "verdict" if is_chosen else "title"), ("  ", "text"))
+    lead = len(found.word) + 4
+    lines = wrap(found.headline, width - lead, "value")
+    several = 2
+    rows: list[Row] = [
+        (*word, *line) if not number else ((" " * lead, "text"), *line)
+        for number, line in enumerate(lines[:several])
+    ]
+    if len(lines) > several:
+        rows[-1] = clip((*rows[-1], (" …", "text")), width)
+    if found.findings:
+        best = found.findings[0]
+        rows += _labelled("Try", f"{best.advice}.", best.bound, width, height)
+    if found.speed:
+        rows += _labelled("Speed", found.speed, "", width, height)
+    return rows
+
+
+def _labelled(label: str, text: str, last: str, width: int, height: int) -> list[Row]:
+    """A label and its text over two rows at most, one where there is little room: `last` is whole
+    there too."""
+    room = width - 7
+    if height >= LOW:
+        rows = wrap(f"{text} {last}".rstrip(), room, "text")[:2]
+    else:
+        left = room - len(last) - 1 if last else room
+        rows = [(*clip(((text, "text"),), left), (f" {last}" if last else "", "text"))]
+    return [((f" {label if not n else '':<6}", "label"), *row) for n, row in enumerate(rows)]
+
+
+def evidence(finding: Finding) -> Lead | Details:
+    """Where a finding's evidence is: its leaf, or what is known of a fact."""
+    if finding.cause in LEAF_OF_KEY:
+        return Lead("time", finding.cause)
+    if finding.cause in _VIEW_OF_FACT:
+        return Lead(_VIEW_OF_FACT[finding.cause])
+    rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
+                       finding.evidence), ((f"Try: {finding.advice}.", "text"),),
+                       ((f"Measured by: {finding.source}", "dim"),)]  # fmt: skip
+    return Details(finding.word, tuple(rows))
+
+
+def unaccounted(run: Run) -> str:
+    """Why there is no verdict."""
+    if run.kernels:
+        return "No verdict: where the time goes was not measured when this was recorded."
+    if run.is_active and run.processes:
+        return "No kernel yet: the verdict comes with the first steps."
+    return f"No verdict: {why_empty(run)[0].lower()}{why_empty(run)[1:]}"
+
+
+def why_empty(run: Run) -> str:
+    """Why no GPU work is listed, in words."""
+    statuses = {process.attached.cuda_status for process in run.processes.values()}
+    reasons = sorted(status for status in statuses if status != "tracing")
+    if run.unseen_reason:
+        # Without access to CUDA this cannot be known.
+        reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
+    if reasons:
+        return f"No GPU work is seen in this run: {'; '.join(reasons)}"
+    if run.is_active:
+        return "No GPU work so far."
+    return "The program ran nothing on a GPU."

@@ -1,0 +1,36 @@
+"""What a step is: the program's own, or what repeats in it."""
+
+from __future__ import annotations
+
+from gputui.model.events import Scope
+from gputui.playback.loading import load
+from gputui.report.answer import answer
+from gputui.report.explain.time_tree import time_tree
+from gputui.report.step_meaning import scope_words, step_meaning
+from tests.conftest import DATA
+
+
+def test_found_steps_are_compared_with_the_programs_own() -> None:
+    loaded = load(str(DATA / "h100-graphs.gputui.gz"))
+    run = loaded.run
+    assert run is not None
+    tree = time_tree(run)
+    assert tree is not None
+    assert step_meaning(run, tree) == ""  # 54 found, 54 ranges named step
+    own = [one for one in run.ranges.values() if one.definition.name == "step"]
+    for each in own:
+        each.cpu.count *= 4
+    assert step_meaning(run, tree) == "A step here holds 4 of what the program calls step."
+    for each in own:
+        each.cpu.count //= 48
+    assert "alike in each step of the program" in step_meaning(run, tree)
+    assert scope_words(tree)[0] == "Mean of 47 steady steps of 150 operations."
+    tree.beside_ns.update({Scope.SETUP: 2_000_000_000, Scope.TAIL: 0})
+    assert scope_words(tree)[1].startswith("Not in them: set-up 2.00 s")
+
+
+def test_a_short_sequence_may_be_a_layer() -> None:
+    loaded = load(str(DATA / "faults" / "tensor_cores.gputui.gz"))
+    assert loaded.run is not None
+    lines = [line.text for group in answer(loaded.session, loaded.run) for line in group]
+    assert "A step here is 1 operation, repeated: yours may hold many of them." in lines
