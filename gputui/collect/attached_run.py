@@ -10,9 +10,10 @@ from gputui.base.sanitize import sanitize
 from gputui.collect.child.process import Ending
 from gputui.collect.traced_run import Run, RunRequest
 from gputui.inject import word as words
-from gputui.inject.attach import AttachError, attach, shared_memory_of
+from gputui.inject.attach import attach, shared_memory_of
 from gputui.inject.environment import SHARED_MEMORY, create_capture_folder
 from gputui.inject.options import ATTACH_COST_PERCENT, Annotate, TraceSampling, within_cost
+from gputui.inject.target import AttachError
 from gputui.inject.word import Word, WordError
 
 WAKE_S = 5.0

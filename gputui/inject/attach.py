@@ -1,30 +1,33 @@
-"""Attaching to a process that runs: what forbids it, handing over the library, finding its word.
+"""Attaching to a process that runs: handing over the library, finding its word.
 
-Nothing is touched unless every check has passed; a check that fails is one line that says what
-would help.
+Nothing is touched unless every check (target) has passed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import signal
-import struct
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
-from gputui.inject.build import CAPTURE, INJECTOR, LIBRARIES
+from gputui.inject.build import CAPTURE, INJECTOR
 from gputui.inject.environment import (
-    LOADERS,
     SHARED_MEMORY,
-    holder_of,
     library_path,
     missing_library_reason,
+)
+from gputui.inject.target import (
+    AttachError,
+    check_process,
+    check_program,
+    has_glibc_malloc,
+    hidden_reason,
+    maps_of,
+    ptrace_refusal,
 )
 from gputui.inject.word import Word, WordError, open_word
 
@@ -33,20 +36,8 @@ INJECTION_S = 5.0
 BEGIN_S = 3.0
 """How long the library may take to begin, once it was handed over."""
 
-_TOOLS = (
-    ("Nsight Systems (nsys)", ("libToolsInjection", "nsight-systems", "nsight_systems")),
-    ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute", "libInterceptorInjection")),
-)
-_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "hoard")
 _HANDED_OVER = "/memfd:gputui-capture"
-_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
-_CAP_SYS_PTRACE = 19
 _POLL_S = 0.005
-_ELF_HEAD = struct.Struct("<4sBB10xHH")
-
-
-class AttachError(GputuiError):
-    """gputui does not attach to the process; one line says why, and what would help."""
 
 
 def attach(pid: int) -> Word:
@@ -55,10 +46,10 @@ def attach(pid: int) -> Word:
     """
     if library_path() is None:
         raise AttachError(missing_library_reason())
-    _check_process(pid)
+    check_process(pid)
     word = _word(pid)
     if word is None:
-        maps = _maps(pid)
+        maps = maps_of(pid)
         if CAPTURE.path.name in maps:
             raise AttachError(f"process {pid} was started by gputui, which traces it already")
         if _HANDED_OVER in maps:
@@ -66,7 +57,7 @@ def attach(pid: int) -> Word:
                 f"process {pid} carries gputui, but has closed the file by which it is woken: "
                 "restart it"
             )
-        _check_program(pid)
+        check_program(pid)
         _inject(pid)
         word = _await_word(pid)
     try:
@@ -83,109 +74,13 @@ def _word(pid: int) -> Word | None:
     except WordError as error:
         raise AttachError(f"process {pid}: {error}") from None
     except OSError as error:
-        raise AttachError(_hidden(pid, error)) from None
-
-
-def _hidden(pid: int, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError | ProcessLookupError):
-        return f"there is no process {pid}"
-    return (
-        f"process {pid} does not let others look at it (it changed its rights, or runs a file that "
-        "you may not read): run gputui as root, or start it with gputui -- CMD"
-    )
-
-
-def status_of(pid: int) -> dict[str, str]:
-    """The fields of /proc/PID/status; empty if there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {name: value.strip() for name, _, value in pairs}
-
-
-def _check_process(pid: int) -> None:
-    """Whether it is one that may be looked at. Raises AttachError."""
-    status = status_of(pid)
-    if not status:
-        raise AttachError(f"there is no process {pid}")
-    if pid == os.getpid():
-        raise AttachError(f"process {pid} is gputui itself")
-    if status.get("Tgid", str(pid)) != str(pid):
-        raise AttachError(f"{pid} is a thread of process {status['Tgid']}: attach to that")
-    state = status.get("State", "?")[:1]
-    if state in "ZX":
-        raise AttachError(f"process {pid} has ended; its parent has not yet asked for its status")
-    if state in "Tt":
-        raise AttachError(f"process {pid} is stopped: continue it first (kill -CONT {pid})")
-    owners = {int(word) for word in status.get("Uid", "-1").split()}
-    if os.geteuid() != 0 and owners != {os.geteuid()}:
-        user = _user(max(owners - {os.geteuid()}))
-        raise AttachError(f"process {pid} belongs to {user}: run gputui as that user or as root")
-    if os.geteuid() == 0 and owners != {0}:
-        user = _user(max(owners))
-        raise AttachError(f"process {pid} belongs to {user}: run gputui as that user")
-    if (tracer := int(status.get("TracerPid", "0"))) != 0:
-        name = sanitize(status_of(tracer).get("Name", "?"), 50)
-        raise AttachError(
-            f"process {pid} is traced by {name} ({tracer}), which must let it go first"
-        )
-
-
-def _user(uid: int) -> str:
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"user {uid}"
-
-
-def _maps(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
-    except OSError as error:
-        raise AttachError(_hidden(pid, error)) from None
-
-
-def _check_program(pid: int) -> None:
-    """Whether the library can be handed to it. Raises AttachError."""
-    if INJECTOR not in LIBRARIES:
-        raise AttachError(
-            f"attaching needs x86-64 or aarch64, this is {os.uname().machine}: start the program "
-            'with gputui -- CMD, or in a shell after eval "$(gputui env)"'
-        )
-    maps = _maps(pid)
-    if not maps:
-        raise AttachError(f"process {pid} is a thread of the kernel")
-    for name, signs in _TOOLS:
-        if any(sign in maps for sign in signs):
-            raise AttachError(f"{name} is in process {pid}, and CUPTI serves only one tool")
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            variable, _, value = entry.decode("utf-8", "replace").partition("=")
-            if variable in LOADERS and value and Path(value).name != CAPTURE.path.name:
-                raise AttachError(f"process {pid} was started for {holder_of(value)}")
-    _check_image(pid, maps)
-
-
-def _check_image(pid: int, maps: str) -> None:
-    try:
-        with open(f"/proc/{pid}/exe", "rb") as other, open("/proc/self/exe", "rb") as own:
-            theirs, ours = (_ELF_HEAD.unpack(file.read(_ELF_HEAD.size)) for file in (other, own))
-    except (OSError, struct.error) as error:
-        reason = error if isinstance(error, OSError) else OSError()
-        raise AttachError(_hidden(pid, reason)) from None
-    if (theirs[1], theirs[4]) != (ours[1], ours[4]):
-        raise AttachError(f"process {pid} is of another architecture than gputui")
-    if "/libc.so.6" not in maps and "/libc-2." not in maps:
-        kind = "uses musl" if "/ld-musl" in maps else "is linked statically"
-        raise AttachError(f"process {pid} {kind}: it cannot load a library of glibc's")
+        raise AttachError(hidden_reason(pid, error)) from None
 
 
 def _inject(pid: int) -> None:
     """Raises AttachError."""
     words = [str(INJECTOR.path), str(pid), str(CAPTURE.path)]
-    if _has_glibc_malloc(pid):
+    if has_glibc_malloc(pid):
         words.append("futex")
     injector = subprocess.Popen(
         words,
@@ -225,71 +120,9 @@ def _refusal(pid: int, said: str, status: int) -> str:
                 'start it after eval "$(gputui env)"'
             )
         case "ptrace":
-            return _ptrace_refusal(pid)
+            return ptrace_refusal(pid)
         case _:
             return f"process {pid} could not be attached to: {sanitize(said, 100) or 'no reason'}"
-
-
-def _ptrace_refusal(pid: int) -> str:
-    """Why the system forbids it, as far as that can be known."""
-    scope = 0
-    with contextlib.suppress(OSError, ValueError):
-        scope = int(_YAMA.read_text())
-    capable = int(status_of(os.getpid()).get("CapEff", "0"), 16) >> _CAP_SYS_PTRACE & 1
-    instead = 'or start it after eval "$(gputui env)": waking it needs no such right'
-    if scope == 3:
-        return f"the system lets nobody attach (kernel.yama.ptrace_scope is 3): {instead[3:]}"
-    if scope and not capable:
-        return (
-            f"the system lets only {'parents' if scope == 1 else 'administrators'} attach "
-            f"(kernel.yama.ptrace_scope is {scope}): run gputui with CAP_SYS_PTRACE (sudo), "
-            f"{instead}"
-        )
-    return (
-        f"the system does not let gputui attach to process {pid}: a container may lack "
-        f"CAP_SYS_PTRACE, or the process has rights that gputui lacks; {instead}"
-    )
-
-
-def _has_glibc_malloc(pid: int) -> bool:
-    """Whether no other allocator is loaded, nor malloc defined by the program itself: where the
-    locks of another lie is not known.
-    """
-    names = _maps(pid).lower()
-    if any(name in names for name in _ALLOCATORS):
-        return False
-    try:
-        return not any(name == b"malloc" for name in _defined_names(Path(f"/proc/{pid}/exe")))
-    except (OSError, struct.error, ValueError):
-        return False
-
-
-def _defined_names(path: Path) -> Iterator[bytes]:
-    """The dynamic symbols that a 64-bit little-endian ELF file defines. Raises ValueError,
-    struct.error and OSError.
-    """
-    dynamic_symbols, most = 11, 64 << 20
-    with path.open("rb") as file:
-        head = file.read(64)
-        (sections_at,) = struct.unpack_from("<Q", head, 40)
-        entry_bytes, count = struct.unpack_from("<HH", head, 58)
-        if entry_bytes != 64 or count == 0:
-            raise ValueError("no sections")  # nothing is known of it then
-        file.seek(sections_at)
-        table = file.read(entry_bytes * count)
-        sections = list(struct.iter_unpack("<IIQQQQIIQQ", table[: len(table) // 64 * 64]))
-        for _, kind, _, _, at, size, link, _, _, _ in sections:
-            if kind != dynamic_symbols or size > most or link >= len(sections):
-                continue
-            file.seek(at)
-            symbols = file.read(size)
-            file.seek(sections[link][4])
-            names = file.read(min(sections[link][5], most))
-            for name, _, _, section, _, _ in struct.iter_unpack(
-                "<IBBHQQ", symbols[: len(symbols) // 24 * 24]
-            ):
-                if section:
-                    yield names[name : names.find(b"\0", name)]
 
 
 @contextlib.contextmanager
@@ -331,7 +164,7 @@ def detach(pid: int) -> bool:
     """Put process `pid` to sleep, whichever gputui woke it; whether it was awake. Raises
     AttachError.
     """
-    _check_process(pid)
+    check_process(pid)
     word = _word(pid)
     if word is None:
         raise AttachError(f"process {pid} was not attached to")

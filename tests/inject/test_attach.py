@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from gputui.inject.attach import AttachError, attach, detach, shared_memory_of
+from gputui.inject.attach import attach, detach, shared_memory_of
 from gputui.inject.build import INJECTOR, LIBRARIES
 from gputui.inject.environment import create_capture_folder
+from gputui.inject.target import AttachError
 from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, open_word
 from gputui.ring.folder import RingFolder
 from tests.inject.conftest import PROGRAMS
