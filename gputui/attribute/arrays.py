@@ -48,6 +48,18 @@ def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
     return values[run_starts(values)] if len(values) else values
 
 
+def present(codes: npt.NDArray[np.uint8] | npt.NDArray[np.int8], limit: int) -> list[int]:
+    """Which codes below `limit`, itself at most 128, occur. Counting them takes four times as
+    long."""
+    occur = codes.tobytes()
+    return [code for code in range(limit) if code in occur]
+
+
+def taken(column: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column at rows that are distinct and in order, not copied where they are all of it."""
+    return column if len(rows) == len(column) else column.take(rows)
+
+
 def join(parts: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """`parts` end to end; an empty array when there are none."""
     if len(parts) == 1:

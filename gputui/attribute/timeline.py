@@ -61,11 +61,15 @@ class Timeline:
         nodes[before] = NO_NODE
         return instances, nodes
 
-    def moments(self, after_ns: int, before_ns: int) -> Int64s:
-        """The moments strictly between two times."""
+    def between(self, after_ns: int, before_ns: int) -> tuple[Int64s, Int64s]:
+        """The moments strictly between two times; the innermost node from `after_ns` on, then that
+        from each of them on."""
         live = self._times_ns[self._begin : self._end]
         first = int(np.searchsorted(live, after_ns, side="right"))
-        return live[first : int(np.searchsorted(live, before_ns, side="left"))]
+        last = max(first, int(np.searchsorted(live, before_ns, side="left")))
+        nodes = self._nodes[self._begin + first : self._begin + last]
+        before = self.at(np.array([after_ns]))[1]
+        return live[first:last], np.concatenate((before, nodes)).astype(np.int64)
 
     def forget(self, before_ns: int) -> None:
         """Drop earlier moments, but never the newest: its state still holds."""

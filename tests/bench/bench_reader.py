@@ -3,17 +3,23 @@
 `python tests/bench/bench_reader.py [records] [--no-ranges]` feeds a launch-bound decode, token
 after token: 53 nested ranges (or none, so that steps have to be found), 200 calls, 175 kernels and
 3 copies a token, activity arriving in flushes of 100 ms as CUPTI delivers it, and collects once a
-second of the program's time.
+second of the program's time. `--ratio ROUNDS` compares, in CPU time and in turn, the reader as it
+is with one that finds no steps and accounts for no time.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import subprocess
+import sys
 import time
 
 import numpy as np
+from rounds import BARE, interleave, print_ratios
 
+from gputui.attribute import traced_process
+from gputui.attribute.accounting.account import Accounting, Parts
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
@@ -105,7 +111,36 @@ def flush_of(number: int, noise: np.random.Generator, with_ranges: bool) -> np.n
     return np.concatenate((shifted(ranges), work, flush))
 
 
-def main(total: int, with_ranges: bool) -> None:
+class NoAccounting(Accounting):
+    """Takes nothing in: what is left is the reader without steps and leaves."""
+
+    def add_calls(self, *_: object) -> None:
+        pass
+
+    def add_operations(self, *_: object) -> None:
+        pass
+
+    def mark_steps(self, *_: object) -> None:
+        pass
+
+    def collect(self, *_: object) -> Parts:
+        return Parts([], [], [], [], [], [])
+
+
+def compare(total: int, with_ranges: bool, rounds: int) -> None:
+    """CPU seconds of reading with steps and leaves over without, a process each, in turn."""
+
+    def run(*options: str) -> dict[str, float]:
+        words = [sys.executable, __file__, str(total), "--brief", *options]
+        if not with_ranges:
+            words.append("--no-ranges")
+        return {"CPU": float(subprocess.run(words, capture_output=True, check=True).stdout)}
+
+    variants = {BARE: lambda: run("--no-leaves"), "steps and leaves": run}
+    print_ratios(interleave(variants, rounds, "s")["CPU"], "s")
+
+
+def main(total: int, with_ranges: bool, brief: bool) -> None:
     """Feed `total` records; print records a second and the memory they took."""
     noise = np.random.default_rng(1)
     process = TracedProcess(1, 100, Numbering())
@@ -141,6 +176,9 @@ def main(total: int, with_ranges: bool) -> None:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kernels = sum(part.time.count for part in session.run.kernels.values()) if session.run else 0
     reading_s = feeding_s + collecting_s
+    if brief:
+        print(reading_s)
+        return
     print(f"{done:,} records: {done / reading_s:,.0f} records/s on one core")
     print(f"feeding {feeding_s:.2f} s, collecting {collecting_s:.2f} s, folding {folding_s:.2f} s")
     print(f"{kernels:,} kernels; peak memory {memory >> 10} MiB, {memory_before >> 10} before")
@@ -150,5 +188,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("records", type=int, nargs="?", default=10_000_000)
     parser.add_argument("--no-ranges", action="store_true")
+    parser.add_argument("--no-leaves", action="store_true")
+    parser.add_argument("--brief", action="store_true")
+    parser.add_argument("--ratio", type=int, metavar="ROUNDS")
     chosen = parser.parse_args()
-    main(chosen.records, not chosen.no_ranges)
+    if chosen.no_leaves:
+        vars(traced_process)["Accounting"] = NoAccounting
+    if chosen.ratio:
+        compare(chosen.records, not chosen.no_ranges, chosen.ratio)
+    else:
+        main(chosen.records, not chosen.no_ranges, chosen.brief)

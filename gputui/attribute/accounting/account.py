@@ -101,11 +101,11 @@ class Accounting:
         if not len(calls):
             return
         names, starts, ends = calls["name"], calls["start"].copy(), calls["end"].copy()
-        kinds = self._kinds[names]
-        copies = self._copies[names]
-        if copies.any():
-            blocked = copies & (kinds == Doing.LAUNCHING) & (ends - starts > WAITED_NS)
-            kinds[blocked] = Doing.WAITING
+        kinds = self._kinds.take(names)
+        copies = np.flatnonzero(self._copies.take(names))
+        if len(copies):
+            long = ends.take(copies) - starts.take(copies) > WAITED_NS
+            kinds[copies[long & (kinds.take(copies) == Doing.LAUNCHING)]] = Doing.WAITING
         self._threads.add(calls["thread"].astype(np.int64), starts, ends, kinds)
 
     def add_operations(
@@ -138,7 +138,7 @@ class Accounting:
             if len(present) > 1:
                 of = operations.pick(np.flatnonzero(devices == device))
             self._devices[device].add(of)
-        self._launches.add(records, calls, kernels, starts, first, self._graphs)
+        self._launches.add(operations, records, calls, kernels, first, self._graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
         """Moments at which ranges began that name themselves steps: they win over what is found.

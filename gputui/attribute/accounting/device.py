@@ -18,8 +18,8 @@ from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.samples import Samples
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
-from gputui.attribute.accounting.tracks import WAITED, Tracks
-from gputui.attribute.arrays import Int64s, distinct
+from gputui.attribute.accounting.tracks import LEAVES, WAITED, Tracks
+from gputui.attribute.arrays import Int64s, distinct, present, taken
 from gputui.attribute.holes import Holes
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
@@ -143,9 +143,9 @@ class DeviceTime:
         took = ends - starts
         if self.phases is not None:
             self.phases.add_busy(nodes, leaves, took)
-        for leaf in np.flatnonzero(np.bincount(leaves)).tolist():
+        for leaf in present(leaves, LEAVES):
             of = np.flatnonzero((leaves == leaf) & (took > 0))
-            self.tracks.add(leaf, starts.take(of), ends.take(of), took.take(of))
+            self.tracks.add(leaf, taken(starts, of), taken(ends, of), taken(took, of))
 
     def _add_busy(
         self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8], nodes: Int64s
@@ -163,7 +163,7 @@ class DeviceTime:
                 exposed -= covered_before(finishes, *above) - covered_before(begins, *above)
             if self.phases is not None:
                 self.phases.add_busy(nodes.take(at).take(rows), of, exposed)
-            for leaf in np.flatnonzero(np.bincount(of)).tolist():
+            for leaf in present(of, LEAVES):
                 shown = np.flatnonzero((of == leaf) & (exposed > 0))
                 self.tracks.add(leaf, begins.take(shown), finishes.take(shown), exposed.take(shown))
             if group == _GROUPS - 1:
@@ -180,28 +180,28 @@ class DeviceTime:
         """`reach` is how far operations go up to each, `threads` are all that launched any."""
         before = np.empty_like(reach)
         before[0] = self.accounted_ns or found.starts[0]
-        before[1:] = np.maximum(reach[:-1], self.accounted_ns)
+        before[1:] = reach[:-1]
         rows = np.flatnonzero(found.starts > before)
         if not len(rows):
             return
-        a, b = before.take(rows), found.starts.take(rows)
+        a, b = taken(before, rows), taken(found.starts, rows)
         holed = self.holes.touch(a, b)
         if holed.any():
             # What ran there is not known: it is on no leaf.
             rows, a, b = rows[~holed], a[~holed], b[~holed]
-        called = found.called_ns.take(rows)
+        called = taken(found.called_ns, rows)
         causes = Causes(b - a)
         late = np.flatnonzero(called > a)
         if len(late) < len(rows):
             causes.add_whole(Leaf.UNKNOWN, np.flatnonzero(called == 0))
             causes.add_whole(Leaf.DEPENDENCY, np.flatnonzero((called != 0) & (called <= a)))
-        of = rows.take(late)
+        of = taken(rows, late)
         gaps = Gaps(
             late,
-            a.take(late),
-            np.minimum(called, b).take(late),
-            found.returned_ns.take(of),
-            b.take(late),
+            taken(a, late),
+            taken(np.minimum(called, b), late),
+            taken(found.returned_ns, of),
+            taken(b, late),
         )
         launched_by = found.threads.take(of) if len(threads) > 1 else None
         for thread in threads:
@@ -212,6 +212,6 @@ class DeviceTime:
                 self.blame.add(causes, thread, its)
         parts = list(causes.found())
         for leaf, at, amounts in parts:
-            self.tracks.add(leaf, a.take(at), b.take(at), amounts)
+            self.tracks.add(leaf, taken(a, at), taken(b, at), amounts)
         if self.phases is not None:
-            self.phases.add_idle(parts, a, b, found.threads.take(rows))
+            self.phases.add_idle(parts, a, b, taken(found.threads, rows))

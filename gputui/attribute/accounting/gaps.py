@@ -10,7 +10,7 @@ import numpy as np
 from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.doing import Doing
 from gputui.attribute.accounting.host import HostThreads, Pieces, Rows
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.arrays import Int64s, taken
 from gputui.model.leaves import Leaf
 
 RESTART_NS = 1_000_000
@@ -51,7 +51,7 @@ class Causes:
 
     def add_whole(self, leaf: Leaf, rows: Rows) -> None:
         """Gaps that are one leaf's, each named once."""
-        self.add(leaf, rows, self._lengths.take(rows))
+        self.add(leaf, rows, taken(self._lengths, rows))
 
     def add(self, leaf: Leaf, rows: Rows, amounts: Int64s) -> None:
         """`amounts` of the gaps at `rows`, which are in order, each named once."""
@@ -75,7 +75,7 @@ class Causes:
                 rows, amounts = rows.take(some), amounts.take(some)
             yield leaf, rows, amounts
         rows = np.flatnonzero(self._left)
-        yield Leaf.LAUNCH, rows, self._left.take(rows)
+        yield Leaf.LAUNCH, rows, taken(self._left, rows)
 
 
 class Blame:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import READINGS_KEPT, States
 from gputui.attribute.accounting.doing import SHORT_NS, Doing
-from gputui.attribute.arrays import Int64s, distinct, run_starts
+from gputui.attribute.arrays import Int64s, distinct, present, run_starts
 from gputui.model.leaves import Leaf
 
 SHORT_MOST_NS = 1_000_000
@@ -92,22 +92,20 @@ class _Thread:
         """Time of each kind but launching in intervals that are disjoint and in order, and the
         rows of those at whose start a wait was under way."""
         parts = self._parts(int(starts[0]), int(ends[-1]))
-        at, rows = _spread(
+        at, rows = spread(
             np.searchsorted(ends, parts.starts, side="right"), np.searchsorted(starts, parts.ends)
         )
         amounts = np.minimum(parts.ends.take(at), ends.take(rows))
         amounts -= np.maximum(parts.starts.take(at), starts.take(rows))
         kinds = parts.kinds.take(at)
         found: Pieces = {}
-        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+        for kind in present(kinds, len(Doing)):
             of = np.flatnonzero(kinds == kind)
             found[kind] = _each_once(rows.take(of), amounts.take(of))
-        waits = np.flatnonzero(parts.kinds == Doing.WAITING)
-        _, waited = _spread(
-            np.searchsorted(starts, parts.starts.take(waits)),
-            np.searchsorted(starts, parts.ends.take(waits)),
-        )
-        return found, waited
+        waits = np.flatnonzero(kinds == Doing.WAITING)
+        waiting, begins = at.take(waits), starts.take(rows.take(waits))
+        begun = (parts.starts.take(waiting) <= begins) & (begins < parts.ends.take(waiting))
+        return found, rows.take(waits[begun])
 
     def waits(self, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
         """The calls that wait for the GPU, as far as they lie in an interval, in order."""
@@ -159,7 +157,7 @@ def _short(between: Int64s) -> float:
     return min(max(SHORT_NS, SHORT_MEDIANS * usual), SHORT_MOST_NS)
 
 
-def _spread(first: Rows, beyond: Rows) -> tuple[Rows, Rows]:
+def spread(first: Rows, beyond: Rows) -> tuple[Rows, Rows]:
     """The rows from each `first` to before its `beyond`, and to which of them each belongs."""
     count = np.maximum(0, beyond - first)
     of = np.repeat(np.arange(len(count)), count)

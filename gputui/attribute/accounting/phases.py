@@ -8,16 +8,19 @@ ranges that were open there. A thread without ranges takes the main thread's, as
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.host import Rows
+from gputui.attribute.accounting.host import Rows, spread
 from gputui.attribute.accounting.tracks import LEAVES
-from gputui.attribute.arrays import Int64s, UInt32s, distinct
+from gputui.attribute.arrays import Int64s, UInt32s, distinct, present
 from gputui.attribute.range_stacks import RangeStack, RangeStacks
 from gputui.attribute.timeline import NO_NODE
+
+Share = tuple[int, Rows, Int64s]
+"""A leaf, the gaps that it has a part of, in order, and how much of each."""
 
 _LIBRARY = 2
 _FEW_NODES = 4096
@@ -50,68 +53,107 @@ class PhaseLeaves:
 
     def add_busy(self, nodes: Int64s, leaves: npt.NDArray[np.uint8], exposed: Int64s) -> None:
         """Operations by the innermost range that launched them, as far as they count."""
-        if len(nodes):
+        if not len(nodes):
+            return
+        if (nodes == nodes[0]).all():
+            for leaf in present(leaves, LEAVES):
+                self._busy[int(nodes[0]), leaf] += int(np.dot(exposed, leaves == leaf))
+        else:
             for key, ns in _sums(nodes * LEAVES + leaves, exposed):
                 self._busy[divmod(key, LEAVES)] += round(ns)
 
     def add_idle(
         self,
-        parts: Iterable[tuple[int, Rows, Int64s]],
+        parts: Sequence[Share],
         starts_ns: Int64s,
         ends_ns: Int64s,
         threads: UInt32s,
     ) -> None:
         """Gaps, disjoint and in order, that end with what `threads` launched; `parts` are their
-        causes: leaf, gaps, amounts."""
+        causes, which add up to the gaps."""
         lengths = ends_ns - starts_ns
         if not self._stacks.all():
             self._idle_ns[NO_NODE] += int(lengths.sum())
             for leaf, _, amounts in parts:
                 self._idle[NO_NODE][int(leaf)] += int(amounts.sum())
             return
-        shares = [
-            (leaf, np.bincount(rows, amounts, len(lengths)) / lengths)
-            for leaf, rows, amounts in parts
-        ]
-        present = distinct(threads)
-        for thread in present.tolist():
-            of: Rows | slice = slice(None)
-            if len(present) > 1:
-                of = np.flatnonzero(threads == thread)
-            its = [(leaf, share[of]) for leaf, share in shares]
-            self._share_out(thread, starts_ns[of], lengths[of], its)
+        launched_by = distinct(threads).tolist()
+        if len(launched_by) == 1:
+            self._share_out(launched_by[0], starts_ns, lengths, list(parts))
+            return
+        for thread in launched_by:
+            its = threads == thread
+            of = np.flatnonzero(its)
+            place = np.cumsum(its) - 1
+            shares: list[Share] = []
+            for leaf, rows, amounts in parts:
+                own = np.flatnonzero(its.take(rows))
+                shares.append((leaf, place.take(rows.take(own)), amounts.take(own)))
+            self._share_out(thread, starts_ns.take(of), lengths.take(of), shares)
 
     def _share_out(
-        self,
-        thread: int,
-        starts_ns: Int64s,
-        lengths: Int64s,
-        shares: list[tuple[int, npt.NDArray[np.float64]]],
+        self, thread: int, starts_ns: Int64s, lengths: Int64s, shares: list[Share]
     ) -> None:
         stacks = _own(self._stacks.of_thread(thread)) or _own(
             self._stacks.of_thread(self._main_thread)
         )
-        first_ns, last_ns = int(starts_ns[0]), int(starts_ns[-1] + lengths[-1])
-        moments = [stack.timeline.moments(first_ns, last_ns) for stack in stacks]
-        times = np.concatenate((np.array([first_ns]), *moments))
-        if len(moments) > 1:
-            times = np.sort(times)
-        nodes = np.zeros(len(times), np.int64)
-        for stack in stacks:  # the default domain comes first
-            outside = nodes == NO_NODE
-            if outside.any():
-                nodes[outside] = stack.timeline.at(times[outside])[1]
-        bounds = np.append(times, last_ns)
+        bounds, nodes = _innermost(stacks, int(starts_ns[0]), int(starts_ns[-1] + lengths[-1]))
         gap = np.maximum(np.searchsorted(starts_ns, bounds, side="right") - 1, 0)
         inside = np.clip(bounds - starts_ns[gap], 0, lengths[gap])
         passed = np.diff((np.cumsum(lengths) - lengths)[gap] + inside)
-        for node, ns in _sums(nodes, passed):
+        left = dict(_sums(nodes, passed))
+        for node, ns in left.items():
             self._idle_ns[node] += round(ns)
-        for leaf, share in shares:
-            amounts = share * lengths
-            before = np.cumsum(amounts) - amounts
-            for node, ns in _sums(nodes, np.diff(before[gap] + inside * share[gap])):
+        # The cause of the most gaps, launching as a rule, has what the others leave.
+        most = max(range(len(shares)), key=lambda at: len(shares[at][1]))
+        found = [_overlaps(bounds, nodes, starts_ns, lengths, *amounts) if at != most else {}
+                 for at, (_, *amounts) in enumerate(shares)]  # fmt: skip
+        for sums in found:
+            for node, ns in sums.items():
+                left[node] -= ns
+        found[most] = left
+        for (leaf, *_), sums in zip(shares, found, strict=True):
+            for node, ns in sums.items():
                 self._idle[node][int(leaf)] += ns
+
+
+def _innermost(stacks: list[RangeStack], first_ns: int, last_ns: int) -> tuple[Int64s, Int64s]:
+    """The moments from `first_ns` to `last_ns`, both among them, between which one range stays the
+    innermost, and its node; the default domain comes first."""
+    ends = np.array([first_ns]), np.array([last_ns])
+    if len(stacks) == 1:
+        times, nodes = stacks[0].timeline.between(first_ns, last_ns)
+        return np.concatenate((ends[0], times, ends[1])), nodes
+    moments = [stack.timeline.between(first_ns, last_ns)[0] for stack in stacks]
+    times = np.sort(np.concatenate((ends[0], *moments)))
+    nodes = np.zeros(len(times), np.int64)
+    for stack in stacks:
+        outside = np.flatnonzero(nodes == NO_NODE)
+        if len(outside):
+            nodes[outside] = stack.timeline.at(times[outside])[1]
+    return np.concatenate((times, ends[1])), nodes
+
+
+def _overlaps(
+    bounds: Int64s,
+    nodes: Int64s,
+    starts_ns: Int64s,
+    lengths: Int64s,
+    rows: Rows,
+    amounts: Int64s,
+) -> dict[int, float]:
+    """Amounts of the gaps at these rows by node, in proportion to the time that each has in
+    them."""
+    if not len(rows):
+        return {}
+    begins, lengths = starts_ns.take(rows), lengths.take(rows)
+    ends = begins + lengths
+    of, at = spread(
+        np.searchsorted(bounds, begins, side="right") - 1, np.searchsorted(bounds, ends)
+    )
+    shared = np.minimum(bounds.take(at + 1), ends.take(of))
+    shared -= np.maximum(bounds.take(at), begins.take(of))
+    return dict(_sums(nodes.take(at), amounts.take(of) * (shared / lengths.take(of))))
 
 
 def _sums(

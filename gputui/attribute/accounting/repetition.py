@@ -19,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.arrays import run_starts
+
 Tokens = npt.NDArray[np.uint32]
 Cues = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
@@ -164,18 +166,36 @@ def _levels(tokens: Tokens, cues: Cues) -> list[Level]:
 def _periodic(keys: Hashes, gram: int) -> Iterator[_Context]:
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
-    starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    starts = run_starts(ranked)
     counts = np.diff(np.append(starts, len(ranked)))
-    total = len(keys)
-    for at in np.flatnonzero(counts >= LEAST).tolist():
-        places = order[starts[at] : starts[at] + counts[at]]
-        if (places[-1] - places[0]) / total < COVER:
-            continue
-        distances = np.diff(places)
-        low, middle, high = np.quantile(distances, (0.1, 0.5, 0.9))
-        if (high - low) / middle <= EVEN:
-            value = int(ranked[starts[at]])
-            yield _Context(float(high - low) / float(middle), gram, value, places, float(middle))
+    covered = (order[starts + counts - 1] - order[starts]) / len(keys)
+    often = np.flatnonzero((counts >= LEAST) & (covered >= COVER))
+    starts, counts = starts[often], counts[often]
+    low, middle, high = _quantiles(np.diff(order), starts, counts - 1)
+    for at in np.flatnonzero((high - low) / middle <= EVEN).tolist():
+        first = int(starts[at])
+        places = order[first : first + int(counts[at])]
+        spread = float(high[at] - low[at]) / float(middle[at])
+        yield _Context(spread, gram, int(ranked[first]), places, float(middle[at]))
+
+
+def _quantiles(values: Places, starts: Places, counts: Places) -> list[npt.NDArray[np.float64]]:
+    """The tenth, the fiftieth and the ninetieth percentile of each run of values, as np.quantile
+    interpolates them."""
+    of = np.repeat(np.arange(len(counts)), counts)
+    begins = np.cumsum(counts) - counts
+    runs = values[np.arange(len(of)) + (starts - begins)[of]]
+    runs = runs[np.lexsort((runs, of))]
+    found = []
+    for share in (0.1, 0.5, 0.9):
+        at = (counts - 1) * share
+        below = np.floor(at).astype(np.intp)
+        beyond = at - below
+        one = runs[begins + below]
+        other = runs[begins + np.minimum(below + 1, counts - 1)]
+        step = other - one
+        found.append(np.where(beyond < 0.5, one + step * beyond, other - step * (1 - beyond)))
+    return found
 
 
 def _likeness(tokens: Tokens, marks: Places) -> npt.NDArray[np.float64]:

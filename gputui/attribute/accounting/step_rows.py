@@ -37,21 +37,31 @@ class StreamOperations:
 
     def __init__(self) -> None:
         self._parts: deque[tuple[Int64s, Int64s, npt.NDArray[np.uint32]]] = deque()
+        self._reach_ns: deque[int] = deque()
         self._held = 0
 
     def add(self, found: Columns) -> None:
         """Operations in order, after those before."""
         self._parts.append((found.starts, found.ends, found.streams))
+        self._reach_ns.append(int(found.ends.max()))
         self._held += len(found.starts)
         while len(self._parts) > 1 and self._held - len(self._parts[0][0]) >= KEPT_OPERATIONS:
             self._held -= len(self._parts.popleft()[0])
+            self._reach_ns.popleft()
 
     def lanes(self, bounds: Int64s) -> list[StreamLane]:
         """How busy each stream was between the bounds, the busiest first; none where the device had
         only one, or where its beginning is forgotten."""
         if not self._parts or self._parts[0][0][0] > bounds[0]:
             return []
-        starts, ends, streams = map(np.concatenate, zip(*self._parts, strict=True))
+        near = [
+            part
+            for part, reach_ns in zip(self._parts, self._reach_ns, strict=True)
+            if reach_ns > bounds[0] and part[0][0] < bounds[-1]
+        ]
+        if not near:
+            return []
+        starts, ends, streams = map(np.concatenate, zip(*near, strict=True))
         inside = np.flatnonzero((ends > bounds[0]) & (starts < bounds[-1]))
         starts, ends, streams = starts[inside], ends[inside], streams[inside]
         present = distinct(streams).tolist()

@@ -55,7 +55,6 @@ class Tracks:
             starts, ends, amounts = (
                 parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
             )
-            up_to = np.concatenate(([0], np.cumsum(amounts)))
             begun = np.searchsorted(starts, boundaries)
             last = np.maximum(begun - 1, 0)
             beyond = np.where(begun > 0, ends[last] - boundaries, 0)
@@ -63,7 +62,7 @@ class Tracks:
             rest = np.zeros(len(boundaries), np.int64)
             at = last[divided]
             rest[divided] = np.rint(amounts[at] * (beyond[divided] / (ends[at] - starts[at])))
-            rows[:, leaf] = np.diff(up_to[begun] - rest, prepend=0)
+            rows[:, leaf] = _sums_up_to(begun, amounts) - np.diff(rest, prepend=0)
             # What goes on beyond the last boundary is kept from there on.
             first = int(begun[-1]) - int(divided[-1])
             self._intervals -= first
@@ -82,3 +81,13 @@ class Tracks:
         self._tracks.clear()
         self._intervals = 0
         return sums
+
+
+def _sums_up_to(ends: npt.NDArray[np.intp], amounts: Int64s) -> Int64s:
+    """The sum of the amounts before each end, from the one before on. Ends come in order."""
+    sums = np.zeros(len(ends), np.int64)
+    starts = np.concatenate(([0], ends[:-1]))
+    some = np.flatnonzero(ends > starts)
+    if len(some):
+        sums[some] = np.add.reduceat(amounts[: ends[-1]], starts[some])
+    return sums
