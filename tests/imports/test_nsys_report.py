@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import sqlite3
 import stat
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,8 +52,9 @@ def real() -> tuple[Session, Run]:
 
 
 @pytest.fixture
-def sql() -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{REAL}?mode=ro", uri=True)
+def sql() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(f"file:{REAL}?mode=ro", uri=True)) as connection:
+        yield connection
 
 
 @needs_real
@@ -240,7 +243,7 @@ def test_busy_time_counts_whether_or_not_a_launch_is_known(tmp_path: Path) -> No
         export.kernel("gemm", (start, start + 50), ran, number)
     path = export.write(tmp_path / "whole.sqlite")
     _, whole = fold(path)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(
             "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId > 40 AND "
             "correlationId % 3 != 0"
@@ -483,7 +486,7 @@ def test_copies_of_unified_memory_are_named_as_in_nsys(tmp_path: Path) -> None:
     out = tmp_path / "out.sqlite"
     with open_traced(str(path)) as traced:
         write_nsys(out, traced.session, traced.run, traced.trace)
-    with sqlite3.connect(out) as connection:
+    with closing(sqlite3.connect(out)) as connection:
         labels = connection.execute(
             "SELECT label FROM CUPTI_ACTIVITY_KIND_MEMCPY JOIN ENUM_CUDA_MEMCPY_OPER "
             "ON id = copyKind ORDER BY copyKind"
@@ -543,7 +546,7 @@ def test_an_export_names_its_devices_and_their_clocks(tmp_path: Path) -> None:
     with open_traced(str(export.write(tmp_path / "r.sqlite"))) as traced:
         assert traced.session.gpus[0].facts.l2_cache_bytes == 6 << 20
         write_nsys(out, traced.session, traced.run, traced.trace)
-    with sqlite3.connect(out) as connection:
+    with closing(sqlite3.connect(out)) as connection:
         found = connection.execute(
             "SELECT clockRate, chipName, l2CacheSize FROM TARGET_INFO_GPU"
         ).fetchall()

@@ -8,6 +8,7 @@ import json
 import math
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,7 @@ def recorded(folder: Path, *command: str) -> Path:
 
 
 def rows_of(path: Path, query: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return connection.execute(query).fetchall()
 
 

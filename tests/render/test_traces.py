@@ -310,7 +310,7 @@ def test_the_newest_run_alone_is_exported(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="nothing of run 2"):
         exported(tmp_path / "y.gputui", "chrome", tmp_path / "t.json")
     exported(tmp_path / "y.gputui", "nsys", tmp_path / "t.sqlite")
-    with sqlite3.connect(tmp_path / "t.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as connection:
         rows = connection.execute("SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
         assert rows.fetchone() == (0,)
     written = exported(tmp_path / "y.gputui", "chrome", tmp_path / "first.json", number=1)
@@ -391,7 +391,7 @@ def test_rows_of_the_real_report_come_back(tmp_path: Path) -> None:
     for query in queries:
         rows = []
         for path in (REAL, tmp_path / "again.sqlite"):
-            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
                 rows.append(connection.execute(query).fetchall())
         assert rows[0] == rows[1]
         assert rows[0]
@@ -409,7 +409,7 @@ def test_a_trace_of_before_gives_the_marks_that_the_recording_kept(tmp_path: Pat
         file.write((1).to_bytes(4, "little"))
     trace_path(path).rename(trace_path(newest))
     exported(newest, "nsys", tmp_path / "t.sqlite")
-    with sqlite3.connect(tmp_path / "t.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as connection:
         rows = connection.execute(
             "SELECT n.start, s.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId "
             "WHERE eventType = 34"
