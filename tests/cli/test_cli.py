@@ -543,16 +543,16 @@ def test_a_reader_that_stopped_reading_cannot_hold_the_program(tmp_path: Path) -
         while True:
             os.write(write, b"full")
     os.set_blocking(write, True)
-    recording = subprocess.Popen(
+    with subprocess.Popen(
         [*PROGRAM, "--record", "-o", "-", "--", "sh", "-c", f"echo $$ > {fifo}; exec sleep 600"],
         stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
-    )  # fmt: skip
-    child = psutil.Process(int(fifo.read_text()))
-    recording.send_signal(signal.SIGTERM)
-    assert recording.wait(30) == 1
-    assert recording.stderr is not None
-    assert "stopped reading" in recording.stderr.read()
+    ) as recording:  # fmt: skip
+        child = psutil.Process(int(fifo.read_text()))
+        recording.send_signal(signal.SIGTERM)
+        assert recording.wait(30) == 1
+        assert recording.stderr is not None
+        assert "stopped reading" in recording.stderr.read()
     assert not psutil.wait_procs([child], 30)[1]
     os.close(read)
     os.close(write)

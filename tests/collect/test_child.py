@@ -160,12 +160,11 @@ def show(batches):
         print("\\n".join(batch.lines), flush=True)
 child.run(lambda pid: None, show)
 """
-    monitor = subprocess.Popen([PYTHON, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert monitor.stdout is not None
-    pid = int(monitor.stdout.readline())
-    child = psutil.Process(pid)
-    monitor.kill()
-    monitor.wait()
+    with subprocess.Popen([PYTHON, "-c", program], stdout=subprocess.PIPE, text=True) as monitor:
+        assert monitor.stdout is not None
+        pid = int(monitor.stdout.readline())
+        child = psutil.Process(pid)
+        monitor.kill()
     psutil.wait_procs([child], timeout=30)
     assert gone(pid)
 

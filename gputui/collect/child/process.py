@@ -144,7 +144,10 @@ class Child:
         finally:
             # If reading failed, the closed pipe makes the supervisor end them all.
             self._close_control()
-            supervisor.wait()
+            os.close(report_read)
+            os.close(status_read)
+            with supervisor:  # closes its pipes, and waits for it
+                pass
             supervisor_gone(supervisor.pid)
         return self._ending(words, _oom_kills() > oom_kills)
 
@@ -206,10 +209,6 @@ class Child:
                     due = None
                     output([lines for buffer in buffers.values() if (lines := buffer.take())])
         output([lines for buffer in buffers.values() if (lines := buffer.take(final=True))])
-        supervisor.stdout.close()
-        supervisor.stderr.close()
-        os.close(report)
-        os.close(status)
         return words
 
     def _ending(self, words: Mapping[str, int], oom_killed: bool) -> Ending:
