@@ -222,9 +222,12 @@ def _create_in(roots: list[Path]) -> tuple[Path, int]:
         if len(roots) > 1:
             return _create_in(roots[1:])
         raise
+    unlocked = path / f"{LOCK_NAME}.new"
     try:
-        lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        lock_fd = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Held from where it can be seen: others take an unlocked one for that of a dead gputui.
+        unlocked.rename(path / LOCK_NAME)
     except OSError:
         shutil.rmtree(path, ignore_errors=True)
         raise

@@ -192,3 +192,18 @@ def test_folders_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_pat
         assert not os.path.exists(dead)
         for path in (first, second, foreign, shared, target):
             assert path.is_dir()
+
+
+def test_a_folder_that_is_being_made_is_not_taken_for_that_of_a_dead_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment.tempfile, "gettempdir", lambda: str(tmp_path))
+    lock = environment.fcntl.flock
+
+    def another_starts(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(environment.fcntl, "flock", lock)
+        with create_capture_folder(room_bytes=1 << 62):
+            pass
+        lock(descriptor, how)
+
+    monkeypatch.setattr(environment.fcntl, "flock", another_starts)
+    with create_capture_folder(room_bytes=1 << 62) as folder:
+        assert os.listdir(folder) == [LOCK_NAME]
