@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from gputui.attribute.accounting.python_lines import LEAF_OF_KIND, PythonLines
+from gputui.attribute.accounting.sharing import Member
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.collectives.matching import Matching
@@ -121,6 +122,15 @@ class Attached:
             self.process.complete_until_ns(now_ns, ended),
         )
         self._cpu_ns += time.thread_time_ns() - began
+
+    def member(self, now_ns: int, ended: bool) -> Member:
+        """The process among those that may share its GPUs."""
+        return Member(
+            self.process.number,
+            self.process.accounting,
+            self.ring.facts.visible_devices,
+            self.process.complete_until_ns(now_ns, ended),
+        )
 
     def collect(self, run: int, now_ns: int, ended: bool, matching: Matching) -> list[AnyEvent]:
         """What is new since `compare`. With `ended`, for the last time: records still waiting are

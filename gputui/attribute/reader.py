@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gputui.attribute.accounting.sharing import Sharing
 from gputui.attribute.attached_process import Attached
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
@@ -60,6 +61,7 @@ class CaptureReader:
         self._max_cost_percent = max_cost_percent
         self._attached: list[Attached] = []
         self._matching = Matching()
+        self._sharing = Sharing()
         self._finding = threading.Lock()
         self._found: list[RingReader] = []
         self._watch: RingWatch | None = None
@@ -108,6 +110,7 @@ class CaptureReader:
         for attached, is_last in ended.items():
             attached.compare(self._matching, now_ns, is_last)
         self._matching.match()
+        self._sharing.exchange([one.member(now_ns, last) for one, last in ended.items()])
         for attached, is_last in ended.items():
             events += attached.collect(self._run, now_ns, is_last, self._matching)
             if is_last:
@@ -175,6 +178,7 @@ class CaptureReader:
         for attached in self._attached:
             attached.compare(self._matching, now_ns, True)
         self._matching.match()
+        self._sharing.exchange([one.member(now_ns, True) for one in self._attached])
         for attached in self._attached:
             events += attached.collect(self._run, now_ns, True, self._matching)
             self._close(attached.ring)

@@ -46,6 +46,7 @@ class Leaf(IntEnum):
     ELEMENTWISE_CHAIN = 25
     ATTENTION_UNFUSED = 26
     SHARED = 27
+    PEER = 28
 
 
 class LeafMeaning(msgspec.Struct, frozen=True):
@@ -89,6 +90,11 @@ LEAVES: dict[Leaf, LeafMeaning] = {
     ),
     Leaf.SHARED: LeafMeaning(
         "busy.shared", "another process", "kernels stretched while another process held the GPU"
+    ),
+    Leaf.PEER: LeafMeaning(
+        "busy.peer",
+        "the run's other processes",
+        "another traced process ran something while this one had nothing on the GPU",
     ),
     Leaf.OPTIMIZER: LeafMeaning("busy.optimizer", "optimizer", "fused optimizer kernels"),
     Leaf.OTHER: LeafMeaning("busy.other", "other kernels", "every other kernel"),
@@ -146,8 +152,8 @@ _COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
 
 
 def is_kernel(leaf: Leaf) -> bool:
-    """Whether kernels of the program ran."""
-    return not LEAVES[leaf].is_idle and leaf not in _COPIES and leaf is not Leaf.SHARED
+    """Whether kernels of the process ran."""
+    return not LEAVES[leaf].is_idle and leaf not in (*_COPIES, Leaf.SHARED, Leaf.PEER)
 
 
 _OF_CATEGORY = {

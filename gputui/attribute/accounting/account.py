@@ -66,6 +66,11 @@ class Accounting:
         self._graphs = np.zeros(1, np.bool_)
 
     @property
+    def devices(self) -> dict[int, DeviceSteps]:
+        """The devices that ran something, by the program's own numbers."""
+        return self._devices
+
+    @property
     def sampled(self) -> list[int]:
         """The threads whose lines are read."""
         return self._threads.sampled

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps
-from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.intervals import covered_before, exclusive
+from gputui.attribute.accounting.host import HostThreads, Rows
+from gputui.attribute.accounting.intervals import Busy, covered_before, exclusive
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.accounting.phases import PhaseLeaves
@@ -50,6 +50,8 @@ class DeviceTime:
         self.phases = phases
         self.holes = holes or Holes()
         """Where nothing is known of the device."""
+        self.others: Busy | None = None
+        """When other traced processes ran something on the device."""
         self._streams = StreamOperations()
         self.tracks = Tracks()
         """What is accounted for and not taken yet."""
@@ -60,6 +62,21 @@ class DeviceTime:
         """Operations, in any order."""
         if len(operations.starts):
             self._waiting.append(operations)
+
+    def busy_after(self, known: Busy, until_ns: int | None) -> Busy:
+        """When the process ran something, up to a moment: what is known, and what came since."""
+        since_ns = int(known.ends[-1]) if len(known.ends) else 0
+        starts = [known.starts, *(np.maximum(part.starts, since_ns) for part in self._waiting)]
+        ends = [known.ends, *(part.ends for part in self._waiting)]
+        begins, finishes = np.concatenate(starts), np.concatenate(ends)
+        if until_ns is not None:
+            finishes = np.minimum(finishes, until_ns)
+        some = np.flatnonzero(finishes > begins)
+        some = some[np.argsort(begins[some], kind="stable")]
+        if not len(some):
+            return known
+        _, begins, finishes = exclusive(begins[some], finishes[some])
+        return Busy(begins, finishes)
 
     def rows(self, bounds: Int64s) -> tuple[tuple[ThreadLane, ...], tuple[StreamLane, ...]]:
         """What threads and streams did between the bounds of a step that is accounted for."""
@@ -211,7 +228,27 @@ class DeviceTime:
             if len(its.rows):
                 self.blame.add(causes, thread, its)
         parts = list(causes.found())
+        if self.others is not None:
+            parts = _without_others(parts, b - a, self.others.covered(a, b))
         for leaf, at, amounts in parts:
             self.tracks.add(leaf, taken(a, at), taken(b, at), amounts)
         if self.phases is not None:
             self.phases.add_idle(parts, a, b, taken(found.threads, rows))
+
+
+def _without_others(
+    parts: list[tuple[Leaf, Rows, Int64s]], lengths: Int64s, held: Int64s
+) -> list[tuple[Leaf, Rows, Int64s]]:
+    """Causes of gaps in which other processes ran something for so long: that was no idle time."""
+    if not held.any():
+        return parts
+    found: list[tuple[Leaf, Rows, Int64s]] = []
+    left = lengths.copy()
+    idle = 1.0 - held / lengths
+    for leaf, rows, amounts in parts:
+        of = np.floor(amounts * idle.take(rows)).astype(np.int64)
+        left[rows] -= of
+        some = np.flatnonzero(of)
+        found.append((leaf, rows.take(some), of.take(some)))
+    some = np.flatnonzero(left)
+    return [*found, (Leaf.PEER, some, left.take(some))]

@@ -55,6 +55,8 @@ class DeviceSteps:
         self._scopes = StepScopes()
         self._restarts_ns: int | None = None
         self.lanes = Lanes()
+        self.until_ns: int | None = None
+        """Up to where it is known what other processes ran on the device."""
 
     def add(self, operations: Columns) -> None:
         """Operations, in any order."""
@@ -72,7 +74,10 @@ class DeviceSteps:
 
     def collect(self, until_ns: int | None, may_wait: bool) -> list[Part]:
         """What is known up to `until_ns`; steps may wait for a better idea of what a step is."""
-        self.time.account(until_ns)
+        if until_ns is not None and self.until_ns is not None:
+            self.time.account(min(until_ns, self.until_ns))
+        else:
+            self.time.account(until_ns)
         ended = until_ns is None
         deltas: list[Part] = []
         if ended or not may_wait or self._held() > 1:

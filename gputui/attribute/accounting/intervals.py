@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gputui.attribute.arrays import Int64s
@@ -27,3 +29,19 @@ def covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
         moments - starts[inside], 0, ends[inside] - starts[inside]
     )
     return np.where(at < 0, 0, covered)
+
+
+class Busy(NamedTuple):
+    """When something ran: disjoint intervals in order."""
+
+    starts: Int64s
+    ends: Int64s
+
+    def after(self, moment_ns: int, most: int) -> Busy:
+        """Those that go on after a moment, the newest ones where they are too many."""
+        first = max(int(np.searchsorted(self.ends, moment_ns)), len(self.ends) - most)
+        return Busy(self.starts[first:], self.ends[first:])
+
+    def covered(self, starts: Int64s, ends: Int64s) -> Int64s:
+        """How much of each interval it takes."""
+        return covered_before(ends, *self) - covered_before(starts, *self)

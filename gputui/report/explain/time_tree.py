@@ -10,19 +10,11 @@ from typing import TypeVar
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
+from gputui.report.explain.counted import reading_share, scope_of, taken_by_others
+from gputui.report.explain.one_gpu import Part, together
 from gputui.report.explain.rank_waits import Exposed, Place, waits
 from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
-from gputui.state.keys import DeviceKey, LoopKey
-
-LEAST_STEPS = 3
-"""Steps without which a share would be of chance."""
-
-LEAST_PAUSES = 5
-"""Pauses that make a loop one that waits for work."""
-
-LEAST_SHARE = 0.02
-"""Share of all time since the first kernel below which steps are not what the program does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +42,9 @@ class TimeTree:
     """Idle time in the pauses of the loop, while the program slept: it had nothing to do."""
     blocks: tuple[tuple[StepBlock, ...], ...] = ()
     """The steps of the main loop in order, of each device."""
+    of_processes: float = 1.0
+    """The devices' time over that of all processes on them, which is more where several share
+    one."""
 
     @property
     def step_mean(self) -> Mean:
@@ -116,27 +111,30 @@ class TimeTree:
 
     def a_step(self, ns: float) -> float | None:
         """A time of all devices, as ns a step of one; None without steps."""
-        return ns / self.steps if self.steps else None
+        return ns / (self.steps * self.of_processes) if self.steps else None
 
 
 def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
     """The tree of a run, or of one GPU in it; None where no operation was captured."""
     trees = {place: tree for place, tree in device_trees(run).items() if gpu in (None, place[1])}
-    wall_ns = sum(tree.wall_ns for tree in trees.values())
-    if not wall_ns:
+    parts = together(run, {place: tree.leaves for place, tree in trees.items()})
+    seen_ns = sum(tree.wall_ns for tree in trees.values())
+    if not seen_ns:
         return None
     leaves: dict[Leaf, int] = defaultdict(int)
     beside: dict[Scope, int] = defaultdict(int)
-    for tree in trees.values():
-        for leaf, ns in tree.leaves.items():
+    for place, tree in trees.items():
+        for leaf, ns in (parts[place].leaves if place in parts else tree.leaves).items():
             leaves[leaf] += ns
         for scope, ns in tree.beside_ns.items():
             beside[scope] += ns
+    wall_ns = sum(leaves.values())
+    alone = [place for place in trees if place not in parts]
     stepped = [tree for tree in trees.values() if tree.has_steps]
     return TimeTree(
         wall_ns=wall_ns,
         leaves={leaf: ns for leaf, ns in leaves.items() if ns},
-        devices=len(trees),
+        devices=len(alone) + len({part.gpu for part in parts.values()}),
         steps=sum(tree.steps for tree in trees.values()),
         operations=sum(tree.operations for tree in trees.values()),
         step_ns=Accumulator.of(tree.step_ns for tree in stepped),
@@ -149,7 +147,14 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
         pauses=sum(tree.pauses for tree in trees.values()),
         waiting_ns=sum(tree.waiting_ns for tree in trees.values()),
         blocks=tuple(blocks for tree in trees.values() for blocks in tree.blocks),
+        of_processes=wall_ns / seen_ns,
     )
+
+
+def shared_gpus(run: Run) -> list[Part]:
+    """What each process has of a GPU that several of the run used at once, by GPU."""
+    seen = {place: tree.leaves for place, tree in device_trees(run).items()}
+    return sorted(together(run, seen).values(), key=lambda part: (part.gpu, part.process))
 
 
 def device_trees(run: Run) -> dict[Place, TimeTree]:
@@ -190,8 +195,8 @@ def _device_tree(
     device: int,
     parts: dict[tuple[int, Scope], dict[Leaf, int]],
 ) -> TimeTree:
-    main, scopes = _scope(run, process, device, parts)
-    taken = _taken_by_others(run, process, device)
+    main, scopes = scope_of(run, process, device, parts)
+    taken = taken_by_others(run, process, device)
     leaves: dict[Leaf, int] = defaultdict(int)
     beside: dict[Scope, int] = defaultdict(int)
     lengths: list[Accumulator] = []
@@ -239,7 +244,7 @@ def _device_tree(
         beyond_ns = max(0, leaves[Leaf.SYNC] - waited_ns)
         leaves[Leaf.SYNC] -= beyond_ns
         leaves[Leaf.LAUNCH] += beyond_ns
-    reading_ns = round(_reading_share(run, process) * leaves[Leaf.LAUNCH])
+    reading_ns = round(reading_share(run, process) * leaves[Leaf.LAUNCH])
     leaves[Leaf.LAUNCH] -= reading_ns
     leaves[Leaf.SYNC] += reading_ns
     return TimeTree(
@@ -259,85 +264,3 @@ def _device_tree(
         waiting_ns=waiting_ns,
         blocks=tuple(blocks),
     )
-
-
-MANY_WAITS = 2
-"""Waits a step from which they are a habit: a decoder has to read its token."""
-
-READING = 0.25
-"""Share of a program's CUDA calls that copy a value and wait for it, from which launching means
-reading values: a decoder reads one in hundreds of calls, a program that logs each tensor as many as
-it launches kernels."""
-
-
-def _reading_share(run: Run, process: int) -> float:
-    """Of the time between launches, what goes into reading values back, by the calls for it."""
-    calls: dict[str, int] = defaultdict(int)
-    for key, times in run.api.items():
-        if key.process == process:
-            calls[_kind_of_call(key.name)] += times.count
-    read = calls["wait"] + min(calls["wait"], calls["copy"])
-    whole = sum(calls.values())
-    steps = sum(sums.steps for key, sums in run.loops.items() if key.process == process)
-    if calls["wait"] < MANY_WAITS * steps or read < READING * whole:
-        return 0.0
-    return read / whole if whole else 0.0
-
-
-def _kind_of_call(name: str) -> str:
-    if "Synchronize" in name:
-        return "wait"
-    return "copy" if "Memcpy" in name else "other"
-
-
-USED_BY_ANOTHER = 10.0
-"""Percent of the time from which another process is on a GPU."""
-
-
-def _taken_by_others(run: Run, process: int, device: int) -> float:
-    """Which share of its kernels' time a process lost to others on the device, 0 to 1.
-
-    It takes both: the driver counts another process there, and kernels are stretched. Where the
-    driver does not name the run's own process, others cannot be told from it (containers).
-    """
-    found = run.stretches.get(DeviceKey(process, device))
-    if found is None or not found.compared_ns:
-        return 0.0
-    own = {one.attached.pid for one in run.processes.values()}
-    there = [occupant for (_, _, gpu), occupant in run.readings.occupants.items() if gpu == device]
-    others = [occupant for occupant in there if occupant.newest.pid not in own]
-    if len(others) == len(there):
-        return 0.0
-    if not any((occupant.use.average or 0.0) >= USED_BY_ANOTHER for occupant in others):
-        return 0.0
-    return found.stretched_ns / found.compared_ns
-
-
-def _scope(
-    run: Run,
-    process: int,
-    device: int,
-    parts: dict[tuple[int, Scope], dict[Leaf, int]],
-) -> tuple[int | None, tuple[Scope, ...]]:
-    """The main loop of a device, and what of it counts; (None, everything) without steps."""
-    steady = {
-        key.loop: sums
-        for key, sums in run.loops.items()
-        if (key.process, key.device) == (process, device) and Scope(key.scope) is Scope.STEADY
-    }
-    times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
-    for (loop, scope), of in parts.items():
-        times[loop][scope] += sum(of.values())
-    loops = [loop for loop, sums in steady.items() if sums.steps >= LEAST_STEPS]
-    if loops:
-        # By what its usual step takes: copying a model to the GPU repeats too, with long imports
-        # and reading of files between two of its short turns.
-        main = max(loops, key=lambda loop: (steady[loop].usual_ns, loop))
-        counted_ns = times[main][Scope.STEADY]
-        # Many pauses are how a loop goes (a server between requests); one is what came before it.
-        pauses = run.loops.get(LoopKey(process, device, Scope.PAUSE, main))
-        if pauses is not None and pauses.steps >= LEAST_PAUSES:
-            counted_ns += times[main][Scope.PAUSE]
-        if counted_ns >= LEAST_SHARE * sum(sum(of.values()) for of in parts.values()):
-            return main, (Scope.STEADY,)
-    return None, tuple(Scope)

@@ -13,11 +13,12 @@ from gputui.model.events import KernelDefined, Scope
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
+from gputui.report.explain.counted import LEAST_PAUSES, MANY_WAITS
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
-from gputui.report.explain.time_tree import LEAST_PAUSES, MANY_WAITS, TimeTree, time_tree
+from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.losses import lost_share, why_lost
 from gputui.state import Run, Session
 

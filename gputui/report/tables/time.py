@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.availability import REASON
-from gputui.report.explain.time_tree import time_tree
-from gputui.report.schema import ROWS, TableSpec, percent, text, time
-from gputui.state import Run
+from gputui.report.explain.time_tree import shared_gpus, time_tree
+from gputui.report.schema import (
+    ROWS,
+    Column,
+    TableSpec,
+    if_any,
+    number,
+    percent,
+    text,
+    time,
+)
+from gputui.state import Run, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +87,66 @@ TIME: TableSpec[LeafRow] = TableSpec(
     note=_note,
     unavailable=_unavailable,
 )
-TABLES = (TIME,)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRow:
+    """What one process has of a GPU, in shares of the device's time."""
+
+    gpu: int
+    rank: int | None
+    pid: int
+    busy_percent: float
+    idle_percent: float
+    leaves_ns: dict[str, int]
+
+
+def _shared_rows(_session: Session, run: Run) -> list[SharedRow]:
+    parts = shared_gpus(run)
+    walls: dict[int, int] = defaultdict(int)
+    for part in parts:
+        walls[part.gpu] += part.busy_ns + part.idle_ns
+    return [
+        SharedRow(
+            part.gpu,
+            run.processes[part.process].attached.rank,
+            run.processes[part.process].attached.pid,
+            100 * part.busy_ns / walls[part.gpu],
+            100 * part.idle_ns / walls[part.gpu],
+            {LEAVES[leaf].key: ns for leaf, ns in part.leaves.items() if ns},
+        )
+        for part in parts
+    ]
+
+
+def _unshared(_run: Run, rows: Sequence[SharedRow]) -> Mapping[str, str]:
+    return {} if rows else {ROWS: "no GPU was used by several traced processes at once"}
+
+
+SHARED_GPUS: TableSpec[SharedRow] = TableSpec(
+    key="shared_gpus",
+    title="Processes on One GPU",
+    meaning="What each traced process has of a GPU that several of them use at once.",
+    columns=(
+        number("GPU", "gpu", lambda row: row.gpu, "The GPU's index"),
+        number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
+               seen=if_any),
+        number("PID", "pid", lambda row: row.pid, "The process"),
+        percent("Busy", "busy_percent", lambda row: row.busy_percent,
+                "It ran something, of the device's time; where others did too, its part of that",
+                kind=float),
+        percent("Idle", "idle_percent", lambda row: row.idle_percent,
+                "Nobody ran anything, in equal parts for those that might have", kind=float),
+        Column("Leaves", key="leaves_ns", document=lambda row: row.leaves_ns,
+               value=lambda row: len(row.leaves_ns),
+               meaning="By leaf; those of all processes of a GPU add up to its wall time",
+               kind=dict[str, int], in_table=False, unit="ns"),
+    ),
+    rows=_shared_rows,
+    order=3,
+    in_summary=True,
+    document="shared_gpus",
+    unavailable=_unshared,
+)  # fmt: skip
+
+TABLES = (TIME, SHARED_GPUS)

@@ -252,8 +252,9 @@ CASES = {*KERNELS, *COPIES, *IN_A_ROW, *CALLS, *STATES, *FRAMES, Leaf.LAUNCH, Le
 
 
 def test_every_leaf_has_a_case_here() -> None:
-    """What another process takes is known from its use of the GPU only: see test_verdict."""
-    assert set(Leaf) - {Leaf.SHARED} == CASES
+    """What another process takes is known from its use of the GPU only (test_verdict), or from its
+    own records (test_sharing)."""
+    assert set(Leaf) - {Leaf.SHARED, Leaf.PEER} == CASES
     assert {*CALLS, *STATES, *FRAMES, Leaf.LAUNCH, Leaf.DEPENDENCY, Leaf.UNKNOWN} == set(IDLE)
 
 

@@ -1,0 +1,102 @@
+"""What counts of a device's time, and what other records say of it: its main loop, time lost to
+processes that are not traced, values that are read back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gputui.model.events import Scope
+from gputui.model.leaves import Leaf
+from gputui.state import Run
+from gputui.state.keys import DeviceKey, LoopKey
+
+LEAST_STEPS = 3
+"""Steps without which a share would be of chance."""
+
+LEAST_PAUSES = 5
+"""Pauses that make a loop one that waits for work."""
+
+LEAST_SHARE = 0.02
+"""Share of all time since the first kernel below which steps are not what the program does."""
+
+
+MANY_WAITS = 2
+"""Waits a step from which they are a habit: a decoder has to read its token."""
+
+READING = 0.25
+"""Share of a program's CUDA calls that copy a value and wait for it, from which launching means
+reading values: a decoder reads one in hundreds of calls, a program that logs each tensor as many as
+it launches kernels."""
+
+
+def reading_share(run: Run, process: int) -> float:
+    """Of the time between launches, what goes into reading values back, by the calls for it."""
+    calls: dict[str, int] = defaultdict(int)
+    for key, times in run.api.items():
+        if key.process == process:
+            calls[_kind_of_call(key.name)] += times.count
+    read = calls["wait"] + min(calls["wait"], calls["copy"])
+    whole = sum(calls.values())
+    steps = sum(sums.steps for key, sums in run.loops.items() if key.process == process)
+    if calls["wait"] < MANY_WAITS * steps or read < READING * whole:
+        return 0.0
+    return read / whole if whole else 0.0
+
+
+def _kind_of_call(name: str) -> str:
+    if "Synchronize" in name:
+        return "wait"
+    return "copy" if "Memcpy" in name else "other"
+
+
+USED_BY_ANOTHER = 10.0
+"""Percent of the time from which another process is on a GPU."""
+
+
+def taken_by_others(run: Run, process: int, device: int) -> float:
+    """Which share of its kernels' time a process lost to others on the device, 0 to 1.
+
+    It takes both: the driver counts another process there, and kernels are stretched. Where the
+    driver does not name the run's own process, others cannot be told from it (containers).
+    """
+    found = run.stretches.get(DeviceKey(process, device))
+    if found is None or not found.compared_ns:
+        return 0.0
+    own = {one.attached.pid for one in run.processes.values()}
+    there = [occupant for (_, _, gpu), occupant in run.readings.occupants.items() if gpu == device]
+    others = [occupant for occupant in there if occupant.newest.pid not in own]
+    if len(others) == len(there):
+        return 0.0
+    if not any((occupant.use.average or 0.0) >= USED_BY_ANOTHER for occupant in others):
+        return 0.0
+    return found.stretched_ns / found.compared_ns
+
+
+def scope_of(
+    run: Run,
+    process: int,
+    device: int,
+    parts: dict[tuple[int, Scope], dict[Leaf, int]],
+) -> tuple[int | None, tuple[Scope, ...]]:
+    """The main loop of a device, and what of it counts; (None, everything) without steps."""
+    steady = {
+        key.loop: sums
+        for key, sums in run.loops.items()
+        if (key.process, key.device) == (process, device) and Scope(key.scope) is Scope.STEADY
+    }
+    times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
+    for (loop, scope), of in parts.items():
+        times[loop][scope] += sum(of.values())
+    loops = [loop for loop, sums in steady.items() if sums.steps >= LEAST_STEPS]
+    if loops:
+        # By what its usual step takes: copying a model to the GPU repeats too, with long imports
+        # and reading of files between two of its short turns.
+        main = max(loops, key=lambda loop: (steady[loop].usual_ns, loop))
+        counted_ns = times[main][Scope.STEADY]
+        # Many pauses are how a loop goes (a server between requests); one is what came before it.
+        pauses = run.loops.get(LoopKey(process, device, Scope.PAUSE, main))
+        if pauses is not None and pauses.steps >= LEAST_PAUSES:
+            counted_ns += times[main][Scope.PAUSE]
+        if counted_ns >= LEAST_SHARE * sum(sum(of.values()) for of in parts.values()):
+            return main, (Scope.STEADY,)
+    return None, tuple(Scope)
