@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gputui.model.events import GpuFacts
 from gputui.report.energy import energy_joules
 from gputui.report.explain.time_tree import time_tree
+from gputui.report.phases import PhaseRow
 from gputui.state import Run, Session
 
 OPERATIONS = {"7.0": 1024, "7.5": 1024, "8.0": 2048, "9.0": 4096, "10.0": 8192, "10.3": 8192}
@@ -74,12 +75,18 @@ def roofline(session: Session, run: Run) -> list[Roof]:
     if tree is not None and tree.has_steps:
         scopes.append(("steady steps", [(tree.first_ns, tree.last_ns)]))
     scopes += phase_spans(run).items()
-    return [
-        found
-        for scope, spans in scopes
-        for gpu in sorted(run.devices)
-        if (found := _roof(session, run, scope, gpu, spans)).samples
-    ]
+    return [roof for scope, spans in scopes for roof in _on_each_gpu(session, run, scope, spans)]
+
+
+def roofs_of_phase(session: Session, run: Run | None, phase: PhaseRow) -> list[Roof]:
+    """The same for one phase, on each GPU; none of an inner one, or where no sample was taken."""
+    spans = phase_spans(run).get(phase.name) if run is not None and not phase.depth else None
+    return _on_each_gpu(session, run, phase.name, spans) if run is not None and spans else []
+
+
+def _on_each_gpu(session: Session, run: Run, scope: str, spans: list[Span]) -> list[Roof]:
+    roofs = [_roof(session, run, scope, gpu, spans) for gpu in sorted(run.devices)]
+    return [roof for roof in roofs if roof.samples]
 
 
 def phase_spans(run: Run) -> dict[str, list[Span]]:

@@ -19,7 +19,8 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 from gputui.playback.loading import Loaded, load
 from gputui.report.phase_causes import PhaseCauses, causes_of, phase_causes
-from gputui.report.roofline import Roof, roofline
+from gputui.report.phases import phase_rows
+from gputui.report.roofline import Roof, roofline, roofs_of_phase
 from gputui.tui.widgets.tree import phase_details
 from tests.conftest import DATA
 from tests.events_for_tests import defined, gpu, header, times
@@ -138,6 +139,13 @@ def test_the_roofline_of_a_real_decode(demo: Loaded) -> None:
     # Data sheet of the H200: 4.8 TB/s; 989 TFLOP/s at 1830 MHz, which is 1070 at 1980.
     assert decode.peak_bytes_per_s == pytest.approx(4.8e12, rel=0.01)
     assert decode.peak_flops_per_s == pytest.approx(989.4e12 * 1980 / 1830, rel=0.01)
+    for row in phase_rows(demo.run):
+        roofs = roofs_of_phase(demo.session, demo.run, row)
+        assert roofs == ([rows[row.path]] if row.path in rows else [])
+        details = phase_details(row, on_gpu=True, inherited=0, roofs=roofs)
+        shown = {label.strip(): value for (label, _), (value, _) in details}
+        assert shown.get("GPU 0 in it") == (f"{roofs[0].samples} samples" if roofs else None)
+    assert all(row.watts and row.joules for row in rows.values())
 
 
 @pytest.mark.parametrize(

@@ -119,10 +119,6 @@ def _shared_rows(_session: Session, run: Run) -> list[SharedRow]:
     ]
 
 
-def _unshared(_run: Run, rows: Sequence[SharedRow]) -> Mapping[str, str]:
-    return {} if rows else {ROWS: "no GPU was used by several traced processes at once"}
-
-
 SHARED_GPUS: TableSpec[SharedRow] = TableSpec(
     key="shared_gpus",
     title="Processes on One GPU",
@@ -146,7 +142,6 @@ SHARED_GPUS: TableSpec[SharedRow] = TableSpec(
     order=3,
     in_summary=True,
     document="shared_gpus",
-    unavailable=_unshared,
 )  # fmt: skip
 
 TABLES = (TIME, SHARED_GPUS)

@@ -13,6 +13,7 @@ from gputui.report.main_step import is_inside, main_step
 from gputui.report.phase_causes import causes_of
 from gputui.report.phase_tree import PhaseKey, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.roofline import roofs_of_phase
 from gputui.report.statistics import kernel_rows
 from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run
@@ -140,6 +141,7 @@ class PhasesView(View):
             on_gpu=run is not None and _on_gpu(run),
             inherited=self._inherited(run).get(row.key, 0),
             causes=causes_of(run, row) if run is not None else None,
+            roofs=roofs_of_phase(self.model.session, run, row),
         )
         return Details(row.path, details)
 

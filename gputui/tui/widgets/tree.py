@@ -7,11 +7,12 @@ from typing import TypeVar
 
 from gputui.model.leaves import LEAVES
 from gputui.model.naming import is_library_domain
-from gputui.model.units import count, duration, payload, percent
+from gputui.model.units import count, duration, joules, payload, percent, quantity
 from gputui.report.main_step import is_inside
 from gputui.report.phase_causes import PhaseCauses
 from gputui.report.phase_tree import PhaseKey, phase_tree
 from gputui.report.phases import PhaseRow
+from gputui.report.roofline import Roof
 from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
 from gputui.state import Run
@@ -227,10 +228,15 @@ def tree_columns(
 
 
 def phase_details(
-    row: PhaseRow, *, on_gpu: bool, inherited: int, causes: PhaseCauses | None = None
+    row: PhaseRow,
+    *,
+    on_gpu: bool,
+    inherited: int,
+    causes: PhaseCauses | None = None,
+    roofs: Sequence[Roof] = (),
 ) -> tuple[Row, ...]:
     """Details of a phase: `inherited` kernels were launched by threads that had no range of their
-    own; `causes` are why the GPU idled and what it did.
+    own; `causes` are why the GPU idled and what it did, `roofs` what its counters said meanwhile.
     """
     whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
     pairs = [
@@ -273,4 +279,19 @@ def phase_details(
             (f"  {LEAVES[leaf].label}", f"{100 * ns / causes.wall_ns:.1f} %  {duration(ns)}")
             for leaf, ns in largest
         ]
+    for roof in roofs:
+        pairs.append((f"GPU {roof.gpu} in it", f"{count(roof.samples)} samples"))
+        pairs += [(f"  {label}", text) for label, text in _counters(roof)]
     return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)
+
+
+def _counters(roof: Roof) -> list[tuple[str, str]]:
+    """Those that were read."""
+    read = [
+        ("power", roof.watts, quantity(roof.watts, "W")),
+        ("energy", roof.joules, joules(roof.joules)),
+        ("SM active", roof.sm_active_percent, percent(roof.sm_active_percent)),
+        ("of tensor peak", roof.tensor_peak_percent, percent(roof.tensor_peak_percent)),
+        ("of memory peak", roof.memory_peak_percent, percent(roof.memory_peak_percent)),
+    ]
+    return [(label, text) for label, value, text in read if value is not None]
