@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from workloads.finetune.lora import add_to, added_parameters, state_bytes
 from workloads.inference.generation import Generator
 from workloads.inference.llama import LlamaModel
 from workloads.inference.shapes import SHAPES as MODELS
-from workloads.quantized.formats import weight_bytes
+from workloads.quantized.formats import GROUP
 from workloads.quantized.layers import WAYS, bf16, fp8, int4, int8, int8_converted
 from workloads.rows import Unsupported
 from workloads.speculative.decoder import Decoder, models
@@ -36,6 +37,22 @@ def weight() -> Tensor:
 @pytest.fixture(scope="module")
 def x() -> Tensor:
     return torch.randn(32, 256, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+
+def weight_bytes(weights: str, outputs: int, inputs: int) -> int:
+    """Of a matrix with its scales: an fp32 one for each output in fp8, a bf16 one in int8, a bf16
+    scale and zero for each group in int4.
+    """
+    elements = outputs * inputs
+    match weights:
+        case "fp8":
+            return elements + 4 * outputs
+        case "int8":
+            return elements + 2 * outputs
+        case "int4":
+            return elements // 2 + 4 * elements // GROUP
+        case _:
+            return 2 * elements
 
 
 def apart(one: Tensor, other: Tensor) -> float:
@@ -77,13 +94,19 @@ def test_errors_are_those_of_rounding_to_equal_steps(weight: Tensor, x: Tensor) 
         assert apart(product(x), exact) == pytest.approx(expected, rel=0.1)
 
 
-def test_what_is_not_installed_is_a_reason() -> None:
-    ways = {(weights, way): make for weights, way, make in WAYS}
-    try:
-        import torchao  # noqa: F401
-    except ImportError:
-        with pytest.raises(Unsupported, match="torchao is not installed"):
-            ways["int8", "torchao"](torch.ones(16, 128))
+def test_torchao_has_a_row_of_each_type_or_a_reason(weight: Tensor, x: Tensor) -> None:
+    ways = {weights: make for weights, way, make in WAYS if way == "torchao"}
+    assert set(ways) == {"fp8", "int8", "int4"}
+    if find_spec("torchao") is None:
+        for make in ways.values():
+            with pytest.raises(Unsupported, match="torchao is not installed"):
+                make(weight)
+        return
+    for name in ("fp8", "int8"):
+        product, held = ways[name](weight)
+        # An fp32 scale for each output; int8 has room for its zeros.
+        assert 48 * (256 + 4) <= sum(part.nbytes for part in held) <= 48 * (256 + 4 + 4)
+        assert apart(product(x), x.double() @ weight.double().t()) < 0.04
 
 
 # --- speculative ------------------------------------------------------------------------------

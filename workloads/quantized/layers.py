@@ -100,9 +100,15 @@ def by_torchao(configuration: str) -> Callable[[Tensor], Layer]:
             torchao.quantize_(linear, getattr(torchao, configuration)())
         except Exception as error:
             raise Unsupported(f"torchao: {first_line(error)}") from None
-        return linear, ()
+        return linear, _parts(linear.weight)
 
     return make
+
+
+def _parts(weight: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that a tensor of torchao's is made of."""
+    flatten = getattr(weight, "__tensor_flatten__", None)
+    return tuple(getattr(weight, name) for name in flatten()[0]) if flatten else (weight,)
 
 
 def first_line(error: Exception) -> str:
@@ -116,6 +122,7 @@ WAYS: tuple[tuple[str, str, Callable[[Tensor], Layer]], ...] = (
     ("int8", "torch", int8),
     ("int8", "converted", int8_converted),
     ("int4", "torch", int4),
+    ("fp8", "torchao", by_torchao("Float8WeightOnlyConfig")),
     ("int8", "torchao", by_torchao("Int8WeightOnlyConfig")),
     ("int4", "torchao", by_torchao("Int4WeightOnlyConfig")),
 )

@@ -15,7 +15,7 @@ from ..rows import Cells, Rows, Unsupported, best
 from ..runner import Runner
 from . import QUANTIZED
 from .forecast import needed_bytes, refuse_what_does_not_fit
-from .formats import FORMATS, weight_bytes
+from .formats import FORMATS
 from .layers import WAYS, Layer, first_line
 
 
@@ -59,10 +59,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 def _measure(layer: Layer, x: Tensor, exact: Tensor, run: Runner, cells: Cells) -> None:
     product, held = layer
     times = run.timed(lambda: product(x))
-    # What torchao holds is its own: it is counted by the formula.
-    size = sum(tensor.nbytes for tensor in held) or weight_bytes(
-        str(cells["weights"]), run["outputs"], run["inputs"]
-    )
+    size = sum(tensor.nbytes for tensor in held)
     rate = size / (times.best_ms / 1e3)
     cells |= {
         "weight_bytes": size,
