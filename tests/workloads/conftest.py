@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.workloads import forked_python
+
 # Read when torch is imported, here and in children: threads that wait for one another make tiny
 # models slow where the cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """Before the first test runs: after that torch may have threads."""
+    if "torch" in sys.modules:
+        # Workloads collect garbage after each row: not what was imported, again and again.
+        gc.freeze()
+        forked_python.prepare()
+
 
 # Workloads that need no torch: good ones, failing ones, and entry points that are broken.
 PLUGIN = """

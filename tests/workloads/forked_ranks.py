@@ -1,4 +1,4 @@
-"""Starts ranks as torchrun does, but forks them from one process: torch is imported once for all.
+"""Starts ranks as torchrun does, but forks them from one process: what they import, it has.
 
 `imported` starts that process. The command that it gives is in place of
 `workloads.launching.torchrun`: it asks for ranks and ends as they do. The first rank that fails
@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,22 +25,21 @@ Command = Callable[[int, str, str], list[str]]
 @contextmanager
 def imported(folder: Path, *modules: str) -> Iterator[Command]:
     """The command that starts ranks of these modules; what was started ends with the block."""
+    from tests.workloads.forked_python import ForkedPython  # the command has no such path
+
     path = str(folder / "ranks")
     with socket.socket(socket.AF_UNIX) as asked:
         asked.bind(path)
         asked.listen()
-        server = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(asked.fileno()), *modules],
-            pass_fds=[asked.fileno()],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
+        number = asked.fileno()
+        words = ["-m", __name__, str(number), *modules]
+        server = ForkedPython(words, {**os.environ, "OMP_NUM_THREADS": "1"}, folder, [number])
     try:
         # Without site, for that takes longer than all else of it.
         yield lambda *words: [sys.executable, "-S", __file__, path, *map(str, words)]
     finally:
         os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+        server.communicate()
 
 
 def _ask(path: str, ranks: str, module: str, words: str) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.workloads.forked_python import ForkedPython
+from tests.workloads.workload_child import ROOT
 from workloads.bandwidth.run import run as run_bandwidth
 from workloads.checkpoint.files import flat, made_checkpoint, read_tensors
 from workloads.checkpoint.run import run as run_checkpoint
@@ -128,10 +129,10 @@ print(json.dumps([outcome.results, outcome.unavailable]))
 
 
 def test_bandwidth_says_which_arrays_the_memory_was_too_small_for() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", _OUT_OF_MEMORY], capture_output=True, check=True, text=True
-    )
-    results, unavailable = json.loads(told.stdout)
+    child = ForkedPython(["-c", _OUT_OF_MEMORY], os.environ, ROOT)
+    told, complaints = child.communicate()
+    assert child.returncode == 0, complaints
+    results, unavailable = json.loads(told)
     for operation in ("copy", "read", "write", "add"):
         assert results[f"{operation}_bytes_per_s"] is None
         reason = unavailable[f"{operation}_bytes_per_s"]

@@ -16,7 +16,16 @@ from workloads.report import Report
 @pytest.fixture(scope="module")
 def answered() -> Finished:
     return Child(
-        "inference", "--device", "cpu", "--batch", "2", "--prompt", "8", "--tokens", "6"
+        "inference",
+        "--device",
+        "cpu",
+        "--batch",
+        "2",
+        "--prompt",
+        "8",
+        "--tokens",
+        "6",
+        torch=True,
     ).finish()
 
 
@@ -85,6 +94,7 @@ def test_what_cannot_fit_is_refused_with_the_sum_before_anything_is_allocated() 
         "--batch=65536",
         "--prompt=512",
         "--tokens=512",
+        torch=True,
     ).finish()
     assert finished.status == 1
     (line,) = finished.stderr.splitlines()
@@ -94,14 +104,18 @@ def test_what_cannot_fit_is_refused_with_the_sum_before_anything_is_allocated() 
 
 
 def test_a_text_longer_than_the_context_is_refused() -> None:
-    finished = Child("inference", "--device=cpu", "--prompt=1000", "--tokens=25").finish()
+    finished = Child(
+        "inference", "--device=cpu", "--prompt=1000", "--tokens=25", torch=True
+    ).finish()
     assert finished.status == 2
     (line,) = finished.stderr.splitlines()
     assert "prompt + tokens = 1000 + 25 = 1025 is more than the context of 1024" in line
 
 
 def test_a_run_that_is_stopped_reports_the_tokens_it_wrote() -> None:
-    child = Child("inference", "--device=cpu", "--size=gpt2", "--tokens=900", "--warmup=0")
+    child = Child(
+        "inference", "--device=cpu", "--size=gpt2", "--tokens=900", "--warmup=0", torch=True
+    )
     child.wait_for("progress", "decode")
     child.process.send_signal(signal.SIGTERM)
     finished = child.finish()
@@ -113,7 +127,7 @@ def test_a_run_that_is_stopped_reports_the_tokens_it_wrote() -> None:
 
 
 def test_a_run_that_is_stopped_before_its_first_token_ends_at_once() -> None:
-    child = Child("inference", "--device=cpu", "--size=gpt2")
+    child = Child("inference", "--device=cpu", "--size=gpt2", torch=True)
     child.wait_for("progress", "load")
     child.process.send_signal(signal.SIGINT)
     finished = child.finish()

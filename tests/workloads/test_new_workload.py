@@ -20,35 +20,6 @@ from workloads.registry import Broken, Entry, all_workloads
 TEMPLATE = Path(workloads.template.__file__)
 
 
-def test_a_folder_with_the_template_is_listed_and_run(tmp_path: Path) -> None:
-    # As it is installed: beside gputui, and under the name that the wheel gives it.
-    installed = tmp_path / "gputui_workloads"
-    shutil.copytree(TEMPLATE.parent, installed, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "gputui").symlink_to(Path(gputui.__file__).parent)
-    added = installed / "saxpy"
-    added.mkdir()
-    shutil.copy(TEMPLATE, added / "__init__.py")
-
-    def ran(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "gputui", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    names = [line.split()[0] for line in ran("workloads").splitlines()]
-    assert names[0] == "inference"
-    assert names[-1] == "saxpy"
-    words = ["-p", "device=cpu", "-p", "largest=1024", "-p", "passes=1", "-o", "x.gputui"]
-    ran("--record", "--workload", "saxpy", *words)
-    assert "y = a x + y" in ran("summary", "x.gputui", "--full")
-
-
 def test_a_folder_that_does_not_load_hides_no_other(tmp_path: Path) -> None:
     copied = tmp_path / "workloads"
     shutil.copytree(TEMPLATE.parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
@@ -75,8 +46,15 @@ def _blocks(language: str) -> list[str]:
 
 
 def test_the_page_followed_word_for_word_gives_a_workload(tmp_path: Path) -> None:
+    # As it is installed: beside gputui, and under the name that the wheel gives it. One more folder
+    # is one more workload there.
+    installed = tmp_path / "gputui_workloads"
+    shutil.copytree(TEMPLATE.parent, installed, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "gputui").symlink_to(Path(gputui.__file__).parent)
+    (installed / "saxpy").mkdir()
+    shutil.copy(TEMPLATE, installed / "saxpy" / "__init__.py")
     environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path),
+        **os.environ, "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path),
         "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": str(tmp_path / "data"),
     }  # fmt: skip
 
@@ -96,9 +74,14 @@ def test_the_page_followed_word_for_word_gives_a_workload(tmp_path: Path) -> Non
     assert answers[0].startswith(f"{path}: edit it, and run it: gputui --workload mine")
     assert "saxpy" not in path.read_text(encoding="utf-8").lower()
     assert answers[1].startswith("mine: y = a x + y")
+    assert "y = a x + y" in answers[3]
     assert "1,024" in answers[3] or "1024" in answers[3]
+    names = [line.split()[0] for line in typed("gputui workloads").stdout.splitlines()]
+    assert (names[0], names[-2:]) == ("inference", ["saxpy", "mine"])
     # What is wrong is said: a second one of the name, a name that is none, a file that is not one.
-    assert "there is a workload 'mine' already" in typed("gputui workloads --new mine", 2).stderr
+    for taken in ("mine", "saxpy"):
+        told = typed(f"gputui workloads --new {taken}", 2).stderr
+        assert f"there is a workload '{taken}' already" in told
     assert "use lower-case letters" in typed("gputui workloads --new ../odd", 2).stderr
 
 

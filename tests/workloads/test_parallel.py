@@ -69,8 +69,9 @@ def run(workload: Workload, **given: Any) -> Outcome:
 def test_every_engine_learns_the_same_by_the_collectives_planned_and_comm_measures_all(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ranks = (f"workloads.{name}.rank" for name in ("parallel", "comm"))
-    with forked_ranks.imported(tmp_path, *ranks) as command:
+    names = ("parallel.rank", "parallel.pipeline", "parallel.mesh", "comm.rank")
+    modules = (f"workloads.{name}" for name in names)
+    with forked_ranks.imported(tmp_path, *modules) as command:
         monkeypatch.setattr(launching, "torchrun", command)
         # Whether gradients come together right shows in the second step; two ranks are quicker.
         for count, steps in ((2, 2), (4, 1)):

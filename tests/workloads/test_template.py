@@ -51,7 +51,7 @@ def test_it_is_in_the_catalogue_beside_ours(package: Path) -> None:
 
 
 def test_it_runs_and_reports_its_table(package: Path) -> None:
-    finished = Child("saxpy", "--device=cpu", "--largest=20000", path=package).finish()
+    finished = Child("saxpy", "--device=cpu", "--largest=20000", path=package, torch=True).finish()
     assert finished.status == 0, finished.stderr
     assert [row["elements"] for row in finished.table("saxpy")] == [1024, 16384]
     assert finished.document()["unavailable"] == {"peak_percent": "the CPU's peak is unknown"}
@@ -60,6 +60,8 @@ def test_it_runs_and_reports_its_table(package: Path) -> None:
 
 
 def test_it_refuses_what_cannot_fit_with_the_sum(package: Path) -> None:
-    finished = Child("saxpy", "--device=cpu", f"--largest={2**40}", path=package).finish()
+    finished = Child(
+        "saxpy", "--device=cpu", f"--largest={2**40}", path=package, torch=True
+    ).finish()
     assert finished.status == 1
     assert "needs 8192.0 GiB = 2 arrays × 4 bytes × 1099511627776" in finished.stderr

@@ -30,7 +30,9 @@ def trained(**changes: Any) -> Outcome:
 
 @pytest.fixture(scope="module")
 def finished() -> Finished:
-    return Child("train", "--device=cpu", "--ctx=16", "--warmup=2", "--steps=3").finish()
+    return Child(
+        "train", "--device=cpu", "--ctx=16", "--warmup=2", "--steps=3", torch=True
+    ).finish()
 
 
 def test_every_declared_figure_is_there_or_has_its_reason(finished: Finished) -> None:
@@ -156,7 +158,7 @@ def test_shares_of_the_peak_are_of_the_precision_computed_in() -> None:
 
 
 def test_a_run_that_is_stopped_reports_the_steps_it_did() -> None:
-    child = Child("train", "--device=cpu", "--steps=100000", "--ctx=16")
+    child = Child("train", "--device=cpu", "--steps=100000", "--ctx=16", torch=True)
     child.wait_for("progress", "measure")
     child.process.send_signal(signal.SIGTERM)
     finished = child.finish()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.workloads.workload_child import Child
 from workloads.errors import OutOfMemory
 from workloads.report import Report
 from workloads.snapshot import MAX_ENTRIES, VARIABLE, memory_snapshot
@@ -88,10 +86,8 @@ def test_what_cannot_be_written_is_one_line_and_no_failure(
 @pytest.mark.parametrize("name", ["train", "inference", "memory"])
 def test_on_the_cpu_one_line_says_that_there_is_none(name: str, tmp_path: Path) -> None:
     words = ["--preset", "quick", "--device", "cpu", "--snapshot", "true"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "workloads", name, *words],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = Child(name, *words, folder=tmp_path, torch=True).finish()
+    assert done.status == 0, done.stderr
     assert f"{name}: no snapshot: PyTorch records only GPU memory\n" in done.stderr
-    assert json.loads(done.stdout)["parameters"]["snapshot"] is True
+    assert done.document()["parameters"]["snapshot"] is True
     assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import workloads
+from tests.workloads.forked_python import ForkedPython
 
 ROOT = Path(workloads.__file__).resolve().parent.parent
 
@@ -43,22 +44,29 @@ class Finished:
 
 
 class Child:
-    """`python -m workloads ARGUMENTS` with a report pipe, running."""
+    """`python -m workloads ARGUMENTS` with a report pipe, running; forked where it needs torch."""
 
-    def __init__(self, *arguments: str, path: Path | None = None) -> None:
+    def __init__(
+        self, *arguments: str, path: Path | None = None, folder: Path = ROOT, torch: bool = False
+    ) -> None:
         reader, writer = os.pipe()
         environment = {**os.environ, "GPUTUI_REPORT_FD": str(writer)}
         if path is not None:
             environment["PYTHONPATH"] = str(path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "workloads", *arguments],
-            cwd=ROOT,
-            env=environment,
-            pass_fds=[writer],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = ["-m", "workloads", *arguments]
+        self.process: subprocess.Popen[str] | ForkedPython
+        if torch:
+            self.process = ForkedPython(words, environment, folder, [writer])
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=folder,
+                env=environment,
+                pass_fds=[writer],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         os.close(writer)
         self.pipe = os.fdopen(reader)
         self.reports: list[dict[str, Any]] = []
@@ -76,4 +84,6 @@ class Child:
         self.reports += [json.loads(line) for line in self.pipe if not self.pipe.closed]
         self.pipe.close()
         stdout, stderr = self.process.communicate()
-        return Finished(self.process.returncode, stdout, stderr, self.reports)
+        status = self.process.returncode
+        assert status is not None
+        return Finished(status, stdout, stderr, self.reports)
