@@ -27,6 +27,7 @@ class Kind(Enum):
     UNREACHABLE = "unreachable"
     BUSY = "busy"
     TIME_OUT = "time-out"
+    NO_SSHD = "no sshd"
     KEY_CHANGED = "host key changed"
     KEY_UNKNOWN = "host key unknown"
     NOT_LET_IN = "not let in"
@@ -84,6 +85,11 @@ _OF_SSH: tuple[tuple[str, Kind, str], ...] = (
     ("Connection refused", Kind.REFUSED, "the connection was refused: no sshd listens there"),
     ("No route to host|Network is unreachable", Kind.UNREACHABLE, "there is no route to it"),
     ("timed out|Timeout, server", Kind.TIME_OUT, "it does not answer"),
+    (
+        "invalid format|could not read protocol version",
+        Kind.NO_SSHD,
+        "what listens there is no sshd: is it the port?",
+    ),
     (
         "kex_exchange_identification|Exceeded MaxStartups|Connection (closed|reset) by .* port",
         Kind.BUSY,

@@ -115,6 +115,7 @@ class Pipe(io.RawIOBase):
             self.status()
             for stream in (self._out, self._err):
                 stream.close()
+            self._errors_are_open = False  # whoever else has them open, as a jump's ssh may
         super().close()
 
     def _keep_errors(self) -> None:

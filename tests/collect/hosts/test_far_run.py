@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,20 +17,38 @@ from gputui.collect.hosts import far_run
 from gputui.collect.hosts.far_run import RECORDING, FarRunError
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.link import FarOptions
-from gputui.collect.hosts.target import command_target
+from gputui.collect.hosts.target import Target, command_target, ssh_target
 from gputui.model.events import AnyEvent
 from gputui.state.hosts import Hosts
 from gputui.store.journal import JournalReader
+from tests.collect.hosts.conftest import SSH, Server
+
+ROOT = Path(__file__).parents[3]
 
 
-def test_a_run_outlives_a_cut_is_followed_without_a_gap_and_stopped(tmp_path: Path) -> None:
+def test_a_run_outlives_a_cut_is_followed_without_a_gap_and_stopped(
+    server: Server, tmp_path: Path
+) -> None:
+    outlives_a_cut(ssh_target("box-a"), server.cut, tmp_path)
+
+
+@pytest.mark.skipif(SSH is not None, reason="the same is tested by ssh")
+def test_a_run_outlives_a_cut_of_a_pipe(tmp_path: Path) -> None:
+    def cut() -> None:
+        (near,) = [one for one in psutil.Process().children() if "stream" in one.cmdline()]
+        near.kill()
+
+    outlives_a_cut(command_target("env"), cut, tmp_path)
+
+
+def outlives_a_cut(target: Target, cut: Callable[[], object], tmp_path: Path) -> None:
     typed = ["--host", "box", "--theme=plain", "-i", "0.1", "--no-kernels"]
     words = ["--record", "-o", RECORDING, *words_there(MAIN, typed)]
     assert words[-3:] == ["-i", "0.1", "--no-kernels"]
     run = begun_now("a/b", [*words, "--", "sh", "-c", "echo one; exec sleep 600"])
-    there = (sys.executable, "-m", "gputui")
-    via = shlex.join(["env", f"XDG_DATA_HOME={tmp_path}", f"XDG_CACHE_HOME={tmp_path}/cache"])
-    fleet = Fleet([command_target(via)], FarOptions(there, run=run))
+    folders = (f"XDG_DATA_HOME={tmp_path}", f"XDG_CACHE_HOME={tmp_path}/cache")
+    there = ("env", *folders, f"PYTHONPATH={ROOT}", sys.executable, "-m", "gputui")
+    fleet = Fleet([target], FarOptions(there, run=run))
     (name,) = fleet.names
     hosts, taken, notice = Hosts([name]), list[AnyEvent](), threading.Event()
     link, states = fleet.links[name], list[str]()
@@ -50,8 +68,7 @@ def test_a_run_outlives_a_cut_is_followed_without_a_gap_and_stopped(tmp_path: Pa
         fleet.on_news(notice.set)
         fleet.connect(30)
         until("said one")
-        (near,) = [one for one in psutil.Process().children() if "stream" in one.cmdline()]
-        near.kill()
+        cut()
         until("lost")
         states.clear()
         until("up")
