@@ -21,6 +21,9 @@ from gputui.inject.options import Annotate, GraphTrace, TraceSampling
 SHARED_MEMORY = Path("/dev/shm")
 FOLDER_PREFIX = "gputui-"
 LOCK_NAME = ".gputui-lock"
+_RANDOM_LETTERS = 8
+"""Of the names that tempfile gives."""
+
 ROOM_BYTES = 128 << 20
 """Shared memory must have this much free to be chosen: a few processes' rings of 16 MiB."""
 
@@ -210,7 +213,7 @@ def create_capture_folder(
         yield path
     finally:
         if os.getpid() == owner_pid:  # a forked child may come through here too
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         os.close(lock_fd)
 
 
@@ -222,30 +225,47 @@ def _create_in(roots: list[Path]) -> tuple[Path, int]:
         if len(roots) > 1:
             return _create_in(roots[1:])
         raise
-    unlocked = path / f"{LOCK_NAME}.new"
+    lock_fd = -1
     try:
-        lock_fd = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Held from where it can be seen: others take an unlocked one for that of a dead gputui.
-        unlocked.rename(path / LOCK_NAME)
+        if os.path.samestat(os.fstat(lock_fd), os.stat(path / LOCK_NAME)):
+            return path, lock_fd
+    except (FileNotFoundError, BlockingIOError):
+        pass
     except OSError:
         shutil.rmtree(path, ignore_errors=True)
         raise
-    return path, lock_fd
+    if lock_fd >= 0:
+        os.close(lock_fd)
+    return _create_in(roots)  # another gputui took it for that of a dead one
+
+
+def _remove(path: Path) -> None:
+    """The lock last: whoever is killed meanwhile leaves what the next one removes."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(path)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != LOCK_NAME:
+                os.unlink(entry.path)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_stale(root: Path) -> None:
-    """Remove our folders in `root` whose lock nobody holds any more.
+    """Remove our folders in `root` whose lock nobody holds.
 
-    A folder counts as ours by its prefix, owner, mode and lock file; one that is being created has
-    no lock file yet and is left alone.
+    A folder counts as ours by its prefix, owner, mode and lock file, or if there is nothing in it
+    and it has a name as we give them. One that is just being made is made again.
     """
     for path in _own_folders(root):
         with contextlib.suppress(OSError):
+            if len(path.name) == len(FOLDER_PREFIX) + _RANDOM_LETTERS and not os.listdir(path):
+                path.rmdir()
             lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
             finally:
                 os.close(lock_fd)
 

@@ -199,11 +199,55 @@ def test_a_folder_that_is_being_made_is_not_taken_for_that_of_a_dead_one(tmp_pat
     lock = environment.fcntl.flock
 
     def another_starts(descriptor: int, how: int) -> None:
-        monkeypatch.setattr(environment.fcntl, "flock", lock)
-        with create_capture_folder(room_bytes=1 << 62):
-            pass
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path)):
+            monkeypatch.setattr(environment.fcntl, "flock", lock)
+            with create_capture_folder(room_bytes=1 << 62):
+                pass
         lock(descriptor, how)
 
     monkeypatch.setattr(environment.fcntl, "flock", another_starts)
     with create_capture_folder(room_bytes=1 << 62) as folder:
         assert os.listdir(folder) == [LOCK_NAME]
+        assert os.listdir(tmp_path) == [folder.name]
+
+
+KILLED_AT_EACH_MOMENT = """
+import os, sys, tempfile
+from gputui.inject.environment import create_capture_folder
+
+calls = {"os.mkdir", "open", "fcntl.flock", "os.listdir", "os.remove", "os.rmdir", "os.scandir"}
+
+def lives(moment):
+    def audit(event, _arguments):
+        nonlocal moment
+        moment -= event in calls
+        if moment == 0:
+            os._exit(1)
+    sys.addaudithook(audit)
+    with create_capture_folder(1 << 62) as folder:
+        os.mkdir(folder / "annotated")
+        (folder / "1-1.ring").touch()
+    os._exit(0)
+
+moment, there = 0, tempfile.gettempdir()
+while True:
+    moment += 1
+    child = os.fork()
+    if child == 0:
+        lives(moment)
+    status = os.waitpid(child, 0)[1]
+    with create_capture_folder(1 << 62) as folder:
+        assert os.listdir(there) == [folder.name], (moment, os.listdir(there))
+    if status == 0:
+        break
+print(moment)
+"""
+
+
+def test_whoever_is_killed_at_any_moment_leaves_what_the_next_one_removes(tmp_path):
+    there = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", KILLED_AT_EACH_MOMENT]
+    done = subprocess.run(command, env=there, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
+    assert os.listdir(tmp_path) == []
