@@ -105,7 +105,6 @@ class Command(NamedTuple):
         return f"gputui {self.name}".rstrip()
 
     def option(self, name: str) -> Option:
-        """An option by its name."""
         return next(option for option in self.options if option.name == name)
 
 

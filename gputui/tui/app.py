@@ -88,7 +88,6 @@ class GputuiApp(Visits):
         )
 
     def get_default_screen(self) -> MainScreen:
-        """The one screen."""
         return self.main
 
     # --- the source

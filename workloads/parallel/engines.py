@@ -50,7 +50,6 @@ class Trainer:
         self.optimizer: torch.optim.Optimizer
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step."""
         with LOAD:
             x, y = self._own(x, y)
             x, y = self._late(x, y)

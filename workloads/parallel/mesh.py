@@ -55,7 +55,6 @@ class Mesh(Trainer):
         return super()._own(x[part], y[part])
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step."""
         if self._schedule is None:
             return super().step(x, y)
         with LOAD:

@@ -44,7 +44,6 @@ class Pipeline(Trainer):
         self.optimizer = self.adam(self.model.parameters())
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step."""
         with LOAD:
             x, y = self._own(x, y)
             if self._sleeps:

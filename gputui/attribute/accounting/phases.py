@@ -159,7 +159,6 @@ def _overlaps(
 def _sums(
     keys: Int64s, amounts: npt.NDArray[np.int64] | npt.NDArray[np.float64]
 ) -> Iterator[tuple[int, float]]:
-    """The sum of each key that has one."""
     if int(keys.max()) < _FEW_NODES * LEAVES:
         sums = np.bincount(keys, amounts)
         found = np.flatnonzero(sums)

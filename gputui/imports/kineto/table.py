@@ -257,7 +257,6 @@ def ns(time_us: Decimal | None) -> int:
 
 
 def duration_ns(time_us: Decimal | None) -> int:
-    """A duration in ns."""
     if time_us is None or not 0 <= time_us <= _LONGEST_US:
         return 0
     return int(time_us * 1000)

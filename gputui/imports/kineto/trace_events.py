@@ -83,8 +83,6 @@ class _Bare(msgspec.Struct, gc=False):
 
 
 class TraceEvent(_Bare, gc=False):
-    """One event."""
-
     args: Arguments = NO_ARGUMENTS
 
 

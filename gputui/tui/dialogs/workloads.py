@@ -64,7 +64,6 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         self.form: Form | None = None
 
     def arrived(self, catalogue: Catalogue) -> None:
-        """The catalogue has arrived."""
         self._catalogue = catalogue
         names = [workload.name for workload in catalogue.workloads]
         self._index = names.index(self._last) if self._last in names else 0

@@ -39,8 +39,6 @@ class HostProcess:
 
 
 class HostsView(ProcessListView):
-    """All hosts."""
-
     ABOVE = "hosts"
 
     def __init__(self, model: Model) -> None:
