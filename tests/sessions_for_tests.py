@@ -1,14 +1,49 @@
-"""What a session holds, in plain values that can be compared."""
+"""Sessions of files and of programs, and what a session holds, in plain values."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gputui.attribute.numbering import Numbering
+from gputui.collect.traced_run import Run as TracedRun
+from gputui.collect.traced_run import RunRequest
+from gputui.model.events import AnyEvent
 from gputui.model.sketch import Accumulator
-from gputui.state import Session
+from gputui.playback.opening import open_recording
+from gputui.state import Run, Session
 from gputui.state.history import History
+from tests.events_for_tests import header
+
+
+def folded(events: Iterable[AnyEvent]) -> tuple[Session, Run]:
+    """The session, all of whose events refer to what is in it, and its run."""
+    session = Session()
+    session.apply(events)
+    assert session.unknown_references == 0
+    assert session.run is not None
+    return session, session.run
+
+
+def read_whole(path: Path) -> tuple[Session, Run]:
+    """A file in which nothing is damaged."""
+    reader = open_recording(str(path))
+    found = folded(reader)
+    assert reader.damage is None
+    return found
+
+
+def traced(command: Sequence[str]) -> tuple[Session, Run]:
+    """A command, run to its end."""
+    events: list[AnyEvent] = [header()]
+    request = RunRequest.of_command(command)
+    child = TracedRun(1, request, events.extend, interval_s=0.1, numbering=Numbering())
+    child.start()
+    assert child.join(60)
+    return folded(events)
 
 
 def contents(session: Session) -> dict[str, Any]:

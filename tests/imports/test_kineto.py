@@ -22,20 +22,10 @@ from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows
 from gputui.ring.layout import RecordKind
-from gputui.state import Run, Session
+from gputui.state import Session
 from gputui.store.journal import JournalError
 from tests.imports.kineto_for_tests import EPOCH_NS, PID, US, training
-
-
-def fold(path: Path) -> tuple[Session, Run]:
-    session = Session()
-    reader = open_recording(str(path))
-    session.apply(reader)
-    assert reader.damage is None
-    assert session.unknown_references == 0
-    assert session.run is not None
-    return session, session.run
-
+from tests.sessions_for_tests import read_whole
 
 # --- against torch itself ----------------------------------------------------------------------
 
@@ -66,7 +56,7 @@ def test_operators_add_up_as_in_key_averages(tmp_path: Path) -> None:
             profiler.step()
 
     found: dict[str, tuple[int, float, float]] = {}
-    for row in phase_rows(fold(path)[1]):
+    for row in phase_rows(read_whole(path)[1]):
         count, total, own = found.get(row.name, (0, 0.0, 0.0))
         found[row.name] = (
             count + row.cpu.count, total + row.cpu.total, own + row.cpu_exclusive_ns
@@ -76,7 +66,7 @@ def test_operators_add_up_as_in_key_averages(tmp_path: Path) -> None:
     for name, (count, total, own) in expected.items():
         # torch sums in µs, as floating point.
         assert found[name] == (count, pytest.approx(total, abs=2), pytest.approx(own, abs=2)), name
-    [step] = [row for row in phase_rows(fold(path)[1]) if row.name == "ProfilerStep"]
+    [step] = [row for row in phase_rows(read_whole(path)[1]) if row.name == "ProfilerStep"]
     assert step.per_step_ns == step.cpu.total / 3
 
 
@@ -85,7 +75,7 @@ def test_operators_add_up_as_in_key_averages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "worker.pt.trace.json"])
 def test_kernels_belong_to_the_ranges_around_their_launch(tmp_path: Path, name: str) -> None:
-    session, run = fold(training().write(tmp_path / name))
+    session, run = read_whole(training().write(tmp_path / name))
     rows = {row.key[2]: row for row in phase_rows(run)}
     addmm = rows["ProfilerStep", "forward", "aten::linear", "aten::addmm"]
     assert (addmm.kernels, addmm.kernel_ns) == (2, 200_010)
@@ -120,7 +110,7 @@ def test_steps_process_and_devices_are_those_of_the_trace(tmp_path: Path) -> Non
     ):
         trace.events.append({"ph": "M", "name": name, "pid": PID, "tid": PID + 1, "ts": 0,
                              "args": {"name": arguments}})  # fmt: skip
-    session, run = fold(trace.write(tmp_path / "trace.json"))
+    session, run = read_whole(trace.write(tmp_path / "trace.json"))
     [process] = run.processes.values()
     assert (process.attached.pid, process.attached.rank) == (PID, 3)
     assert process.threads[PID + 1].name == "pt_autograd_0"
@@ -134,7 +124,7 @@ def test_steps_process_and_devices_are_those_of_the_trace(tmp_path: Path) -> Non
 
 
 def test_time_of_the_device_is_accounted_for(tmp_path: Path) -> None:
-    _, run = fold(training().write(tmp_path / "trace.json"))
+    _, run = read_whole(training().write(tmp_path / "trace.json"))
     tree = time_tree(run)
     assert tree is not None
     [use] = run.timing.devices.values()
@@ -147,7 +137,7 @@ def test_memory_of_the_allocator_is_reported(tmp_path: Path) -> None:
     trace.memory(1100 * US, 700, 1024)
     trace.memory(1200 * US, 300, 2048)
     trace.memory(1300 * US, 99_999, 99_999, kind=0)  # the host's
-    _, run = fold(trace.write(tmp_path / "trace.json"))
+    _, run = read_whole(trace.write(tmp_path / "trace.json"))
     assert run.metrics == {
         "memory_allocated_bytes": 300, "peak_memory_allocated_bytes": 700,
         "memory_reserved_bytes": 2048, "peak_memory_reserved_bytes": 2048,
@@ -166,7 +156,7 @@ def test_older_traces_count_from_the_epoch(tmp_path: Path) -> None:
     )
     path = tmp_path / "trace.json"
     path.write_text(f"[{events}]")
-    _, run = fold(path)
+    _, run = read_whole(path)
     assert run.started.time_ns == EPOCH_NS + 123
     [row] = phase_rows(run)
     assert row.cpu.total == 10_500
@@ -205,11 +195,11 @@ def test_portions_do_not_matter(
     trace = training(deviceProperties=[{"id": 0, "name": 'a "traceEvents": [ \\" GPU'}])
     trace.add("cpu_op", 'quotes \\" and }{][ \\\\', 3000 * US, 3001 * US)
     trace.write(tmp_path / "trace.json")
-    session, run = fold(tmp_path / "trace.json")
+    session, run = read_whole(tmp_path / "trace.json")
     whole = (run.ranges, kernel_rows(session, run))
     assert 'quotes \\" and }{][ \\\\' in {row.name for row in phase_rows(run)}
     monkeypatch.setattr(trace_events, "PORTION_BYTES", portion)
-    session, run = fold(tmp_path / "trace.json")
+    session, run = read_whole(tmp_path / "trace.json")
     assert (run.ranges, kernel_rows(session, run)) == whole
     assert next(iter(session.gpus.values())).facts.name == 'a "traceEvents": [ \\" GPU'
 
@@ -295,7 +285,7 @@ def test_memory_does_not_grow_with_what_is_not_read(tmp_path: Path) -> None:
                 file.write(b"," + b",".join([function] * 1000))
             file.write(b"]}")
         tracemalloc.start()
-        _, run = fold(path)
+        _, run = read_whole(path)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert len(phase_rows(run)) == 5

@@ -27,18 +27,9 @@ from gputui.report.tables.marks import mark_rows
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError, JournalWriter
 from tests.imports.nsys_for_tests import EPOCH_NS, PID, REAL, TASK, Export
+from tests.sessions_for_tests import read_whole
 
 needs_real = pytest.mark.skipif(not REAL.is_file(), reason="no real nsys export beside the project")
-
-
-def fold(path: Path) -> tuple[Session, Run]:
-    session = Session()
-    reader = open_recording(str(path))
-    session.apply(reader)
-    assert reader.damage is None
-    assert session.unknown_references == 0
-    assert session.run is not None
-    return session, session.run
 
 
 # --- the real one ------------------------------------------------------------------------------
@@ -46,7 +37,7 @@ def fold(path: Path) -> tuple[Session, Run]:
 
 @pytest.fixture(scope="module")
 def real() -> tuple[Session, Run]:
-    session, run = fold(REAL)
+    session, run = read_whole(REAL)
     run.raw_names = True  # as SQL has them
     return session, run
 
@@ -176,9 +167,9 @@ def test_it_becomes_a_recording_that_folds_to_the_same(
     writer = JournalWriter(path)
     writer.write(list(NsysReport(REAL)))
     writer.close()
-    _, run = fold(path)
+    _, run = read_whole(path)
     assert run.kernels.keys() == real[1].kernels.keys()
-    assert kernel_rows(*fold(path)) == kernel_rows(*real)
+    assert kernel_rows(*read_whole(path)) == kernel_rows(*real)
 
 
 # --- small ones --------------------------------------------------------------------------------
@@ -196,7 +187,7 @@ def test_launches_belong_to_the_innermost_range_and_text_is_inline_or_by_id(
     export.kernel("gemm", (210, 220), (300, 350), 1)
     export.kernel("relu", (500, 510), (600, 620), 2)
     export.kernel("outside", (2000, 2010), (2100, 2200), 3)
-    session, run = fold(export.write(tmp_path / "r.sqlite"))
+    session, run = read_whole(export.write(tmp_path / "r.sqlite"))
     rows = {row.path: row for row in phase_rows(run)}
     assert list(rows) == ["step", "step/attention"]
     assert (rows["step"].kernels, rows["step"].kernel_ns) == (2, 70)
@@ -242,7 +233,7 @@ def test_busy_time_counts_whether_or_not_a_launch_is_known(tmp_path: Path) -> No
         ran = (start + 100, start + (15 if number % 2 else 25) * 1_000_000)
         export.kernel("gemm", (start, start + 50), ran, number)
     path = export.write(tmp_path / "whole.sqlite")
-    _, whole = fold(path)
+    _, whole = read_whole(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(
             "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId > 40 AND "
@@ -259,7 +250,7 @@ def test_busy_time_counts_whether_or_not_a_launch_is_known(tmp_path: Path) -> No
     for start, end in spans:
         busy_ns += max(0, end - max(start, reached))
         reached = max(reached, end)
-    session, run = fold(path)
+    session, run = read_whole(path)
     [use] = run.timing.devices.values()
     assert use.busy_ns == busy_ns
     assert use.idle.count == next(iter(whole.timing.devices.values())).idle.count
@@ -281,7 +272,7 @@ def test_busy_time_counts_whether_or_not_a_launch_is_known(tmp_path: Path) -> No
 def test_nobody_knows_how_the_program_of_a_report_ended(tmp_path: Path) -> None:
     export = Export()
     export.range("step", 0, 1000)
-    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    _, run = read_whole(export.write(tmp_path / "r.sqlite"))
     assert run.outcome == "ended"
 
 
@@ -294,7 +285,7 @@ def test_every_row_counts_wherever_blocks_end(
     for i in range(50):
         export.range("step", 1000 * i, 1000 * i + 900)
         export.kernel("gemm", (1000 * i + 10, 1000 * i + 20), (1000 * i + 30, 1000 * i + 40), i + 1)
-    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    _, run = read_whole(export.write(tmp_path / "r.sqlite"))
     [step] = phase_rows(run)
     assert (step.instances, step.kernels, step.launches, step.kernel_ns) == (50, 50, 50, 500)
 
@@ -306,7 +297,7 @@ def test_memory_operations_keep_their_kinds(tmp_path: Path) -> None:
                copyKind=1, srcKind=1, dstKind=2, **common)  # fmt: skip
     export.add("CUPTI_ACTIVITY_KIND_MEMSET", start=40, end=45, correlationId=2, bytes=64,
                value=0, memKind=2, **common)  # fmt: skip
-    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    _, run = read_whole(export.write(tmp_path / "r.sqlite"))
     found = {
         (key.operation, key.source_kind, key.destination_kind): (both.time.total, both.size.total)
         for key, both in run.memory_operations.items()
@@ -328,7 +319,7 @@ def test_domains_categories_marks_and_start_end_ranges(tmp_path: Path) -> None:
                uint64Value=-1, **thread)  # fmt: skip
     export.add("NVTX_EVENTS", start=21, eventType=34, domainId=0, floatValue=0.5, **thread)
     export.range("never closed", 30, None)
-    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    _, run = read_whole(export.write(tmp_path / "r.sqlite"))
     load = next(node for node in run.ranges.values() if node.definition.name == "load")
     assert (load.definition.domain, load.definition.category) == ("mine", "io")
     assert (load.definition.style, load.cpu.total) == ("StartEnd", 80)
@@ -347,7 +338,7 @@ def test_a_report_of_two_processes_keeps_them_apart(tmp_path: Path) -> None:
     other = 1 << 48 | 501 << 24
     export.range("step", 0, 100)
     export.range("step", 10, 50, globalTid=other | 501)
-    _, run = fold(export.write(tmp_path / "r.sqlite"))
+    _, run = read_whole(export.write(tmp_path / "r.sqlite"))
     assert {row.pid: row.cpu_total_ns for row in phase_rows(run)} == {500: 100, 501: 40}
     assert {process.attached.cuda_status for process in run.processes.values()} == {
         "the report holds no CUDA activity"
@@ -384,7 +375,7 @@ def test_any_nesting_is_found_again(tmp_path_factory: pytest.TempPathFactory, tr
     write(tree, 0, "")
     if not totals:
         return
-    _, run = fold(export.write(tmp_path_factory.mktemp("r") / "r.sqlite"))
+    _, run = read_whole(export.write(tmp_path_factory.mktemp("r") / "r.sqlite"))
     assert {row.path: row.cpu_total_ns for row in phase_rows(run)} == totals
     assert {row.path: row.instances for row in phase_rows(run)} == counts
 
@@ -434,7 +425,7 @@ def test_code_in_the_file_does_not_run(tmp_path: Path) -> None:
     )
     connection.commit()
     connection.close()
-    _, run = fold(path)
+    _, run = read_whole(path)
     assert not run.kernels
     assert [row.name for row in phase_rows(run)] == ["real"]
 
@@ -450,7 +441,7 @@ def test_wrong_types_and_absurd_figures_are_survived(tmp_path: Path) -> None:
     export.kernel("k", (20, 30), (40, 45), 2**63 - 1)
     export.add("CUPTI_ACTIVITY_KIND_KERNEL", start="x", end=b"\0", deviceId=-7, globalPid=None,
                correlationId="nine", demangledName=-1)  # fmt: skip
-    session, run = fold(export.write(tmp_path / "r.sqlite"))
+    session, run = read_whole(export.write(tmp_path / "r.sqlite"))
     names = {row.name for row in phase_rows(run)}
     assert "fine" in names
     assert not any("\x1b" in name or "\u202e" in name for name in names)
@@ -463,7 +454,7 @@ def test_the_export_is_left_as_it_was(tmp_path: Path) -> None:
     path = export.write(tmp_path / "r.sqlite")
     path.chmod(stat.S_IRUSR)
     before = path.read_bytes()
-    fold(path)
+    read_whole(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["r.sqlite"]
 
@@ -478,7 +469,7 @@ def test_copies_of_unified_memory_are_named_as_in_nsys(tmp_path: Path) -> None:
             dstKind=7,
         )  # fmt: skip
     path = export.write(tmp_path / "r.sqlite")
-    _, run = fold(path)
+    _, run = read_whole(path)
     names = {"[CUDA memcpy Unified Host-to-Device]", "[CUDA memcpy Unified Device-to-Host]"}
     assert {row.name for row in memory_time_rows(run)} == names
     [process] = run.processes.values()
@@ -528,7 +519,7 @@ def test_nsys_itself_exports_its_own_files(tmp_path: Path, monkeypatch: pytest.M
     # Its output is its seventh argument, its input the eighth.
     program.write_text(f'#!/bin/sh\n[ -f "$8" ] && /bin/cp {made} "$7"\n')
     program.chmod(0o755)
-    _, run = fold(path)
+    _, run = read_whole(path)
     assert [row.name for row in phase_rows(run)] == ["step"]
     program.write_text("#!/bin/sh\necho Version number is invalid >&2\nexit 1\n")
     with pytest.raises(JournalError, match="nsys export failed: Version number is invalid"):

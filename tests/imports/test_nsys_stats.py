@@ -11,8 +11,9 @@ from gputui.cli.dispatch import run as gputui
 from gputui.playback.opening import open_recording
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, category_rows, kernel_rows, memory_time_rows
-from gputui.state import Run, Session
+from gputui.state import Session
 from gputui.store.journal import JournalError
+from tests.sessions_for_tests import read_whole
 
 RANGES = """\
 Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Range
@@ -31,14 +32,6 @@ Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (n
 """
 
 
-def fold(path: Path) -> tuple[Session, Run]:
-    session = Session()
-    session.apply(open_recording(str(path)))
-    assert session.unknown_references == 0
-    assert session.run is not None
-    return session, session.run
-
-
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     (tmp_path / "nsys_medium_nvtx_pushpop_sum.csv").write_text(RANGES)
@@ -47,7 +40,7 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def test_a_prefix_reads_all_its_tables(prefix: Path) -> None:
-    session, run = fold(prefix)
+    session, run = read_whole(prefix)
     rows = {row.name: row for row in phase_rows(run)}
     assert {name: row.cpu_total_ns for name, row in rows.items()} == {
         "BACKWARD": 1782316000,
@@ -65,9 +58,9 @@ def test_a_prefix_reads_all_its_tables(prefix: Path) -> None:
 
 
 def test_a_folder_and_a_single_file_read_too(prefix: Path) -> None:
-    assert len(phase_rows(fold(prefix.parent)[1])) == 4
+    assert len(phase_rows(read_whole(prefix.parent)[1])) == 4
     single = prefix.parent / "nsys_medium_nvtx_pushpop_sum.csv"
-    _, run = fold(single)
+    _, run = read_whole(single)
     assert len(phase_rows(run)) == 4
     assert not run.kernels
 
@@ -85,7 +78,7 @@ def test_calls_and_copies_in_other_units(tmp_path: Path) -> None:
         "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
         "1258.291,300,4.194,4.194,4.194,4.194,0.000,[CUDA memcpy Host-to-Device]\n"
     )
-    _, run = fold(tmp_path)
+    _, run = read_whole(tmp_path)
     assert [(row.name, row.total) for row in api_rows(run)] == [("cudaLaunchKernel", 12500)]
     assert [(row.instances, row.total) for row in memory_time_rows(run)] == [(3, 900)]
     [both] = run.memory_operations.values()
@@ -100,7 +93,7 @@ def test_several_reports_in_a_folder_are_told_apart(
     with pytest.raises(JournalError, match="several reports") as caught:
         open_recording(".")
     assert "nsys_medium" in str(caught.value)
-    assert len(phase_rows(fold(prefix)[1])) == 4
+    assert len(phase_rows(read_whole(prefix)[1])) == 4
 
 
 GENUINE = Path(__file__).parents[1] / "report" / "nsys_stats"
@@ -119,7 +112,7 @@ def test_phases_join_what_the_tables_hold_of_a_range(tmp_path: Path) -> None:
     for name in ("nvtx_pushpop_sum", "nvtx_gpu_proj_sum"):
         shutil.copy(GENUINE / f"{name}.csv", tmp_path / f"cupy_{name}.csv")
     shutil.copy(GENUINE / "nvtx_kern_sum_base.csv", tmp_path / "cupy_nvtx_kern_sum_base.csv")
-    _, run = fold(tmp_path)
+    _, run = read_whole(tmp_path)
     [loop] = [row for row in phase_rows(run) if row.name == "Loop"]
     # Sums of the lines of `:Loop` in the files.
     assert (loop.pid, loop.instances, loop.cpu_total_ns) == (9946, 1, 1787801754)
@@ -140,7 +133,7 @@ def test_kernels_of_several_processes_stay_apart(tmp_path: Path) -> None:
         ",,,,0,1,50,50.0,50.0,50,50,0.0,copy\n"
     )
     (tmp_path / "x_nvtx_pushpop_sum.csv").write_text(RANGES.replace("FORWARD", "step"))
-    _, run = fold(tmp_path)
+    _, run = read_whole(tmp_path)
     steps = {row.pid: row for row in phase_rows(run) if row.name == "step"}
     # 300 ns are three times 100: one kernel was inside two ranges of the name.
     assert {pid: (row.kernels, row.kernel_ns) for pid, row in steps.items()} == {
@@ -181,4 +174,4 @@ def test_summary_prints_them(prefix: Path, capsys: pytest.CaptureFixture[str]) -
     assert "ampere_sgemm_128x64_nn" in shown
     assert "not read: nsys_medium_nvtx_sum.csv" in shown
     # MHA lies in FORWARD, which the tables do not say: shares of their sum would be of nothing.
-    assert {row.share_percent for row in phase_rows(fold(prefix)[1])} == {None}
+    assert {row.share_percent for row in phase_rows(read_whole(prefix)[1])} == {None}

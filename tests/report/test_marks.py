@@ -6,9 +6,7 @@ import csv
 import io
 import sys
 
-from gputui.attribute.numbering import Numbering
-from gputui.collect.traced_run import Run, RunRequest
-from gputui.model.events import AnyEvent, Mark
+from gputui.model.events import Mark
 from gputui.render.text_tables import to_csv, to_text
 from gputui.report.domains import domains_of, of_domains
 from gputui.report.registry import run_tables
@@ -17,6 +15,7 @@ from gputui.report.tables.marks import mark_rows
 from gputui.state import MARKS, Session
 from gputui.tui.views.summary import summary_rows
 from tests.events_for_tests import at, attached, header, run_started
+from tests.sessions_for_tests import traced
 
 PROGRAM = """
 import nvtx
@@ -28,15 +27,7 @@ for number in range(5000):
 
 
 def test_all_marks_of_a_program_are_counted() -> None:
-    events: list[AnyEvent] = []
-    request = RunRequest.of_command([sys.executable, "-c", PROGRAM])
-    child = Run(1, request, events.extend, interval_s=0.1, numbering=Numbering())
-    child.start()
-    assert child.join(60)
-    session = Session()
-    session.apply([header(), *events])
-    run = session.run
-    assert run is not None
+    session, run = traced([sys.executable, "-c", PROGRAM])
     often, seldom = mark_rows(run)
     assert (often.name, often.domain, often.count) == ("often", "", 5000)
     assert (seldom.name, seldom.domain, seldom.count) == ("seldom", "app", 5)

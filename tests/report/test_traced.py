@@ -10,8 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gputui.attribute.numbering import Numbering
-from gputui.collect.traced_run import Run, RunRequest
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
@@ -27,6 +25,7 @@ from gputui.report.tables.processes import thread_words, traced_rows
 from gputui.state import Session
 from gputui.tui.views.summary import summary_rows
 from tests.events_for_tests import at, attached, gpu, header, run_ended, run_started
+from tests.sessions_for_tests import traced
 
 
 def named(thread: int, name: str, process: int = 1) -> ThreadNamed:
@@ -110,15 +109,7 @@ def test_the_processes_of_a_shell_script(tmp_path: Path) -> None:
     script.write_text(
         f'LOCAL_RANK=1 RANK=5 {sys.executable} -c "{end}"\n{sys.executable} -c "{kill}"\nexit 0\n'
     )
-    events: list[AnyEvent] = []
-    request = RunRequest.of_command(["sh", str(script)])
-    child = Run(1, request, events.extend, interval_s=0.1, numbering=Numbering())
-    child.start()
-    assert child.join(60)
-    session = Session()
-    session.apply([header(), *events])
-    run = session.run
-    assert run is not None
+    _, run = traced(["sh", str(script)])
     assert run.ended is not None
     rows = {row.process.attached.rank: row for row in traced_rows(run)}
     first, second = rows[5], rows[None]
