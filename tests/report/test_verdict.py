@@ -211,6 +211,26 @@ def test_a_server_without_requests_is_no_fault() -> None:
     assert (found.word, found.findings) == ("WAITS FOR WORK", ())
 
 
+@pytest.mark.parametrize(
+    ("saves", "length", "cause"),
+    [(10, 10.0, ["idle.host"]), (10, 1.2, []), (2, 40.0, [])],
+    ids=["often", "quickly", "seldom"],
+)
+def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
+    saves: int, length: float, cause: list[str]
+) -> None:
+    """A model that is saved every few steps: those take long, and are none of the steady ones."""
+    _, run = a_run(
+        delta({Leaf.MATMUL: 0.95, Leaf.SYNC: 0.05}),
+        delta({Leaf.HOST: 0.8, Leaf.COPY_PAGEABLE: 0.2}, Scope.PAUSE, count=saves, length=length),
+    )
+    found = verdict(run)
+    assert found is not None
+    assert [one.cause for one in found.findings] == cause
+    if cause:
+        assert "40 % of the loop with its pauses" in found.headline
+
+
 def test_without_steps_the_scope_is_all_time_since_the_first_kernel() -> None:
     _, run = a_run(delta({Leaf.LAUNCH: 1.0}, Scope.UNSTEPPED, count=2))
     found = verdict(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 
 import numpy as np
@@ -155,7 +154,9 @@ class DeviceSteps:
         if self._restarts_ns is None:
             slow = self._scopes.add_even(steps.lengths, counts)
         if slow is not None:
-            return deltas + self._sum(Scope.STEADY, self._scopes.loop, steps, slow)
+            deltas += self._sum(Scope.STEADY, self._scopes.loop, steps, slow)
+            self.time.blame.forget_lines(int(steps.ends[-1]))
+            return deltas
         one_by_one = steps.each()
         known: list[Classified] = []
         if self._restarts_ns is not None:
@@ -190,6 +191,8 @@ class DeviceSteps:
         for (loop, scope), entries in groups.items():
             slow = np.array([entry.slow for entry in entries])
             deltas += self._sum(scope, loop, Steps.of([entry.step for entry in entries]), slow)
+        if known:
+            self.time.blame.forget_lines(max(entry.step.end_ns for entry in known))
         return deltas
 
     def _sum(self, scope: Scope, loop: int, steps: Steps, slow: Bools) -> list[Part]:
@@ -197,8 +200,9 @@ class DeviceSteps:
         leaves = steps.leaves.sum(axis=0)
         deltas = self._leaves(scope, loop, leaves)
         newest: list[int] = []
-        if scope is Scope.STEADY:
+        if scope in (Scope.STEADY, Scope.PAUSE):
             deltas += self._lines_of(steps, loop)
+        if scope is Scope.STEADY:
             deltas += self._blocks(steps, loop)
             newest = lengths[-NEWEST_STEPS:].tolist()
         [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
@@ -245,14 +249,13 @@ class DeviceSteps:
 
     def _lines_of(self, steps: Steps, loop: int) -> list[Part]:
         """At which lines the program was while the device idled in these steps."""
-        hits = sorted(self.time.blame.line_hits)
+        hits = self.time.blame.line_hits
         if not hits:
             return []
         moments = np.array([moment for moment, _ in hits])
         at = np.searchsorted(steps.starts, moments, side="right") - 1
         inside = (at >= 0) & (moments < steps.ends[at])
         counts = Counter(hits[row][1] for row in np.flatnonzero(inside).tolist())
-        self.time.blame.line_hits = hits[bisect_left(hits, (int(steps.ends[-1]),)) :]
         return [
             LineSamples(self._process, self._device, loop, line, count)
             for line, count in sorted(counts.items())

@@ -87,6 +87,10 @@ class Blame:
         self.line_hits: list[tuple[int, int]] = []
         """When the device idled and a thread was away from CUDA: at which line it was."""
 
+    def forget_lines(self, until_ns: int) -> None:
+        """The lines of steps that ended by then are counted."""
+        self.line_hits = [hit for hit in self.line_hits if hit[0] >= until_ns]
+
     def add(self, causes: Causes, thread: int, gaps: Gaps) -> None:
         """Gaps that end with what `thread` launched after they had begun."""
         pieces, waited = self._threads.during(thread, gaps.starts, gaps.called_ns)

@@ -58,7 +58,8 @@ CAUSES: dict[Leaf, Cause] = {
     Leaf.WAIT: Cause(
         "CPU WAITS",
         "The GPU idles {share} of {scope} while the launching thread sleeps{time}.",
-        "find what it waits for: a lock, a queue, a sleep, another process",
+        "find what it waits for: a lock (Python's own, where other threads compute), a queue, a "
+        "sleep, another process",
     ),
     Leaf.SCHEDULER: Cause(
         "NO CPU CORE",

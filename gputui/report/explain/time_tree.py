@@ -38,8 +38,9 @@ class TimeTree:
     last_ns: int = 0
     beside_ns: dict[Scope, int] = field(default_factory=dict)
     pauses: int = 0
-    waiting_ns: int = 0
-    """Idle time in the pauses of the loop, while the program slept: it had nothing to do."""
+    paused: dict[Leaf, int] = field(default_factory=dict)
+    """Time in the pauses of the loop, by leaf: in no share, but where `with_pauses`."""
+    with_pauses: bool = False
     blocks: tuple[tuple[StepBlock, ...], ...] = ()
     """The steps of the main loop in order, of each device."""
     of_processes: float = 1.0
@@ -123,11 +124,14 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
         return None
     leaves: dict[Leaf, int] = defaultdict(int)
     beside: dict[Scope, int] = defaultdict(int)
+    paused: dict[Leaf, int] = defaultdict(int)
     for place, tree in trees.items():
         for leaf, ns in (parts[place].leaves if place in parts else tree.leaves).items():
             leaves[leaf] += ns
         for scope, ns in tree.beside_ns.items():
             beside[scope] += ns
+        for leaf, ns in tree.paused.items():
+            paused[leaf] += ns
     wall_ns = sum(leaves.values())
     alone = [place for place in trees if place not in parts]
     stepped = [tree for tree in trees.values() if tree.has_steps]
@@ -145,7 +149,7 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
         last_ns=max(tree.last_ns for tree in trees.values()),
         beside_ns=dict(beside),
         pauses=sum(tree.pauses for tree in trees.values()),
-        waiting_ns=sum(tree.waiting_ns for tree in trees.values()),
+        paused=dict(paused),
         blocks=tuple(blocks for tree in trees.values() for blocks in tree.blocks),
         of_processes=wall_ns / seen_ns,
     )
@@ -199,10 +203,11 @@ def _device_tree(
     taken = taken_by_others(run, process, device)
     leaves: dict[Leaf, int] = defaultdict(int)
     beside: dict[Scope, int] = defaultdict(int)
+    paused: Mapping[Leaf, int] = {}
     lengths: list[Accumulator] = []
     newest: tuple[int, ...] = ()
     blocks: list[tuple[StepBlock, ...]] = []
-    steps = operations = slow_steps = slow_ns = waiting_ns = pauses = 0
+    steps = operations = slow_steps = slow_ns = pauses = 0
     first_ns = last_ns = 0
     waited_ns: int | None = None
     if main is not None and process in run.step_blocks:
@@ -216,7 +221,7 @@ def _device_tree(
         else:
             beside[scope] += sum(of.values())
             if loop == main and scope is Scope.PAUSE:
-                waiting_ns += of.get(Leaf.WAIT, 0) + of.get(Leaf.INPUT, 0)
+                paused = of
     for of_loop, sums in run.loops.items():
         if (of_loop.process, of_loop.device) != (process, device):
             continue
@@ -261,6 +266,6 @@ def _device_tree(
         last_ns=last_ns,
         beside_ns=dict(beside),
         pauses=pauses,
-        waiting_ns=waiting_ns,
+        paused=dict(paused),
         blocks=tuple(blocks),
     )

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gputui.model.events import KernelDefined, Scope
+from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
-from gputui.report.explain.counted import LEAST_PAUSES, MANY_WAITS
+from gputui.report.explain.counted import MANY_WAITS
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.lines import likeliest_line
+from gputui.report.explain.pauses import WAITS_FOR_WORK, paused_share, sleeps, with_pauses
 from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.losses import lost_share, why_lost
@@ -33,8 +34,6 @@ ONE_WAIT = 0.25
 """Share from which a single wait a step is a finding."""
 
 MOST = 3
-WAITS_FOR_WORK = 0.5
-"""Share of a loop's time in pauses and asleep from which a program waits for work."""
 
 _BALANCE = (Leaf.COPY_PINNED,)
 """Copies that could hide behind kernels are a fault only where there are kernels to hide behind."""
@@ -58,14 +57,20 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
     tree = time_tree(run)
     if tree is None:
         return None
-    waits = _waits_for_work(tree)
-    if waits is not None:
-        return waits
+    paused = paused_share(tree)
+    if paused >= WAITS_FOR_WORK and sleeps(tree):
+        sentence = (
+            f"The program sleeps {100 * paused:.0f} % of the time: nothing is asked of the GPU."
+        )
+        return Verdict("WAITS FOR WORK", sentence, tree=tree)
     hole = _hole(run, tree)
-    found = _findings(run, tree, _waits_a_step(run, tree), names or {})
+    found = _findings(run, with_pauses(tree) or tree, _waits_a_step(run, tree), names or {})
     if hole is not None:
         # Work that was not seen looks like idle time.
         found = [one for one in found if not one.cause.startswith("idle.")]
+    if not found and hole is None and paused >= WAITS_FOR_WORK:
+        sentence = f"Pauses between bursts of steps take {100 * paused:.0f} % of the time."
+        return Verdict("MOSTLY PAUSED", sentence, tree=tree)
     if not found:
         return Verdict(*(hole or _healthy(tree)), tree=tree)
     return Verdict(found[0].word, found[0].sentence, tuple(found), tree)
@@ -166,12 +171,14 @@ def _finding(
 ) -> Finding:
     ns = tree.leaves[leaf]
     a_step = tree.a_step(ns)
-    time = ""
-    if a_step is not None and tree.step_mean_ns:
+    time, scope = "", "each step" if tree.has_steps else "the time since its first kernel"
+    if tree.with_pauses:
+        scope = "the loop with its pauses"
+    elif a_step is not None and tree.step_mean_ns:
         time = f": {duration(a_step)} of {duration(tree.step_mean_ns)}"
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
-        scope="each step" if tree.has_steps else "the time since its first kernel",
+        scope=scope,
         time=time,
     )
     return Finding(
@@ -234,22 +241,6 @@ def _mixed(tree: TimeTree, of: str) -> str:
         f"{LEAVES[leaf].label} {100 * tree.share(tree.leaves[leaf]):.0f} %" for leaf in idle[:MOST]
     )
     return f"The GPU idles {100 * tree.share(tree.idle_ns):.0f} % of {of}: {parts}."
-
-
-def _waits_for_work(tree: TimeTree) -> Verdict | None:
-    paused_ns = tree.beside_ns.get(Scope.PAUSE, 0)
-    whole = tree.wall_ns + paused_ns
-    if tree.pauses < LEAST_PAUSES or paused_ns / whole < WAITS_FOR_WORK:
-        return None
-    asleep = tree.waiting_ns >= paused_ns / 2
-    share = f"{100 * paused_ns / whole:.0f} %"
-    return Verdict(
-        "WAITS FOR WORK" if asleep else "MOSTLY PAUSED",
-        f"The program sleeps {share} of the time: nothing is asked of the GPU."
-        if asleep
-        else f"Pauses between bursts of steps take {share} of the time.",
-        tree=tree,
-    )
 
 
 def late_beside(_session: Session, run: Run) -> Iterator[Finding]:

@@ -1,0 +1,46 @@
+"""Pauses of the main loop: a server that nobody asks sleeps in them, a training loop saves, logs or
+prepares something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.explain.counted import LEAST_PAUSES
+from gputui.report.explain.time_tree import TimeTree
+
+WAITS_FOR_WORK = 0.5
+"""Share of a loop's time in pauses, and of these asleep, from which a program waits for work."""
+
+COUNT = 0.10
+"""Share of a loop's time that its pauses have to idle, awake, to count as a part of it."""
+
+_ASLEEP = (Leaf.WAIT, Leaf.INPUT)
+
+
+def paused_share(tree: TimeTree) -> float:
+    """Of the main loop's time; 0 where pauses are too few to be how it goes."""
+    paused_ns = sum(tree.paused.values())
+    return paused_ns / (tree.wall_ns + paused_ns) if tree.pauses >= LEAST_PAUSES else 0.0
+
+
+def sleeps(tree: TimeTree) -> bool:
+    """Whether the program is mostly asleep in its pauses: it has nothing to do."""
+    asleep_ns = sum(tree.paused.get(leaf, 0) for leaf in _ASLEEP)
+    return asleep_ns >= WAITS_FOR_WORK * sum(tree.paused.values())
+
+
+def with_pauses(tree: TimeTree) -> TimeTree | None:
+    """The tree with what the program did awake in the pauses of its loop: None where that is
+    little, or no habit."""
+    if tree.pauses < LEAST_PAUSES:
+        return None
+    awake = {leaf: ns for leaf, ns in tree.paused.items() if leaf not in _ASLEEP}
+    idle_ns = sum(ns for leaf, ns in awake.items() if LEAVES[leaf].is_idle)
+    wall_ns = tree.wall_ns + sum(awake.values())
+    if idle_ns < COUNT * wall_ns:
+        return None
+    leaves = {
+        leaf: tree.leaves.get(leaf, 0) + awake.get(leaf, 0) for leaf in (*tree.leaves, *awake)
+    }
+    return replace(tree, wall_ns=wall_ns, leaves=leaves, with_pauses=True)
