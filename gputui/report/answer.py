@@ -14,7 +14,7 @@ from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
-from gputui.report.main_step import share_of
+from gputui.report.main_step import LEAST_LEVEL, share_of
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.step_meaning import step_meaning
@@ -31,9 +31,6 @@ LEAST_PERCENT = 0.1
 MOST_ALERTS = 3
 MOST_METRICS = 4
 MOST_PHASES = 5
-
-LEAST_LEVEL = 5.0
-"""Phases with less than this percentage together are a library's, not the program's."""
 
 WHOLE = 0.8
 """A phase with more than this share is the whole program: its parts say more."""

@@ -67,11 +67,17 @@ def _change(comparison: Comparison, index: int) -> Change | None:
         f"A step takes {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
         f"baseline: {_signed(difference.absolute)} ({shown}, {sure})."
     )
-    word = _word(before, after, difference)
+    word = "ANOTHER WORKLOAD" if _are_others(base, other) else _word(before, after, difference)
     because = "" if word == "SAME" else _because(comparison, index, "step_ns", difference)
     return Change(
         other.label, word, sentence, because, changed, round(difference.percent, 3), noise
     )
+
+
+def _are_others(base: Subject, other: Subject) -> bool:
+    """Whether their steps do different things, of which none is the faster one."""
+    runs = [one.run.started for one in (base, other) if one.run is not None]
+    return len({run.name for run in runs if run.kind == "workload"}) > 1
 
 
 def _word(before: float, after: float, difference: Difference) -> str:

@@ -18,6 +18,9 @@ STEP_NAMES = re.compile(
 )
 """Common names of one step, numbered or folded, unless the workload declares its own."""
 
+LEAST_LEVEL = 5.0
+"""Phases with less than this percentage together are a library's, not the program's."""
+
 
 def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
     """The step that came most often: what is not in it is warm-up or preparation."""

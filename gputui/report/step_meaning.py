@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gputui.model.events import Scope
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import STEP_NAMES
@@ -26,6 +27,10 @@ _BESIDE = {
     Scope.TAIL: "the end",
     Scope.UNSTEPPED: "no loop",
 }
+
+
+_RULED_OUT = (Leaf.INPUT, Leaf.RANK, Leaf.COMMUNICATION, Leaf.COMPILE, Leaf.ALLOCATION)
+"""What people suspect first: worth a word where it costs nothing."""
 
 
 def step_meaning(run: Run, tree: TimeTree) -> str:
@@ -60,4 +65,7 @@ def scope_words(tree: TimeTree) -> list[str]:
     lines = [f"Mean of {count(tree.steps)} steady steps of {each:,.0f} operations."]
     beside = sorted(tree.beside_ns.items(), key=lambda one: -one[1])
     parts = [f"{_BESIDE[scope]} {duration(ns)}" for scope, ns in beside if ns and scope in _BESIDE]
-    return [*lines, f"Not in them: {', '.join(parts)}."] if parts else lines
+    if parts:
+        lines.append(f"Not in them: {', '.join(parts)}.")
+    absent = [LEAVES[leaf].label for leaf in _RULED_OUT if not tree.leaves.get(leaf)]
+    return [*lines, f"Ruled out (0 %): {', '.join(absent)}."] if absent else lines

@@ -45,11 +45,11 @@ SCENES = (
         "slow: GPT-2 decodes, launch by launch",
         ("slow",),
         18.0,
-        start_s=8.4,
+        start_s=9.9,
         speed=SLOWED,
         turns=(Turn(6.0, "activate"), Turn(10.0, "activate"), Turn(14.0, "move('up')")),
     ),
-    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=11.2, speed=SLOWED),
+    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=12.2, speed=SLOWED),
     Scene("slow and fixed, compared", ("slow", "graphs"), 10.0),
 )
 """The first seconds of each recording, in which its program loads libraries, are left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import Scope, StepBlock
@@ -48,6 +49,14 @@ def test_the_verdict_says_how_much_and_because_of_what() -> None:
     )
     assert found.because.startswith("launch-bound −5.75 ms, matmul −1.25 ms")
     assert "sync" not in found.because
+
+
+def test_of_two_workloads_none_is_the_faster_one() -> None:
+    both = [subject("a", SLOW, EVEN), subject("b", FAST, EVEN)]
+    for one, name in zip(both, ("train", "inference"), strict=True):
+        assert one.run is not None
+        one.run.started = replace(one.run.started, kind="workload", name=name)
+    assert verdict_on(*both).word == "ANOTHER WORKLOAD"
 
 
 def test_what_moved_against_the_change_is_said() -> None:

@@ -149,6 +149,9 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
         assert "nothing runs now: 0 follows what does" in shown.text
         await shown.press("1", "1", "enter")
         assert "nothing to open here: 4 and 5 have details" in shown.text
+        for key, said in (("r", "nothing to sort here"), ("comma", "no charts here: 6 shows some")):
+            await shown.press(key)
+            assert said in shown.lines[-1]
 
 
 async def test_ranges_of_libraries_come_with_one_key(show: Show) -> None:

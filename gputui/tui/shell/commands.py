@@ -27,6 +27,7 @@ class Commands(ReplayKeys):
         super().__init__(model)
         self._remembered: dict[str, dict[str, str]] = {}
         self._last_workload = ""
+        self._last_request: StartRequest | None = None
 
     async def action_view(self, name: str) -> None:
         raise NotImplementedError
@@ -105,10 +106,21 @@ class Commands(ReplayKeys):
         free = None if whole is None or used is None else whole - used
         return Target(gpu.facts.name, whole, free)
 
+    async def action_again(self) -> None:
+        """Start what was started last."""
+        run, request = self.model.run, self._last_request
+        if run is not None and run.is_active:
+            self.say("a run is active: x stops it", bad=True)
+        elif request is None:
+            self.say("nothing was started from here: w chooses a workload")
+        else:
+            await self._start(request)
+
     async def _start(self, request: StartRequest | None) -> None:
         source = self.model.source
         if request is None or not isinstance(source, Runner):
             return
+        self._last_request = request
         workload = request.workload
         self._remembered[workload.name] = request.texts
         self._last_workload = workload.name

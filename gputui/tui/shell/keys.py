@@ -37,6 +37,7 @@ KEYS: tuple[Key, ...] = (
         for group in GROUPS
     ),
     Key(("w",), "w", "workloads", "choose a workload and start it", RUN, "workloads"),
+    Key(("W",), "W", "again", "start the last workload again", RUN),
     Key(("x", "ctrl+x"), "x", "stop_run", "stop the run (asks first)", RUN, "stop"),
     Key(("l",), "l", "log", "show or hide what the workload prints", RUN, "log"),
     Key(("left_square_bracket",), "[", "scroll_log(5)", "older lines of the log", RUN),

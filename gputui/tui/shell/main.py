@@ -180,8 +180,7 @@ class MainScreen(ViewKeys):
         elif details is not None:
             from gputui.tui.dialogs.boxes import DetailsBox
 
-            box = DetailsBox(details)
-            self.app.push_screen(box)
+            self.app.push_screen(box := DetailsBox(details))
             if details.more is not None:
                 self.gputui.in_thread(details.more, box.add, box.failed)
 

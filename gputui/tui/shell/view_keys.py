@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from gputui.tui.model import Model
 from gputui.tui.shell.commands import Commands
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import View
 
+_NO_CHARTS = "no charts here: 6 shows some"
+_NOTHING_TO_SORT = "nothing to sort here"
 _NO_PROCESSES = "processes are in GPUs: 6 shows it"
 
 
@@ -37,14 +40,17 @@ class ViewKeys(Commands):
 
     def action_sort(self) -> None:
         """Sort by the next column."""
-        if self.view.SORTS:
-            self.view.sort()
-        else:
-            self.say("nothing to sort here: these tables keep nsys's order")
+        self._sort(self.view.sort)
 
     def action_reverse(self) -> None:
         """Sort the other way round."""
-        self.view.reverse()
+        self._sort(self.view.reverse)
+
+    def _sort(self, sort: Callable[[], None]) -> None:
+        before = self.view.drawn
+        sort()
+        if not self.view.SORTS or self.view.drawn == before:
+            self.say(_NOTHING_TO_SORT)
 
     def action_libraries(self) -> None:
         """Show or hide ranges of libraries."""
@@ -69,11 +75,14 @@ class ViewKeys(Commands):
     def action_zoom(self, step: int) -> None:
         """A longer or shorter time in all charts."""
         told = self.view.zoom(step)
-        self.say(f"charts show {told}" if told else "no charts here: 6 shows some")
+        self.say(f"charts show {told}" if told else _NO_CHARTS)
 
     def action_step(self, columns: int) -> None:
         """Read all charts at another moment."""
-        self.view.step(columns)
+        if self.view.CHARTS:
+            self.view.step(columns)
+        else:
+            self.say(_NO_CHARTS)
 
     def action_note(self, step: int) -> None:
         """To the next thing of note, or the one before."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.report.answer import LEAST_LEVEL
 from gputui.report.explain import Finding, Verdict, findings
 from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, device_trees, time_tree
@@ -25,6 +24,7 @@ from gputui.tui.widgets.hosts import short_hosts
 from gputui.tui.widgets.panels import Layout, Panel, columns_of
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen
+from gputui.tui.widgets.step_lanes import newest_step
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import evidence, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (
@@ -159,7 +159,7 @@ class OverviewView(View):
                 found,
                 tree,
                 tuple(one for one in findings(session, run) if one.cause != led),
-                _telling(run, in_main_step(run, phase_rows(run, inherited=True))),
+                short.telling(run, in_main_step(run, phase_rows(run, inherited=True))),
                 tuple(kernel_rows(session, run)),
                 step_meaning(run, tree) if tree is not None else "",
             )
@@ -240,13 +240,16 @@ class OverviewView(View):
             second.append(found)
         third: list[Panel] = []
         if read.kernels:
-            third.append(short.kernels(read.kernels, wide, left, self._chosen))
+            most = max(len(panel.rows) for panel in second) if columns == 3 and second else left
+            third.append(short.kernels(read.kernels, wide, most, self._chosen))
         if columns == 2 and stepped and tree is not None and not read.steps:
             third.append(short.distribution(tree.step_ns, wide, low + 1))
         if run.log_lines:
             third.append(short.output(run, wide, max(4, left - low - 18)))
         everything = [*first, *second, *third]
         bands = [everything[at : at + columns] for at in range(0, len(everything), columns)]
+        if columns == 3 and len(bands) > 2 and (lanes := newest_step(run, width)) is not None:
+            bands.insert(2, [lanes])
         for number, band in enumerate(bands):
             room = height - len(layout.rows) - (1 if number else 0)
             if room < 4:
@@ -311,9 +314,3 @@ class OverviewView(View):
 
     def _go(self, lead: Lead) -> None:
         self.lead(lead)
-
-
-def _telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:
-    """No phases where these are some of a library, a small part of the run."""
-    seen_ns = sum(row.cpu_total_ns for row in rows)
-    return tuple(rows) if 100 * seen_ns >= LEAST_LEVEL * run.duration_ns else ()

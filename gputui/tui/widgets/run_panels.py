@@ -11,6 +11,7 @@ from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration, percent
 from gputui.report.energy import mean_in_use
 from gputui.report.explain.time_tree import TimeTree
+from gputui.report.main_step import LEAST_LEVEL
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Gpu, Run
@@ -228,3 +229,9 @@ def kernels(
 def output(run: Run, width: int, height: int) -> Panel:
     """The last lines that the program printed."""
     return Panel("Output", log_rows(run, width, height, 0)[1:], f"{run.log_lines} lines")
+
+
+def telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:
+    """No phases where these are some of a library, a small part of the run."""
+    seen_ns = sum(row.cpu_total_ns for row in rows)
+    return tuple(rows) if 100 * seen_ns >= LEAST_LEVEL * run.duration_ns else ()

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from gputui.model.events import IdleLane, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
+from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, Span
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
+from gputui.tui.widgets.panels import Panel
 
 LABEL, FIGURE = 14, 8
 _SEEN = 0.125
@@ -79,6 +81,17 @@ def lane_rows(
          (f"{100 * (1 - busy):.1f} %".rjust(FIGURE), "value")),
         ((" " * LABEL, "text"), (cursor, "key")),
     ]  # fmt: skip
+
+
+def newest_step(run: Run, width: int) -> Panel | None:
+    """The lanes of the newest step that was kept in parts, for a view that leads to them."""
+    if not run.step_lanes:
+        return None
+    step = run.step_lanes[-1]
+    columns = columns_of(step, 0, len(step.busy), max(1, width - LABEL - FIGURE - 1))
+    rows = lane_rows(columns, step.device, -1, 0.0, step.duration_ns)[:-1]
+    title = f"Timeline  the newest step kept, {duration(step.duration_ns)}"
+    return Panel(title, rows, "lanes, threads, streams: 3", view="timeline")
 
 
 def gap_words(columns: list[Column], at: int, start_ns: float, span_ns: float) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from gputui.model.leaves import LEAF_OF_KEY
 from gputui.report.explain import Finding, Verdict
 from gputui.state import Run
-from gputui.tui.widgets.canvas import Row, clip, wrap
+from gputui.tui.widgets.canvas import Row, clip, row_width, wrap
 from gputui.tui.widgets.view import Details, Lead
 
+_WHERE = "Enter shows where"
 LOW = 30
 """Rows below which the head is as short as it can be."""
 
@@ -34,6 +35,9 @@ def verdict_rows(found: Verdict, width: int, height: int, *, is_chosen: bool) ->
         (*word, *line) if not number else ((" " * lead, "text"), *line)
         for number, line in enumerate(lines[:several])
     ]
+    room = width - row_width(rows[0]) - len(_WHERE) - 1
+    if found.findings and room > 1:
+        rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
     if len(lines) > several:
         rows[-1] = clip((*rows[-1], (" …", "text")), width)
     if found.findings:
