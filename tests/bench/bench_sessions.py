@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gputui.attribute.distributions import distribution, distributions
+from gputui.attribute.distributions import distributions
 from gputui.attribute.launches import FEW_VALUES
 from gputui.model.events import (
     AnyEvent,
@@ -92,7 +92,7 @@ def capture(second: int, values: np.random.Generator) -> CaptureDelta:
 
     def some(count: int, spread: float = 0.05, step: int = 1) -> Distribution:
         times = values.normal(20_000, 20_000 * spread, count).astype(np.int64)
-        return distribution(times // step * step)
+        return distributions(np.zeros(count, np.int64), times // step * step)[1][0]
 
     return CaptureDelta(
         time_ns=at(second),
