@@ -192,12 +192,13 @@ def test_strings_from_a_file_carry_no_control_characters(text: str) -> None:
 def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
     program = f"""
 import resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 from pathlib import Path
 from gputui.store.journal import JournalWriter
 from tests.events_for_tests import header, run_started
 from tests.store.test_journal import output
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+# Only now: Python would leave compiled modules cut off, which nobody can import again.
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 writer = JournalWriter(Path({str(tmp_path / "x.gputui")!r}))
 writer.write([header(), run_started()])
 for i in range(100):
