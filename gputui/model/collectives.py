@@ -49,6 +49,8 @@ class CollectiveSums(msgspec.Struct):
     inherited_ns: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
+    longest_wait_ns: int = 0
+    longest_blame_ns: int = 0
 
 
 class PeerSums(msgspec.Struct):

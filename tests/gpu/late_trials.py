@@ -27,11 +27,13 @@ from gputui.report.explain.ranks import lateness
 from gputui.state import Session
 
 PROGRAM = Path(__file__).with_name("programs") / "late_trials_rank.py"
-INTERVAL_S = 0.25
-REST_S = 2.2
-"""Between trials: collectives are matched a second after their records should have come."""
+INTERVAL_S = 0.1
+REST_S = {"cuda": 0.6, "cpu": 1.6}
+"""Between trials. Records of a GPU that rests come with the next reading; Gloo's ranks end their
+collectives apart, which are then matched a second later."""
 
-SETTLED_NS = 2_000_000_000
+SETTLED_NS = 100_000_000
+"""How long before the next trial begins what is reported is of this one."""
 
 
 class Trial(NamedTuple):
@@ -46,7 +48,8 @@ class Trial(NamedTuple):
 def recorded(folder: Path, options: argparse.Namespace) -> tuple[list[Trial], Path]:
     """The trials that were made, and the recording of all of them."""
     path, trials = folder / "trials.gputui", folder / "trials.json"
-    words = {"trials": options.trials, "cpu": options.cpu, "rest_s": REST_S, "out": str(trials)}
+    rest_s = REST_S["cpu" if options.cpu else "cuda"]
+    words = {"trials": options.trials, "cpu": options.cpu, "rest_s": rest_s, "out": str(trials)}
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.ranks}"]
     command = [sys.executable, *torchrun, str(PROGRAM), json.dumps(words)]
     options_of_it = ["-o", str(path), "--interval", str(INTERVAL_S)]
@@ -59,9 +62,10 @@ def sessions(trials: list[Trial], path: Path) -> Iterator[tuple[Trial, Session]]
     """A session a trial, of the collectives in it. What is known by steps may come many seconds
     later, once it is known what a step is: that is left out, and with it the cause on a GPU."""
     events: list[AnyEvent] = list(open_recording(str(path)))
-    for trial in trials:
+    ends_ns = [*(trial.began_ns for trial in trials[1:]), events[-1].time_ns + SETTLED_NS]
+    for trial, next_ns in zip(trials, ends_ns, strict=True):
         session = Session()
-        last_ns = trial.ended_ns + SETTLED_NS
+        last_ns = next_ns - SETTLED_NS
         session.apply(
             replace(event, leaf_times=(), loops=(), step_blocks=())
             if isinstance(event, CaptureDelta)

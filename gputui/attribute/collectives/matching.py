@@ -160,12 +160,14 @@ class Matching:
             sums.matched_bytes += one.size_bytes
             sums.matched_ns += durations[process]
             sums.wait_ns += durations[process] - transfer_ns
+            sums.longest_wait_ns = max(sums.longest_wait_ns, durations[process] - transfer_ns)
             sums.first_ns = min(sums.first_ns or one.start_ns, one.start_ns)
             sums.last_ns = max(sums.last_ns or 0, one.end_ns)
             if process == last:
                 sums.last += 1
                 if own_ns >= cost_ns / 2:
                     sums.blame_ns += cost_ns
+                    sums.longest_blame_ns = max(sums.longest_blame_ns, cost_ns)
                 else:
                     sums.inherited_ns += cost_ns
 

@@ -220,6 +220,9 @@ class CollectiveDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     first_ns: Annotated[Moment | None, Min] = None
     last_ns: Annotated[Moment | None, Max] = None
     """From the first to the last matched one."""
+    longest_wait_ns: Annotated[Amount, Max] = 0
+    longest_blame_ns: Annotated[Amount, Max] = 0
+    """The longest of the waits, and of what its coming last cost: what happened once."""
 
 
 class PeerDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

@@ -45,10 +45,12 @@ class Exposed(NamedTuple):
 class Matched(NamedTuple):
     """A rank's collectives that were matched and go on all the time: `waited` is the share of their
     time in which it waited, `window_ns` from the first to the last, `exposed` the share of their
-    time in which nothing else ran, in steady steps if there are any."""
+    time in which nothing else ran, in steady steps if there are any. Of `waited_ns` the longest
+    wait took `longest_ns`; `blame_ns` is without the longest."""
 
     waited: float
     waited_ns: int
+    longest_ns: int
     window_ns: int
     blame_ns: int
     last: int
@@ -58,6 +60,13 @@ class Matched(NamedTuple):
     def waited_share(self) -> float:
         """Of the time, waiting for another rank with nothing else to do."""
         return self.exposed * self.waited_ns / self.window_ns if self.window_ns else 0.0
+
+    @property
+    def waited_again_share(self) -> float:
+        """The same without its longest wait, which may have been for something that happened
+        once."""
+        again_ns = self.waited_ns - self.longest_ns
+        return self.exposed * again_ns / self.window_ns if self.window_ns else 0.0
 
     @property
     def blamed_share(self) -> float:
@@ -141,8 +150,9 @@ def _of_rank(run: Run, process: int, rows: Mapping[CollectiveKey, CollectiveSums
     return Matched(
         waited_ns / whole_ns if whole_ns else 0.0,
         waited_ns,
+        max(row.longest_wait_ns for row in together),
         max(row.last_ns or 0 for row in together) - min(row.first_ns or 0 for row in together),
-        sum(row.blame_ns for row in together),
+        sum(row.blame_ns for row in together) - max(row.longest_blame_ns for row in together),
         sum(row.last for row in together),
         exposed,
     )

@@ -129,7 +129,7 @@ def lateness_of(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> L
     if len(times) < 2:
         return None
     named, share = _always_late(times)
-    if not named:
+    if not _are_late_again(named, times, by_match):
         named, share = _blamed(times, by_match)
     if not named:
         return None
@@ -159,6 +159,17 @@ def _always_late(times: Sequence[RankTime]) -> tuple[Sequence[RankTime], float]:
     if share < LEAST_LATE or share < APART * (late[0] - late[-1]) or count > len(times) / 2:
         return (), 0.0
     return times[:count], share
+
+
+def _are_late_again(
+    named: Sequence[RankTime], times: Sequence[RankTime], by_match: Mapping[int, Matched]
+) -> bool:
+    """Whether the others waited for them more than once."""
+    if not all(one.process in by_match for one in times):
+        return bool(named)
+    again = [(by_match[one.process].waited_again_share, one in named) for one in times]
+    own = [share for share, is_named in again if is_named]
+    return bool(own) and min(share for share, is_in in again if not is_in) - max(own) >= LEAST_LATE
 
 
 def _blamed(

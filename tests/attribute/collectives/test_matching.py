@@ -135,6 +135,17 @@ def test_who_is_late_on_one_communicator_for_its_peer_on_another_is_not_named() 
         assert named(job.run()) == [1], seed
 
 
+@pytest.mark.parametrize(("times", "expected"), [(1, []), (6, [1])])
+def test_what_happened_once_makes_nobody_late(times: int, expected: list[int]) -> None:
+    """As a checkpoint that one rank writes."""
+    for seed in SEEDS:
+        job = Job(4, seed)
+        for number in range(240):
+            is_late = number in range(120, 120 + 10 * times, 10)
+            job.reduce({1: 200_000_000} if is_late else {}, range(4))
+        assert named(job.run()) == expected, seed
+
+
 def test_waits_and_transfers_are_those_made() -> None:
     job = Job(4, 0)
     job.skew_ns[:] = 0
