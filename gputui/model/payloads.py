@@ -8,6 +8,7 @@ import struct
 from typing import Literal
 
 from gputui.model.events import Payload
+from gputui.model.units import MISSING
 
 
 class PayloadType(enum.IntEnum):
@@ -62,3 +63,12 @@ def payload_of(kind: int, bits: int) -> Payload | None:
     if isinstance(value, float) and not math.isfinite(value):
         return Payload(NAMES[kind], "nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
     return Payload(NAMES[kind], value)
+
+
+def payload_text(payload: Payload | None) -> str:
+    """The value a program attached to a range or mark: "42", "0.125", "64 bytes"."""
+    if payload is None:
+        return MISSING
+    if payload.type == "bytes":
+        return f"{payload.value} bytes"
+    return f"{payload.value:.6g}" if isinstance(payload.value, float) else str(payload.value)

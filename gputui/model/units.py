@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeGuard
-
-if TYPE_CHECKING:
-    from gputui.model.events import Payload
+from typing import TypeGuard
 
 MISSING = "n/a"
 
@@ -30,15 +27,6 @@ def _three_digits(value: float) -> str:
     if magnitude < 99.95:
         return f"{value:.1f}"
     return f"{value:.0f}"
-
-
-def payload(told: Payload | None) -> str:
-    """The value a program attached to a range or mark: "42", "0.125", "64 bytes"."""
-    if told is None:
-        return MISSING
-    if told.type == "bytes":
-        return f"{told.value} bytes"
-    return f"{told.value:.6g}" if isinstance(told.value, float) else str(told.value)
 
 
 def duration(ns: float | None) -> str:

@@ -10,13 +10,13 @@ from gputui.report.machine_summary import started_ns
 from gputui.report.windows import tracing_line
 from gputui.state import Run, Session, remarks
 
-MACHINE_ALONE = "machine only"
+MACHINE_ONLY = "machine only"
 """The title of a recording without a run."""
 
 
 def title_of(run: Run | None) -> str:
     """What was recorded, in a word or two."""
-    return MACHINE_ALONE if run is None else run.started.name
+    return MACHINE_ONLY if run is None else run.started.name
 
 
 def facts_lines(session: Session, run: Run | None) -> list[str]:
@@ -28,7 +28,7 @@ def _machine(session: Session) -> list[str]:
     readings = session.readings
     length = units.duration(readings.duration_ns)
     lines = [
-        f"{MACHINE_ALONE}: no run was recorded",
+        f"{MACHINE_ONLY}: no run was recorded",
         *_where(session),
         f"{moment(started_ns(session))}, {length}: {units.count(readings.samples)} samples",
     ]

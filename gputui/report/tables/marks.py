@@ -9,7 +9,7 @@ import msgspec
 
 from gputui.model.events import Payload
 from gputui.model.naming import is_library_domain
-from gputui.model.units import payload
+from gputui.model.payloads import payload_text
 from gputui.report.domains import DEFAULT
 from gputui.report.schema import Cell, TableSpec, count, if_any, number, text, time
 from gputui.state import Marks, Run
@@ -119,7 +119,7 @@ def _payload_cell(told: Payload | None) -> Cell:
     """A number if it is one."""
     if told is None:
         return ""
-    return payload(told) if told.type == "bytes" else told.value
+    return payload_text(told) if told.type == "bytes" else told.value
 
 
 MARKS: TableSpec[MarkRow] = TableSpec(
@@ -144,7 +144,7 @@ MARKS: TableSpec[MarkRow] = TableSpec(
              width=8),
         text("Payload", "payload", lambda row: _payload_cell(row.payload), "The newest payload",
              kind=PayloadValue | None, document=lambda row: payload_value(row.payload),
-             words=lambda row: payload(row.payload) if row.payload else "", right=True,
+             words=lambda row: payload_text(row.payload) if row.payload else "", right=True,
              flexible=False, priority=3, label="payload", width=9),
         text("Name", "name", lambda row: row.name, "The mark", label="mark", width=24),
     ),

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 
 from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
-from gputui.model.units import count, duration, payload
+from gputui.model.payloads import payload_text
+from gputui.model.units import count, duration
 from gputui.report.schema import Column
 from gputui.report.tables.marks import MARKS, MarkRow, newest_marks
 from gputui.state import Run
@@ -58,7 +59,7 @@ def newest_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Ro
             (f" at {duration(mark.last_ns)}", "dim"),
         ]
         if mark.payload:
-            parts.insert(1, (f" {payload(mark.payload)}", "value"))
+            parts.insert(1, (f" {payload_text(mark.payload)}", "value"))
         items.append(clip(tuple(parts), _LONGEST))
     return flow([(("Marks", "label"),), *items], width, lines) if items else []
 

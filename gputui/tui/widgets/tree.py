@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from gputui.model.leaves import LEAVES
 from gputui.model.naming import is_library_domain
-from gputui.model.units import count, duration, joules, payload, percent, quantity
+from gputui.model.payloads import payload_text
+from gputui.model.units import count, duration, joules, percent, quantity
 from gputui.report.main_step import is_inside
 from gputui.report.phase_causes import PhaseCauses
 from gputui.report.phase_tree import PhaseKey, phase_tree
@@ -244,7 +245,7 @@ def phase_details(
         ("domain", row.domain or "(default)"),
         ("process", whose),
         ("category", row.category or "(none)"),
-        ("payload, newest", payload(row.payload) if row.payload else "(none)"),
+        ("payload, newest", payload_text(row.payload) if row.payload else "(none)"),
         ("instances", count(row.instances)),
         ("CPU time", duration(row.cpu_total_ns)),
         ("average", duration(row.cpu.average)),
