@@ -177,7 +177,7 @@ _OF_CATEGORY = {
 # `d884` on those for FP64, which have tensor cores of their own on some cards: no faster than FP32;
 # `align1` and `align2` load 2 or 4 bytes at a time because a dimension is no multiple of 8
 # (CUTLASS's naming: kernels' operand alignment in elements).
-_SIMT = re.compile(r"simt|ffma|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
+_SIMT = re.compile(r"simt|ffma|scudnn|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
 _TENSOR = re.compile(r"tensorop|tf32|wgmma|hmma|s1688|s16816|nvjet", re.I)
 _DOUBLE = re.compile(r"f64f64|d884|(?<![a-z])dgemm|dgemv", re.I)
 _LOSS = re.compile(r"log_?soft_?max", re.I)

@@ -16,6 +16,8 @@ from gputui.model.events import (
     GpuSample,
     GpuStatus,
     HostSample,
+    KernelDefined,
+    KernelDelta,
     MachineSample,
 )
 from gputui.model.leaves import Leaf
@@ -46,6 +48,46 @@ def samples(*readings: GpuSample) -> list[AnyEvent]:
         MachineSample(time_ns=(1 + second) * STEP_NS, host=HostSample(), gpus=(reading,))
         for second, reading in enumerate(readings)
     ]
+
+
+# --- kernels whose names say it ----------------------------------------------------------------
+
+LAYOUT = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
+FOREACH = "multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpScalarFunctor<float, 2, 1, 1>>"
+FUSED = "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<4>>"
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "cause"),
+    [
+        (LAYOUT, 0.12, "layout"),
+        (LAYOUT, 0.09, None),
+        (FOREACH, 0.18, "unfused_optimizer"),
+        (FOREACH, 0.14, None),
+        (FUSED, 0.30, None),
+    ],
+)
+def test_kernels_that_a_better_way_has_none_of(name: str, share: float, cause: str | None) -> None:
+    session, run = a_run(
+        delta(BUSY),
+        *(
+            KernelDefined(time_ns=1, kernel=number, name=text, mangled=text)
+            for number, text in enumerate(("nvjet_gemm", name), 1)
+        ),
+        CaptureDelta(
+            time_ns=2,
+            process=1,
+            kernels=tuple(
+                KernelDelta(process=1, range=0, kernel=number, device=0, time=times(ns))
+                for number, ns in ((1, round(95_000 - 100_000 * share)), (2, round(1e5 * share)))
+            ),
+        ),
+    )
+    answer = conclusion(session, run)
+    assert answer is not None
+    assert [one.cause for one in answer.findings] == ([cause] if cause else [])
+    if cause:
+        assert f"{100 * share:.0f} % of the time" in answer.headline
 
 
 # --- steps that grow ---------------------------------------------------------------------------

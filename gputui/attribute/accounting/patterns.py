@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.arrays import Bools, Int64s
 from gputui.model.leaves import Leaf
 
 CHAIN = 3
@@ -13,6 +13,9 @@ CHAIN = 3
 
 CHAIN_NS = 20_000
 """Least time of each: shorter ones are bound by their launch, not by memory."""
+
+BLOCK = 128
+"""Threads of a block of PyTorch's elementwise kernels, up to which a width is rounded."""
 
 BETWEEN = 12
 """Most kernels between the two matrix products of attention written out."""
@@ -84,9 +87,19 @@ def _mark_chains(
     if not fits.any():
         return
     same = np.zeros(len(of), np.bool_)
-    same[1:] = fits[1:] & fits[:-1] & (stream[1:] == stream[:-1]) & (width[1:] == width[:-1])
+    same[1:] = fits[1:] & fits[:-1] & (stream[1:] == stream[:-1]) & _as_many(width[1:], width[:-1])
     begins = np.flatnonzero(~same)
     lengths = np.diff(np.append(begins, len(of)))
     long = (lengths >= CHAIN) & fits[begins]
     for begin, length in zip(begins[long].tolist(), lengths[long].tolist(), strict=True):
         of[begin : begin + length] = Leaf.ELEMENTWISE_CHAIN
+
+
+def _as_many(one: Int64s, other: Int64s) -> Bools:
+    """Whether two kernels go over as many elements: a thread of one takes as many as a thread of
+    the other, or twice or four times as many where theirs are smaller (a cast of FP32 to BF16)."""
+    most, least = np.maximum(one, other), np.minimum(one, other)
+    alike: Bools = most == least
+    for times in (2, 4):
+        alike |= np.abs(most - times * least) <= times * BLOCK
+    return alike

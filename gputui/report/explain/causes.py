@@ -117,7 +117,7 @@ CAUSES: dict[Leaf, Cause] = {
     Leaf.ELEMENTWISE_CHAIN: Cause(
         "MEMORY-BOUND",
         "Elementwise kernels in a row, over the same memory, take {share} of {scope}{time}.",
-        "torch.compile makes one kernel of the chain",
+        "torch.compile makes one kernel of the chain, fused=True one of an optimizer's",
         0.6,
         "a chain of n two-operand kernels moves 3n tensors, the fused one 3",
     ),

@@ -295,3 +295,16 @@ def test_kernels_in_a_row_say_their_leaf(leaf: Leaf) -> None:
     streams = np.full(len(kinds), 7, np.uint32)
     found = refine(kinds, starts, starts + 40_000, streams, np.full(len(kinds), 1024))
     assert leaf in found.tolist()
+
+
+@pytest.mark.parametrize(("times", "is_chain"), [(2, True), (4, True), (3, False)])
+def test_a_chain_goes_on_where_a_thread_takes_more_elements_of_a_smaller_type(
+    times: int, is_chain: bool
+) -> None:
+    """Under autocast: FP32 and BF16 in turn, over as many elements, rounded up to blocks."""
+    kinds = np.full(4, Leaf.ELEMENTWISE, np.uint8)
+    starts = np.arange(4) * 50_000
+    least = 1_000_064
+    widths = np.array([times * least - 100, least, times * least - 100, least])
+    found = refine(kinds, starts, starts + 40_000, np.zeros(4, np.uint32), widths)
+    assert (found == Leaf.ELEMENTWISE_CHAIN).all() == is_chain
