@@ -3,12 +3,16 @@ healthy ones are silent."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gputui.playback.loading import load
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.launches import GRAPHS_IN_USE, ONE_BY_ONE, launch_advice
+from gputui.report.explain.time_tree import device_trees
 from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.phase_causes import phase_causes
 from gputui.report.tables.time import leaf_rows
 from tests.conftest import DATA
 
@@ -119,9 +123,30 @@ def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:
     assert "KV cache" in found.findings[0].advice
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
-def test_shares_sum_to_a_hundred(path) -> None:  # type: ignore[no-untyped-def]
+WITHOUT_LEAVES = {"h200-annotated.gputui.gz", "h200-inference.gputui", "h200-medium.gputui",
+                  "schema-2.gputui"}  # fmt: skip
+"""Recordings from before there were any."""
+
+EXPORTS = [DATA / "h100-training.json.gz", DATA / "h200-ranges.sqlite.gz"]
+"""Of torch.profiler and of nsys."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*FOLDER.iterdir(), *DATA.glob("*.gputui*"), *EXPORTS]),
+    ids=lambda path: path.name,
+)
+def test_shares_sum_to_a_hundred(path: Path) -> None:
     loaded = load(str(path))
     assert loaded.run is not None
-    total = sum(row.share_percent for row in leaf_rows(loaded.run))
-    assert total == pytest.approx(100.0, abs=0.1)
+    rows = leaf_rows(loaded.run)
+    if path.name in WITHOUT_LEAVES:
+        assert rows == []
+        return
+    assert sum(row.share_percent for row in rows) == pytest.approx(100.0, abs=0.1)
+    for tree in device_trees(loaded.run).values():
+        assert sum(tree.leaves.values()) == tree.wall_ns
+    for phase in phase_causes(loaded.session, loaded.run):
+        # Older recordings do not say why a GPU idled for a phase.
+        whole_ns = phase.wall_ns if loaded.run.timing.range_leaves else phase.busy_ns
+        assert sum(phase.leaves.values()) == pytest.approx(whole_ns, rel=1e-3)
