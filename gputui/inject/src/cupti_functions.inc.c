@@ -40,7 +40,7 @@ static struct {
     int (*ActivityGetNumDroppedRecords)(void *, uint32_t, size_t *);
 } cupti;
 
-static void *subscriber; /* NULL while CUPTI is out of this program */
+static void *subscriber; /* NULL while we are none */
 
 static const char *const cupti_symbols[] = {
     "cuptiGetVersion", "cuptiGetResultString", "cuptiSubscribe", "cuptiUnsubscribe",

@@ -97,7 +97,7 @@ static int is_without_graphs(void)
     return none;
 }
 
-static void switch_graphs(void *subscriber, uint32_t on)
+static void switch_graphs(uint32_t on)
 {
     for (size_t at = 0; at < sizeof graph_calls / sizeof *graph_calls; at++)
         cupti_graphs.EnableCallback(on, subscriber, DOMAIN_RESOURCE, graph_calls[at]);
@@ -106,12 +106,12 @@ static void switch_graphs(void *subscriber, uint32_t on)
 /* Before any kind of activity: a node made earlier has no range. `late`, in a program that was there
  * before, only while it has made no graph: that following others does no harm to one that replays
  * graphs is not measured well enough. */
-static void enable_graphs(void *subscriber, int late)
+static void enable_graphs(int late)
 {
     if ((wishes.whole_graphs && !trace_sampling.budget) || cupti_graphs.EnableCallback == NULL ||
         cupti_graphs.GetGraphNodeId == NULL || cupti_graphs.GetGraphId == NULL)
         return;
-    switch_graphs(subscriber, 1); /* else our own would have no number */
+    switch_graphs(1); /* else our own would have no number */
     if (late && !is_without_graphs())
-        switch_graphs(subscriber, 0);
+        switch_graphs(0);
 }

@@ -130,7 +130,7 @@ static void switch_activity(int on)
 /* Graphs first: a node made earlier has no range. */
 static int enable_all_calls(int late)
 {
-    enable_graphs(subscriber, late);
+    enable_graphs(late);
     return enable_calls(0, runtime_calls, late) + enable_calls(1, driver_calls, late);
 }
 
