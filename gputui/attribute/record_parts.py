@@ -23,6 +23,7 @@ class Parts(NamedTuple):
     shapes: Slots
     threads: Slots
     resources: Slots
+    devices: Slots
     refused: Slots
     graphs: Slots
     windows: Slots
@@ -43,6 +44,7 @@ _KINDS = {
     "shapes": (RecordKind.LAUNCH_SHAPE,),
     "threads": (RecordKind.THREAD_NAME,),
     "resources": (RecordKind.RESOURCE_NAME,),
+    "devices": (RecordKind.DEVICE,),
     "refused": (RecordKind.REFUSED,),
     "graphs": (RecordKind.GRAPH_PART,),
     "windows": (RecordKind.WINDOW,),

@@ -1,4 +1,4 @@
-"""The names a program gives its CUDA devices, contexts and streams."""
+"""The names a program gives its CUDA devices, contexts and streams, and what its devices are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from gputui.attribute.arrays import Slots
 from gputui.attribute.strings import Strings
-from gputui.model.events import ResourceNamed
+from gputui.model.events import DeviceDefined, ResourceNamed
 from gputui.ring.layout import UNKNOWN_DEVICE, Resource
 
 MAX_RESOURCES = 4096
@@ -27,6 +27,8 @@ class Resources:
         self._strings = strings
         self._known: dict[tuple[int, int, int], str] = {}
         self._changed: dict[tuple[int, int, int], None] = {}
+        self._devices: dict[int, int] = {}
+        self._new_devices: dict[int, int] = {}
 
     def define(self, records: Slots) -> None:
         """Add RESOURCE_NAME records; a resource's newest name wins."""
@@ -36,10 +38,24 @@ class Resources:
                 self._known[key] = self._strings.label(int(record["name"]))
                 self._changed[key] = None
 
-    def collect(self, now_ns: int) -> list[ResourceNamed]:
-        """Names that are new or changed."""
+    def define_devices(self, records: Slots) -> None:
+        """Add DEVICE records: each attach brings them again."""
+        for record in records:
+            device, l2_bytes = int(record["a"]), int(record["value"])
+            if self._devices.get(device) != l2_bytes and len(self._devices) < MAX_RESOURCES:
+                self._devices[device] = self._new_devices[device] = l2_bytes
+
+    def collect(self, now_ns: int) -> list[DeviceDefined | ResourceNamed]:
+        """Devices that are new, names that are new or changed."""
         changed, self._changed = self._changed, {}
-        return [
+        devices, self._new_devices = self._new_devices, {}
+        found: list[DeviceDefined | ResourceNamed] = [
+            DeviceDefined(
+                time_ns=now_ns, process=self._process, device=device, l2_cache_bytes=l2_bytes
+            )
+            for device, l2_bytes in devices.items()
+        ]
+        return found + [
             ResourceNamed(
                 time_ns=now_ns,
                 process=self._process,

@@ -178,6 +178,7 @@ class TracedProcess:
         self._operations.shapes.define(parts.shapes)
         self._threads.define(parts.threads)
         self._resources.define(parts.resources)
+        self._resources.define_devices(parts.devices)
         self._losses.refuse(parts.refused)
         self._losses.lose(parts.lost, parts.flushes)
         self.windows.feed(parts.windows)

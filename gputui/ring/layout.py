@@ -75,6 +75,9 @@ class RecordKind(enum.IntEnum):
     API = 19
     """`start`, `end`, `correlation`, `thread`, `name` (of the call), `sub` 0 runtime 1 driver,
     `a` return value."""
+    DEVICE = 20
+    """A CUDA device, soon after CUDA's start: `a` its number in the process, `value` its L2 cache's
+    bytes."""
     GRAPH = 21
     """A whole graph launch: as KERNEL, without `name`; `e` graph id."""
     LAUNCH_SHAPE = 22

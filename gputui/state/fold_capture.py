@@ -13,6 +13,7 @@ from gputui.model.events import (
     PHASE_STARTS,
     CaptureDelta,
     CaptureSum,
+    DeviceDefined,
     KernelDefined,
     LaunchShape,
     LineDefined,
@@ -102,6 +103,17 @@ def resource_named(session: Session, event: ResourceNamed) -> None:
     key = event.kind, event.number, gpu
     if key in resources or len(resources) < MAX_THREADS:
         resources[key] = event
+
+
+def device_defined(session: Session, event: DeviceDefined) -> None:
+    """The L2 cache of a GPU; a MIG instance has a part of it."""
+    run = session.run_of_process(event.process, event.time_ns)
+    process = run.processes.get(event.process) if run is not None else None
+    if run is None or process is None or "MIG" in (process.attached.visible_devices or ""):
+        return
+    gpu = session.gpus.get(gpu_of(session, run, event.process, event.device))
+    if gpu is not None and not gpu.facts.mig_enabled:
+        gpu.facts = replace(gpu.facts, l2_cache_bytes=event.l2_cache_bytes)
 
 
 def kernel_defined(session: Session, event: KernelDefined) -> None:

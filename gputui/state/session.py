@@ -142,6 +142,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.ProcessAttached: fold_runs.process_attached,
     events.ThreadNamed: fold_capture.thread_named,
     events.ResourceNamed: fold_capture.resource_named,
+    events.DeviceDefined: fold_capture.device_defined,
     events.ProcessDetached: fold_runs.process_detached,
     events.CaptureRefused: fold_runs.capture_refused,
     events.RangeDefined: fold_capture.range_defined,

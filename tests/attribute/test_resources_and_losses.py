@@ -6,12 +6,13 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gputui.attribute.losses import MAX_DOMAINS, OTHER_DOMAINS
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
-from gputui.model.events import CaptureDelta, ResourceNamed, RunStarted
+from gputui.model.events import CaptureDelta, DeviceDefined, ResourceNamed, RunStarted
 from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
 from gputui.report.explain import findings
@@ -19,9 +20,11 @@ from gputui.report.losses import lost_count, why_lost
 from gputui.report.registry import run_tables
 from gputui.report.timing import timing_of
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
+from gputui.state import Session
 from gputui.store.journal.rotation import Preamble
 from gputui.store.trace import TraceReader, TraceWriter, trace_path
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
+from tests.events_for_tests import at, attached, gpu, header, run_started
 
 
 def launches(program: Program) -> list:
@@ -33,6 +36,8 @@ def launches(program: Program) -> list:
         program.slot(RecordKind.RESOURCE_NAME, sub=Resource.DEVICE, a=0, b=0,
                      name=program.id("trainer")),
         program.slot(RecordKind.RESOURCE_NAME, sub=77, a=13, name=program.id("hostile")),
+        program.slot(RecordKind.DEVICE, a=0, value=50 << 20),
+        program.slot(RecordKind.DEVICE, a=0, value=50 << 20),  # of a second attach
     ]  # fmt: skip
     for number, stream in enumerate((13, 14, 15), 1):
         kernel = program.kernel(10 * number + 2, 10 * number + 5, number)
@@ -87,6 +92,22 @@ def test_a_rotated_file_begins_with_the_names_of_resources(traced: Traced) -> No
     )
     names = [event.name for event in preamble.events() if isinstance(event, ResourceNamed)]
     assert names == ["copies", "compute", "trainer"]
+    (device,) = [event for event in preamble.events() if isinstance(event, DeviceDefined)]
+    assert (device.process, device.device, device.l2_cache_bytes) == (1, 0, 50 << 20)
+
+
+@pytest.mark.parametrize(
+    ("visible", "sizes"),
+    [(None, [50 << 20, None]), ("1,0", [None, 50 << 20]), ("MIG-1", [None, None])],
+)
+def test_the_l2_cache_is_that_of_the_gpu_that_the_program_calls_0(
+    visible: str | None, sizes: list[int | None]
+) -> None:
+    session = Session()
+    process = msgspec.structs.replace(attached(), visible_devices=visible)
+    found = DeviceDefined(time_ns=at(2), process=1, device=0, l2_cache_bytes=50 << 20)
+    session.apply([header(gpu(0), gpu(1)), run_started(), process, found])
+    assert [one.facts.l2_cache_bytes for one in session.gpus.values()] == sizes
 
 
 def test_losses_are_told_by_cause_and_domain() -> None:

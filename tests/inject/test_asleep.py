@@ -234,7 +234,12 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
                 until(lambda: (drain.step(), edges(drain) >= 4)[1], "a window")
                 assert word.sleep(LIMIT_S)
                 drain.step()
-            assert drain.finish().facts.cupti_version == 130001
+            trace = drain.finish()
+            assert trace.facts.cupti_version == 130001
+            # The driver says what its devices are, to each session once.
+            assert trace.of(RecordKind.DEVICE)[["a", "value"]].tolist() == [
+                (0, 50 << 20), (1, 51 << 20),
+            ]  # fmt: skip
     finally:
         program.end()
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cupti_functions.inc.c"
+#include "devices.inc.c"
 #include "ring_write.inc.c"
 #include "trace_sampling.inc.c"
 
@@ -51,6 +52,7 @@ static void tend_windows(uint64_t now);
 
 static void *flush_loop(void *unused)
 {
+    int devices_written = 0;
     prctl(PR_SET_NAME, "gputui-flush", 0, 0, 0);
     lock(FLUSHER_LOCK);
     while (!flusher.stop) {
@@ -60,6 +62,8 @@ static void *flush_loop(void *unused)
                pthread_cond_timedwait(&flusher.changed, &locks[FLUSHER_LOCK], &when) == 0)
             ;
         unlock(FLUSHER_LOCK);
+        if (!devices_written && is_armed())
+            devices_written = write_devices();
         flush(0);
         if (trace_sampling.budget)
             tend_windows(now_ns());

@@ -28,6 +28,7 @@ enum {
     KIND_MEMCPY = 17,
     KIND_MEMSET = 18,
     KIND_API = 19,
+    KIND_DEVICE = 20,
     KIND_GRAPH = 21,
     KIND_LAUNCH_SHAPE = 22,
     KIND_GRAPH_PART = 23,

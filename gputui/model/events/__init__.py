@@ -26,6 +26,7 @@ from gputui.model.events.base import (
 from gputui.model.events.definitions import (
     NO_THREAD,
     CaptureRefused,
+    DeviceDefined,
     JobFacts,
     KernelDefined,
     LaunchShape,
@@ -127,6 +128,7 @@ AnyEvent = (
     | CaptureRefused
     | ThreadNamed
     | ResourceNamed
+    | DeviceDefined
     | RangeDefined
     | MarkDefined
     | KernelDefined
@@ -144,7 +146,7 @@ __all__ = [
     "SCHEMA_VERSION", "WINDOW_GROUPS",
     "Alert", "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
     "ClockRead", "CollectiveDelta",
-    "DeviceDelta", "Distribution",
+    "DeviceDefined", "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
     "HostUnavailable", "IdleLane", "IdleRange", "Index", "Integer", "JobFacts", "KernelDefined",

@@ -115,6 +115,16 @@ class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
     name: str
 
 
+class DeviceDefined(Event, frozen=True, kw_only=True, tag="device_defined"):
+    """What the driver says of a CUDA device in a traced process that NVML does not: `device` is as
+    the process numbers it, `l2_cache_bytes` CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE.
+    """
+
+    process: ProcessNumber
+    device: Integer
+    l2_cache_bytes: Integer
+
+
 NO_THREAD = 0
 
 

@@ -70,7 +70,8 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     )] = None
     l2_cache_bytes: Annotated[Integer | None, Metric(
         "L2 cache", "Its second-level cache", BYTES,
-        "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, as reports of nsys have it", ("Chip", 55),
+        "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, from the first traced program that uses CUDA, or a "
+        "report of nsys", ("Chip", 55),
         optional=True,
     )] = None
     memory_total_bytes: Integer | None = None

@@ -10,6 +10,7 @@ import msgspec
 from gputui.model.events import (
     Alert,
     AnyEvent,
+    DeviceDefined,
     GpuUnavailable,
     Header,
     HostUnavailable,
@@ -64,7 +65,7 @@ class Preamble:
     KINDS = (
         Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
         RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined, MarkDefined,
-        ResourceNamed, Alert,
+        ResourceNamed, DeviceDefined, Alert,
     )  # fmt: skip
     """The events it may hold."""
 
@@ -110,6 +111,9 @@ class Preamble:
                     run = self._run_of_process.get(event.process, -1)
                     resource = event.process, event.kind, event.number, event.device
                     self._of_run(run, resource, event)
+                case DeviceDefined():
+                    run = self._run_of_process.get(event.process, -1)
+                    self._of_run(run, (type(event), event.process, event.device), event)
                 case RangeDefined():
                     run = self._run_of_process.get(event.process, -1)
                     self._of_run(run, event.range, event)
