@@ -49,15 +49,14 @@ class GpuTime:
     def ranges(
         self, nodes: Nodes, launched: Launched, secondary: list[SecondaryOperations]
     ) -> tuple[Int64s, Int64s]:
-        """Busy time and sum of durations by node, including operations of its children.
-
-        Inherited operations do not count, as in nsys.
+        """Busy time and sum of durations by node, including operations of its children and those
+        of threads without ranges (autograd's), which nsys's projections leave out.
         """
         busy_ns = np.zeros(len(nodes), np.int64)
         total_ns = np.zeros(len(nodes), np.int64)
-        direct = ~launched.inherited & (launched.nodes != NO_NODE)
-        at_nodes = launched.nodes[direct]
-        starts, ends = launched.starts_ns[direct], launched.ends_ns[direct]
+        within = launched.nodes != NO_NODE
+        at_nodes = launched.nodes[within]
+        starts, ends = launched.starts_ns[within], launched.ends_ns[within]
         if secondary:
             at_nodes = np.concatenate((at_nodes, *(part[0] for part in secondary)))
             starts = np.concatenate((starts, *(part[1] for part in secondary)))

@@ -16,6 +16,10 @@ MAX_ENTRIES = 400_000
 """Instances and operations remembered for an unfinished step, and those of one tick."""
 
 
+GpuSpans = tuple[Int64s, Int64s, Int64s, Int64s]
+"""Node, start, end, and how long something ran in between."""
+
+
 class Steps:
     """Remembers what happened inside unfinished steps."""
 
@@ -56,8 +60,8 @@ class Steps:
             inside, np.append(ids, finalised.ids[step]), start_ns, max(1, end_ns - start_ns)
         )
         half = MAX_SPANS // 2
-        host_room = max(half, MAX_SPANS - len(gpu[0]))
-        gpu_room = max(half, MAX_SPANS - len(nodes))
+        gpu = _thinned(gpu, max(half, MAX_SPANS - len(nodes)))
+        host_room = MAX_SPANS - len(gpu[0])
         self._forget(start_ns)
         number = self._nodes.number
         spans = [
@@ -71,10 +75,10 @@ class Steps:
         ] + [
             StepSpan("gpu", *span)
             for span in zip(
-                number[gpu[0][:gpu_room]].tolist(),
-                (gpu[1][:gpu_room] - start_ns).tolist(),
-                (gpu[2] - gpu[1])[:gpu_room].tolist(),
-                gpu[3][:gpu_room].tolist(),
+                number[gpu[0]].tolist(),
+                (gpu[1] - start_ns).tolist(),
+                (gpu[2] - gpu[1]).tolist(),
+                gpu[3].tolist(),
                 strict=True,
             )
         ]
@@ -85,7 +89,7 @@ class Steps:
             start_ns=start_ns,
             duration_ns=max(0, end_ns - start_ns),
             spans=tuple(spans),
-            spans_left_out=len(nodes) + len(gpu[0]) - len(spans),
+            spans_left_out=max(0, len(nodes) - host_room),
         )
 
     def _descendants(self, node: int) -> Bools:
@@ -114,9 +118,7 @@ class Steps:
         order = order[~frame[order]]
         return nodes[order], starts[order], ends[order], ids[order]
 
-    def _gpu_spans(
-        self, inside: Bools, ids: Int64s, start_ns: int, duration_ns: int
-    ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    def _gpu_spans(self, inside: Bools, ids: Int64s, start_ns: int, duration_ns: int) -> GpuSpans:
         parts = [(np.empty(0, np.int64),) * 3]
         for part in self._launched:
             mask = (part.starts_ns >= start_ns) & inside[part.nodes]
@@ -141,3 +143,27 @@ class Steps:
     def _forget(self, before_ns: int) -> None:
         self._instances = [p for p in self._instances if int(p.ends_ns.max()) >= before_ns]
         self._launched = [p for p in self._launched if int(p.ends_ns.max()) >= before_ns]
+
+
+def _thinned(spans: GpuSpans, most: int) -> GpuSpans:
+    """At most so many spans: neighbours become one, of the node that ran longest in it, so that no
+    part of the step looks idle for want of room."""
+    nodes, starts, ends, busy = spans
+    if len(nodes) <= most:
+        return spans
+    passed = starts - starts[0]
+    groups = passed * most // (passed[-1] + 1)
+    firsts = run_starts(groups)
+    of = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(nodes))))
+    # Of each group, the node with the most time.
+    keys, rows = np.unique(of * (int(nodes.max()) + 1) + nodes, return_inverse=True)
+    spent = np.bincount(rows, busy, len(keys))
+    group = keys // (int(nodes.max()) + 1)
+    order = np.lexsort((spent, group))
+    longest = keys[order[np.append(np.flatnonzero(np.diff(group[order])), len(order) - 1)]]
+    return (
+        longest % (int(nodes.max()) + 1),
+        starts[firsts],
+        np.maximum.reduceat(ends, firsts),
+        np.add.reduceat(busy, firsts),
+    )

@@ -91,10 +91,11 @@ class Windows:
         self._add_instances(finalised)
         if len(launched.starts_ns):
             at = np.searchsorted(self._ons, launched.starts_ns, side="right") - 1
-            nodes = np.where(launched.inherited, NO_NODE, launched.nodes)
             seen = at >= 0
             spent = durations_ns(launched.starts_ns[seen], launched.ends_ns[seen])
-            self._count(nodes[seen], self._group(at[seen]), np.zeros(len(spent), np.int64), spent)
+            self._count(
+                launched.nodes[seen], self._group(at[seen]), np.zeros(len(spent), np.int64), spent
+            )
 
     def _add_instances(self, finalised: Finalised) -> None:
         starts, ends, nodes = finalised.starts_ns, finalised.ends_ns, finalised.nodes

@@ -4,7 +4,6 @@ the error of its mean."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -213,19 +212,17 @@ def _phases(subject: Subject) -> Entries:
     if subject.run is None:
         return {}
     groups: dict[str, list[PhaseRow]] = {}
-    kernel_ns: Counter[str] = Counter()
-    rows = phase_rows(subject.run)
-    for row, whole in zip(rows, phase_rows(subject.run, inherited=True), strict=True):
+    for row in phase_rows(subject.run):
         domain = f"{row.domain}:" if row.domain else ""
         rank = f"rank {row.rank}: " if row.rank is not None else ""
         name = f"{rank}{domain}{row.path}"
         groups.setdefault(name, []).append(row)
-        kernel_ns[name] += whole.kernel_ns
     found = {name: _phase(subject, name, rows) for name, rows in groups.items()}
     joules = joules_per_kernel_ns(subject.run)
     for name, entry in found.items():
-        if joules is not None and kernel_ns[name]:
-            entry.figures["energy_joules"] = Mean(kernel_ns[name] * joules)
+        kernel_ns = sum(row.kernel_ns for row in groups[name])
+        if joules is not None and kernel_ns:
+            entry.figures["energy_joules"] = Mean(kernel_ns * joules)
     return found
 
 

@@ -132,12 +132,10 @@ def _leaves_by_range(session: Session, run: Run) -> dict[int, dict[Leaf, int]]:
         if key.kernel not in known:
             named = session.kernel_names.get(key.kernel)
             known[key.kernel] = leaf_of_kernel(named.name) if named else Leaf.OTHER
-        if not key.inherited:
-            found[key.phase][known[key.kernel]] += kernels.time.total
+        found[key.phase][known[key.kernel]] += kernels.time.total
     for copy, both in run.memory_operations.items():
-        if not copy.inherited:
-            leaf = _leaf_of_copy(copy.operation, (copy.source_kind, copy.destination_kind))
-            found[copy.phase][leaf] += both.time.total
+        leaf = _leaf_of_copy(copy.operation, (copy.source_kind, copy.destination_kind))
+        found[copy.phase][leaf] += both.time.total
     return found
 
 

@@ -299,12 +299,13 @@ class PhaseRow:
     @property
     def gpu_idle_ns(self) -> int | None:
         """Time in which the GPU ran nothing of this phase between its first and last operation,
-        summed over instances; None before an instance's operations have arrived, and where busy
-        time is not known.
+        summed over instances; None before an instance's operations have arrived, and where other
+        threads launched what lies before and after those.
         """
         if not self.on_gpu or not any(node.projected.count for node in self.phase.nodes):
             return None
-        return max(0, self.projected.total - self.gpu_busy_ns)
+        idle_ns = self.projected.total - self.gpu_busy_ns
+        return None if idle_ns < 0 and self.inherited_kernels else max(0, idle_ns)
 
     @property
     def is_open(self) -> bool:
@@ -320,21 +321,24 @@ class PhaseRow:
         return self._totals.run.processes[self.phase.key[0]]
 
     @property
+    def inherited_kernels(self) -> int:
+        """Of its kernels, those that threads without a range of their own launched (autograd's)."""
+        return self._totals.inherited[self.phase]
+
+    @property
     def _launched(self) -> Launched:
         return self._totals.launched[self.phase]
 
 
-def phase_rows(
-    run: Run, *, inherited: bool = False, library_domains: bool = False
-) -> list[PhaseRow]:
+def phase_rows(run: Run, *, library_domains: bool = False) -> list[PhaseRow]:
     """The run's range tree, parents before children, in order of first appearance.
 
-    With `inherited`, kernels launched by threads that have no range of their own (autograd)
-    count in the range open on the process's main thread; without it they count in none, as in
-    nsys. `library_domains` adds the ranges of NCCL, CUB and their like.
+    What threads launch that have no range of their own (autograd's) counts in the range open on
+    the process's main thread; in nsys's tables it counts in none. `library_domains` adds the ranges
+    of NCCL, CUB and their like.
     """
     tree = phase_tree(run, library_domains=library_domains)
-    totals = _Totals(run, tree, inherited)
+    totals = _Totals(run, tree)
     totals.rows = [PhaseRow(phase, totals) for phase in tree.phases]
     return list(totals.rows)
 
@@ -342,11 +346,10 @@ def phase_rows(
 class _Totals:
     """What figures of single phases are computed from."""
 
-    def __init__(self, run: Run, tree: PhaseTree, inherited: bool) -> None:
+    def __init__(self, run: Run, tree: PhaseTree) -> None:
         self.run = run
         self.rows: list[PhaseRow] = []
         self._tree = tree
-        self._inherited = inherited
         devices = run.devices
         self.on_gpu = bool(devices)
         self.gpu_ns = sum(device.busy_ns for device in devices.values())
@@ -379,10 +382,19 @@ class _Totals:
             counts = sums[phase] = Launched()
             for node in phase.nodes:
                 counts.add(node.launched)
-                if self._inherited and node.inherited is not None:
+                if node.inherited is not None:
                     counts.add(node.inherited)
             for child in phase.children:
                 counts.add(sums[child])
+        return sums
+
+    @cached_property
+    def inherited(self) -> dict[Phase, int]:
+        """Kernels launched for each phase by threads without ranges."""
+        sums: dict[Phase, int] = {}
+        for phase in reversed(self._tree.phases):
+            own = sum(node.inherited.kernels for node in phase.nodes if node.inherited is not None)
+            sums[phase] = own + sum(sums[child] for child in phase.children)
         return sums
 
     def elapsed(self, phase: Phase) -> int:

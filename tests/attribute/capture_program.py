@@ -491,6 +491,9 @@ def reference(records: list[np.void], strings: dict[int, str]) -> Account:
                 ancestor.operations.append(interval)
                 ancestor.calls.add(int(record["correlation"]))
                 inside[ancestor.place].append(interval)
+        if counted is not None and counted is not own:  # the main thread's range
+            for ancestor in counted.chain():
+                inside[ancestor.place].append(interval)
     result.kernels = {key: (len(values), sum(values)) for key, values in kernels.items()}
     result.beside = {key: (len(values), sum(values)) for key, values in beside.items()}
     result.outside = dict(outside)

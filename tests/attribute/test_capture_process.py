@@ -356,7 +356,10 @@ def test_a_thread_without_ranges_inherits_from_the_main_thread(program):
         (None, False, "gemm", 0): (1, 2),
     }
     node = run.ranges[1]
-    assert (node.gpu_busy_ns, node.gpu_total_ns, node.projected.count) == (0, 0, 0)
+    # What it launched ran for the phase; nsys projects only what the phase's own thread launched.
+    assert (node.gpu_busy_ns, node.gpu_total_ns, node.projected.count) == (3, 3, 0)
+    (row,) = phase_rows(run)
+    assert (row.kernels, row.inherited_kernels, row.gpu_idle_ns) == (1, 1, None)
 
 
 def test_library_domains_get_gpu_time_but_no_rows(program):
@@ -503,6 +506,27 @@ def test_more_in_one_tick_than_is_remembered_of_a_step(program, monkeypatch):
         records += [program.push(10 * number + 2, "layer"), program.pop(10 * number + 5)]
     traced.finish(*records, program.pop(100))
     assert len(steps(traced)[-1].spans) == 5
+
+
+def test_no_part_of_a_long_step_looks_idle_for_want_of_room(program):
+    traced = Traced(program)
+    records = [program.push(1, "train_step")]
+    for number in range(1, 1001):
+        name = "layer" if number % 3 else "norm"
+        records += [program.push(100 * number, name), program.call(100 * number + 1,
+                    100 * number + 2, number), program.pop(100 * number + 3)]  # fmt: skip
+    records.append(program.pop(200_000))
+    records += [program.kernel(100 * n + 10, 100 * n + 90, n) for n in range(1, 1001)]
+    traced.feed(records)
+    traced.feed([program.flush(300_000), program.flush(400_000)])
+    traced.collect()
+    (timeline,) = steps(traced)
+    gpu = [span for span in timeline.spans if span.lane == "gpu"]
+    assert 100 <= len(gpu) <= 150
+    assert sum(span.busy_ns for span in gpu) == 1000 * 80
+    assert gpu[-1].start_ns + gpu[-1].duration_ns == 100_000 + 90 - 1
+    assert {traced.place(span.range)[2] for span in gpu} == {"train_step/layer"}
+    assert (len(timeline.spans), timeline.spans_left_out) == (300, 1000 - (300 - len(gpu)))
 
 
 def test_steps_of_a_program_without_cuda_are_guessed_by_name(program):

@@ -120,7 +120,7 @@ def test_every_phase_has_its_own_tree() -> None:
         alone = causes_of(loaded.run, one.row)
         assert alone is not None
         assert (alone.leaves, alone.bound) == (one.leaves, one.bound)
-    details = phase_details(step.row, on_gpu=True, inherited=0, causes=step)
+    details = phase_details(step.row, on_gpu=True, causes=step)
     shown = [(label.strip(), value) for (label, _), (value, _) in details]
     assert ("bound by", "launch") in shown
     assert shown[-6][0] == "launch-bound"
@@ -142,7 +142,7 @@ def test_the_roofline_of_a_real_decode(demo: Loaded) -> None:
     for row in phase_rows(demo.run):
         roofs = roofs_of_phase(demo.session, demo.run, row)
         assert roofs == ([rows[row.path]] if row.path in rows else [])
-        details = phase_details(row, on_gpu=True, inherited=0, roofs=roofs)
+        details = phase_details(row, on_gpu=True, roofs=roofs)
         shown = {label.strip(): value for (label, _), (value, _) in details}
         assert shown.get("GPU 0 in it") == (f"{roofs[0].samples} samples" if roofs else None)
     assert all(row.watts and row.joules for row in rows.values())

@@ -117,7 +117,7 @@ def test_parents_count_what_their_children_launched() -> None:
     assert (decode.kernels, decode.launches) == (2, 3)
 
 
-def test_inherited_kernels_count_only_where_asked_for() -> None:
+def test_kernels_of_threads_without_ranges_count_in_the_main_threads() -> None:
     events = (
         defined(1, "backward"),
         CaptureDelta(
@@ -129,8 +129,8 @@ def test_inherited_kernels_count_only_where_asked_for() -> None:
             devices=(DEVICE,),
         ),
     )
-    assert rows_of(*events)[0].kernels == 0
-    assert rows_of(*events, inherited=True)[0].kernels == 1
+    (row,) = rows_of(*events)
+    assert (row.kernels, row.inherited_kernels) == (1, 1)
 
 
 def test_launches_are_not_told_of_ranges_beside_those_of_the_program() -> None:

@@ -239,7 +239,7 @@ def test_memory_devices_and_what_watching_cost(document: dict[str, Any]) -> None
         "recorded_bytes": None, "traced_bytes": None, "shares_error_points": None,
         "tracing": {
             "max_percent": None, "windows": 0, "percent": None, "error_percent": None,
-            "floor_percent": None, "stays": None,
+            "floor_percent": None,
         },
     }  # fmt: skip
 

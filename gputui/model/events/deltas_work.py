@@ -58,7 +58,8 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     """What closed in one range node since the last delta.
 
     `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one GPU
-    operation launched inside the range (or inside its children) ran; `gpu_total_ns` is the sum of
+    operation launched inside the range, inside its children, or by a thread without ranges
+    meanwhile (`inherited`, as in KernelDelta) ran; `gpu_total_ns` is the sum of
     their durations. `projected` is, for each instance whose operations have all arrived, first
     start to last end on the GPU, as nsys projects. The remaining fields are sums over those
     instances: their time on the thread, their operations, the ranges of the thread around each (of

@@ -78,7 +78,7 @@ def _phases(_session: Session, run: Run) -> list[PhaseEnergy]:
         return []
     return [
         PhaseEnergy(row.path, row.rank, row.instances, row.kernel_ns, row.kernel_ns * per_ns)
-        for row in phase_rows(run, inherited=True)
+        for row in phase_rows(run)
         if row.kernel_ns
     ]
 

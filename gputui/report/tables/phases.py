@@ -68,7 +68,8 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
              "CPU time a step of the nearest enclosing step", kind=float | None, priority=1,
              label="per step", width=7),
         time("GPU Busy", "gpu_busy_ns", lambda row: row.gpu_busy_ns if row.on_gpu else None,
-             "Time in which a GPU ran something launched inside it", kind=int | None, priority=2,
+             "Time in which a GPU ran something launched inside it, or meanwhile by threads "
+             "without ranges (autograd's)", kind=int | None, priority=2,
              label="GPU busy", width=8),
         percent("of GPU Busy", "gpu_busy_percent", lambda row: row.gpu_busy_percent,
                 "The same, of the time in which a GPU ran anything", kind=float | None, priority=4,

@@ -159,7 +159,7 @@ class OverviewView(View):
                 found,
                 tree,
                 tuple(one for one in findings(session, run) if one.cause != led),
-                short.telling(run, in_main_step(run, phase_rows(run, inherited=True))),
+                short.telling(run, in_main_step(run, phase_rows(run))),
                 tuple(kernel_rows(session, run)),
                 step_meaning(run, tree) if tree is not None else "",
             )

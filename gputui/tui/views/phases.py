@@ -81,9 +81,7 @@ class PhasesView(View):
         rows += newest_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
         rows += problems(run, width, self.model.remark)
         live, run = run, self._named(run)
-        self._everything = everything = phase_rows(
-            run, inherited=True, library_domains=self.libraries
-        )
+        self._everything = everything = phase_rows(run, library_domains=self.libraries)
         self._scope = main = main_step(run, everything)
         beside = {
             row.key
@@ -139,7 +137,6 @@ class PhasesView(View):
         details = phase_details(
             row,
             on_gpu=run is not None and _on_gpu(run),
-            inherited=self._inherited(run).get(row.key, 0),
             causes=causes_of(run, row) if run is not None else None,
             roofs=roofs_of_phase(self.model.session, run, row),
         )
@@ -229,8 +226,8 @@ class PhasesView(View):
                 self.cursor.take(keys, found.start)
                 last = found.stop - 1
         window = self.cursor.window(keys, room, last)
-        inherited = self._inherited(run)
-        rows = [heading("Phases", width, self._note(run, room, bool(inherited)))]
+        inherited = any(row.inherited_kernels for row in everything)
+        rows = [heading("Phases", width, self._note(run, room, inherited))]
         if not self.listed:
             text = "no phase matches the filter (Esc clears it)" if everything else _waiting(run)
             said = [*rows, *wrap(text, width, "dim", "  ")]
@@ -243,7 +240,6 @@ class PhasesView(View):
             on_gpu=_on_gpu(run),
             processes=everything,
             wide=width >= 132,
-            inherited=inherited,
         )
         for number, row in enumerate(self.listed[window]):
             if row.has_children:
@@ -271,17 +267,6 @@ class PhasesView(View):
             )
             if part
         )
-
-    def _inherited(self, run: Run | None) -> dict[PhaseKey, int]:
-        """By path, kernels launched by threads without a range of their own (autograd)."""
-        if run is None or not any(kernel.inherited for kernel in run.kernels):
-            return {}
-        alone = phase_rows(self._named(run), library_domains=self.libraries)
-        return {
-            row.key: row.kernels - own.kernels
-            for row, own in zip(self._everything, alone, strict=True)
-            if row.kernels > own.kernels
-        }
 
     def _last_step(self, run: Run, colors: dict[str, int], width: int, height: int) -> list[Row]:
         newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)

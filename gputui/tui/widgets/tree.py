@@ -186,12 +186,8 @@ def tree_columns(
     on_gpu: bool,
     processes: Sequence[PhaseRow],
     wide: bool,
-    inherited: Mapping[PhaseKey, int],
 ) -> list[Column[PhaseRow]]:
-    """The columns of the tree, with the process of each phase where `processes` are several.
-
-    `inherited` marks phases whose kernels were launched by threads without a range of their own.
-    """
+    """The columns of the tree, with the process of each phase where `processes` are several."""
 
     def name(row: PhaseRow) -> str:
         marker = ("▸ " if row.key in collapsed else "▾ ") if row.has_children else "  "
@@ -201,7 +197,7 @@ def tree_columns(
         return f"{'  ' * row.depth}{marker}{row.name}{where}{'  ● now' if row.is_open else ''}"
 
     def kernels(row: PhaseRow) -> str:
-        return f"{count(row.kernels)}{'*' if row.key in inherited else ''}"
+        return f"{count(row.kernels)}{'*' if row.inherited_kernels else ''}"
 
     columns: list[Column[PhaseRow]] = [
         column(
@@ -232,12 +228,11 @@ def phase_details(
     row: PhaseRow,
     *,
     on_gpu: bool,
-    inherited: int,
     causes: PhaseCauses | None = None,
     roofs: Sequence[Roof] = (),
 ) -> tuple[Row, ...]:
-    """Details of a phase: `inherited` kernels were launched by threads that had no range of their
-    own; `causes` are why the GPU idled and what it did, `roofs` what its counters said meanwhile.
+    """Details of a phase; `causes` are why the GPU idled and what it did, `roofs` what its counters
+    said meanwhile.
     """
     whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
     pairs = [
@@ -268,7 +263,10 @@ def phase_details(
             ("GPU time, added up", duration(row.gpu_total_ns)),
             ("projected, average", duration(row.projected.average)),
             ("kernels", count(row.kernels)),
-            ("  of other threads", f"{count(inherited)} (autograd: no range of their own)"),
+            (
+                "  of other threads",
+                f"{count(row.inherited_kernels)} (autograd: no range of their own)",
+            ),
             ("launches", count(row.known_launches)),
         ]
         if row.replayed:
