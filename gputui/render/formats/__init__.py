@@ -108,7 +108,6 @@ class Format:
     needs_path: bool = False
     """Standard output is not possible."""
     package: Package | None = None
-    makes_folder: bool = False
     text: Render | None = None
     write: Callable[[Source, Path | None], Written] | None = None
     folder: Callable[[Source, Path], Written] | None = None

@@ -44,6 +44,5 @@ FORMAT = Format(
     needs=Need.SAMPLES,
     needs_path=True,
     package=Package("pyarrow", "export"),
-    makes_folder=True,
     write=_write,
 )
