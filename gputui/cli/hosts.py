@@ -34,6 +34,7 @@ class NoHostError(GputuiError):
 
 _OF_HERE = (
     "host", "via", "there", "theme", "no_color", "ascii", "readonly", "config", "notify", "record",
+    "output",
 )  # fmt: skip
 """Options that a run there is not started with."""
 
@@ -47,11 +48,18 @@ def asked_for(options: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def connected(options: argparse.Namespace, run: FarRun | None = None) -> Iterator[Fleet]:
+def connected(
+    options: argparse.Namespace, run: FarRun | None = None, *, needs_one: bool = True
+) -> Iterator[Fleet]:
     """The links to the hosts that `options` name, closed at the end.
 
-    Raises UsageError and TargetError. Why a host cannot be reached is printed.
+    Raises UsageError and TargetError, and NoHostError where it `needs_one` and none can be
+    reached. Why a host cannot be reached is printed.
     """
+    if run is not None and len(options.host) + len(options.via) > 1:
+        raise UsageError("a run is on one host: give one --host or --via")
+    if options.readonly and run is not None and not run.recording:
+        raise UsageError(f"{options.set_by['readonly']} starts nothing, on other hosts neither")
     from gputui.collect.hosts.far_end import has_zstandard
     from gputui.collect.hosts.fleet import Fleet
     from gputui.collect.hosts.link import FarOptions
@@ -74,6 +82,8 @@ def connected(options: argparse.Namespace, run: FarRun | None = None) -> Iterato
         for name, link in fleet.links.items():
             if link.failure is not None and not link.is_over:
                 say(f"{name}: {link.failure.line}")
+        if needs_one and all(link.failure and not link.is_over for link in fleet.links.values()):
+            raise NoHostError("no host can be read")
         yield fleet
     finally:
         fleet.close()
@@ -125,13 +135,7 @@ def screen(options: argparse.Namespace, run: FarRun | None) -> int:
     from gputui.cli.screen import need_terminal, run_screen
 
     need_terminal(options)
-    if run is not None and len(options.host) + len(options.via) > 1:
-        raise UsageError("a run is on one host: give one --host or --via")
-    if options.readonly and run is not None and not run.recording:
-        raise UsageError(f"{options.set_by['readonly']} starts nothing, on other hosts neither")
     with connected(options, run) as fleet:
-        if all(link.failure and not link.is_over for link in fleet.links.values()):
-            raise NoHostError("no host can be read")
 
         def connect(notify: Callable[[], None]) -> Source:
             fleet.on_news(notify)
@@ -141,10 +145,10 @@ def screen(options: argparse.Namespace, run: FarRun | None) -> int:
         shows_run = run is not None
         status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
         (link, *_) = fleet.links.values()
-    return status or (0 if run is None else _status(link))
+    return status or (0 if run is None else status_of(link))
 
 
-def _status(link: HostLink) -> int:
+def status_of(link: HostLink) -> int:
     """The exit status of a run there; one that goes on is named."""
     from gputui.cli.record import exit_status
 
@@ -161,7 +165,7 @@ def print_once(options: argparse.Namespace) -> int:
     from gputui.cli.once import hosts_text
     from gputui.state.hosts import Hosts
 
-    with connected(options) as fleet:
+    with connected(options, needs_one=False) as fleet:
         fleet.wait_for_samples(_READING_S)
         hosts = Hosts(fleet.names)
         hosts.apply(fleet.take())

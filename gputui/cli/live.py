@@ -49,7 +49,7 @@ def record(watch: Watch) -> int:
     if options.output and options.output != "-":
         options.output = expanded(options.output)
     path = None if options.output == "-" else Path(options.output) if options.output else place()
-    limits = _limits(options)
+    limits = limits_of(options)
     capture = capture_options(options, request)
     pass_through = watch.command is not None and path is not None
     live = _live_options(watch, capture, path, pass_through=pass_through)
@@ -81,7 +81,7 @@ def screen(watch: Watch) -> int:
     options, request = watch.options, watch.request
     need_terminal(options)
     output = Path(expanded(options.output)) if options.output else None
-    limits = _limits(options)
+    limits = limits_of(options)
     capture = capture_options(options, request)
     _check_only(options)
     runs: list[Run] = []
@@ -168,7 +168,8 @@ def _live_options(
     )
 
 
-def _limits(options: argparse.Namespace) -> Limits:
+def limits_of(options: argparse.Namespace) -> Limits:
+    """Of a recording's files. Raises UsageError."""
     from gputui.store.journal import Limits
 
     rotate_bytes, rotate_ns = options.rotate or (None, None)

@@ -25,7 +25,12 @@ def run(words: list[str], command: list[str] | None) -> int:
 
         if mode == "once":
             return hosts.print_once(options)
-        return hosts.screen(options, hosts.far_run(options, words, command))
+        run_there = hosts.far_run(options, words, command)
+        if mode == "record":
+            from gputui.cli.record_hosts import record as record_hosts
+
+            return record_hosts(options, run_there)
+        return hosts.screen(options, run_there)
     if mode == "once":
         from gputui.cli.once import print_once, watch
 
@@ -44,7 +49,7 @@ def run(words: list[str], command: list[str] | None) -> int:
     return record(watching) if mode == "record" else screen(watching)
 
 
-_OF_THIS_MACHINE = ("output", "watch", "alert", "speed", "start")
+_OF_THIS_MACHINE = ("watch", "speed", "start", "prometheus")
 """Options that do nothing with other hosts."""
 
 
@@ -77,7 +82,7 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
     if options.trace and not (options.output or mode == "record"):
         raise UsageError("--trace needs --record or -o")
     if asked_for(options):
-        for name in _OF_THIS_MACHINE:
+        for name in (*_OF_THIS_MACHINE, *(() if mode == "record" else ("output",))):
             option = MAIN.option(name)
             if options.set_by.get(name, "").startswith(option.flags):
                 flag = option.flags[0]

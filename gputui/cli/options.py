@@ -34,6 +34,8 @@ MODES = (
          "the screen: other hosts, or your command on one of them, recorded there"),
     Mode("record", "--record [-o FILE|-] [--workload NAME ... | -- CMD ...]",
          "record without a screen; prints a summary at the end"),
+    Mode("record", "--record --host USER@BOX [--host ...] [-o '{host}.gputui'] [-- CMD ...]",
+         "the same of other hosts, each into a file here"),
     Mode("replay", "--replay FILE|- [--speed X] [--start TIME]", "show a recording"),
     Mode("demo", "--demo [--no-tour]", "show recorded runs of a real GPU, explained"),
     Mode("once", "--once [--json] [--watch]", "print a reading of the machine, or one an interval"),
@@ -107,7 +109,7 @@ _OF_ATTACH = {
 """The options of recordings and the screen that also fit a running process."""
 
 _RECORDS = ("screen", "record")
-_OF_HOSTS = ("screen", "once", "replay")
+_OF_HOSTS = ("screen", "record", "once", "replay")
 _ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
 
 _PRICE = Option("energy_price", "price of a kWh, to show what energy costs", "PRICE", parse=price,

@@ -12,8 +12,11 @@ RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 
 
-def expanded(name: str, environment: Mapping[str, str] | None = None) -> str:
-    """A file name with `{host}`, `{rank}` and `{job}` filled in from the environment.
+def expanded(
+    name: str, environment: Mapping[str, str] | None = None, host: str | None = None
+) -> str:
+    """A file name with `{host}` (this one, or `host`), `{rank}` and `{job}` filled in from the
+    environment.
 
     Raises UsageError where one of them is not known.
     """
@@ -22,7 +25,7 @@ def expanded(name: str, environment: Mapping[str, str] | None = None) -> str:
     def value(found: re.Match[str]) -> str:
         word = found[1]
         if word == "host":
-            return _plain(os.uname().nodename)
+            return _plain(os.uname().nodename if host is None else host)
         names = RANKS if word == "rank" else JOBS
         text = next((known[one] for one in names if known.get(one)), None)
         if text is None:

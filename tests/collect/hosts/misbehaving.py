@@ -15,7 +15,7 @@ HEADER = (
     b'"python_version":"3.12.3","monotonic_ns":0,"interval_s":1.0,'
     b'"host":{"hostname":"\\u001b[31mred","system":"Linux","cpu_count":1,"memory_total_bytes":1}}\n'
 )
-SAMPLE = b'{"event":"sample","time_ns":1760000000000000000,"host":{}}\n'
+SAMPLE = b'{"event":"sample","time_ns":1760000000000000000,"host":{"cpu_percent":93.0}}\n'
 
 
 def put(data: bytes) -> None:

@@ -12,15 +12,18 @@ from pathlib import Path
 import pytest
 
 from gputui.cli import main
+from gputui.cli.hosts import NoHostError
+from gputui.cli.values import UsageError
 from gputui.collect.hosts.clock import ClockEstimate
 from gputui.collect.hosts.failures import Kind, ended
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.link import FarOptions
 from gputui.collect.hosts.target import TargetError, command_target, distinct, ssh_target
-from gputui.model.events import HostSample, MachineSample
+from gputui.model.events import Alert, Header, HostSample, MachineSample
 from gputui.model.link import ClockOffset
 from gputui.report.alerts import Alerts, parse
 from gputui.state.hosts import HostNews, Hosts
+from gputui.store.journal import JournalReader
 from tests.collect.fake_machine import FakeMachine
 
 MISBEHAVING = Path(__file__).with_name("misbehaving.py")
@@ -68,6 +71,26 @@ def test_a_real_far_end_is_read_through_a_shell_that_makes_noise(
     assert other["machine"] is None
     assert "gputui is not there" in other["unavailable_reason"]
     assert "gputui is not there" in err
+
+
+def test_hosts_are_recorded_each_into_its_file_and_alerts_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ways = [word for name in "ab" for word in ("--via", f"{misbehaving('answers')} {name}")]
+    typed = ["--record", "--duration", "1s", "--alert", "host.cpu_percent > 90", *ways]
+    assert main.run([*typed, "-o", f"{tmp_path}/{{host}}.gputui"], None) == 0
+    err = capsys.readouterr().err
+    for name in "ab":
+        path = tmp_path / f"{name}.gputui"
+        events = list(JournalReader.open(path))
+        assert [type(event) for event in events] == [Header, MachineSample, Alert]
+        assert f"gputui: {name}: ALERT host.cpu_percent > 90" in err
+        assert f"recorded {path}" in err
+    with pytest.raises(UsageError, match="give each host a file"):
+        main.run([*typed, "-o", "x.gputui"], None)
+    with pytest.raises(NoHostError):
+        main.run(["--record", "--via", misbehaving("missing"), "-o", f"{tmp_path}/x"], None)
+    assert not (tmp_path / "x").exists()
 
 
 def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) -> None:

@@ -1,0 +1,150 @@
+"""`--record` of other hosts: each into a file here, without a screen."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputui.base.notification import notification
+from gputui.base.standard_streams import columns, say
+from gputui.cli.hosts import connected, status_of
+from gputui.cli.live import limits_of
+from gputui.cli.output_name import expanded
+from gputui.cli.values import UsageError
+from gputui.model import units
+from gputui.model.events import Alert, Header
+from gputui.state.hosts import HostNews
+from gputui.store.journal import JournalReader, JournalWriter, default_path, make_folder
+
+if TYPE_CHECKING:
+    from gputui.collect.hosts.fleet import Fleet
+    from gputui.collect.hosts.link import FarRun
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def record(options: argparse.Namespace, run: FarRun | None) -> int:
+    """Record until the run there is over, the duration or the user ends it; the exit status, that
+    of the run if there is one. A run that is left goes on there.
+
+    Raises UsageError, JournalError, and NoHostError if not one can be reached.
+    """
+    count = len(options.host) + len(options.via)
+    if options.output == "-" or (options.output and count > 1 and "{host}" not in options.output):
+        raise UsageError(f"-o {options.output}: give each host a file, as in -o '{{host}}.gputui'")
+    with connected(options, run) as fleet:
+        recorder = _Recorder(options, run, fleet)
+        recorder.run()
+        (link, *_) = fleet.links.values()
+    ok = recorder.finish(shows_run=run is not None)
+    if run is not None:
+        return status_of(link)
+    return 0 if ok else 1
+
+
+class _Recorder:
+    def __init__(self, options: argparse.Namespace, run: FarRun | None, fleet: Fleet) -> None:
+        self._options = options
+        self._fleet = fleet
+        self._wake = threading.Event()
+        self._is_ending = False
+        limits = limits_of(options)
+        self._files = {name: JournalWriter(self._path(name, run), limits) for name in fleet.links}
+        self._begun = set[str]()
+
+    def run(self) -> None:
+        """Until it is over."""
+        previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        duration_s = self._options.duration
+        deadline_s = None if duration_s is None else time.monotonic() + duration_s
+        self._fleet.on_news(self._wake.set)
+        try:
+            while not self._is_ending and not self._is_over():
+                left_s = None if deadline_s is None else deadline_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    break
+                self._wake.wait(left_s)
+                self._wake.clear()
+                self._take()
+            self._take()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            for file in self._files.values():
+                file.close()
+
+    def finish(self, *, shows_run: bool) -> bool:
+        """Print what was recorded; whether all of it was written."""
+        for name, file in self._files.items():
+            for notice in file.notices:
+                say(f"{name}: {notice}")
+            assert file.path is not None
+            if file.failure:
+                say(f"{name}: {file.failure}")
+            elif name not in self._begun:
+                file.path.unlink(missing_ok=True)  # nothing ever came
+            else:
+                say(f"recorded {file.path} ({units.size(file.bytes_written)})")
+                if shows_run:
+                    _summarize(file.path)
+        return not any(file.failure for file in self._files.values())
+
+    def _path(self, host: str, run: FarRun | None) -> Path:
+        if self._options.output:
+            return Path(expanded(self._options.output, host=host))
+        path = default_path(f"{run.name}-{host}" if run and run.name else host, time.time())
+        make_folder(path.parent)
+        return path
+
+    def _on_signal(self, *_: object) -> None:
+        self._is_ending = True
+        self._wake.set()
+
+    def _is_over(self) -> bool:
+        """Whether nothing more can come."""
+        links = self._fleet.links.values()
+        return all(link.failure is not None and not link.failure.kind.retries for link in links)
+
+    def _take(self) -> None:
+        for news in self._fleet.take():
+            if news.link is not None and news.link.state in ("lost", "failed"):
+                say(f"{news.host}: {news.link.reason}")
+            self._write(news)
+
+    def _write(self, news: HostNews) -> None:
+        # A link that was cut begins with a header again.
+        events = [
+            event
+            for event in news.events
+            if not (isinstance(event, Header) and news.host in self._begun)
+        ]
+        if events:
+            self._begun.add(news.host)
+            self._files[news.host].write(events)
+        for event in events:
+            if isinstance(event, Alert):
+                self._alert(news.host, event)
+
+    def _alert(self, host: str, alert: Alert) -> None:
+        from gputui.report.alerts import alert_text
+
+        text = f"{host}: {alert_text(alert)}"
+        say(text)
+        if alert.raised and self._options.notify and sys.stderr.isatty():
+            sys.stderr.write(notification(self._options.notify, text))
+            sys.stderr.flush()
+
+
+def _summarize(path: Path) -> None:
+    from gputui.render.answer import answer_text, ways_on
+    from gputui.state import Session
+
+    session = Session()
+    session.apply(JournalReader.open(path))
+    text = answer_text(session, session.run, columns(sys.stdout), ways_on(str(path)))
+    print(text, end="", flush=True)
