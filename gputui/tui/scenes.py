@@ -49,7 +49,7 @@ SCENES = (
         speed=SLOWED,
         turns=(Turn(6.0, "activate"), Turn(10.0, "activate"), Turn(14.0, "move('up')")),
     ),
-    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=12.2, speed=SLOWED),
+    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=12.5, speed=SLOWED),
     Scene("slow and fixed, compared", ("slow", "graphs"), 10.0),
 )
 """The first seconds of each recording, in which its program loads libraries, are left out."""

@@ -117,6 +117,7 @@ async def test_keys_move_through_a_recording_and_back() -> None:
         await replay.until(lambda: f" {END}/{END} " in replay.top)
         assert model.session.run is not None
         assert "paused" in replay.top
+        assert "The run has ended: these are the last" in replay.text
         await replay.press("left_square_bracket")
         await replay.until(lambda: f"{END}/" not in replay.top)
         before = replay.playback.position_s

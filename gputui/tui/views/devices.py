@@ -50,7 +50,7 @@ class DevicesView(ProcessListView, ChartedView):
         host = [*link_rows(self.model, width), *host]
         if flagged := out_of_line(list(session.gpus.values())):
             host = [clip(((f"! {'; '.join(flagged)}", "warn"),), width), *host]
-        host = [*alert_rows(session, width), *host]
+        host = [*alert_rows(session, width), *self._after_the_end(width), *host]
         table = self._process_lines(height - len(host))
         room = height - table - len(host)
         rows = self._gpus(width, room)
@@ -170,6 +170,14 @@ class DevicesView(ProcessListView, ChartedView):
         if left >= 6:
             rows += self._card(chosen, width, left)
         return rows
+
+    def _after_the_end(self, width: int) -> list[Row]:
+        """What the figures above are of, once a run has ended."""
+        run = self.model.run
+        if run is None or run.is_active:
+            return []
+        text = "The run has ended: these are the last readings of the GPU; 1 has the run's means."
+        return [clip(((text, "dim"),), width)]
 
     def _process_lines(self, height: int) -> int:
         if self.only_processes:
