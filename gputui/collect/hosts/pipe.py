@@ -35,14 +35,18 @@ class Pipe(io.RawIOBase):
     def __init__(self, argv: Sequence[str], patience_s: float) -> None:
         """Raises OSError if the command cannot be started."""
         # In a session of its own it has no terminal to ask on, and gets no Ctrl-C.
-        self._child = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
+        try:
+            self._child = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError:
+            super().close()  # there is nothing else to close: Python does when this is dropped
+            raise
         streams = self._child.stdin, self._child.stdout, self._child.stderr
         self._in, self._out, self._err = (stream for stream in streams if stream is not None)
         self._errors = b""
