@@ -11,6 +11,7 @@ from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import Doing, is_copy, kind_of_call
 from gputui.attribute.accounting.host import WAITED_NS, HostThreads
+from gputui.attribute.accounting.intervals import NEVER, Busy, union
 from gputui.attribute.accounting.launches import Launches
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
@@ -60,6 +61,7 @@ class Accounting:
         self.holes = Holes()
         """Where nothing is known of the devices."""
         self.collectives = LocalCollectives()
+        self._busy: dict[int, Busy] = {}
         # By the number of a call's name.
         self._kinds = np.zeros(1, np.int8)
         self._copies = np.zeros(1, np.bool_)
@@ -166,6 +168,17 @@ class Accounting:
         found = [device.take_lanes(time_ns) for device in self._devices.values()]
         return [lanes for lanes in found if lanes is not None]
 
+    def _show_siblings(self, until_ns: int | None) -> None:
+        """Let each device know when the others of this process were busy."""
+        needed_ns = min(device.time.accounted_ns for device in self._devices.values())
+        for number, device in self._devices.items():
+            known = device.time.busy_after(self._busy.get(number, NEVER), until_ns)
+            self._busy[number] = known.after(needed_ns)
+        for number, device in self._devices.items():
+            device.time.siblings = union(
+                busy for other, busy in self._busy.items() if other != number
+            )
+
     def collect(self, until_ns: int | None, steps_named: bool) -> Parts:
         """The deltas up to `until_ns`, None at the end. `steps_named` means that the program has
         ranges that name themselves steps."""
@@ -180,6 +193,8 @@ class Accounting:
             )
             for device in self._devices.values():
                 device.mark(marks, renewed)
+        if len(self._devices) > 1:
+            self._show_siblings(until_ns)
         may_wait = not steps_named and self._tracker.seen < WINDOW
         parts = [
             part for device in self._devices.values() for part in device.collect(until_ns, may_wait)

@@ -52,6 +52,8 @@ class DeviceTime:
         """Where nothing is known of the device."""
         self.others: Busy | None = None
         """When other traced processes ran something on the device."""
+        self.siblings: Busy | None = None
+        """When the process's other devices were busy."""
         self._streams = StreamOperations()
         self.tracks = Tracks()
         """What is accounted for and not taken yet."""
@@ -227,6 +229,9 @@ class DeviceTime:
                 its = gaps.pick(np.flatnonzero(launched_by == thread))
             if len(its.rows):
                 self.blame.add(causes, thread, its)
+        if self.siblings is not None:
+            held = self.siblings.covered(a, b)
+            causes.move(Leaf.SYNC, Leaf.DEPENDENCY, held / (b - a))
         parts = list(causes.found())
         if self.others is not None:
             parts = _without_others(parts, b - a, self.others.covered(a, b))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.doing import Doing
@@ -58,6 +59,15 @@ class Causes:
         if len(rows):
             self._left[rows] -= amounts
             self._parts.setdefault(leaf, []).append((rows, amounts))
+
+    def move(self, leaf: Leaf, to: Leaf, shares: npt.NDArray[np.float64]) -> None:
+        """Give this share of each gap's amount to another leaf."""
+        if not shares.any():
+            return
+        for rows, amounts in self._parts.pop(leaf, []):
+            moved = np.floor(amounts * shares.take(rows)).astype(np.int64)
+            self._parts.setdefault(to, []).append((rows, moved))
+            self._parts.setdefault(leaf, []).append((rows, amounts - moved))
 
     def found(self) -> Iterator[tuple[Leaf, Rows, Int64s]]:
         """By leaf: rows in order, each once, and amounts above 0."""

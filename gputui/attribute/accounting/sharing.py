@@ -7,17 +7,12 @@ they were busy before its own time is accounted for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.intervals import Busy, exclusive
-
-MOST_INTERVALS = 1 << 18
-"""Kept of one process on one GPU: those of a process that nobody else's gap reaches back to."""
+from gputui.attribute.accounting.intervals import NEVER, Busy, union
 
 
 class Member(NamedTuple):
@@ -60,23 +55,13 @@ class Sharing:
         busy = {}
         for member, device in users:
             known = self._busy.get((gpu, member.number), NEVER)
-            known = device.time.busy_after(known, until_ns).after(needed_ns, MOST_INTERVALS)
+            known = device.time.busy_after(known, until_ns).after(needed_ns)
             self._busy[gpu, member.number] = busy[member.number] = known
         for member, device in users:
-            device.time.others = _union(
+            device.time.others = union(
                 one for number, one in busy.items() if number != member.number
             )
             device.until_ns = until_ns
-
-
-NEVER = Busy(np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-def _union(parts: Iterable[Busy]) -> Busy:
-    starts, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.argsort(starts, kind="stable")
-    _, starts, ends = exclusive(starts[order], ends[order])
-    return Busy(starts, ends)
 
 
 def _gpu(device: int, visible: str | None) -> str:

@@ -86,7 +86,8 @@ CAUSES: dict[Leaf, Cause] = {
     Leaf.DEPENDENCY: Cause(
         "QUEUED WORK WAITS",
         "Work launched in time waits for something else {share} of {scope}{time}.",
-        "look for event and stream waits, and for other processes on this GPU",
+        "look for event and stream waits, for other processes on this GPU, and for layers on "
+        "several GPUs that work one after the other",
     ),
     Leaf.COPY_PAGEABLE: Cause(
         "COPY-BOUND",

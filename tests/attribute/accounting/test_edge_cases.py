@@ -12,6 +12,7 @@ from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
 from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.intervals import Busy
 from gputui.attribute.accounting.operations import Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
@@ -69,6 +70,24 @@ def test_gaps_inside_a_graph_are_dependencies() -> None:
         )
     )
     assert by_leaf(of) == {Leaf.MATMUL: 40_000, Leaf.DEPENDENCY: 54_000}
+
+
+def test_waiting_for_another_gpu_is_a_dependency() -> None:
+    """A model's layers on two GPUs: while one works, the other idles and the CPU waits."""
+    again = START + 10_000 + 30 * SHORT_NS
+    wait = (START + 5_000, again - 2_000, Doing.WAITING)
+    of = device([(START - 10, START, LAUNCH), wait, (again - 100, again - 50, LAUNCH)])
+    half = START + 10_000 + 15 * SHORT_NS
+    of.siblings = Busy(np.array([START]), np.array([half]))
+    of.add(
+        operations(
+            (START, START + 10_000, START - 10, START, Leaf.MATMUL),
+            (again, again + 10, again - 100, again - 50, Leaf.MATMUL),
+        )
+    )
+    found = by_leaf(of)
+    assert found[Leaf.DEPENDENCY] == pytest.approx(15 * SHORT_NS, rel=0.01)
+    assert found[Leaf.SYNC] == pytest.approx(15 * SHORT_NS, rel=0.01)
 
 
 def test_streams_are_never_summed() -> None:
