@@ -54,6 +54,11 @@ def test_the_catalogue_declares_inference_and_imports_no_torch() -> None:
     assert "older names: tiny = gpt2-tiny, small = gpt2," in size["help"]
     assert "llama-3.2-1b: 1.24 B" in size["help"]
     assert "vocabulary 128,256, context 131,072" in size["help"]
+    # The padding counts among the parameters: GPT-2 has 124.4 million without it.
+    assert (
+        "gpt2: 124.5 M, 12 layers, 768 wide, 12 heads, vocabulary 50,257 padded to 50,304"
+        in (size["help"])
+    )
     train = next(w for w in catalogue["workloads"] if w["name"] == "train")
     assert train["parameters"][0]["aliases"]["small"] == "cs336-small"
     assert (parameters["prompt"]["min"], parameters["prompt"]["max"]) == (1, 131071)

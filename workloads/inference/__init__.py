@@ -53,7 +53,10 @@ def _described(name: str) -> str:
     shape = SHAPES[name]
     count = parameter_count(shape)
     size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
-    return f"{name}: {size}, {shape}, vocabulary {shape.vocabulary:,}, context {shape.context:,}"
+    words = f"vocabulary {shape.vocabulary:,}"
+    if shape.padded_vocabulary != shape.vocabulary:
+        words += f" padded to {shape.padded_vocabulary:,}"
+    return f"{name}: {size}, {shape}, {words}, context {shape.context:,}"
 
 
 INFERENCE = Workload(
