@@ -14,6 +14,7 @@ from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
+from gputui.report.job import job_of
 from gputui.report.main_step import LEAST_LEVEL, share_of
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import PhaseRow, phase_rows
@@ -115,6 +116,8 @@ def _of_run(session: Session, run: Run) -> list[Group]:
     for gpu in (sorted(run.devices) or sorted(session.gpus))[:MOST_GPUS]:
         where.append(Line(f"GPU {gpu}", _gpu(session, run.readings, gpu, run), 5))
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
+    if (job := job_of(run)) is not None and job.missing_ranks:
+        notes.insert(0, Line("note", job.line, 1))
     if tracing := tracing_line(run, shares_error_points(run)):
         notes.append(Line("note", tracing, 1))
     return [
