@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
+from textual.events import MouseScrollDown, MouseScrollUp
 
 from gputui.model.events import AnyEvent, IdleLane, StepLanes, StreamLane, ThreadLane
 from gputui.model.lane_letters import DOING, EIGHTHS, ROW_PARTS, pack, unpack
@@ -144,6 +145,11 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         assert zoomed.parts[0] > before[0]  # beyond the edge: panned
         await shown.click("[fit]")
         assert zoomed.parts is None
+        await shown.press("up", "down")
+        for wheel, is_near in ((MouseScrollUp, True), (MouseScrollDown, False)):
+            zoomed.post_message(wheel(zoomed, 60, 10, 0, 0, 0, False, False, False))
+            await shown.settle()
+            assert (zoomed.parts is not None) == is_near
         await shown.press("0", "left", "enter")
         assert shown.app.main.current == "time"
         await shown.press("n")

@@ -206,7 +206,7 @@ class KernelsView(View):
     def _tabs(self, width: int) -> Row:
         total = len(self._read.rows) if self._read else 0
         notes = [f"filter: {self.needle}" if self.needle else ""]
-        notes.append("1 name" if total == 1 else f"{total} names")
+        notes.append(f"{'1 name' if total == 1 else f'{total} names'}, the whole run")
         return self.tab_row(0, width, TABLES, self.table, notes, self._put_tab)
 
     def _put_tab(self, number: int) -> None:

@@ -161,6 +161,10 @@ class TimelineView(OneStepView):
         seen = self._columns[self.first : self.first + shown]
         return f"steps {count(seen[0].first)} to {count(seen[-1].first + seen[-1].steps - 1)}"
 
+    def _roll(self, move: Move) -> None:
+        """The wheel zooms."""
+        self.zoom(-1 if move == "up" else 1)
+
     def step(self, columns: int) -> None:
         """The cursor a column on."""
         self.move("left" if columns < 0 else "right")
