@@ -19,17 +19,10 @@ BANDWIDTH = Workload(
         "workloads."
     ),
     parameters=(
-        whole(
-            "smallest",
-            1,
-            1,
-            65536,
-            "size of the first array; each next one is four times as large",
-            unit="MiB",
-        ),
-        whole(
-            "largest", 4096, 1, 65536, "size of the last array, at most", cpu_default=16, unit="MiB"
-        ),
+        whole("smallest", 1, 1, 65536,
+              "size of the first array; each next one is four times as large", unit="MiB"),
+        whole("largest", 4096, 1, 65536, "size of the last array, at most", cpu_default=16,
+              unit="MiB"),
         warmup(3, "passes"),
         repeats("passes", 20, "passes", cpu_default=5),
         DEVICE,
@@ -70,4 +63,4 @@ BANDWIDTH = Workload(
     run=f"{__name__}.run:run",
     forecast=f"{__name__}.forecast:forecast",
     rank=11,
-)
+)  # fmt: skip

@@ -19,28 +19,19 @@ CHECKPOINT = Workload(
         "its bytes, its rate in GiB/s and in GB/s, and its share of the link."
     ),
     parameters=(
-        Parameter(
-            "file", "text", "", "a .safetensors file; empty makes one of `size` with random weights"
-        ),
-        choice(
-            "size",
-            "gpt2",
-            SHAPES,
-            "shape whose fp32 weights are made, one of the workload train",
-            cpu_default="cs336-tiny",
-            aliases=OLD_NAMES,
-        ),
+        Parameter("file", "text", "",
+                  "a .safetensors file; empty makes one of `size` with random weights"),
+        choice("size", "gpt2", SHAPES,
+               "shape whose fp32 weights are made, one of the workload train",
+               cpu_default="cs336-tiny", aliases=OLD_NAMES),
         repeats("passes", 5, "passes", cpu_default=2),
         DEVICE,
         SEED,
     ),
     presets=(
         Preset("quick", "a small file", {"size": "cs336-tiny", "passes": 2}),
-        Preset(
-            "seed-001",
-            "GPT-2 in fp32, 497,903,616 bytes, as in the course project",
-            {"size": "gpt2"},
-        ),
+        Preset("seed-001", "GPT-2 in fp32, 497,903,616 bytes, as in the course project",
+               {"size": "gpt2"}),
         Preset("gpt2-xl", "6.2 GB of weights", {"size": "gpt2-xl"}),
     ),
     phases=("write", "read", "step"),
@@ -77,4 +68,4 @@ CHECKPOINT = Workload(
     ),
     run=f"{__name__}.run:run",
     rank=5,
-)
+)  # fmt: skip

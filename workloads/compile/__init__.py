@@ -23,29 +23,13 @@ COMPILE = Workload(
         "kernels the compiler generated instead, by name."
     ),
     parameters=(
-        choice(
-            "work",
-            "all",
-            ("all", *WORK),
-            "; ".join(f"{name}: {text}" for name, text in WORK.items()),
-            cpu_default="pointwise",
-        ),
-        choice(
-            "model",
-            "cs336-small",
-            SHAPES,
-            "shape of the model",
-            cpu_default="cs336-tiny",
-            aliases=OLD_NAMES,
-        ),
-        whole(
-            "elements",
-            2**24,
-            1,
-            2**30,
-            "elements of the pointwise function's tensors",
-            cpu_default=2**16,
-        ),
+        choice("work", "all", ("all", *WORK),
+               "; ".join(f"{name}: {text}" for name, text in WORK.items()),
+               cpu_default="pointwise"),
+        choice("model", "cs336-small", SHAPES, "shape of the model", cpu_default="cs336-tiny",
+               aliases=OLD_NAMES),
+        whole("elements", 2**24, 1, 2**30, "elements of the pointwise function's tensors",
+              cpu_default=2**16),
         warmup(3, "passes", cpu_default=1),
         repeats("passes", 20, "passes", cpu_default=5),
         DEVICE,
@@ -53,9 +37,8 @@ COMPILE = Workload(
     ),
     presets=(
         Preset("quick", "only the pointwise function", {"work": "pointwise"}),
-        Preset(
-            "seed-003", "the lecture's foo on 25 numbers", {"work": "pointwise", "elements": 25}
-        ),
+        Preset("seed-003", "the lecture's foo on 25 numbers",
+               {"work": "pointwise", "elements": 25}),
     ),
     phases=("compile", "step"),
     step_range="step",
@@ -76,9 +59,8 @@ COMPILE = Workload(
                 Figure("compile_s", "the first compiled pass"),
                 Figure("break_even_passes", "passes after which compiling pays off"),
                 Figure("eager_operations", "operations dispatched by an eager pass, without views"),
-                Figure(
-                    "compiled_kernels", "generated kernels and remaining library calls of a pass"
-                ),
+                Figure("compiled_kernels",
+                       "generated kernels and remaining library calls of a pass"),
                 Figure("compiled_peak_bytes", "peak held by tensors, compiled"),
                 Figure("eager_peak_bytes", "peak held by tensors, eager"),
                 STATUS,
@@ -96,4 +78,4 @@ COMPILE = Workload(
     ),
     run=f"{__name__}.run:run",
     rank=8,
-)
+)  # fmt: skip

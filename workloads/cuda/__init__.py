@@ -18,18 +18,10 @@ CUDA = Workload(
     ),
     parameters=(
         Parameter("file", "text", "", "a .cu file; empty for the sample matmul"),
-        Parameter(
-            "arguments",
-            "text",
-            "",
-            "arguments of the program, split at spaces; the sample takes the size: 1024",
-        ),
-        Parameter(
-            "flags",
-            "text",
-            "-O3",
-            "arguments of nvcc, split at spaces, after the GPU's architecture",
-        ),
+        Parameter("arguments", "text", "",
+                  "arguments of the program, split at spaces; the sample takes the size: 1024"),
+        Parameter("flags", "text", "-O3",
+                  "arguments of nvcc, split at spaces, after the GPU's architecture"),
         Parameter("nvcc", "text", "nvcc", "the compiler, by name or by path"),
         DEVICE,
     ),
@@ -51,12 +43,9 @@ CUDA = Workload(
         Table(
             "cuda_output",
             "Figures the program printed",
-            (
-                Figure("name", "before the equals sign"),
-                Figure("value", "after it"),
-            ),
+            (Figure("name", "before the equals sign"), Figure("value", "after it")),
         ),
     ),
     run=f"{__name__}.run:run",
     rank=12,
-)
+)  # fmt: skip

@@ -37,27 +37,13 @@ GEMM = Workload(
         "is remembered and shown by the other workloads."
     ),
     parameters=(
-        choice(
-            "precision",
-            "all",
-            ("all", *PRECISIONS),
-            "of the products; all for every one the device has",
-            cpu_default="fp32",
-        ),
-        choice(
-            "smallest",
-            "1024",
-            tuple(map(str, SIZES)),
-            "rows and columns of the first product; each next one doubles them",
-            cpu_default="128",
-        ),
-        choice(
-            "largest",
-            "16384",
-            tuple(map(str, SIZES)),
-            "rows and columns of the last product",
-            cpu_default="512",
-        ),
+        choice("precision", "all", ("all", *PRECISIONS),
+               "of the products; all for every one the device has", cpu_default="fp32"),
+        choice("smallest", "1024", tuple(map(str, SIZES)),
+               "rows and columns of the first product; each next one doubles them",
+               cpu_default="128"),
+        choice("largest", "16384", tuple(map(str, SIZES)), "rows and columns of the last product",
+               cpu_default="512"),
         warmup(3, "products"),
         repeats("products", 20, "products", cpu_default=5),
         DEVICE,
@@ -65,15 +51,16 @@ GEMM = Workload(
     ),
     presets=(
         Preset("quick", "one small size", {"smallest": "256", "largest": "256"}),
-        Preset(
-            "tensor-cores",
-            "bf16 at the sizes that fill a large card",
-            {"precision": "bf16", "smallest": "8192", "largest": "16384"},
-        ),
+        Preset("tensor-cores", "bf16 at the sizes that fill a large card",
+               {"precision": "bf16", "smallest": "8192", "largest": "16384"}),
     ),
     phases=("step",),
     step_range="step",
-    results=(DEVICE_NAME, *_CEILINGS, Figure("peak_source", "where the peaks are from")),
+    results=(
+        DEVICE_NAME,
+        *_CEILINGS,
+        Figure("peak_source", "where the peaks are from"),
+    ),
     tables=(
         Table(
             "gemm",
@@ -96,4 +83,4 @@ GEMM = Workload(
     run=f"{__name__}.run:run",
     forecast=f"{__name__}.forecast:forecast",
     rank=10,
-)
+)  # fmt: skip

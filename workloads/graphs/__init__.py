@@ -25,14 +25,9 @@ GRAPHS = Workload(
     parameters=(
         whole("kernels", 200, 1, 10_000, "length of the chain", cpu_default=50, unit="kernels"),
         whole("elements", 4096, 1, 2**28, "elements each kernel of the chain adds to"),
-        choice(
-            "size",
-            "gpt2",
-            SHAPES,
-            "shape of the decode step's model, one of the workload inference",
-            cpu_default="gpt2-tiny",
-            aliases=OLD_NAMES,
-        ),
+        choice("size", "gpt2", SHAPES,
+               "shape of the decode step's model, one of the workload inference",
+               cpu_default="gpt2-tiny", aliases=OLD_NAMES),
         warmup(3, "passes"),
         repeats("passes", 100, "passes", cpu_default=5),
         DEVICE,
@@ -40,11 +35,8 @@ GRAPHS = Workload(
     ),
     presets=(
         Preset("quick", "a short chain", {"kernels": 20, "size": "gpt2-tiny"}),
-        Preset(
-            "large-kernels",
-            "kernels long enough to hide their launches",
-            {"elements": 2**24, "kernels": 50},
-        ),
+        Preset("large-kernels", "kernels long enough to hide their launches",
+               {"elements": 2**24, "kernels": 50}),
     ),
     phases=("capture", "step"),
     step_range="step",
@@ -53,10 +45,8 @@ GRAPHS = Workload(
         Figure("host_us_per_launch", "host time per kernel of the chain", unit="us"),
         Figure("chain_speedup", "of the graph over eager launches"),
         Figure("decode_speedup", "of the graph over eager launches"),
-        Figure(
-            "decode_gpu_idle_percent",
-            "GPU idle share of an eager decode step, which the graph avoids",
-        ),
+        Figure("decode_gpu_idle_percent",
+               "GPU idle share of an eager decode step, which the graph avoids"),
     ),
     tables=(
         Table(
@@ -80,4 +70,4 @@ GRAPHS = Workload(
     ),
     run=f"{__name__}.run:run",
     rank=7,
-)
+)  # fmt: skip

@@ -43,14 +43,10 @@ MEMORY = Workload(
                 Figure("allocated_bytes", "held by tensors"),
                 Figure("active_bytes", "in blocks not yet reusable"),
                 Figure("reserved_bytes", "reserved by torch"),
-                Figure(
-                    "inactive_split_bytes",
-                    "free, but next to used memory, so it cannot be returned",
-                ),
-                Figure(
-                    "outside_bytes",
-                    "used on the GPU and not reserved by torch: contexts, libraries, others",
-                ),
+                Figure("inactive_split_bytes",
+                       "free, but next to used memory, so it cannot be returned"),
+                Figure("outside_bytes",
+                       "used on the GPU and not reserved by torch: contexts, libraries, others"),
                 Figure("fragmentation_percent", "share of reserved memory that no tensor holds"),
                 Figure("process_bytes", "resident memory of the process"),
                 Figure("alloc_retries", "so far"),
@@ -69,4 +65,4 @@ MEMORY = Workload(
     ),
     run=f"{__name__}.run:run",
     rank=9,
-)
+)  # fmt: skip

@@ -85,23 +85,12 @@ PRECISION = Workload(
         "network."
     ),
     parameters=(
-        whole(
-            "size",
-            8192,
-            16,
-            65536,
-            "rows and columns of the product's matrices; a multiple of 16",
-            cpu_default=256,
-        ),
+        whole("size", 8192, 16, 65536,
+              "rows and columns of the product's matrices; a multiple of 16", cpu_default=256),
         repeats("products", 20, "products", cpu_default=3),
-        choice(
-            "model",
-            "cs336-small",
-            SHAPES,
-            "shape of the model to train, one of the workload train",
-            cpu_default="cs336-tiny",
-            aliases=OLD_NAMES,
-        ),
+        choice("model", "cs336-small", SHAPES,
+               "shape of the model to train, one of the workload train", cpu_default="cs336-tiny",
+               aliases=OLD_NAMES),
         whole("ctx", 512, 2, 1024, "length of its four sequences", cpu_default=32, unit="tokens"),
         repeats("steps", 10, "steps", cpu_default=2),
         DEVICE,
@@ -109,11 +98,8 @@ PRECISION = Workload(
     ),
     presets=(
         Preset("quick", "small, in seconds", {"size": 256, "model": "cs336-tiny", "ctx": 32}),
-        Preset(
-            "seed-004",
-            "the CS336 solution's table: medium at ctx 512",
-            {"model": "cs336-medium", "ctx": 512, "steps": 30},
-        ),
+        Preset("seed-004", "the CS336 solution's table: medium at ctx 512",
+               {"model": "cs336-medium", "ctx": 512, "steps": 30}),
     ),
     phases=("products", "accumulation", "autocast", "training", "step"),
     step_range="step",
@@ -128,4 +114,4 @@ PRECISION = Workload(
     tables=(PRODUCTS, ACCUMULATION, AUTOCAST, TRAINING),
     run=f"{__name__}.run:run",
     rank=4,
-)
+)  # fmt: skip

@@ -20,9 +20,8 @@ STREAMS = Workload(
     parameters=(
         whole("pieces", 16, 2, 1024, "matrices to copy to the GPU", cpu_default=4, unit="pieces"),
         whole("size", 2048, 16, 16384, "rows and columns of each", cpu_default=128),
-        whole(
-            "products", 8, 1, 1000, "matrix products on each piece", cpu_default=1, unit="products"
-        ),
+        whole("products", 8, 1, 1000, "matrix products on each piece", cpu_default=1,
+              unit="products"),
         whole("streams", 2, 2, 16, "streams when overlapped", unit="streams"),
         warmup(2, "passes", cpu_default=1),
         repeats("passes", 10, "passes", cpu_default=2),
@@ -31,9 +30,8 @@ STREAMS = Workload(
     ),
     presets=(
         Preset("quick", "a few small pieces", {"pieces": 4, "size": 256}),
-        Preset(
-            "copy-bound", "hardly any products: bound by the link", {"products": 1, "size": 4096}
-        ),
+        Preset("copy-bound", "hardly any products: bound by the link",
+               {"products": 1, "size": 4096}),
     ),
     phases=("step", "allocate", "copy", "convert", "compute"),
     step_range="step",
@@ -42,10 +40,8 @@ STREAMS = Workload(
         Figure("serial_ms", "a serial pass, the host waiting at every stage"),
         Figure("overlapped_ms", "a pass on several streams, pinned"),
         Figure("longest_stage_ms", "the lower bound of any overlap"),
-        Figure(
-            "overlap_percent",
-            "share of the possible saving over one pinned stream that was achieved",
-        ),
+        Figure("overlap_percent",
+               "share of the possible saving over one pinned stream that was achieved"),
         Figure("speedup", "of overlapped over serial"),
     ),
     tables=(
@@ -65,4 +61,4 @@ STREAMS = Workload(
     ),
     run=f"{__name__}.run:run",
     rank=6,
-)
+)  # fmt: skip
