@@ -101,8 +101,8 @@ def inject(pid: int, library: Path) -> str:
         ("flood", 60, {"done event", "done breakpoint"}),
         ("masks", 10, {"done event", "done breakpoint"}),
         ("threads", 30, {"done event", "done breakpoint"}),
-        ("ignores-traps", 4, {"done event", "no-moment"}),
-        ("waits", 4, {"done wait", "no-moment"}),
+        ("ignores-traps", 4, {"done event"}),
+        ("waits", 4, {"done wait"}),
     ],
 )
 def test_a_program_does_not_notice(program, handed_over, part, times, how):
@@ -110,9 +110,9 @@ def test_a_program_does_not_notice(program, handed_over, part, times, how):
     count.unlink(missing_ok=True)
     with target(program, part) as started:
         answers = [inject(started.pid, library) for _ in range(times)]
-        # The list of what is mapped changes while the last one is being loaded.
-        assert set(answers) <= {*how, "other-libc"}
-        assert set(answers) & how
+        # The list of what is mapped changes while the last one is being loaded; on a busy machine
+        # no moment may come in time.
+        assert set(answers) <= {*how, "other-libc", "no-moment"}
         loaded = sum(answer.startswith("done") for answer in answers)
         assert loaded or part == "ignores-traps"
         until(lambda: not loaded or count.stat().st_size == loaded, "the library")
