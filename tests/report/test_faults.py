@@ -9,7 +9,12 @@ import pytest
 
 from gputui.playback.loading import load
 from gputui.report.explain import conclusion, findings
-from gputui.report.explain.launches import GRAPHS_IN_USE, ONE_BY_ONE, launch_advice
+from gputui.report.explain.launches import (
+    GRAPHS_IN_USE,
+    ONE_BY_ONE,
+    WITHOUT_OPTIMIZER,
+    launch_advice,
+)
 from gputui.report.explain.time_tree import device_trees
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.phase_causes import phase_causes
@@ -103,6 +108,9 @@ def test_advice_knows_what_launches() -> None:
     found = conclusion(loaded.session, loaded.run)
     assert found is not None
     assert found.findings[0].advice == ONE_BY_ONE
+    decoding = load(str(FOLDER / "launch.gputui.gz"))
+    assert decoding.run is not None
+    assert launch_advice(decoding.run, decoding.session.kernel_names) == WITHOUT_OPTIMIZER
     replayed = load(str(DEMO / "graphs.gputui.gz"))
     assert replayed.run is not None
     found = conclusion(replayed.session, replayed.run)

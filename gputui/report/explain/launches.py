@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Literal
 
 from gputui.model.events import KernelDefined
+from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.state import Run
 
 IN_USE = 0.5
@@ -24,7 +27,10 @@ ONE_BY_ONE = (
     "fused=True or foreach=True for the optimizer, which launches its kernels tensor by tensor; "
     'then CUDA graphs, torch.compile(mode="reduce-overhead")'
 )
+WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
+"""Where the optimizer is fused, or nothing is trained."""
 
+_BACKWARD = re.compile(r"backward|bwd|_grad", re.I)
 _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_kernel")
 
 
@@ -34,16 +40,26 @@ def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     replays = sum(times.count for key, times in run.api.items() if "GraphLaunch" in key.name)
     if steps and replays >= IN_USE * steps:
         return GRAPHS_IN_USE
-    whole = one_by_one = 0
+    counts = Counter[_Kind]()
     for key, times in run.kernels.items():
-        whole += times.time.count
-        known = names.get(key.kernel)
-        if known is not None and _is_of_a_tensor(known.name):
-            one_by_one += times.time.count
-    return ONE_BY_ONE if whole and one_by_one >= OPTIMIZER * whole else None
+        if (known := names.get(key.kernel)) is not None:
+            counts[_kind(known.name)] += times.time.count
+    if not counts:
+        return None
+    if counts["of a tensor"] >= OPTIMIZER * counts.total():
+        return ONE_BY_ONE
+    return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
+
+
+_Kind = Literal["of a tensor", "optimizer", "backward", "other"]
 
 
 @lru_cache(maxsize=4096)
-def _is_of_a_tensor(name: str) -> bool:
-    """An update of Adam's moments, of one tensor: PyTorch's `addcmul`, `addcdiv`, `lerp`."""
-    return "multi_tensor" not in name and _OF_A_TENSOR.search(name) is not None
+def _kind(name: str) -> _Kind:
+    """What a kernel says of the optimizer: an update of Adam's moments, of one tensor (PyTorch's
+    `addcmul`, `addcdiv`, `lerp`), of many; that there is one; nothing."""
+    if leaf_of_kernel(name) is Leaf.OPTIMIZER:
+        return "optimizer"
+    if _OF_A_TENSOR.search(name):
+        return "of a tensor"
+    return "backward" if _BACKWARD.search(name) else "other"
