@@ -21,6 +21,8 @@ _VIEW_OF_FACT = {
     "held_clock": "devices",
     "slow_link": "devices",
     "late_rank": "ranks",
+    "layout": "kernels",
+    "unfused_optimizer": "kernels",
 }
 """Which view shows what a finding beside the time tree is about."""
 
