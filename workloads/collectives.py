@@ -1,8 +1,8 @@
 """Collectives that a program begins, counted where torch dispatches them; on the CPU in ranges.
 
 NCCL makes ranges of its own, Gloo none: there each collective is put into a range of the domain
-`comm`, with its bytes, and waited for inside, so that the range lasts as long as it does. Sends and
-receives are not waited for: they may be meant to cross.
+`comm`, with its bytes and, of a part of the ranks, these as its category. It is waited for inside,
+so that the range lasts as long as it does; sends and receives are not: they may be meant to cross.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import nvtx
 import torch
@@ -44,6 +44,7 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.count = 0
         self.sent_bytes = 0.0
         self._ranges = ranges
+        self._labels: dict[str, str | None] = {}
 
     def reset(self) -> None:
         """Count from here on."""
@@ -63,14 +64,25 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Of a gather the output is what moves; it is the larger one.
         size = max(_bytes_of(args[0]), _bytes_of(args[1]) if len(args) > 1 else 0)
         self.count += 1
-        self.sent_bytes += size * bus_factor(name, _ranks_of(args))
+        group = _group_of(args) or dist.group.WORLD
+        assert group is not None
+        self.sent_bytes += size * bus_factor(name, group.size())
         if not self._ranges:
             return func(*args, **kwargs)
-        with nvtx.annotate(name, domain="comm", payload=size):
+        with nvtx.annotate(name, domain="comm", category=self.label(group), payload=size):
             result = func(*args, **kwargs)
             if name not in _CROSSING:
                 _wait(result)
         return result
+
+    def label(self, group: dist.ProcessGroup) -> str | None:
+        """A group by its ranks, as "0,2"; None for all ranks. No group is kept: its threads would
+        outlive it."""
+        if group.group_name not in self._labels:
+            ranks = dist.get_process_group_ranks(group)
+            is_all = len(ranks) == dist.get_world_size()
+            self._labels[group.group_name] = None if is_all else ",".join(map(str, ranks))
+        return self._labels[group.group_name]
 
 
 def bus_factor(name: str, ranks: int) -> float:
@@ -105,17 +117,17 @@ def _name_of(func: Any) -> str | None:
     return None
 
 
-def _ranks_of(args: tuple[Any, ...]) -> int:
-    """Of the group that a collective is of: its object, or its name where it is functional."""
+def _group_of(args: tuple[Any, ...]) -> dist.ProcessGroup | None:
+    """What a collective is of: its object, or its name where it is functional; None for all."""
     for one in args:
         if isinstance(one, torch.ScriptObject):
             with suppress(RuntimeError):  # a reduction is such an object, too
-                return dist.ProcessGroup.unbox(one).size()
+                return dist.ProcessGroup.unbox(one)
         if isinstance(one, str):
             with suppress(LookupError, RuntimeError):
                 group: Any = torch._C._distributed_c10d._resolve_process_group
-                return int(group(one).size())
-    return dist.get_world_size()
+                return cast(dist.ProcessGroup, group(one))
+    return None
 
 
 def _bytes_of(value: Any) -> int:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.workloads import forked_ranks
 from tests.workloads.test_every_workload import check
 from workloads import launching
-from workloads.collectives import bus_factor
+from workloads.collectives import Collectives, bus_factor
 from workloads.comm import COMM
 from workloads.comm.run import link_bytes_per_s, sizes
 from workloads.declaration import Outcome, Workload
@@ -124,6 +126,17 @@ def comm() -> None:
     assert all(row["status"] == "ok" for row in outcome.tables["comm"])
     assert {row["size_bytes"] for row in outcome.tables["comm"]} == {1024, 16384}
     assert "not in the table" in outcome.unavailable["link_bytes_per_s"]
+
+
+def test_collectives_of_a_part_of_the_ranks_are_of_a_communicator_of_their_own() -> None:
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        everyone, part = dist.group.WORLD, dist.new_group([0, 2])
+        # Not entered: that would import the compiler, for seconds.
+        labels = [Collectives(ranges=True).label(group) for group in (everyone, part)]
+    finally:
+        dist.destroy_process_group()
+    assert labels == [None, "0,2"]
 
 
 def test_formulas() -> None:
