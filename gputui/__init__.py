@@ -22,15 +22,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Comparison",
-    "Error",
-    "MissingPackageError",
-    "Recording",
-    "Run",
-    "compare",
-    "devices",
-    "read",
-]
+    "Comparison", "Error", "MissingPackageError", "Recording", "Run", "compare", "devices", "read",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

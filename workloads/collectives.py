@@ -18,18 +18,11 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _NAMES = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "alltoall": "all_to_all",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "send": "send",
-    "recv": "recv",
+    "allreduce": "all_reduce", "allgather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "alltoall": "all_to_all",
+    "all_to_all": "all_to_all", "broadcast": "broadcast", "send": "send", "recv": "recv",
     "barrier": "barrier",
-}
+}  # fmt: skip
 _CROSSING = ("send", "recv")
 _FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 """Each rank sends so many times (n - 1)/n of the whole buffer (nccl-tests, PERFORMANCE.md)."""

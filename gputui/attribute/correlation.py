@@ -26,23 +26,11 @@ WINDOW_CALLS = 1 << 20
 _RUN_CALLS = WINDOW_CALLS // 8
 """Longer runs are not merged, so that old calls leave in small portions."""
 
-CALL = np.dtype(
-    [
-        ("correlation", "u4"),
-        ("node", "u4"),
-        ("instance", "i8"),
-        ("sequence", "i8"),
-        ("inherited", "?"),
-        ("awaits", "?"),
-        ("answered", "?"),
-        ("runtime", "?"),
-        ("outside", "?"),
-        ("name", "u4"),
-        ("thread", "u4"),
-        ("start", "i8"),
-        ("end", "i8"),
-    ]
-)
+CALL = np.dtype([
+    ("correlation", "u4"), ("node", "u4"), ("instance", "i8"), ("sequence", "i8"),
+    ("inherited", "?"), ("awaits", "?"), ("answered", "?"), ("runtime", "?"), ("outside", "?"),
+    ("name", "u4"), ("thread", "u4"), ("start", "i8"), ("end", "i8"),
+])  # fmt: skip
 """A call: the range around it; its number; whether operations are expected of it, and whether one
 has arrived; whether its thread had no range open; and the call itself.
 """

@@ -10,17 +10,10 @@ from gputui.attribute.distributions import grouped
 from gputui.model.events import Distribution, LaunchDelta
 from gputui.model.sketch import EXACT_VALUES
 
-_DTYPE = np.dtype(
-    [
-        ("thread", "u4"),
-        ("name", "u4"),
-        ("place", "i8"),
-        ("total", "i8"),
-        ("call", "i8"),
-        ("queue", "i8"),
-        ("kernel", "i8"),
-    ]
-)
+_DTYPE = np.dtype([
+    ("thread", "u4"), ("name", "u4"), ("place", "i8"), ("total", "i8"), ("call", "i8"),
+    ("queue", "i8"), ("kernel", "i8"),
+])  # fmt: skip
 _KERNEL_BITS = 24
 # A launch's key: thread (its index among launching threads) | call | device | kernel.
 _NAME_SHIFT = 32

@@ -260,11 +260,5 @@ def _terminal() -> Iterator[Check]:
 
 
 _LOOKS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _python,
-    _machine,
-    _library,
-    _cupti,
-    _workloads,
-    _recordings,
-    _terminal,
-)
+    _python, _machine, _library, _cupti, _workloads, _recordings, _terminal,
+)  # fmt: skip

@@ -12,12 +12,5 @@ from gputui.library.recording import Recording, Run, read
 from gputui.render.frames import MissingPackageError
 
 __all__ = [
-    "Comparison",
-    "Error",
-    "MissingPackageError",
-    "Recording",
-    "Run",
-    "compare",
-    "devices",
-    "read",
-]
+    "Comparison", "Error", "MissingPackageError", "Recording", "Run", "compare", "devices", "read",
+]  # fmt: skip

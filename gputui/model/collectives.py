@@ -13,19 +13,11 @@ SYNCHRONIZING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to
 leave early, or wait for one peer only."""
 
 _WORDS = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-    "broadcast": "broadcast",
-    "barrier": "barrier",
-    "reduce": "reduce",
-    "send": "send",
-    "recv": "recv",
-    "scatter": "scatter",
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all", "sendrecv": "send_recv", "broadcast": "broadcast",
+    "barrier": "barrier", "reduce": "reduce", "send": "send", "recv": "recv", "scatter": "scatter",
     "gather": "gather",
-}
+}  # fmt: skip
 _KERNEL = re.compile(r"^(?:void )?nccl[A-Za-z]*Kernel_([A-Za-z]+)")
 
 

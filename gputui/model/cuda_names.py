@@ -18,20 +18,11 @@ MAX_MANGLED = 16_384
 """Longer mangled names are not demangled."""
 
 COPY_KINDS = {
-    1: "Host-to-Device",
-    2: "Device-to-Host",
-    3: "Host-to-Array",
-    4: "Array-to-Host",
-    5: "Array-to-Array",
-    6: "Array-to-Device",
-    7: "Device-to-Array",
-    8: "Device-to-Device",
-    9: "Host-to-Host",
-    10: "Peer-to-Peer",
-    11: "Unified Host-to-Device",
-    12: "Unified Device-to-Host",
-    13: "Unified Device-to-Device",
-}
+    1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host",
+    5: "Array-to-Array", 6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device",
+    9: "Host-to-Host", 10: "Peer-to-Peer", 11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
+}  # fmt: skip
 """CUpti_ActivityMemcpyKind; from 11 on nsys's ENUM_CUDA_MEMCPY_OPER, for what unified memory moved
 by itself.
 """
@@ -40,14 +31,9 @@ UNIFIED_COPIES = 11
 """Copies of this kind and above are no call's."""
 
 MEMORY_KINDS = {
-    1: "pageable",
-    2: "pinned",
-    3: "device",
-    4: "array",
-    5: "managed",
-    6: "device static",
+    1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "device static",
     7: "managed static",
-}
+}  # fmt: skip
 """CUpti_ActivityMemoryKind."""
 
 MEMSET = "[CUDA memset]"

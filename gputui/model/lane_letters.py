@@ -15,15 +15,9 @@ ROW_PARTS = 48
 """Parts of a step in a row of a thread or a stream."""
 
 DOING: dict[str, Leaf] = {
-    "l": Leaf.LAUNCH,
-    "s": Leaf.SYNC,
-    "a": Leaf.ALLOCATION,
-    "c": Leaf.CUDA,
-    "h": Leaf.HOST,
-    "d": Leaf.SCHEDULER,
-    "i": Leaf.INPUT,
-    "w": Leaf.WAIT,
-}
+    "l": Leaf.LAUNCH, "s": Leaf.SYNC, "a": Leaf.ALLOCATION, "c": Leaf.CUDA, "h": Leaf.HOST,
+    "d": Leaf.SCHEDULER, "i": Leaf.INPUT, "w": Leaf.WAIT,
+}  # fmt: skip
 """What a thread was at for most of a part, as what the GPU would idle for."""
 
 LETTER_OF = {leaf: letter for letter, leaf in DOING.items()}

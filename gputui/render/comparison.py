@@ -25,13 +25,9 @@ SHOWN = {
 """Figures in the tables, all if empty; the document has every one. Of a cause the first known."""
 
 TITLES = {
-    "step": "Steps",
-    "cause": "By cause",
-    "metric": "Metrics",
-    "device": "Devices (averages)",
-    "phase": "Phases",
-    "kernel": "Kernels",
-}
+    "step": "Steps", "cause": "By cause", "metric": "Metrics", "device": "Devices (averages)",
+    "phase": "Phases", "kernel": "Kernels",
+}  # fmt: skip
 
 LEAST_SHARE = 0.1
 """Causes with less of the time than this percentage in every run are not in the table."""

@@ -296,13 +296,9 @@ def _kernels(subject: Subject) -> Entries:
 
 
 ENTRIES_OF: dict[str, Callable[[Subject], Entries]] = {
-    "step": _steps,
-    "cause": _causes,
-    "metric": _metrics,
-    "device": _devices,
-    "phase": _phases,
+    "step": _steps, "cause": _causes, "metric": _metrics, "device": _devices, "phase": _phases,
     "kernel": _kernels,
-}
+}  # fmt: skip
 
 EFFECTS = {
     "cause": ("step_ns", "share_percent"),

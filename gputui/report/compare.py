@@ -28,14 +28,8 @@ from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry, Subjec
 from gputui.report.means import Mean, noise
 
 __all__ = [
-    "NOISE_RULE",
-    "Comparison",
-    "Difference",
-    "Figure",
-    "Item",
-    "Subject",
-    "compare",
-]
+    "NOISE_RULE", "Comparison", "Difference", "Figure", "Item", "Subject", "compare",
+]  # fmt: skip
 
 NOISE_RULE = (
     "Noise is half the 95 % interval of the difference of two means. The error of a mean comes "

@@ -25,15 +25,9 @@ _INITIAL_DEVIATION = 0.02
 
 MHA = "MHA(total)"
 INSIDE_MHA = (
-    "QKV projections",
-    "RoPE(Q)",
-    "RoPE(K)",
-    "attn_logits (QK^T) + mask",
-    "softmax",
-    "attn*V (context)",
-    "scaled_dot_product_attention",
-    "output proj",
-)
+    "QKV projections", "RoPE(Q)", "RoPE(K)", "attn_logits (QK^T) + mask", "softmax",
+    "attn*V (context)", "scaled_dot_product_attention", "output proj",
+)  # fmt: skip
 OUTSIDE_MHA = ("embedding", "norm", "FFN", "lm_head")
 
 RangeOf = Callable[[str], AbstractContextManager[None]]

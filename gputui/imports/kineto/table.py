@@ -28,15 +28,10 @@ MAX_THREAD_NAMES = 100_000
 ANNOTATIONS = {"user_annotation"}
 OPERATORS = {"cpu_op", "operator"}
 _KINDS = {
-    "kernel": RecordKind.KERNEL,
-    "gpu_memcpy": RecordKind.MEMCPY,
-    "memcpy": RecordKind.MEMCPY,
-    "gpu_memset": RecordKind.MEMSET,
-    "memset": RecordKind.MEMSET,
-    "cuda_runtime": RecordKind.API,
-    "runtime": RecordKind.API,
-    "cuda_driver": RecordKind.API,
-}
+    "kernel": RecordKind.KERNEL, "gpu_memcpy": RecordKind.MEMCPY, "memcpy": RecordKind.MEMCPY,
+    "gpu_memset": RecordKind.MEMSET, "memset": RecordKind.MEMSET, "cuda_runtime": RecordKind.API,
+    "runtime": RecordKind.API, "cuda_driver": RecordKind.API,
+}  # fmt: skip
 """Category → record, in lower case: torch 1.8 wrote Kernel and Runtime."""
 
 _DRIVER = "cuda_driver"

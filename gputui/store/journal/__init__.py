@@ -16,15 +16,6 @@ from gputui.store.journal.writer import JournalWriter
 from gputui.store.places import default_path, make_folder
 
 __all__ = [
-    "LINE_LIMIT",
-    "JournalError",
-    "JournalReader",
-    "JournalWriter",
-    "Limits",
-    "RotatedReader",
-    "RunRecorder",
-    "TakenError",
-    "default_path",
-    "make_folder",
-    "open_journal",
-]
+    "LINE_LIMIT", "JournalError", "JournalReader", "JournalWriter", "Limits", "RotatedReader",
+    "RunRecorder", "TakenError", "default_path", "make_folder", "open_journal",
+]  # fmt: skip

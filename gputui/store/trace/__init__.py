@@ -8,10 +8,5 @@ from gputui.store.trace.reader import TraceReader
 from gputui.store.trace.writer import LEAST_LIMIT, TraceWriter
 
 __all__ = [
-    "LEAST_LIMIT",
-    "TRACE",
-    "TraceKind",
-    "TraceReader",
-    "TraceWriter",
-    "trace_path",
-]
+    "LEAST_LIMIT", "TRACE", "TraceKind", "TraceReader", "TraceWriter", "trace_path",
+]  # fmt: skip

@@ -22,21 +22,10 @@ from gputui.collect.nvml.bindings.processes import GpuProcess, ProcessCalls, Pro
 from gputui.collect.nvml.bindings.readings import Memory, ReadingCalls
 
 __all__ = [
-    "FUNCTION_NOT_FOUND",
-    "GPU_IS_LOST",
-    "INVALID_ARGUMENT",
-    "NOT_SUPPORTED",
-    "NO_PERMISSION",
-    "DriverError",
-    "GpmRequest",
-    "GpmSample",
-    "GpuProcess",
-    "Handle",
-    "Library",
-    "Memory",
-    "ProcessUse",
-    "XidWatch",
-]
+    "FUNCTION_NOT_FOUND", "GPU_IS_LOST", "INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION",
+    "DriverError", "GpmRequest", "GpmSample", "GpuProcess", "Handle", "Library", "Memory",
+    "ProcessUse", "XidWatch",
+]  # fmt: skip
 
 
 class Library(
