@@ -31,10 +31,11 @@ from gputui.inject.target import (
 )
 from gputui.inject.word import Word, WordError, open_word
 
-INJECTION_S = 5.0
+INJECTION_S = 10.0
 """Longer than the injector looks for a moment."""
-BEGIN_S = 3.0
-"""How long the library may take to begin, once it was handed over."""
+BEGIN_S = 10.0
+"""How long the library may take to begin, once it was handed over: on a busy machine its thread
+waits for its turn."""
 
 _HANDED_OVER = "/memfd:gputui-capture"
 _POLL_S = 0.005

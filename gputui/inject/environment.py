@@ -11,7 +11,7 @@ import stat
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gputui.base.sanitize import sanitize
@@ -198,16 +198,8 @@ def create_capture_folder(
     memory and notice nothing. First removes folders left by dead gputui processes of this user.
     Raises OSError if neither place is writable.
     """
-    roots = [Path(tempfile.gettempdir())]
-    with contextlib.suppress(OSError):
-        free = os.statvfs(SHARED_MEMORY)
-        if free.f_bavail * free.f_frsize >= room_bytes and os.access(SHARED_MEMORY, os.W_OK):
-            roots.insert(0, SHARED_MEMORY)
-    if place is not None:
-        roots = [place]
-    for root in {SHARED_MEMORY, *roots}:
-        _remove_stale(root)
-    path, lock_fd = _create_in(roots)
+    _remove_stale(Path(os.environ.get("TMPDIR") or "/tmp"))
+    path, lock_fd = _create_in(_roots(room_bytes) if place is None else [place])
     owner_pid = os.getpid()
     try:
         yield path
@@ -217,28 +209,51 @@ def create_capture_folder(
         os.close(lock_fd)
 
 
-def _create_in(roots: list[Path]) -> tuple[Path, int]:
+def _roots(room_bytes: int) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        free = os.statvfs(SHARED_MEMORY)
+        if free.f_bavail * free.f_frsize >= room_bytes and os.access(SHARED_MEMORY, os.W_OK):
+            yield SHARED_MEMORY
+    yield Path(tempfile.gettempdir())  # only where it is needed: it writes a file to try each place
+
+
+def _create_in(roots: Iterable[Path]) -> tuple[Path, int]:
     """A folder in the first of `roots` that works, and the descriptor that locks it."""
-    try:
-        path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=roots[0]))
-    except OSError:
-        if len(roots) > 1:
-            return _create_in(roots[1:])
-        raise
+    failure = OSError()
+    for root in roots:
+        _remove_stale(root)
+        try:
+            while True:
+                path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=root))
+                lock_fd = _lock(path)
+                if lock_fd is not None:
+                    return path, lock_fd
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _lock(path: Path) -> int | None:
+    """None if another gputui took the folder for that of a dead one."""
     lock_fd = -1
     try:
         lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(lock_fd), os.stat(path / LOCK_NAME)):
-            return path, lock_fd
+            return lock_fd
     except (FileNotFoundError, BlockingIOError):
         pass
     except OSError:
         shutil.rmtree(path, ignore_errors=True)
+        _close(lock_fd)
         raise
-    if lock_fd >= 0:
-        os.close(lock_fd)
-    return _create_in(roots)  # another gputui took it for that of a dead one
+    _close(lock_fd)
+    return None
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

@@ -20,7 +20,7 @@ from gputui.inject.attach import attach, detach, shared_memory_of
 from gputui.inject.build import INJECTOR, LIBRARIES
 from gputui.inject.environment import create_capture_folder
 from gputui.inject.target import AttachError
-from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, open_word
+from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, Word, open_word
 from gputui.ring.folder import RingFolder
 from tests.inject.conftest import PROGRAMS
 from tests.inject.test_asleep import LIMIT_S, asleep_environment, folder_of, until
@@ -121,9 +121,20 @@ def test_a_program_does_not_notice(program, handed_over, part, times, how):
         until(lambda: Path(time_of).read_text() != before or part == "waits", "its going on")
 
 
+def attached(pid: int) -> Word:
+    """On a busy machine no moment may come in time: then once more."""
+
+    def try_once() -> Word | None:
+        with contextlib.suppress(AttachError):
+            return attach(pid)
+        return None
+
+    return until(try_once, "an attach")
+
+
 def session(pid: int, asked: Callable[[], object], modules: bool = True) -> Trace:
     """What is seen while `asked` is called."""
-    word = attach(pid)
+    word = attached(pid)
     with create_capture_folder() as folder:
         word.wake(folder, kernels=False, modules=modules, sampling="", timeout_s=LIMIT_S)
         if modules:
@@ -270,7 +281,7 @@ def test_a_container_of_its_own_is_reached_through_its_shared_memory(program):
     started = Target(*command)
     children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
     inside = int(children[0])
-    word = attach(inside)
+    word = attached(inside)
     with shared_memory_of(inside) as place, create_capture_folder(place=place) as folder:
         assert place is not None
         there = Path("/dev/shm", folder.name)
@@ -344,15 +355,8 @@ def test_whoever_is_killed_leaves_nothing(program):
             started.process.kill()
         assert ask("kill" if number % 2 else "wait") == "gone\n"
         if number % 2:  # what was begun ends by itself, and can be gone on with
-
-            def attached(pid: int = started.pid) -> bool:
-                with contextlib.suppress(AttachError):
-                    attach(pid).close()
-                    return True
-                return False
-
-            until(attached, f"a second try (seed {seed})")
-            assert started.is_well()
+            attached(started.pid).close()
+            assert started.is_well(), seed
             word = open_word(started.pid)
             assert word is not None
             assert not word.is_awake
