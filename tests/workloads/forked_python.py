@@ -51,6 +51,7 @@ class ForkedPython:
         pass_fds: Sequence[int] = (),
     ) -> None:
         self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115
+        self._written: list[str] = []
         told, tell = os.pipe()
         request = json.dumps([list(words), dict(environment), str(folder), list(pass_fds)])
         kept = [tell, self._out.fileno(), self._err.fileno(), *pass_fds]
@@ -69,9 +70,12 @@ class ForkedPython:
         if self.returncode is None:
             self.returncode = int(self._told.readline())
             self._told.close()
-        for file in (self._out, self._err):
-            file.seek(0)
-        return self._out.read().decode(), self._err.read().decode()
+            for file in (self._out, self._err):
+                file.seek(0)
+                with file:
+                    self._written.append(file.read().decode())
+        out, err = self._written
+        return out, err
 
 
 def _serve(asked: socket.socket) -> NoReturn:
