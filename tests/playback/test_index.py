@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import resource
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -143,11 +144,14 @@ def test_what_was_shown_beyond_a_damaged_line_is_left(
     playback.close()
 
 
-def test_a_full_disk_ends_a_replay_where_it_is_and_is_said(tmp_path: Path) -> None:
+def test_a_full_disk_ends_a_replay_where_it_is_and_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is compressed is unpacked beside: here into a file that may not grow."""
     events = session_events()
     with closing(Index(JournalReader.open(written(tmp_path / "x.gputui.gz", events)))) as index:
         line_index = index.line_index
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would leave cut-off modules
         usual = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, usual[1]))
         try:

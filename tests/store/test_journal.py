@@ -197,7 +197,6 @@ from gputui.store.journal import JournalWriter
 from tests.events_for_tests import header, run_started
 from tests.store.test_journal import output
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-# Only now: Python would leave compiled modules cut off, which nobody can import again.
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 writer = JournalWriter(Path({str(tmp_path / "x.gputui")!r}))
 writer.write([header(), run_started()])
@@ -209,7 +208,7 @@ writer.close()
     assert resource.RLIMIT_FSIZE
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parents[2], env=os.environ,
+        cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     assert "file too large" in done.stdout
     found = list(JournalReader.open(tmp_path / "x.gputui"))
