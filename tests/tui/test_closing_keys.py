@@ -45,13 +45,18 @@ class Source(scripted.ScriptedSource):
         self.give(scripted.gpu_session(1, quiet=3, ended=False))
 
 def opened(screen):
-    def answered(result):
+    screen.app.push_screen(MAKE[names.pop(0)](), answers.append)
+
+def resumed(screen):
+    resume(screen)
+    if answers:  # until here keys are lost with the dialog that was closed
+        answers.clear()
         with open(sys.argv[1], "a") as note:
             note.write("answered ")
-    screen.app.push_screen(MAKE[names.pop(0)](), answered)
 
-names = sys.argv[2:]
+names, answers = sys.argv[2:], []
 MainScreen.action_sort = opened
+resume, MainScreen.on_screen_resume = MainScreen.on_screen_resume, resumed
 sys.exit(run_app(Source, Session()))
 """
 
