@@ -16,6 +16,7 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.model.metrics import metrics_of, spread_fields
+from gputui.state.batch_means import BatchMeans
 from gputui.state.gpu import Gpu, gpu_history
 from gputui.state.integral import Integral
 from gputui.state.readings import Readings, grown, spread
@@ -80,13 +81,14 @@ def sample(session: Session, event: MachineSample) -> None:
 
 def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time_ns: int) -> None:
     index = figures.index
+    spreads, integrals = readings.gpu_spreads, readings.gpu_integrals
     for name, value in zip(_GPU_SPREADS, _gpu_spread_figures(figures), strict=True):
         if value is not None:
-            spread(readings.gpu_spreads, (index, name), value)
-            known = readings.gpu_integrals.get((index, name))
-            if known is None:
-                known = readings.gpu_integrals[index, name] = Integral()
-            known.add_rate(time_ns, value)
+            key = index, name
+            if key not in integrals:
+                spreads[key], integrals[key] = BatchMeans(), Integral()
+            spreads[key].add(value)
+            integrals[key].add_rate(time_ns, value)
     reasons_before = (before.throttle_reasons if before else None) or ()
     for reason in figures.throttle_reasons or ():
         key = index, reason
@@ -131,7 +133,7 @@ def _count_energy(session: Session, gpu: int, time_ns: int, joules: float) -> No
     run = session.run
     if run is not None and run.ended is not None and gpu in run.readings.energy_joules:
         of_run = run.readings.energy_joules[gpu]
-        if of_run.moments_ns[-1] < run.ended_ns:
+        if of_run.newest_ns < run.ended_ns:
             of_run.add_total(time_ns, joules)
     readings = session.current_readings
     counter = readings.energy_joules.get(gpu)

@@ -20,9 +20,12 @@ class Integral(msgspec.Struct):
     are the driver's means over the time before they are read.
     """
 
-    moments_ns: tuple[int, ...] = ()
-    """Tuples: copies of a session share them. The last is always the newest reading's."""
-    totals: tuple[float, ...] = ()
+    kept_ns: tuple[int, ...] = ()
+    """Moments at equal distances. Tuples: copies of a session share them."""
+    kept_totals: tuple[float, ...] = ()
+    newest_ns: int = -1
+    newest_total: float = 0.0
+    """At the newest reading, kept or not: most are not, and cost no more than these two."""
     readings: int = 0
     every: int = 1
     """Readings from one kept moment to the next."""
@@ -30,57 +33,74 @@ class Integral(msgspec.Struct):
     last_rate: float | None = None
     """Per second, at the first and at the newest reading."""
 
+    @property
+    def moments_ns(self) -> tuple[int, ...]:
+        """The kept moments, and the newest reading's last."""
+        kept = self.kept_ns
+        return kept if not self.readings or kept[-1] == self.newest_ns else (*kept, self.newest_ns)
+
+    @property
+    def totals(self) -> tuple[float, ...]:
+        """What it had come to at each of `moments_ns`."""
+        if not self.readings or self.kept_ns[-1] == self.newest_ns:
+            return self.kept_totals
+        return *self.kept_totals, self.newest_total
+
     def add_rate(self, time_ns: int, per_second: float) -> None:
         """One more reading of a rate."""
-        if self.moments_ns and time_ns <= self.moments_ns[-1]:
-            return
-        if self.first_rate is None:
+        readings = self.readings
+        if not readings:
             self.first_rate = per_second
-        since_ns = time_ns - self.moments_ns[-1] if self.moments_ns else 0
-        total = self.totals[-1] if self.totals else 0.0
-        self._add(time_ns, total + per_second * since_ns / 1e9)
+        elif time_ns <= self.newest_ns:
+            return
+        else:
+            self.newest_total += per_second * (time_ns - self.newest_ns) / 1e9
+        self.newest_ns = time_ns
         self.last_rate = per_second
+        if not readings % self.every:
+            self._keep()
+        self.readings = readings + 1
 
     def add_total(self, time_ns: int, total: float) -> None:
         """One more reading of a counter. One that went back counts from there on."""
-        if self.moments_ns:
-            since_ns, more = time_ns - self.moments_ns[-1], total - self.totals[-1]
+        if self.readings:
+            since_ns, more = time_ns - self.newest_ns, total - self.newest_total
             if since_ns <= 0:
                 return
             if more < 0:
-                self.moments_ns, self.totals = (), ()
+                self.kept_ns, self.kept_totals = (), ()
                 self.readings, self.every = 0, 1
                 self.first_rate = self.last_rate = None
             else:
                 self.last_rate = 1e9 * more / since_ns
                 if self.first_rate is None:
                     self.first_rate = self.last_rate
-        self._add(time_ns, total)
-
-    def _add(self, time_ns: int, total: float) -> None:
-        moments, totals = self.moments_ns, self.totals
-        if len(moments) > 1 and (self.readings - 1) % self.every:
-            moments, totals = moments[:-1], totals[:-1]
-        self.moments_ns, self.totals = (*moments, time_ns), (*totals, total)
-        if len(self.moments_ns) > POINTS and not self.readings % (2 * self.every):
-            self.moments_ns, self.totals = self.moments_ns[::2], self.totals[::2]
-            self.every *= 2
+        self.newest_ns, self.newest_total = time_ns, total
+        if not self.readings % self.every:
+            self._keep()
         self.readings += 1
+
+    def _keep(self) -> None:
+        self.kept_ns, self.kept_totals = (
+            (*self.kept_ns, self.newest_ns), (*self.kept_totals, self.newest_total),
+        )  # fmt: skip
+        if len(self.kept_ns) > POINTS and not self.readings % (2 * self.every):
+            self.kept_ns, self.kept_totals = self.kept_ns[::2], self.kept_totals[::2]
+            self.every *= 2
 
     def covered(self, first_ns: int, last_ns: int) -> tuple[int, int] | None:
         """The part of a time between the first and the newest reading; None if there is none."""
-        if not self.moments_ns:
+        if not self.readings:
             return None
-        first_ns, last_ns = max(first_ns, self.moments_ns[0]), min(last_ns, self.moments_ns[-1])
+        first_ns, last_ns = max(first_ns, self.kept_ns[0]), min(last_ns, self.newest_ns)
         return (first_ns, last_ns) if last_ns > first_ns else None
 
     def rates(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, float]]:
         """(start, end, mean rate) of each stretch between kept moments that is inside a time."""
-        for start, end in pairwise(range(len(self.moments_ns))):
-            since_ns, until_ns = self.moments_ns[start], self.moments_ns[end]
+        points = zip(self.moments_ns, self.totals, strict=True)
+        for (since_ns, before), (until_ns, total) in pairwise(points):
             if first_ns <= since_ns and until_ns <= last_ns:
-                more = self.totals[end] - self.totals[start]
-                yield since_ns, until_ns, 1e9 * more / (until_ns - since_ns)
+                yield since_ns, until_ns, 1e9 * (total - before) / (until_ns - since_ns)
 
     def between(self, first_ns: int, last_ns: int) -> float | None:
         """How much it grew from one moment to another, carried on at the nearest rate where there
