@@ -37,9 +37,7 @@ def answer(asked: dict[str, Any]) -> Json:
         forecaster = workload.forecaster()
         if forecaster is not None:
             gpu = asked["gpu"]
-            values = workload.fill(workload.read(asked["values"]), on_cpu=gpu is None)
-            if gpu is None and values.get("device") == "auto":
-                values["device"] = "cpu"
+            values = _filled(workload, workload.read(asked["values"]), on_cpu=gpu is None)
             on_gpu = gpu is not None and values.get("device") != "cpu"
             peak = find_peak(str(gpu), None, configured_peaks()) if on_gpu else None
             found = forecaster(values, peak)
@@ -64,14 +62,19 @@ def refuse_early(workload: Workload, given: Mapping[str, Value]) -> None:
     kinds = [on_cpu for on_cpu in (False, True) if asked == "auto" or on_cpu == (asked == "cpu")]
     refusals = []
     for on_cpu in kinds:
-        values = workload.fill(given, on_cpu=on_cpu)
-        if values.get("device") == "auto":
-            values["device"] = "cpu" if on_cpu else "cuda"
         try:
-            forecaster(values, None)
+            forecaster(_filled(workload, given, on_cpu=on_cpu), None)
         except DoesNotFit as refusal:
             refusals.append(refusal)
         except Exception:  # the user's own code: running it says what is wrong
             return
     if len(refusals) == len(kinds):
         raise refusals[0]
+
+
+def _filled(workload: Workload, given: Mapping[str, Value], *, on_cpu: bool) -> dict[str, Value]:
+    """Every parameter's value, with the CPU for "auto" where there is no GPU."""
+    values = workload.fill(given, on_cpu=on_cpu)
+    if on_cpu and values.get("device") == "auto":
+        values["device"] = "cpu"
+    return values

@@ -199,7 +199,7 @@ class Operations:
             ran, accounted = ran[timed], accounted[timed]
         self._measure(records, calls, kernels, first, ran, accounted)
         instances = calls["instance"].copy()
-        self._launched.append(Launched(starts, ends, phases, instances, inherited))
+        self._launched.append(Launched(starts, ends, phases, instances))
         direct = ~inherited & (instances >= 0)
         self._instances.add_operations(
             instances[direct], starts[direct], ends[direct], first[direct]
@@ -276,7 +276,7 @@ class Operations:
         """All operations since the last call, sorted by start."""
         parts, self._launched = self._launched, []
         self.pending = 0
-        return Launched(*sorted_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.bool_)))
+        return Launched(*sorted_columns(parts, (np.int64,) * 4))
 
     def take_ran(self) -> Ran:
         """When devices were busy since the last call, whether the calls arrived or not; sorted by

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import Bools, Int64s
+from gputui.attribute.arrays import Int64s
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.unions import Unions
@@ -18,15 +18,14 @@ SecondaryOperations = tuple[Int64s, Int64s, Int64s]
 class Launched(NamedTuple):
     """Operations with the range that launched each, sorted by start.
 
-    `nodes` and `instances` are the ones an operation counts in; `inherited` means they are the main
-    thread's.
+    `nodes` and `instances` are the ones an operation counts in: the main thread's where its own has
+    none.
     """
 
     starts_ns: Int64s
     ends_ns: Int64s
     nodes: Int64s
     instances: Int64s
-    inherited: Bools
 
 
 class Ran(NamedTuple):

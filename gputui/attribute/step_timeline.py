@@ -156,13 +156,14 @@ def _thinned(spans: GpuSpans, most: int) -> GpuSpans:
     firsts = run_starts(groups)
     of = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(nodes))))
     # Of each group, the node with the most time.
-    keys, rows = np.unique(of * (int(nodes.max()) + 1) + nodes, return_inverse=True)
+    size = int(nodes.max()) + 1
+    keys, rows = np.unique(of * size + nodes, return_inverse=True)
     spent = np.bincount(rows, busy, len(keys))
-    group = keys // (int(nodes.max()) + 1)
+    group = keys // size
     order = np.lexsort((spent, group))
     longest = keys[order[np.append(np.flatnonzero(np.diff(group[order])), len(order) - 1)]]
     return (
-        longest % (int(nodes.max()) + 1),
+        longest % size,
         starts[firsts],
         np.maximum.reduceat(ends, firsts),
         np.add.reduceat(busy, firsts),

@@ -19,7 +19,7 @@ from gputui.cli.values import UsageError
 from gputui.model import units
 from gputui.model.events import Alert, Header
 from gputui.state.hosts import HostNews
-from gputui.store.journal import JournalReader, JournalWriter, default_path, make_folder
+from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.fleet import Fleet
@@ -141,10 +141,9 @@ class _Recorder:
 
 
 def _summarize(path: Path) -> None:
+    from gputui.playback.loading import load
     from gputui.render.answer import answer_text, ways_on
-    from gputui.state import Session
 
-    session = Session()
-    session.apply(JournalReader.open(path))
-    text = answer_text(session, session.run, columns(sys.stdout), ways_on(str(path)))
+    recorded = load(str(path))
+    text = answer_text(recorded.session, recorded.run, columns(sys.stdout), ways_on(str(path)))
     print(text, end="", flush=True)

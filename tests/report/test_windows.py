@@ -122,7 +122,7 @@ def seen(of: Program) -> tuple[Run, Windows, Session]:
     gpu_ends = gpu_starts + of.gpu[traced].astype(np.int64)
     at_nodes = np.broadcast_to(np.arange(2, 6), of.gpu.shape)[traced].astype(np.int64)
     none = np.zeros(len(at_nodes), np.int64)
-    launched = Launched(gpu_starts, gpu_ends, at_nodes, none, none.astype(np.bool_))
+    launched = Launched(gpu_starts, gpu_ends, at_nodes, none)
     watched.add(finalised, launched)
     work, costs = watched.collect(int(ends.max()), ended=True)
     times = dict(grouped(which, ends - starts))

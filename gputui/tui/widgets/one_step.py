@@ -76,8 +76,7 @@ class OneStepView(View):
         start_ns, span_ns = low * each, (high - low) * each
         at = self.inside
         if at is None:
-            longest = max(range(len(columns)), key=lambda n: -columns[n].busy)
-            at = longest
+            at = min(range(len(columns)), key=lambda n: columns[n].busy)  # the longest gap
         which = "newest" if not self.step_back else f"{self.step_back} before the newest"
         title = f"One step, {duration(step.duration_ns)}: {which} of {len(self._kept)} kept"
         rows: list[Row] = [(), heading(title, width, f"↑ ↓ another step  {_BUTTONS}")]
