@@ -50,6 +50,7 @@ def says_something(delta: CaptureDelta) -> bool:
         or delta.dropped
         or delta.unattributed
         or delta.collectives
+        or delta.peers
         or delta.windows
         or delta.window_work
         or delta.window_costs

@@ -14,7 +14,7 @@ from gputui.attribute.attached_process import Attached
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
-from gputui.model.events import AnyEvent, CaptureRefused, RunOutput
+from gputui.model.events import AnyEvent, CaptureDelta, CaptureRefused, RunOutput
 from gputui.ring.folder import RingFolder
 from gputui.ring.native import RingError
 from gputui.ring.reader import RingReader
@@ -105,8 +105,10 @@ class CaptureReader:
 
     def collect(self, now_ns: int) -> list[AnyEvent]:
         """Events since the last call. Processes that ended are detached."""
+        return self._collect(now_ns, {one: one.drained for one in self._attached})
+
+    def _collect(self, now_ns: int, ended: dict[Attached, bool]) -> list[AnyEvent]:
         events = self._tell_problems(now_ns) + self._refusals(now_ns)
-        ended = {attached: attached.drained for attached in self._attached}
         for attached, is_last in ended.items():
             attached.compare(self._matching, now_ns, is_last)
         self._matching.match()
@@ -117,7 +119,20 @@ class CaptureReader:
                 self._attached.remove(attached)
                 self._close(attached.ring)
         self._keep_within_cost()
-        return events
+        return events + self._matched_later(now_ns)
+
+    def _matched_later(self, now_ns: int) -> list[AnyEvent]:
+        """The sums of processes that ended before those that their collectives are matched with."""
+        going = {attached.process.number for attached in self._attached}
+        return [
+            CaptureDelta(
+                time_ns=now_ns,
+                process=process,
+                collectives=self._matching.take(process),
+                peers=self._matching.peers.take(process),
+            )
+            for process in sorted(self._matching.untaken - going)
+        ]
 
     def _keep_within_cost(self) -> None:
         """All ranks of a job open their windows at the same moments: as seldom as the one to which
@@ -174,16 +189,7 @@ class CaptureReader:
         return any(a.process.uncollected > UNCOLLECTED_RECORDS for a in self._attached)
 
     def _detach(self, now_ns: int) -> list[AnyEvent]:
-        events = self._tell_problems(now_ns) + self._refusals(now_ns)
-        for attached in self._attached:
-            attached.compare(self._matching, now_ns, True)
-        self._matching.match()
-        self._sharing.exchange([one.member(now_ns, True) for one in self._attached])
-        for attached in self._attached:
-            events += attached.collect(self._run, now_ns, True, self._matching)
-            self._close(attached.ring)
-        self._attached = []
-        return events
+        return self._collect(now_ns, dict.fromkeys(self._attached, True))
 
     def watch(self) -> None:
         """Find rings and keep them from overflowing, from now until `stop`: call before the first

@@ -96,6 +96,30 @@ def test_what_a_dead_process_left_is_read_before_it_is_detached(tmp_path, progra
     assert reader.finish(START_NS) == []
 
 
+def test_what_a_process_waited_for_is_told_though_it_ended_first(tmp_path, program):
+    turns = 25
+    goes_on = {"pid_namespace": 1}  # as in a container, where only a proper end is noticed
+    for rank, (waits_ns, header) in enumerate(((12_000_000, {}), (100_000, goes_on))):
+        later_ns = rank * 150_000  # so far apart that records of other collectives may be missing
+        records = []
+        for turn in range(turns):
+            end_ns = (turn + 1) * 100_000_000
+            records.append(program.push(end_ns - waits_ns, "all_reduce", domain="comm"))
+            records.append(program.pop(end_ns + later_ns, domain="comm"))
+        write_ring(tmp_path, f"{rank}-1.ring", program, records, rank=rank, **header)
+    reader = CaptureReader(tmp_path, run=1)
+    now_ns = START_NS + turns * 100_000_000
+    reader.poll(now_ns)
+    events = reader.collect(now_ns)
+    assert sum(isinstance(event, ProcessDetached) for event in events) == 1
+    run = fold(events + reader.finish(now_ns)).run
+    assert run
+    rows = {run.processes[key.process].attached.rank: row for key, row in run.collectives.items()}
+    settled = turns - 10  # what came after the communicator's first second
+    assert {rank: row.matched for rank, row in rows.items()} == {0: settled, 1: settled}
+    assert {rank: row.wait_ns for rank, row in rows.items()} == {0: settled * 11_750_000, 1: 0}
+
+
 def test_runs_share_numbers(tmp_path, program):
     numbering = Numbering()
     attached = []

@@ -100,6 +100,11 @@ class Matching:
             if len(communicator.held) > 1:
                 self._match(communicator, until_ns)
 
+    @property
+    def untaken(self) -> set[int]:
+        """Processes with sums, here or of peers, that were not taken."""
+        return self._rows.keys() | self.peers.untaken
+
     def take(self, process: int) -> tuple[CollectiveDelta, ...]:
         """The sums of a process since the last time."""
         rows = self._rows.pop(process, {})

@@ -8,6 +8,7 @@ came when is known by the clock that the ranks of a host share.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,6 +77,11 @@ class Peers:
         """Compare what has ended before a moment, all of which has come (None: everything)."""
         for messages in self._pairs.values():
             self._match(messages, until_ns)
+
+    @property
+    def untaken(self) -> Set[int]:
+        """Processes with sums that were not taken."""
+        return self._rows.keys()
 
     def take(self, process: int) -> tuple[PeerDelta, ...]:
         """The sums of a process since the last time."""
