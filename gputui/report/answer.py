@@ -4,6 +4,7 @@ summary."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from gputui.model import units
@@ -114,7 +115,8 @@ def _of_run(session: Session, run: Run) -> list[Group]:
     if phases := _phases(run):
         where.append(Line("by phase", phases, 3))
     for gpu in (sorted(run.devices) or sorted(session.gpus))[:MOST_GPUS]:
-        where.append(Line(f"GPU {gpu}", _gpu(session, run.readings, gpu, run), 5))
+        if figures := _gpu(session, run.readings, gpu, run):
+            where.append(Line(f"GPU {gpu}", figures, 5))
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
     if (job := job_of(run)) is not None and job.missing_ranks:
         notes.insert(0, Line("note", job.line, 1))
@@ -154,9 +156,11 @@ def _alerts(session: Session, run: Run | None) -> Group:
 
 
 def _alert(row: AlertRow) -> str:
-    held = "to the end" if row.held_ns is None else f"for {units.duration(row.held_ns)}"
-    since = units.duration(row.since_ns)
-    return f"{about(row.span.raised)}: {row.worst} at worst, {held} from {since}"
+    since = units.duration(row.since_ns) if row.since_ns >= 0 else "before the start"
+    held = f"from {since} to the end"
+    if row.held_ns is not None:
+        held = f"for {units.duration(row.held_ns)} from {since}"
+    return f"{about(row.span.raised)}: {row.worst} at worst, {held}"
 
 
 def _title(run: Run) -> str:
@@ -227,14 +231,22 @@ def _metrics(run: Run) -> str:
 
 
 def _phases(run: Run) -> str:
+    """Of a phase that several ranks have, their mean."""
     rows = [row for row in phase_rows(run) if row.share_percent]
     level = _level(rows)
     if sum(row.share_percent or 0.0 for row in level) < LEAST_LEVEL:
         return ""
-    level.sort(key=lambda row: -(row.share_percent or 0.0))
-    shown = [f"{row.name} {units.percent(row.share_percent)}" for row in level[:MOST_PHASES]]
-    if len(level) > MOST_PHASES:
-        shown.append(f"{len(level) - MOST_PHASES} more")
+    of_ranks: dict[tuple[str, str], list[PhaseRow]] = {}
+    for row in level:
+        of_ranks.setdefault((row.domain, row.path), []).append(row)
+    named = [
+        (rows[0].name, fmean(row.share_percent or 0.0 for row in rows))
+        for rows in of_ranks.values()
+    ]
+    named.sort(key=lambda one: -one[1])
+    shown = [f"{name} {units.percent(share)}" for name, share in named[:MOST_PHASES]]
+    if len(named) > MOST_PHASES:
+        shown.append(f"{len(named) - MOST_PHASES} more")
     if not shown:
         return ""
     return f"{'   '.join(shown)}   {share_of(run, rows)}"

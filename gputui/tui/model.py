@@ -75,6 +75,14 @@ class Model:
                 self.apply(one.events)
 
     @property
+    def shows_only_ranks(self) -> bool:
+        """Whether ranks are all there is of GPUs: no device was read."""
+        run = self.run
+        if run is None or self.session.gpus:
+            return False
+        return any(one.attached.rank is not None for one in run.processes.values())
+
+    @property
     def is_remote(self) -> bool:
         """Whether what is shown is of another host."""
         return self.hosts is not None

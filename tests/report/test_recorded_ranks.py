@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from gputui.playback.loading import load
+from gputui.report.answer import answer
 from gputui.report.explain import findings
 from gputui.report.explain.ranks import lateness, rank_times
 from gputui.report.tables.ranks import why_unknown
@@ -75,3 +76,9 @@ def test_a_few_collectives_of_a_short_run_name_nobody_and_it_says_why() -> None:
 def test_a_lost_rank_is_named(name: str, sentence: str) -> None:
     found = [one.sentence for one in findings(*of(name)) if "rank" in one.cause]
     assert found == [sentence]
+
+
+def test_the_answer_names_a_phase_of_all_ranks_once_and_no_gpu_of_which_nothing_is_known() -> None:
+    lines = {line.label: line.text for group in answer(*of("late_host")) for line in group}
+    assert lines["by phase"].startswith("load 69 %   backward 17 %   forward 8.2 %   ")
+    assert not [label for label in lines if label.startswith("GPU")]

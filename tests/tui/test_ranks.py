@@ -19,7 +19,7 @@ async def test_the_late_rank_comes_first_and_ranks_alike_are_folded(
     show: Show, size: tuple[int, int]
 ) -> None:
     async with show([[header(), *job_events(RANKS)]], size) as shown:
-        await shown.press("1", "6", "6", "6")
+        await shown.press("1", "6")
         assert "RANK 5 IS LATE" in shown.text
         assert "7 ranks wait 40.0 ms of each 82.0 ms step for rank 5." in shown.text
         rows = [line.split() for line in shown.lines if line.split()[:1] == ["5"]]
@@ -35,7 +35,7 @@ async def test_the_late_rank_comes_first_and_ranks_alike_are_folded(
 
 async def test_a_run_without_ranks_says_how_to_get_some(show: Show) -> None:
     async with show([[header(), *job_events([rank()])]], (80, 24)) as shown:
-        await shown.press("1", "6", "6", "6")
+        await shown.press("1", "6")
         assert "start a job with torchrun" in shown.text
 
 
@@ -62,7 +62,7 @@ async def test_a_step_of_each_rank_lies_on_one_axis_and_lateness_over_the_steps(
     async with show(
         [[header(), *job_events(ranks), *job_events(ranks)[2:]], lanes], (120, 50)
     ) as s:
-        await s.press("1", "6", "6", "6")
+        await s.press("1", "6")
         [late] = [line for line in s.lines if line.startswith(" rank 1") and "40.0 ms" in line]
         assert "▆" * 50 in late
         assert "A step of each rank  1.20 ms" in s.text

@@ -20,6 +20,7 @@ from gputui.tui.shell.keys import REPLAY_KEYS
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.times import clock_text
 from gputui.tui.widgets.line_view import LineView
+from tests.conftest import DATA
 from tests.imports.nsys_for_tests import Export
 from tests.tui import scripted
 from tests.tui.conftest import Show, wait_until
@@ -354,6 +355,22 @@ async def test_damage_before_a_run_is_said_in_its_place(tmp_path: Path) -> None:
         await replay.press("4")
         assert "No run" in replay.text
         assert "x.gputui: line 2 is damaged" in replay.text
+
+
+async def test_a_recording_of_ranks_without_readings_opens_on_its_ranks() -> None:
+    """Nothing in it may be called missing from this machine, or the program idle."""
+    async with replayed(path=DATA / "ranks" / "late_host.gputui.gz") as replay:
+        await replay.go("100%")
+        await replay.until(lambda: "run done" in replay.top)
+        await replay.press("1", "6")
+        assert "RANK 2 IS LATE" in replay.text
+        await replay.press("6")
+        assert "This recording holds none of its GPUs and host." in replay.text
+        assert "--demo" not in replay.text
+        await replay.press("6")
+        assert "No kernels were kept in this recording" in replay.text
+        await replay.press("5")
+        assert "No kernels were kept in this recording" in replay.text
 
 
 async def test_a_whole_recording_has_nothing_wrong_with_it() -> None:

@@ -312,7 +312,8 @@ class MainScreen(ViewKeys):
     def _tabs(self, group: Group) -> list[str]:
         """The views that a key turns through."""
         several = self.model.hosts is not None
-        return [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
+        names = [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
+        return sorted(names, key=lambda name: self.model.shows_only_ranks and name != "ranks")
 
     def on_called(self, message: Called) -> None:
         message.then()

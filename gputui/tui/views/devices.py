@@ -7,7 +7,7 @@ from math import ceil
 from gputui.report.process_table import ProcessRow, TreeRow
 from gputui.state import Gpu
 from gputui.tui.model import Model
-from gputui.tui.source import Runner
+from gputui.tui.source import Playback, Runner
 from gputui.tui.widgets import gpu as cards
 from gputui.tui.widgets.alerts import alert_rows, has_alert
 from gputui.tui.widgets.canvas import Row, beside, clip, flow, heading, wrap
@@ -213,16 +213,20 @@ class DevicesView(ProcessListView, ChartedView):
     def _without_gpu(self, width: int, height: int) -> list[Row]:
         session = self.model.session
         header = session.header
-        reason = (header.gpu_unavailable_reason if header else None) or "no device was found"
+        known_reason = header.gpu_unavailable_reason if header else None
+        is_recorded = isinstance(self.model.source, Playback)
+        if is_recorded and known_reason is None and session.host is None:
+            rows = [heading("No readings of the machine", width), ()]
+            return [*rows, (("  This recording holds none of its GPUs and host.", "text"),)]
         rows = [*alert_rows(session, width), heading("No NVIDIA GPU to show", width), ()]
-        rows += wrap(f"Why: {reason}", width - 2, "text", "  ")
+        rows += wrap(f"Why: {known_reason or 'no device was found'}", width - 2, "text", "  ")
         rows.append(())
         keys = (
             ("w", "runs a workload on the CPU, with its phases and its summary"),
             ("gputui --demo", "plays runs that were recorded on a real GPU"),
             ("gputui doctor", "checks what is missing on this machine, and how to fix it"),
         )
-        for key, text in () if self.model.is_remote else keys:
+        for key, text in () if self.model.is_remote or is_recorded else keys:
             rows.append((("  ", "text"), (f"{key:<14}", "key"), (f" {text}", "text")))
         rows += link_rows(self.model, width)
         rows += [(), heading(f"Host  {header.host.hostname if header else ''}", width)]

@@ -85,6 +85,8 @@ def unaccounted(run: Run) -> str:
 
 def why_empty(run: Run) -> str:
     """Why no GPU work is listed, in words."""
+    if run.leaf_times and not run.kernels:
+        return "No kernels were kept in this recording; 2 shows where the time went."
     statuses = {process.attached.cuda_status for process in run.processes.values()}
     reasons = sorted(status for status in statuses if status != "tracing")
     if run.unseen_reason:
