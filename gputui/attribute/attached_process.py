@@ -11,15 +11,23 @@ from gputui.attribute.accounting.sharing import Member
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.collectives.matching import Matching
+from gputui.attribute.core_waits import CoreWaits
+from gputui.attribute.deltas import Counters
 from gputui.attribute.job import job_of_process
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
-from gputui.model.events import AnyEvent, LineDefined, ProcessAttached, ProcessDetached
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    LineDefined,
+    ProcessAttached,
+    ProcessDetached,
+)
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.ring.reader import RingFacts, RingReader
 from gputui.ring.string_definitions import StringDefinitions
 
 STATES_NS = 50_000_000
-"""How often the launching threads are looked at."""
+"""How often these threads are looked at."""
 
 _BATCHES_A_POLL = 8
 """How much is processed before other rings have their turn: about 0.2 s."""
@@ -38,6 +46,7 @@ class Attached:
         self._lines = PythonLines(ring.path.parent, ring.facts.pid)
         self._lines_defined: set[int] = set()
         self._states = ThreadStates(ring.facts.pid)
+        self._core_waits = CoreWaits()
         self._waiting: list[Slots] = []
         self._strings: dict[int, str] = {}
         self._slots = 0
@@ -83,7 +92,7 @@ class Attached:
         return self._slots - before
 
     def _read_states(self, now_ns: int) -> None:
-        """How the launching threads fare, while the process lives."""
+        """How the threads fare that launch or wait for other ranks, while the process lives."""
         if now_ns - self._states_ns < STATES_NS or self._gone_ns is not None:
             return
         self._states_ns = now_ns
@@ -91,6 +100,11 @@ class Attached:
             found = self._states.read(thread)
             if found is not None:
                 self.process.accounting.add_state(thread, now_ns, *found)
+        together = self.process.accounting.collectives.threads[:MAX_THREADS]
+        states = {thread: self._states.read(thread) for thread in together}
+        self._core_waits.add(
+            now_ns, {thread: found.delay_ns for thread, found in states.items() if found}
+        )
         for sample in self._lines.read():
             self.process.accounting.add_line(
                 sample.time_ns, sample.thread, sample.line, LEAF_OF_KIND.get(sample.kind)
@@ -148,20 +162,26 @@ class Attached:
         self._cpu_ns += time.thread_time_ns() - began
         cpu_ns, self._cpu_ns = self._cpu_ns, 0
         began = time.thread_time_ns()
-        events += self.process.collect(
+        collected = self.process.collect(
             now_ns,
             dropped=max(0, health.dropped - self._dropped),
             unread=unread,
             cupti_dropped=max(0, health.cupti_dropped - self._cupti_dropped),
-            callback_ns=max(0, health.callback_ns - self._callback_ns),
-            reader_cpu_ns=cpu_ns,
-            traced_ns=max(0, health.traced_ns - self._traced_ns),
-            paused_ns=max(0, health.paused_ns - self._paused_ns),
+            counters=Counters(
+                callback_ns=max(0, health.callback_ns - self._callback_ns),
+                reader_cpu_ns=cpu_ns,
+                traced_ns=max(0, health.traced_ns - self._traced_ns),
+                paused_ns=max(0, health.paused_ns - self._paused_ns),
+                core_wait_ns=self._core_waits.waited_ns,
+                core_watched_ns=self._core_waits.watched_ns,
+            ),
             ended=ended,
             collectives=matching.take(self.process.number),
             peers=matching.peers.take(self.process.number),
         )
-        events += self._new_lines(now_ns)
+        if any(isinstance(event, CaptureDelta) for event in collected):
+            self._core_waits.clear()
+        events += collected + self._new_lines(now_ns)
         self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
         self._cpu_ns = time.thread_time_ns() - began
         self._dropped, self._cupti_dropped = health.dropped, health.cupti_dropped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +11,20 @@ from gputui.attribute.arrays import Int64s
 from gputui.attribute.instances import Instances
 from gputui.attribute.range_tree import Nodes
 from gputui.model.events import CaptureDelta, OpenRange, RangeLeaf
+
+
+class Counters(NamedTuple):
+    """What a delta has from outside the process's records, since the last time."""
+
+    callback_ns: int = 0
+    reader_cpu_ns: int = 0
+    traced_ns: int = 0
+    paused_ns: int = 0
+    core_wait_ns: int = 0
+    core_watched_ns: int = 0
+
+
+NOTHING_COUNTED = Counters()
 
 
 def range_leaves(

@@ -10,7 +10,13 @@ from gputui.attribute.accounting.account import Accounting, Parts
 from gputui.attribute.allocation import keep_freed_memory
 from gputui.attribute.api_calls import NESTED_NS, Calls
 from gputui.attribute.arrays import Slots, join, times_ns
-from gputui.attribute.deltas import open_ranges, range_leaves, says_something
+from gputui.attribute.deltas import (
+    NOTHING_COUNTED,
+    Counters,
+    open_ranges,
+    range_leaves,
+    says_something,
+)
 from gputui.attribute.distributions import grouped
 from gputui.attribute.gpu_activity import Operations
 from gputui.attribute.gpu_time import GpuTime, Launched
@@ -192,10 +198,7 @@ class TracedProcess:
         dropped: int = 0,
         unread: int = 0,
         cupti_dropped: int = 0,
-        callback_ns: int = 0,
-        reader_cpu_ns: int = 0,
-        traced_ns: int = 0,
-        paused_ns: int = 0,
+        counters: Counters = NOTHING_COUNTED,
         ended: bool = False,
         open_until_ns: int = 0,
         collectives: tuple[CollectiveDelta, ...] = (),
@@ -259,10 +262,7 @@ class TracedProcess:
             losses=losses,
             dropped=sum(loss.records for loss in losses),
             unattributed=self._operations.unattributed - self._unattributed,
-            callback_ns=callback_ns,
-            reader_cpu_ns=reader_cpu_ns,
-            traced_ns=traced_ns,
-            paused_ns=paused_ns,
+            **counters._asdict(),
             window_work=tuple(window_work),
             window_costs=tuple(window_costs),
             windows=self.windows.take_closed(),

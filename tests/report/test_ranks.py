@@ -414,3 +414,62 @@ def test_lateness_over_the_steps_says_since_when() -> None:
     assert late == {(2, 1): [0, 0, 8e6], (1, 0): [0, 0, 0]}
     rows = {row["rank"]: row["late_in_order_ns"] for row in table(session, run, "ranks").records()}
     assert rows == {0: [0, 0, 0], 1: [0, 0, 8e6]}
+
+
+def on_cores(late_ns: Sequence[int], core_wait_ns: Sequence[int]) -> tuple[Session, Run]:
+    """Ranks without a GPU, each so late to every collective and so long without a core a step."""
+    session = Session()
+    events: list[AnyEvent] = [
+        RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5)
+    ]
+    for at, (late, no_core_ns) in enumerate(zip(late_ns, core_wait_ns, strict=True)):
+        attached = ProcessAttached(
+            time_ns=0,
+            run=1,
+            process=at + 1,
+            pid=6 + at,
+            parent_pid=5,
+            rank=at,
+            command="p",
+            cuda_status="not_used",
+        )
+        delta = CaptureDelta(
+            time_ns=1,
+            process=at + 1,
+            collectives=(matched_rows(STEPS, max(late_ns) - late),),
+            core_wait_ns=STEPS * no_core_ns,
+            core_watched_ns=STEPS * STEP_NS,
+        )
+        events += [attached, delta]
+    session.apply(events)
+    return session, session.runs[1]
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "core_wait_ms", "named", "why"),
+    [
+        ([0, 20, 0, 0], [8, 30, 6, 9], [], "rank 1 came last, but had no CPU core 26 %"),
+        ([0, 20, 15, 0], [8, 30, 25, 9], [], "ranks 1 and 2 came last, but had no CPU core 22 to"),
+        ([0, 40, 0, 0], [8, 30, 6, 9], [1], None),
+        ([0, 20, 15, 0], [8, 30, 9, 9], [2], None),
+        ([0, 20], [30, 8], [1], None),
+        (
+            [0, 20],
+            [8, 27],
+            [],
+            "rank 1 came last, but had no CPU core 23 % of the time",
+        ),
+        ([0, 2], [8, 27], [], None),
+    ],
+)
+def test_who_had_no_core_is_not_named_late(
+    late_ms: list[int], core_wait_ms: list[int], named: list[int], why: str | None
+) -> None:
+    """A step of 116 ms."""
+    session, run = on_cores(*([ms * 1_000_000 for ms in each] for each in (late_ms, core_wait_ms)))
+    assert sorted(who(run)) == named
+    found = [one for one in findings(session, run) if one.cause == "ranks_lack_cores"]
+    note = table(session, run, "ranks").note
+    assert note.startswith(f"no rank is named late: {why}" if why else "")
+    assert [one.sentence for one in found] == ([f"N{note[1:]}."] if why else [])
+    assert bool(note) == bool(why)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gputui.attribute.arrays import Int64s, KeyTable, Slots, times_ns
+from gputui.attribute.collectives.found import Collective, Entered, Found, Operation
 from gputui.attribute.strings import Strings
 from gputui.model.collectives import OTHER, kind_of, kind_of_kernel
 from gputui.model.payloads import PayloadType
@@ -29,51 +30,6 @@ MAX_LAUNCHES = 20_000
 MAX_NAMED = 1024
 _NEITHER, _NCCL, _COMM = 0, 1, 2
 _BETWEEN_TWO = ("send", "recv", "send_recv")
-
-
-class Operation(NamedTuple):
-    """What a rank asked for. `communicator` is empty where it is not known."""
-
-    communicator: str
-    kind: str
-    size_bytes: int
-    partner: int | None
-
-
-class Collective(NamedTuple):
-    """Operations that ran together. `own_ns` passed since the collective before had ended. `sent`
-    are the ranks of the communicator to which a message went, with its bytes, `received` those from
-    which one came."""
-
-    communicator: str
-    kind: str
-    size_bytes: int
-    start_ns: int
-    end_ns: int
-    own_ns: int
-    operations: int
-    sent: tuple[tuple[int, int], ...] = ()
-    received: tuple[int, ...] = ()
-
-
-class Entered(NamedTuple):
-    """An operation as it was begun."""
-
-    communicator: str
-    kind: str
-    size_bytes: int
-    time_ns: int
-
-
-class Found(NamedTuple):
-    """What came since the last time."""
-
-    collectives: list[Collective]
-    entered: list[Entered]
-    ranks: dict[str, int]
-    """By communicator, where the process said how many ranks it has."""
-    own: dict[str, int]
-    """The process's own rank in each of these."""
 
 
 class _Record(NamedTuple):
@@ -115,6 +71,7 @@ class _Thread:
         self.group: list[Operation] = []
         self.launches: deque[_Launch] = deque(maxlen=MAX_LAUNCHES)
         self.comm: list[tuple[Operation | None, int]] = []
+        self.has_comm = False
 
     def launch(self, start_ns: int, end_ns: int, operations: list[Operation]) -> None:
         groups: dict[str, list[Operation]] = {}
@@ -139,6 +96,11 @@ class LocalCollectives:
         self._ranks: dict[str, int] = {}
         self._own: dict[str, int] = {}
         self._until_ns = 0
+
+    @property
+    def threads(self) -> list[int]:
+        """Those that make collectives on the CPU."""
+        return [number for number, thread in self._threads.items() if thread.has_comm]
 
     def define_kernel(self, number: int, name: str) -> None:
         """A kernel's demangled name."""
@@ -270,6 +232,7 @@ class LocalCollectives:
                 name = strings.label(record.b) if record.b else "world"
                 operation = _operation(record, kind)._replace(communicator=name)
                 self._enter(operation, time_ns)
+                thread.has_comm = True
             thread.comm.append((operation, time_ns))
         elif level < len(thread.comm):
             operation, start_ns = thread.comm[level]

@@ -116,6 +116,16 @@ def gpu_names(indices: Iterable[int]) -> str:
     return f"GPUs {', '.join(map(str, known[:-1]))} and {known[-1]}"
 
 
+def rank_names(ranks: Iterable[int], most: int | None = None) -> str:
+    """ "rank 3", "ranks 0, 2 and 5"; of more than `most` only how many."""
+    names = [str(rank) for rank in sorted(ranks)]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    if most is not None and len(names) > most:
+        return f"{len(names)} ranks"
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
 def percents(values: Sequence[float]) -> str:
     """ "25 %", or "25 to 40 %" if several differ."""
     least, most = f"{min(values):.0f}", f"{max(values):.0f}"

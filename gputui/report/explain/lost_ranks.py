@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gputui.model.units import duration
-from gputui.report.explain.finding import Finding, RunRule
+from gputui.report.explain.finding import Finding, RunRule, rank_names
 from gputui.report.explain.rank_waits import rank_processes
 from gputui.report.explain.time_tree import time_tree
 from gputui.state import Run, Session
@@ -19,6 +19,9 @@ from gputui.state import Run, Session
 HANGS_NS = 10_000_000_000
 HANGS_STEPS = 20
 """Nothing for this long, and for as many usual steps, is no slow step."""
+
+MOST_NAMED = 4
+"""Of more ranks their number is enough."""
 
 _RANK_LINE = re.compile(r"^\[rank(\d{1,6})\]: ?(.*)")
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?::|$)")
@@ -161,7 +164,7 @@ def _hang(
     silent_ns: int,
     least_ns: float,
 ) -> Finding:
-    who = _named(ranked[process] for process in missing)
+    who = rank_names((ranked[process] for process in missing), MOST_NAMED)
     where = {place for process in missing if (place := _open_range(run, process))}
     at = f"; it is in {next(iter(where))}" if len(where) == 1 else ""
     verb = "is" if len(waiting) == 1 else "are"
@@ -169,7 +172,7 @@ def _hang(
         "rank_hangs",
         f"{who} hangs" if len(missing) == 1 else f"{who} hang",
         f"{who[0].upper()}{who[1:]} did not come to the {kind} that "
-        f"{_named(ranked[process] for process in waiting)} {verb} in for "
+        f"{rank_names((ranked[process] for process in waiting), MOST_NAMED)} {verb} in for "
         f"{duration(silent_ns)}{at}",
         f"look at its stack: py-spy dump --pid {run.processes[missing[0]].attached.pid}",
         silent_ns / 1e9,
@@ -178,15 +181,6 @@ def _hang(
         leads=True,
         ends_run=True,
     )
-
-
-def _named(ranks: Iterable[int]) -> str:
-    names = [str(rank) for rank in sorted(ranks)]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    if len(names) > 4:
-        return f"{len(names)} ranks"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _open_range(run: Run, process: int) -> str | None:

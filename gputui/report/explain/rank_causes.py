@@ -63,6 +63,15 @@ class RankTime:
             return None
         return self.late * self.tree.step_mean_ns
 
+    @property
+    def core_wait(self) -> float | None:
+        """Share of the time in which its threads were ready to run and had no core; None where
+        that is not known, and on a GPU, where it is a leaf."""
+        process = self.run.processes[self.process]
+        if self.tree is not None or not process.core_watched_ns:
+            return None
+        return process.core_wait_ns / process.core_watched_ns
+
     def share(self, *leaves: Leaf) -> float | None:
         """Of leaves, 0 to 1; None without a GPU."""
         if self.tree is None:

@@ -18,7 +18,14 @@ from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.pauses import WAITS_FOR_WORK, paused_share, sleeps, with_pauses
-from gputui.report.explain.ranks import LEAST_LATE, Lateness, lateness
+from gputui.report.explain.rank_waits import matched
+from gputui.report.explain.ranks import (
+    LEAST_LATE,
+    Lateness,
+    lack_of_cores,
+    lateness,
+    rank_times,
+)
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.losses import lost_share, why_lost
 from gputui.state import Run, Session
@@ -244,7 +251,7 @@ def _mixed(tree: TimeTree, of: str) -> str:
 
 
 def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
-    """A rank that is late, and costs less than a finding, or has no GPU."""
+    """A rank that is late, and costs less than a finding, or has no GPU; or why none is named."""
     late = lateness(run)
     if late is not None and (late.share < SPEAKS or time_tree(run) is None):
         yield Finding(
@@ -256,6 +263,17 @@ def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
             100 * LEAST_LATE,
             _LATE_SOURCE,
             evidence=late.evidence,
+        )
+    elif unnamed := lack_of_cores(rank_times(run), matched(run)):
+        share, why = unnamed
+        yield Finding(
+            "ranks_lack_cores",
+            "ranks lack CPU cores",
+            f"{why[0].upper()}{why[1:]}.",
+            "no more ranks and threads than cores (OMP_NUM_THREADS), or cores of its own for each",
+            100 * share,
+            100 * LEAST_LATE,
+            "run_delay of /proc/PID/task/TID/schedstat",
         )
 
 

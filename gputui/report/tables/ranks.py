@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import hidden_share, why_not_matched
-from gputui.report.explain.ranks import rank_times
+from gputui.report.explain.rank_waits import hidden_share, matched, why_not_matched
+from gputui.report.explain.ranks import lack_of_cores, rank_times
 from gputui.report.schema import Column, TableSpec, if_any, number, percent, text, time
 from gputui.state import Run, Session
 
@@ -59,8 +59,11 @@ def _step_ns(row: RankTime) -> float | None:
 
 def why_unknown(run: Run, rows: Sequence[RankTime]) -> str:
     """Why it cannot be told who is late; empty where it can."""
-    if not rows or any(row.late is not None for row in rows):
+    if not rows:
         return ""
+    if any(row.late is not None for row in rows):
+        unnamed = lack_of_cores(rows, matched(run))
+        return unnamed[1] if unnamed else ""
     why = why_not_matched(run) or "fewer than 20 steps alike, or no collectives in common"
     return f"who is late cannot be told: {why}"
 

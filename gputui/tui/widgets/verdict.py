@@ -21,6 +21,7 @@ _VIEW_OF_FACT = {
     "held_clock": "devices",
     "slow_link": "devices",
     "late_rank": "ranks",
+    "ranks_lack_cores": "ranks",
     "layout": "kernels",
     "unfused_optimizer": "kernels",
 }
