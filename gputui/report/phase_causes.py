@@ -179,3 +179,15 @@ def _busy_with(leaves: Mapping[Leaf, int], busy_ns: int) -> str | None:
     sums = {name: sum(leaves.get(leaf, 0) for leaf in group) for name, group in groups.items()}
     name = max(sums, key=lambda name: sums[name])
     return name if sums[name] >= MOSTLY * busy_ns else None
+
+
+def idle_phases(run: Run) -> list[tuple[str, float]]:
+    """(path, part of all idle time), the largest first."""
+    found: dict[str, int] = {}
+    for number, idle_ns in run.timing.idle_by_range().items():
+        path = run.ranges[number].path if number in run.ranges else "outside every phase"
+        found[path] = found.get(path, 0) + idle_ns
+    whole = sum(found.values())
+    if not whole or set(found) == {"outside every phase"}:
+        return []
+    return sorted(((path, ns / whole) for path, ns in found.items()), key=lambda one: -one[1])

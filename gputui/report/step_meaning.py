@@ -44,7 +44,7 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
             own[name.rstrip(" #_:0123456789")] += each.cpu.count
     if own:
         [(name, times)] = own.most_common(1)
-        found = sum(sums.steps for sums in run.loops.values()) / max(1, sum(own.values()))
+        found = _turns(run, tree) / max(1, sum(own.values()))
         if times and found >= ANOTHER:
             return f"A step here is one of {found:.0f} alike in each {name} of the program."
         if found and found <= 1 / ANOTHER:
@@ -55,6 +55,14 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
         return ""
     what = "1 operation" if round(operations) <= 1 else f"{operations:.0f} operations"
     return f"A step here is {what}, repeated: yours may hold many of them."
+
+
+def _turns(run: Run, tree: TimeTree) -> int:
+    """How often the main loops went round: a program has others, before and after."""
+    main = {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
+    return sum(
+        sums.steps for key, sums in run.loops.items() if not main or (key.device, key.loop) in main
+    )
 
 
 def scope_words(tree: TimeTree) -> list[str]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gputui.model.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
 from gputui.state import Run, Session
 from gputui.state.hosts import HostNews, Hosts
 from gputui.tui.source import ManyHosts, Playback, Runner, Source
+
+if TYPE_CHECKING:
+    from gputui.report.scope import RunScope
 
 _OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
 
@@ -34,6 +38,11 @@ class Model:
     """The hosts being watched; None where it is this machine, or a recording."""
     host: str = ""
     """The host whose session is shown."""
+    scope: RunScope | None = None
+    """What shares are of, if not of the steady steps."""
+    stretch: RunScope | None = None
+    """The stretch of steps that was chosen last."""
+    _cut: tuple[int, Run | None] = (-1, None)
     revision: int = 0
     """Changes whenever the run's data may have changed: views cache by this. The run's own times do
     not suffice: a jump in a recording returns to the same moment.
@@ -42,7 +51,10 @@ class Model:
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold `events` in. Readings of the machine do not change an ended run."""
         events = tuple(events)
+        before = self.run
         self.session.apply(events)
+        if self.run is not before:  # steps are numbered anew
+            self.scope = self.stretch = None
         if (self.run is not None and self.run.is_active) or not all(
             isinstance(event, _OF_THE_MACHINE) for event in events
         ):
@@ -91,6 +103,7 @@ class Model:
         """Show another source."""
         self.source, self.visited = source, visited
         self.hosts, self.host = None, ""
+        self.scope = self.stretch = None
         self.failure, self.paused = "", False
         self.remark, self.lost_end = "", False
         self.show(session)
@@ -107,6 +120,22 @@ class Model:
     def run(self) -> Run | None:
         """The newest run."""
         return self.session.run
+
+    def choose_scope(self, scope: RunScope | None) -> None:
+        """Let shares be of another part of the run."""
+        self.scope = scope
+        self.revision += 1
+
+    @property
+    def scoped(self) -> Run | None:
+        """The newest run, cut to the scope."""
+        if self.scope is None or self.run is None:
+            return self.run
+        if self._cut[0] != self.revision:
+            from gputui.report.scope import cut
+
+            self._cut = self.revision, cut(self.run, self.scope)
+        return self._cut[1]
 
     @property
     def interval_s(self) -> float:

@@ -87,7 +87,9 @@ def scope_of(
     times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
     for (loop, scope), of in parts.items():
         times[loop][scope] += sum(of.values())
-    loops = [loop for loop, sums in steady.items() if sums.steps >= LEAST_STEPS]
+    # Where there is nothing beside the steps, they were chosen: then few are enough.
+    least = 1 if len(parts) == 1 else LEAST_STEPS
+    loops = [loop for loop, sums in steady.items() if sums.steps >= least]
     if loops:
         # By what its usual step takes: copying a model to the GPU repeats too, with long imports
         # and reading of files between two of its short turns.

@@ -183,6 +183,17 @@ def exposed_of(trees: Mapping[Key, TimeTree]) -> dict[Key, Exposed]:
 
 def trees_without_waits(run: Run) -> dict[Place, TimeTree]:
     """The same, collectives counted as communication however long they waited."""
+    return {place: _device_tree(run, *place, parts) for place, parts in _by_place(run).items()}
+
+
+def main_loops(run: Run) -> dict[Place, int]:
+    """The loop whose steps count, of each device that has one."""
+    scopes = {place: scope_of(run, *place, parts) for place, parts in _by_place(run).items()}
+    return {place: main for place, (main, _) in scopes.items() if main is not None}
+
+
+def _by_place(run: Run) -> dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]]:
+    """The leaves of each device, by loop and scope."""
     by_device: dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]] = defaultdict(
         lambda: defaultdict(dict)
     )
@@ -190,7 +201,7 @@ def trees_without_waits(run: Run) -> dict[Place, TimeTree]:
         of = by_device[key.process, key.device][key.loop, Scope(key.scope)]
         leaf = leaf_of_number(key.leaf)
         of[leaf] = of.get(leaf, 0) + time.ns
-    return {place: _device_tree(run, *place, parts) for place, parts in by_device.items()}
+    return by_device
 
 
 def _device_tree(

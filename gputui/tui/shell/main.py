@@ -206,14 +206,6 @@ class MainScreen(ViewKeys):
             self.view.follow()
         self.draw()
 
-    def action_follow(self) -> None:
-        """Return to what runs now."""
-        run = self.model.run
-        if not self.view.CHARTS and (run is None or not run.is_active):
-            self.say("nothing runs now: 0 follows what does")
-        self.view.follow()
-        self.draw()
-
     def action_log(self) -> None:
         self.log_pane.display = not self.log_pane.display
         self.call_after_refresh(self.draw)

@@ -34,6 +34,8 @@ def possible(model: Model, view: View) -> set[str]:
         actions |= {"replay_jump", "replay_phase", "replay_event"}
     if run is not None:
         actions.add("export")
+    if view.FOLLOWS_SCOPE and run is not None:
+        actions.add("scope")
     if view.CHARTS:
         actions.add("zoom(1)")
     if view.PROCESSES:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gputui.tui.model import Model
 from gputui.tui.shell.commands import Commands
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import View
+from gputui.tui.widgets.view import Notice, View
 
 _NO_CHARTS = "no charts here: 6 shows some"
 _NOTHING_TO_SORT = "nothing to sort here"
@@ -88,6 +88,42 @@ class ViewKeys(Commands):
         """To the next thing of note, or the one before."""
         if not self._went_to_note(step):
             self.say("nothing of note here: 3 goes from slow step to slow step")
+
+    def on_notice(self, message: Notice) -> None:
+        self.say(message.text)
+
+    def action_follow(self) -> None:
+        """Return to what runs now."""
+        run = self.model.run
+        if self.model.scope is not None:
+            self.model.choose_scope(None)
+            self.say("scope: steady steps")
+        elif not self.view.CHARTS and (run is None or not run.is_active):
+            self.say("nothing runs now: 0 follows what does")
+        self.view.follow()
+        self.draw()
+
+    def action_scope(self) -> None:
+        """Let shares be of the next part of the run."""
+        run = self.model.run
+        if run is None:
+            self.say("no run yet: shares are of its steps")
+            return
+        from gputui.report.scope import STEADY, in_words, scopes
+
+        found = scopes(run)
+        if (stretch := self.view.stretch or self.model.stretch) is not None:
+            found.insert(-1, stretch)
+        if len(found) == 1:
+            self.say("no steps were found: shares are of the time since the first kernel")
+            return
+        parts = [scope.part for scope in found]
+        now = self.model.scope or STEADY
+        scope = found[(parts.index(now.part) + 1) % len(found)] if now.part in parts else STEADY
+        self.model.choose_scope(None if scope == STEADY else scope)
+        others = "" if self.view.FOLLOWS_SCOPE else "; Overview, Time and Timeline (1 2 3) follow"
+        self.say(f"scope: {in_words(run, scope)}{others}")
+        self.draw()
 
     def action_replay_phase(self) -> None:
         """To the next thing of note of the view; in others the next change of phase."""

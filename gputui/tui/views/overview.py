@@ -9,7 +9,8 @@ from functools import partial
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain import Finding, Verdict, findings
 from gputui.report.explain.headline import Headline
-from gputui.report.explain.time_tree import TimeTree, device_trees, time_tree
+from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.verdict import verdict
 from gputui.report.main_step import in_main_step
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import TableRow, kernel_rows
@@ -20,10 +21,12 @@ from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
 from gputui.tui.widgets.canvas import Row, clip, fit, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
+from gputui.tui.widgets.gpu_panel import gpu_panels
 from gputui.tui.widgets.hosts import short_hosts
 from gputui.tui.widgets.panels import Layout, Panel, columns_of
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.step_lanes import newest_step
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import evidence, unaccounted, verdict_rows
@@ -59,6 +62,8 @@ class _Read:
 class OverviewView(View):
     """The answer first."""
 
+    FOLLOWS_SCOPE = True
+
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._read: _Read | None = None
@@ -77,6 +82,7 @@ class OverviewView(View):
         read = self._of(run)
         layout = Layout(width)
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
+        layout.add(scope_rows(self.model, width))
         layout.add(alert_rows(self.model.session, width))
         layout.add(problems(run, width, self.model.remark)[: height // 4])
         self._answer(layout, run, read, height)
@@ -150,15 +156,19 @@ class OverviewView(View):
 
     def _of(self, run: Run) -> _Read:
         if self._read is None or self._read.revision != self.model.revision:
-            session = self.model.session
-            found = self._headline.of(session, run)
+            session, scoped = self.model.session, self.model.scoped or run
+            if scoped is run:
+                found, others = self._headline.of(session, run), findings(session, run)
+            else:  # facts beside the time tree are of the whole run
+                found = verdict(scoped, session.kernel_names)
+                others = [*found.findings] if found is not None else []
             led = found.findings[0].cause if found is not None and found.findings else ""
-            tree = found.tree if found is not None else time_tree(run)
+            tree = found.tree if found is not None else time_tree(scoped)
             self._read = _Read(
                 self.model.revision,
                 found,
                 tree,
-                tuple(one for one in findings(session, run) if one.cause != led),
+                tuple(one for one in others if one.cause != led),
                 short.telling(run, in_main_step(run, phase_rows(run))),
                 tuple(kernel_rows(session, run)),
                 step_meaning(run, tree) if tree is not None else "",
@@ -229,9 +239,9 @@ class OverviewView(View):
             return
         if stepped and tree is not None:
             first.append(short.steps(tree, wide, low))
-            if columns == 3:
+            if columns == 3 and tree.step_ns.values:
                 first.append(short.distribution(tree.step_ns, wide, low))
-        first += self._gpus(run, wide, low + 1)
+        first += gpu_panels(self.model, run, wide, low + 1, is_narrow=False)
         if tree is not None:
             rows = max(4, left - low - 3)
             second.append(short.causes(tree, wide, min(rows, 14), self._chosen))
@@ -242,7 +252,8 @@ class OverviewView(View):
         if read.kernels:
             most = max(len(panel.rows) for panel in second) if columns == 3 and second else left
             third.append(short.kernels(read.kernels, wide, most, self._chosen))
-        if columns == 2 and stepped and tree is not None and not read.steps:
+        spread = tree.step_ns.values if stepped and tree is not None else None
+        if columns == 2 and spread and tree is not None and not read.steps:
             third.append(short.distribution(tree.step_ns, wide, low + 1))
         if run.log_lines:
             third.append(short.output(run, wide, max(4, left - low - 18)))
@@ -271,7 +282,7 @@ class OverviewView(View):
             panels.append((short.causes(tree, width, most, self._chosen), most + 1))
             if tree.has_steps and short.step_points(tree)[0]:
                 panels.append((short.steps(tree, width, 1), 2))
-        panels += [(panel, 4) for panel in self._gpus(run, width, 4)[:1]]
+        panels += [(panel, 4) for panel in gpu_panels(self.model, run, width, 4, is_narrow=True)]
         if read.steps:
             most = _NARROW_PHASES if tree is not None else 8
             found = short.phases(read.steps, width, most, self._chosen, run.is_active)
@@ -286,23 +297,6 @@ class OverviewView(View):
                 break
             layout.band([panel], [width], size)
             left -= size
-
-    def _gpus(self, run: Run, width: int, height: int) -> list[Panel]:
-        """The GPU that the run uses most; the first one where that is unknown."""
-        gpus = self.model.session.gpus
-        devices = run.devices
-        used = max(devices, key=lambda index: devices[index].busy_ns, default=None)
-        gpu = gpus.get(used) if used is not None else next(iter(gpus.values()), None)
-        if gpu is None:
-            return []
-        busy = None
-        if width == self.size.width:  # one column: the 100 % bar is just above
-            return [short.gpu(gpu, run, None, width, height, self.model.interval_s, pairs=False)]
-        for (_, device), tree in device_trees(run).items():
-            if device == gpu.facts.index and tree.wall_ns:
-                busy = 100 * (1 - tree.share(tree.idle_ns))
-        interval_s = self.model.interval_s
-        return [short.gpu(gpu, run, busy, width, height, interval_s, pairs=width >= 90)]
 
     def _click(self, key: Hashable) -> None:
         if isinstance(key, Chosen):

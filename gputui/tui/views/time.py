@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import partial
 
-from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf, leaf_of_kernel
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.model.units import count, duration, percent
 from gputui.report.explain import Finding, Verdict, conclusion
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.lines import line_shares
 from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.verdict import verdict
+from gputui.report.phase_causes import idle_phases
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.step_meaning import scope_words
 from gputui.state import Run
@@ -19,6 +21,7 @@ from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, bar, beside, fit, heading, wrap
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import unaccounted
 from gputui.tui.widgets.view import (
@@ -39,6 +42,8 @@ _MOST_KERNELS = 8
 class TimeView(View):
     """Where the time goes."""
 
+    FOLLOWS_SCOPE = True
+
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.closed: set[str] = set()
@@ -48,6 +53,11 @@ class TimeView(View):
         self._lines: list[_Line] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
+        """The scope where it is not the usual one, then what is of it."""
+        head = scope_rows(self.model, width)
+        return [*head, *self._body(width, height - len(head), len(head))]
+
+    def _body(self, width: int, height: int, top: int) -> list[Row]:
         """The tree, and beside or below it the chosen leaf."""
         run = self.model.run
         if run is None:
@@ -64,13 +74,15 @@ class TimeView(View):
         keys = [line.key for line in self._lines]
         tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))
         window = self.cursor.window(keys, tall)
-        self.first_item_line = 1
+        self.first_item_line = top + 1
         title = "cause                       share"
-        rows: list[Row] = [((fit(f" {title}   {of_scope(tree)}", left), "head"),)]
+        of = of_scope(tree)
+        of = of if len(title) + len(of) + 4 <= left else of.partition(" since")[0]
+        rows: list[Row] = [((fit(f" {title}   {of}", left), "head"),)]
         for number, line in enumerate(self._lines[window], window.start):
             rows.append(self._drawn(line, left, number == self.cursor.index))
             if line.fold:
-                y = len(rows) - 1
+                y = top + len(rows) - 1
                 act = partial(self._toggle, line.key)
                 at = 1 + 2 * line.depth
                 self.places.append(Place(y, at, at + 2, act))
@@ -127,7 +139,11 @@ class TimeView(View):
             kernels: dict[Leaf, list[TableRow]] = {}
             for row in kernel_rows(self.model.session, run):
                 kernels.setdefault(leaf_of_kernel(row.name), []).append(row)
-            self._read = (self.model.revision, conclusion(self.model.session, run), kernels)
+            session, scoped = self.model.session, self.model.scoped or run
+            found = (
+                conclusion(session, run) if scoped is run else verdict(scoped, session.kernel_names)
+            )
+            self._read = (self.model.revision, found, kernels)
         return self._read[1], self._read[2]
 
     def _toggle(self, key: Hashable) -> None:
@@ -251,7 +267,7 @@ class TimeView(View):
                  (cut_middle(line.where, width - 10), "text"))
                 for line in lines
             ]  # fmt: skip
-        idle = _idle_phases(run)[:5]
+        idle = idle_phases(run)[:5]
         if idle:
             rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]
             rows += [
@@ -295,20 +311,3 @@ def _labelled(label: str, text: str, width: int) -> list[Row]:
 
 def _pairs(pairs: list[tuple[str, str]]) -> list[Row]:
     return [((f"  {name:<9}", "label"), (text, "value")) for name, text in pairs]
-
-
-def _idle_phases(run: Run) -> list[tuple[str, float]]:
-    """(path, part of all idle time), the largest first."""
-    found: dict[str, int] = {}
-    for number, idle_ns in run.timing.idle_by_range().items():
-        path = run.ranges[number].path if number in run.ranges else "outside every phase"
-        found[path] = found.get(path, 0) + idle_ns
-    whole = sum(found.values())
-    if not whole or set(found) == {"outside every phase"}:
-        return []
-    return sorted(((path, ns / whole) for path, ns in found.items()), key=lambda one: -one[1])
-
-
-def leaf_named(key: Hashable) -> Leaf | None:
-    """The leaf of a finding's id."""
-    return LEAF_OF_KEY.get(str(key))

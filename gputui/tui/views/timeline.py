@@ -10,12 +10,12 @@ from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.views.time import leaf_named
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
+from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import apportion, nice_top
-from gputui.tui.widgets.one_step import OneStepView
 from gputui.tui.widgets.run_panels import distribution
+from gputui.tui.widgets.scope import dimmed, scope_rows
 from gputui.tui.widgets.step_columns import (
     Column,
     because_of,
@@ -23,8 +23,10 @@ from gputui.tui.widgets.step_columns import (
     explained,
     next_slow,
     numbers_row,
+    together,
 )
 from gputui.tui.widgets.step_lanes import LABEL
+from gputui.tui.widgets.stretch import StretchView
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors
@@ -43,23 +45,18 @@ _LEAST_CLASSES, _MOST_CLASSES = 6, 12
 """Rows of the distribution of steps."""
 
 
-class TimelineView(OneStepView):
+class TimelineView(StretchView):
     """What happened when."""
 
     CHARTS = True
     SORTS = True
+    FOLLOWS_SCOPE = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.device = 0
-        self.at: int | None = None
-        """The column under the cursor; None for the newest."""
-        self.first = 0
-        self.shown: int | None = None
-        """How many columns are seen, from `first` on; None for all."""
         self.leaf: Leaf | None = None
         """The leaf that another view led here with."""
-        self._columns: list[Column] = []
         self._usual_ns = 0.0
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -68,7 +65,7 @@ class TimelineView(OneStepView):
         if run is None:
             return no_run(self.model, width, height)
         trees = {place: tree for place, tree in device_trees(run).items() if tree.wall_ns}
-        rows: list[Row] = []
+        rows = scope_rows(self.model, width)
         if trees:
             places = sorted(trees)
             self.device %= len(places)
@@ -194,19 +191,6 @@ class TimelineView(OneStepView):
 
     # --- parts
 
-    @property
-    def _column(self) -> Column | None:
-        if not self._columns:
-            return None
-        at = len(self._columns) - 1 if self.at is None else self.at
-        return self._columns[min(at, len(self._columns) - 1)]
-
-    def _put(self, at: int) -> None:
-        self.at = at
-        if self.shown is not None:
-            self.first = max(0, min(max(self.first, at - self.shown + 1), at))
-        self.draw()
-
     def _devices(self, run: Run, places: list[tuple[int, int]], width: int) -> list[Row]:
         if len(places) == 1:
             return []
@@ -224,7 +208,9 @@ class TimelineView(OneStepView):
             self.at, self.leaf = part.index(max(part)), None
         seen = whole[self.first : self.first + (self.shown or len(whole))]
         room = width - _LABEL - _FIGURE - 1
-        cells = apportion([1.0] * len(seen), room) if len(seen) <= room else [1] * room
+        # As wide as they have steps, so that the mean of the ink is the figure beside it.
+        more = apportion([float(each.steps) for each in seen], max(0, room - len(seen)))
+        cells = [1 + size for size in more]
         spread = [at for at, size in enumerate(cells) for _ in range(size)]
         if len(seen) > room:
             spread = [len(seen) * at // room for at in range(room)]
@@ -233,28 +219,35 @@ class TimelineView(OneStepView):
         scale = nice_top(max(lengths))
         tall = _CHART if height >= 30 else 3
         plot = block_rows([lengths[n] for n in spread], scale, tall)
+        inside = self.inside_scope(seen)
+        shown = [inside[n] for n in spread]
         rows: list[Row] = [heading(_title(tree, seen), width, _slow(tree))]
         for y, line in enumerate(plot):
             label = "step time" if not y else ""
             end = f"to {duration(scale)}" if not y else ""
-            rows.append(self._lane(label, [(line, "accent")], end, top + len(rows), spread))
+            drawn = dimmed([(line, "accent")], shown)
+            rows.append(self._lane(label, drawn, end, top + len(rows), spread))
         rows.append(((" " * _LABEL, "text"), (numbers_row(seen, len(spread)), "dim")))
+        chosen = [each for each, is_inside in zip(seen, inside, strict=True) if is_inside] or seen
         if any(each.busy is not None for each in seen):
             busy = [each.busy or 0.0 for each in seen]
             [line] = block_rows([busy[n] for n in spread], 1.0, 1)
-            amount = sum(each.whole_ns * (each.busy or 0.0) for each in seen)
-            mean = amount / max(1, sum(each.whole_ns for each in seen))
+            whole_ns = sum(each.whole_ns for each in chosen)
+            mean = sum(each.whole_ns * (each.busy or 0.0) for each in chosen) / max(1, whole_ns)
             figure = f"{100 * mean:.1f} %"
-            rows.append(
-                self._lane("GPU busy", [(line, "cause-matmul")], figure, top + len(rows), spread)
-            )
-            because = [because_of(seen[n]) for n in spread]
+            drawn = dimmed([(line, "cause-matmul")], shown)
+            rows.append(self._lane("GPU busy", drawn, figure, top + len(rows), spread))
+            because = dimmed([because_of(seen[n]) for n in spread], shown)
             figure = f"{100 * (1 - mean):.1f} %"
             rows.append(self._lane("idle because", because, figure, top + len(rows), spread))
-        chosen = max((n for n in spread if n <= at), default=0)  # several may share a column
-        marker = "".join("▲" if n == chosen else " " for n in spread)
+        self._lanes_of = (
+            range(top + 1, top + len(rows)), _LABEL, [self.first + n for n in spread]
+        )  # fmt: skip
+        under = max((n for n in spread if n <= at), default=0)  # several may share a column
+        marker = "".join("▲" if n == under else " " for n in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
-        return [*rows, *explained(self._column, tree, width)]
+        about = self._column if len(chosen) == len(seen) else together(chosen)
+        return [*rows, *explained(about, tree, width)]
 
     def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
         for x, number in enumerate(spread):

@@ -20,7 +20,7 @@ _WIDE = 112
 _ORDER = (
     *("go_home", "clear", "activate", "recording('mark')", "recording('compare')"),
     *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(1)"),
-    *("export", "recording('rename')", "recording('delete')", "recording('folder')"),
+    *("scope", "export", "recording('rename')", "recording('delete')", "recording('folder')"),
     *("replay_jump", "replay_phase", "replay_event", "palette", "help", "quit"),
 )
 """The order in the key bar, from the left."""

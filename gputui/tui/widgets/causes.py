@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.widgets.canvas import Row, Span, bar, fit, flow
@@ -169,3 +169,8 @@ def cause_rows(
         text = f" {len(rest)} smaller".ljust(label + 7)
         rows.append(((f"{text} {known.text(rest):>8} {amount(tree, ns):>8}", "dim"),))
     return rows, shown
+
+
+def leaf_named(key: object) -> Leaf | None:
+    """The leaf of a finding's id."""
+    return LEAF_OF_KEY.get(str(key))

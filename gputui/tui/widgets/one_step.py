@@ -9,14 +9,15 @@ from gputui.model.units import duration
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, heading, wrap
+from gputui.tui.widgets.dragged import DraggedView
 from gputui.tui.widgets.step_lanes import FIGURE, LABEL, columns_of, gap_words, lane_rows
 from gputui.tui.widgets.step_rows import step_rows, thread_words
-from gputui.tui.widgets.view import Place, View
+from gputui.tui.widgets.view import Place
 
 _BUTTONS = "[−] [+] [fit]"
 
 
-class OneStepView(View):
+class OneStepView(DraggedView):
     """A view that shows such a step."""
 
     def __init__(self, model: Model) -> None:

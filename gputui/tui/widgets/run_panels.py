@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration, percent
-from gputui.report.energy import mean_in_use
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import LEAST_LEVEL
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
-from gputui.state import Gpu, Run
+from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, bar, fit
 from gputui.tui.widgets.causes import cause_rows, of_scope
-from gputui.tui.widgets.chart import Chart, TimeAxis, block_rows, spark
-from gputui.tui.widgets.gpu_charts import charts
-from gputui.tui.widgets.gpu_figures import temperature, throttling
+from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import grouped, nice_top
 from gputui.tui.widgets.log import log_rows
 from gputui.tui.widgets.names import short_names
@@ -29,7 +25,6 @@ _LEAST_POINTS = 8
 """Blocks of steps that make a trend; of fewer the newest single steps are shown."""
 
 _AXIS = 9
-_SPARK_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +63,9 @@ def steps(tree: TimeTree, width: int, height: int) -> Panel:
     slow = f"{count(tree.slow_steps)} slow of {count(tree.steps)}"
     if len(title) + len(slow) + 8 > width:
         slow = f"{count(tree.slow_steps)} slow"
+    if not lengths.values:  # of some steps only the mean is known
+        title = f"Step time  mean {duration(lengths.average)}"
+        slow = f"{count(tree.steps)} steps"
     if not points:
         return Panel(title, [], slow, view="timeline")
     room = width - _AXIS
@@ -113,57 +111,6 @@ def distribution(lengths: Accumulator, width: int, height: int) -> Panel:
         for label, number in zip(labels, counts, strict=True)
     ]
     return Panel("Distribution", rows, f"{count(lengths.count)} steps", view="timeline")
-
-
-def gpu(
-    gpu: Gpu, run: Run, busy: float | None, width: int, height: int, interval_s: float, *,
-    pairs: bool,
-) -> Panel:  # fmt: skip
-    """A GPU's figures, each with its last minute on a scale that fits it. After the run they are
-    means of the time in which it used the GPU: what an idle one reads says nothing of it."""
-    sample = gpu.sample
-    facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
-    state, role = throttling(gpu)
-    facts += [temperature(gpu)[0], state if role == "hot" else "not throttled"]
-    rows: list[Row] = []
-    if busy is not None:
-        rows.append(((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"),
-                     ("  of the steps", "dim")))  # fmt: skip
-    found = [chart for chart in charts(gpu) if not chart.reason]
-    half = (width - 2) // 2 if pairs else width
-    cells = [_spark_row(chart, _mean_in(run, gpu, chart), half, interval_s) for chart in found]
-    if half < width:
-        cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
-    rows += cells
-    note = " · ".join(facts) if run.is_active else "means of the run"
-    return Panel(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows[: height - 1], note,
-                 view="devices")  # fmt: skip
-
-
-def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
-    """Of a run that has ended."""
-    index = gpu.facts.index
-    if run.is_active:
-        return None
-    return mean_in_use(run.readings, index, chart.series.field, run.devices.get(index))
-
-
-def _spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -> Row:
-    name, text = chart.titles[min(1, len(chart.titles) - 1)]
-    text = text.partition("  ")[0].partition(" of ")[0]
-    text = text if mean is None else chart.format(mean)
-    room = max(0, min(_SPARK_S, width - 41))
-    last_ns, interval_ns = chart.series.last_ns, int(interval_s * 1e9)
-    axis = TimeAxis((last_ns // interval_ns + 1) * interval_ns, interval_ns, interval_ns)
-    values = axis.columns(chart.series.samples(interval_ns), room) if room else []
-    top = chart.top(values)
-    line = spark(values, top) if top else ""
-    return (
-        (f" {name[:16]:<16}", "label"),
-        (f"{text:>9} ", "value"),
-        (f"{line:<{room}}", chart.role),
-        (f" to {chart.format(top)}" if top else "", "dim"),
-    )
 
 
 def phases(

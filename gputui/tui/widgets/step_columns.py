@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gputui.model.events import StepBlock
@@ -41,6 +42,16 @@ class Column:
             return None
         idle = sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
         return 1 - idle / self.whole_ns
+
+
+def together(columns: Sequence[Column]) -> Column:
+    """Columns in a row as one."""
+    leaves: dict[Leaf, int] = {}
+    for column in columns:
+        for leaf, ns in column.leaves.items():
+            leaves[leaf] = leaves.get(leaf, 0) + ns
+    steps = sum(column.steps for column in columns)
+    return Column(columns[0].first, steps, sum(column.ns for column in columns), leaves)
 
 
 def columns_of_tree(tree: TimeTree) -> list[Column]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from textual import events
 from textual.geometry import Size
@@ -18,6 +18,9 @@ from gputui.tui.widgets.canvas import Row, Span, wrap
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.readable import WIDTH
 from gputui.tui.widgets.table import Cursor, Move
+
+if TYPE_CHECKING:
+    from gputui.report.scope import RunScope
 
 SCROLL_LINES = 3
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
@@ -77,6 +80,14 @@ class Led(Message):
         self.to = to
 
 
+class Notice(Message):
+    """A line for the bottom of the screen."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
 class View(LineView):
     """A whole view as rows. Subclasses give the rows; keys arrive as method calls."""
 
@@ -87,6 +98,8 @@ class View(LineView):
     RECORDINGS = False
     OPENS = True
     """Whether Enter opens what is chosen."""
+    FOLLOWS_SCOPE = False
+    """Whether its figures are of the scope that was chosen."""
     LEADS_BACK_TO = ""
     """The view that Escape leads to from here."""
 
@@ -176,6 +189,11 @@ class View(LineView):
         """To the next thing of note, or the one before: why not, "" where it went, None where this
         view has none."""
         del step
+        return None
+
+    @property
+    def stretch(self) -> RunScope | None:
+        """The steps under the cursor, as a scope."""
         return None
 
     def on_recording(self, what: str) -> bool:

@@ -1,0 +1,86 @@
+"""The GPU of a run in the overview: its figures, each with its last minute, and its energy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from gputui.model.units import percent
+from gputui.report.energy import mean_in_use
+from gputui.report.explain.time_tree import device_trees
+from gputui.state import Gpu, Run
+from gputui.tui.model import Model
+from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.chart import Chart, TimeAxis, spark
+from gputui.tui.widgets.gpu_charts import charts
+from gputui.tui.widgets.gpu_figures import temperature, throttling
+from gputui.tui.widgets.panels import Panel
+
+_SPARK_S = 60
+
+
+def gpu_panels(model: Model, run: Run, width: int, height: int, *, is_narrow: bool) -> list[Panel]:
+    """The GPU that the run uses most; the first one where that is unknown."""
+    gpus = model.session.gpus
+    devices = run.devices
+    used = max(devices, key=lambda index: devices[index].busy_ns, default=None)
+    gpu = gpus.get(used) if used is not None else next(iter(gpus.values()), None)
+    if gpu is None:
+        return []
+    if is_narrow:  # one column: the 100 % bar is just above
+        return [_panel(gpu, run, None, width, height, model.interval_s, pairs=False)]
+    busy = None
+    for (_, device), tree in device_trees(model.scoped or run).items():
+        if device == gpu.facts.index and tree.wall_ns:
+            busy = 100 * (1 - tree.share(tree.idle_ns))
+    return [_panel(gpu, run, busy, width, height, model.interval_s, pairs=width >= 90)]
+
+
+def _panel(
+    gpu: Gpu, run: Run, busy: float | None, width: int, height: int, interval_s: float, *,
+    pairs: bool,
+) -> Panel:  # fmt: skip
+    """A GPU's figures, each with its last minute on a scale that fits it. After the run they are
+    means of the time in which it used the GPU: what an idle one reads says nothing of it."""
+    sample = gpu.sample
+    facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
+    state, role = throttling(gpu)
+    facts += [temperature(gpu)[0], state if role == "hot" else "not throttled"]
+    rows: list[Row] = []
+    if busy is not None:
+        rows.append(((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"),
+                     ("  of the scope", "dim")))  # fmt: skip
+    found = [chart for chart in charts(gpu) if not chart.reason]
+    half = (width - 2) // 2 if pairs else width
+    cells = [_spark_row(chart, _mean_in(run, gpu, chart), half, interval_s) for chart in found]
+    if half < width:
+        cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
+    rows += cells
+    note = " · ".join(facts) if run.is_active else "means of the run"
+    return Panel(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows[: height - 1], note,
+                 view="devices")  # fmt: skip
+
+
+def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
+    """Of a run that has ended."""
+    index = gpu.facts.index
+    if run.is_active:
+        return None
+    return mean_in_use(run.readings, index, chart.series.field, run.devices.get(index))
+
+
+def _spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -> Row:
+    name, text = chart.titles[min(1, len(chart.titles) - 1)]
+    text = text.partition("  ")[0].partition(" of ")[0]
+    text = text if mean is None else chart.format(mean)
+    room = max(0, min(_SPARK_S, width - 41))
+    last_ns, interval_ns = chart.series.last_ns, int(interval_s * 1e9)
+    axis = TimeAxis((last_ns // interval_ns + 1) * interval_ns, interval_ns, interval_ns)
+    values = axis.columns(chart.series.samples(interval_ns), room) if room else []
+    top = chart.top(values)
+    line = spark(values, top) if top else ""
+    return (
+        (f" {name[:16]:<16}", "label"),
+        (f"{text:>9} ", "value"),
+        (f"{line:<{room}}", chart.role),
+        (f" to {chart.format(top)}" if top else "", "dim"),
+    )

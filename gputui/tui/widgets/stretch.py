@@ -1,0 +1,80 @@
+"""The steps of a run in columns, with a cursor; dragging over them makes them the scope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputui.tui.model import Model
+from gputui.tui.widgets.one_step import OneStepView
+from gputui.tui.widgets.step_columns import Column
+from gputui.tui.widgets.view import Notice
+
+if TYPE_CHECKING:
+    from gputui.report.scope import RunScope
+
+
+class StretchView(OneStepView):
+    """A view of such columns."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.at: int | None = None
+        """The column under the cursor; None for the newest."""
+        self.first = 0
+        self.shown: int | None = None
+        """How many columns are seen, from `first` on; None for all."""
+        self._columns: list[Column] = []
+
+    @property
+    def _column(self) -> Column | None:
+        if not self._columns:
+            return None
+        at = len(self._columns) - 1 if self.at is None else self.at
+        return self._columns[min(at, len(self._columns) - 1)]
+
+    def _put(self, at: int) -> None:
+        self.at = at
+        if self.shown is not None:
+            self.first = max(0, min(max(self.first, at - self.shown + 1), at))
+        self.draw()
+
+    def take_stretch(self, first: int, last: int) -> None:
+        """Shares are of these columns' steps."""
+        from gputui.report.scope import why_no_stretch
+
+        run = self.model.run
+        why_not = why_no_stretch(run) if run is not None else None
+        if not self._columns[first].leaves:
+            why_not = "where single steps spent their time was not kept"
+        if why_not is not None:
+            self.post_message(Notice(why_not))
+            self.draw()
+            return
+        self.model.stretch = self._steps_of(self._columns[first], self._columns[last])
+        self.model.choose_scope(self.model.stretch)
+        self.draw()
+
+    @property
+    def stretch(self) -> RunScope | None:
+        """The steps under the cursor, where it was put."""
+        column = self._column if self.at is not None else None
+        if column is None or not column.leaves or self.model.stretch is not None:
+            return None
+        return self._steps_of(column, column)
+
+    def _steps_of(self, first: Column, last: Column) -> RunScope:
+        from gputui.report.scope import Part, RunScope
+
+        return RunScope(Part.STEPS, first.first, last.first + last.steps - 1)
+
+    def inside_scope(self, seen: list[Column]) -> list[bool]:
+        """Which columns are in the stretch that is chosen, or being chosen."""
+        if self.dragged is not None:
+            first, last = self.dragged
+            return [first <= self.first + n <= last for n in range(len(seen))]
+        scope = self.model.scope
+        if scope is None or not scope.last:
+            return [True] * len(seen)
+        ends = [each.first + each.steps - 1 for each in seen]
+        return [scope.first <= end and each.first <= scope.last
+                for each, end in zip(seen, ends, strict=True)]  # fmt: skip

@@ -1,0 +1,77 @@
+"""Shares of a part of a run: cut to it, the run gives the part's figures by the same rules."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.verdict import verdict
+from gputui.report.scope import Part, RunScope, cut, in_words, scopes, why_no_stretch
+from gputui.report.step_meaning import step_meaning
+from gputui.state import Run, Session
+from gputui.store.journal import JournalReader
+from tests.conftest import DATA
+
+LAUNCH, RANKS = "faults/launch.gputui.gz", "ranks/late_work.gputui.gz"
+STEPS = 36_465
+
+
+@cache
+def run_of(name: str) -> Run:
+    session = Session()
+    session.apply(JournalReader.open(DATA / name))
+    assert session.run is not None
+    return session.run
+
+
+def tree_of(run: Run, scope: RunScope) -> TimeTree:
+    tree = time_tree(cut(run, scope))
+    assert tree is not None
+    return tree
+
+
+def test_the_parts_of_the_steps_add_up_to_all_of_them() -> None:
+    run = run_of(LAUNCH)
+    whole = time_tree(run)
+    assert whole is not None
+    assert tree_of(run, RunScope(Part.STEPS, 1, STEPS)).leaves == whole.leaves
+    first, second = RunScope(Part.STEPS, 1, 9_999), RunScope(Part.STEPS, 10_000, STEPS)
+    trees = [tree_of(run, scope) for scope in (first, second)]  # a border inside a block
+    assert [tree.steps for tree in trees] == [9_999, 26_466]
+    assert sum(tree.wall_ns for tree in trees) == pytest.approx(whole.wall_ns, abs=9)
+    assert sum(tree.operations for tree in trees) == pytest.approx(whole.operations, abs=2)
+    for leaf, ns in whole.leaves.items():
+        assert sum(tree.leaves.get(leaf, 0) for tree in trees) == pytest.approx(ns, abs=9)
+    assert trees[0].step_mean_ns != trees[1].step_mean_ns
+    one = tree_of(run, RunScope(Part.STEPS, STEPS, STEPS))
+    assert one.steps == 1
+    assert one.wall_ns == pytest.approx(one.step_mean_ns, abs=9)
+
+
+def test_warm_up_and_the_rest_of_the_run_can_be_taken_in() -> None:
+    run = run_of(LAUNCH)
+    steady, turns, everything = scopes(run)
+    assert in_words(run, steady) == "steady steps"
+    assert in_words(run, turns) == "all steps, with 2 of warm-up"
+    assert in_words(run, everything) == "all time since the first kernel"
+    trees = [tree_of(run, scope) for scope in (steady, turns, everything)]
+    assert [tree.steps for tree in trees] == [STEPS, STEPS + 2, 0]
+    assert trees[0].wall_ns < trees[1].wall_ns < trees[2].wall_ns
+    assert trees[1].step_ns.count == STEPS + 2
+    assert trees[2].wall_ns == sum(time.ns for time in run.leaf_times.values())
+    assert not trees[2].beside_ns
+    found = verdict(cut(run, everything))
+    assert found is not None
+    assert found.headline.endswith("of the time since its first kernel.")
+
+
+def test_of_several_ranks_no_stretch_is_told() -> None:
+    run = run_of(RANKS)
+    assert why_no_stretch(run_of(LAUNCH)) is None
+    assert "several ranks" in (why_no_stretch(run) or "")
+    assert [scope.part for scope in scopes(run)] == [Part.STEADY, Part.RUN]
+    tree = time_tree(run)
+    assert tree is not None
+    assert step_meaning(run, tree) == ""  # it ran two other loops before: no steps of this one

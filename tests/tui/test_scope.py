@@ -1,0 +1,62 @@
+"""What shares are of is chosen by a key, or by dragging over steps, and the views follow."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gputui.model.events import RunStarted
+from gputui.tui.source import Options
+from tests.conftest import DATA
+from tests.tui.conftest import Show
+from tests.tui.test_recorded import recorded
+
+LAUNCH = DATA / "faults" / "launch.gputui.gz"
+
+
+async def test_the_scope_is_chosen_and_all_views_follow(show: Show) -> None:
+    async with show([recorded(LAUNCH)], (120, 40), options=Options(shows_run=True)) as shown:
+        assert "100 % = 90.3 µs" in shown.text
+        await shown.press("v")
+        assert "scope  all steps, with 2 of warm-up" in shown.text
+        assert "scope: all steps, with 2 of warm-up" in shown.lines[-1]
+        assert "100 % = 95.4 µs" in shown.text
+        await shown.press("v", "2")
+        assert " scope  all time since the first kernel" in shown.text
+        assert " total                         100.0 %" in shown.text
+        assert "3.58 s" in shown.text
+        await shown.press("v", "5", "v")
+        assert "Overview, Time and Timeline (1 2 3) follow" in shown.lines[-1]
+        await shown.press("0", "3")
+        assert "scope: steady steps" not in shown.lines[-1]
+        assert not any(line.startswith(" scope") for line in shown.lines)
+
+        view = shown.app.main.view
+        y = next(n for n, line in enumerate(view.drawn) if line.startswith(" GPU busy"))
+        x = view.drawn[y + 2].index("▲")
+        await shown.pilot.mouse_down(view, offset=(14, y))
+        await shown.pilot.hover(view, offset=(60, y))
+        await shown.settle()
+        assert "Steps 1 to 21,627  " in shown.text
+        await shown.pilot.mouse_up(view, offset=(65, y + 20))  # where, up or down, does not matter
+        await shown.settle()
+        assert " scope  steps 1 to 21,627 of the steady ones" in shown.text
+        assert view.drawn[y + 3].index("▲") == x  # the end of a drag is no click
+        await shown.press("1")
+        assert " scope  steps 1 to 21,627 of the steady ones" in shown.text
+        assert "─ Step time  mean 90.3 µs ─" in shown.text
+        assert "─ 21.6 k steps " in shown.text
+        assert " slow" not in shown.text
+        assert "Distribution" not in shown.text  # single lengths are kept of all steps only
+        await shown.press("v", "v")
+        assert " scope " not in shown.text
+        await shown.press("v", "v")
+        assert " scope  steps 1 to 21,627" in shown.text  # it is kept
+        started = next(one for one in recorded(LAUNCH) if isinstance(one, RunStarted))
+        await shown.give([[replace(started, run=started.run + 1)]])
+        assert " scope " not in shown.text  # steps are numbered anew
+
+
+async def test_without_steps_a_line_says_so(show: Show) -> None:
+    async with show([], (80, 24)) as shown:
+        await shown.press("v")
+        assert "no run yet" in shown.lines[-1]
