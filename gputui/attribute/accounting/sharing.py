@@ -34,33 +34,37 @@ class Sharing:
     """Processes of one machine in, each time before they are collected."""
 
     def __init__(self) -> None:
-        self._busy: dict[tuple[str, int], Busy] = {}
+        self._busy: dict[str, dict[int, Busy]] = defaultdict(dict)
+        """By GPU and process: of those that ended as well, as long as others need it."""
 
     def exchange(self, members: Sequence[Member]) -> None:
         """Show each process when the others on its GPUs were busy, and hold it back until that is
         known."""
-        if len(members) < 2:
-            return
         users: dict[str, list[_User]] = defaultdict(list)
         for member in members:
             for number, device in member.accounting.devices.items():
                 users[_gpu(number, member.visible)].append(_User(member, device))
         for gpu, of in users.items():
-            if len(of) > 1:
-                self._exchange(gpu, of)
+            if len(of) > 1 or self._busy[gpu].keys() - {of[0].member.number}:
+                self._exchange(self._busy[gpu], of)
+            else:
+                of[0].device.time.others = of[0].device.until_ns = None
 
-    def _exchange(self, gpu: str, users: list[_User]) -> None:
+    @staticmethod
+    def _exchange(busy: dict[int, Busy], users: list[_User]) -> None:
         until_ns = min((u.member.until_ns for u in users if u.member.until_ns), default=None)
         needed_ns = min(user.device.time.accounted_ns for user in users)
-        busy = {}
         for member, device in users:
-            known = self._busy.get((gpu, member.number), NEVER)
-            known = device.time.busy_after(known, until_ns).after(needed_ns)
-            self._busy[gpu, member.number] = busy[member.number] = known
+            known = busy.get(member.number, NEVER)
+            # Of one that ended, all: it is not there the next time.
+            busy[member.number] = device.time.busy_after(known, member.until_ns and until_ns)
+        for number in [*busy]:
+            busy[number] = busy[number].after(needed_ns)
+            if not len(busy[number].ends) and all(u.member.number != number for u in users):
+                del busy[number]
         for member, device in users:
-            device.time.others = union(
-                one for number, one in busy.items() if number != member.number
-            )
+            others = [one for number, one in busy.items() if number != member.number]
+            device.time.others = union(others) if others else None
             device.until_ns = until_ns
 
 

@@ -19,6 +19,7 @@ MS = 1_000_000
 T0 = 1_700_000_000_000_000_000
 NAMES = {1: "_Z6kernelv", 2: "cudaLaunchKernel_v7000"}
 
+NEVER: dict[int, int] = {}
 EACH, OTHER = (0, 10), (10, 16)
 """In every 20 ms: when the first process runs a kernel, and when the other one does."""
 
@@ -39,8 +40,11 @@ def records(process: int, intervals: list[tuple[int, int]], read_ns: int) -> Slo
     return rows
 
 
-def run_of(parts: dict[int, tuple[int, int]], visible: dict[int, str | None]) -> Run:
-    """100 periods of 20 ms of each process, by its number, collected now and then."""
+def run_of(
+    parts: dict[int, tuple[int, int]], visible: dict[int, str | None], ends: dict[int, int] = NEVER
+) -> Run:
+    """100 periods of 20 ms of each process, by its number, collected now and then: four times, or
+    fewer if it `ends` after one."""
     session = Session()
     session.apply([RunStarted(time_ns=T0, run=1, kind="command", name="", arguments=(), pid=1)])
     numbering, sharing = Numbering(), Sharing()
@@ -52,21 +56,25 @@ def run_of(parts: dict[int, tuple[int, int]], visible: dict[int, str | None]) ->
         session.apply([attached])
     for tick in range(4):
         now_ns = T0 + (tick + 1) * 500 * MS
-        for number, (start, end) in parts.items():
+        going = {number: one for number, one in traced.items() if tick <= ends.get(number, 3)}
+        for number in going:
+            start, end = parts[number]
             at = [T0 + (25 * tick + turn) * 20 * MS for turn in range(25)]
             intervals = [(ns + start * MS, ns + end * MS) for ns in at]
             # Each flushes at a moment of its own.
             flushed_ns = now_ns - number * MS
             traced[number].feed(records(number, intervals, flushed_ns), NAMES, now_ns)
-        last = tick == 3
+        last = {number: tick == ends.get(number, 3) for number in going}
         sharing.exchange(
             [
-                Member(number, one.accounting, visible[number], one.complete_until_ns(now_ns, last))
-                for number, one in traced.items()
+                Member(n, one.accounting, visible[n], one.complete_until_ns(now_ns, last[n]))
+                for n, one in going.items()
             ]
         )
-        for one in traced.values():
-            session.apply(one.collect(now_ns, ended=last))
+        for number, one in going.items():
+            session.apply(one.collect(now_ns, ended=last[number]))
+            [device] = one.accounting.devices.values()
+            assert device.time.accounted_ns > now_ns - 50 * MS  # nobody is held back for long
     assert session.run is not None
     return session.run
 
@@ -104,3 +112,11 @@ def test_two_gpus_of_one_number_are_two() -> None:
     run = run_of({1: EACH, 2: OTHER}, {1: "0", 2: "1"})
     assert shared_gpus(run) == []
     assert all(Leaf.PEER not in tree.leaves for tree in device_trees(run).values())
+
+
+def test_a_process_that_ends_holds_nobody_back_and_all_it_ran_is_known() -> None:
+    run = run_of({1: (10, 20), 2: (0, 10)}, {1: None, 2: None}, ends={1: 1})
+    its = device_trees(run)[2, 0]
+    # Its last kernel ran on after what had come of the other process when it was collected.
+    assert its.leaves[Leaf.PEER] == 50 * 10 * MS
+    assert sum(its.leaves.values()) == its.wall_ns == (100 * 20 - 10) * MS
