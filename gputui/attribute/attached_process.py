@@ -180,12 +180,13 @@ class Attached:
             peers=matching.peers.take(self.process.number),
         )
         if any(isinstance(event, CaptureDelta) for event in collected):
+            cpu_ns = 0
+            self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
+            self._callback_ns = health.callback_ns
             self._core_waits.clear()
         events += collected + self._new_lines(now_ns)
-        self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
-        self._cpu_ns = time.thread_time_ns() - began
+        self._cpu_ns = cpu_ns + time.thread_time_ns() - began
         self._dropped, self._cupti_dropped = health.dropped, health.cupti_dropped
-        self._callback_ns = health.callback_ns
         if ended:
             self._states.close()
             gone_ns = now_ns if self._gone_ns is None else self._gone_ns

@@ -53,20 +53,11 @@ def open_ranges(nodes: Nodes, instances: Instances, opened: Int64s) -> tuple[Ope
     )
 
 
+_SILENT = {"time_ns", "process", "open_ranges", "standing_ppm", *Counters._fields}
+"""What a process has that does nothing."""
+_TELLING = tuple(name for name in CaptureDelta.__struct_fields__ if name not in _SILENT)
+
+
 def says_something(delta: CaptureDelta) -> bool:
-    """Whether anything happened."""
-    return bool(
-        delta.records
-        or delta.ranges
-        or delta.kernels
-        or delta.launches
-        or delta.memory_operations
-        or delta.api
-        or delta.dropped
-        or delta.unattributed
-        or delta.collectives
-        or delta.peers
-        or delta.windows
-        or delta.window_work
-        or delta.window_costs
-    )
+    """Whether anything happened, or became known of what happened before."""
+    return any(getattr(delta, name) for name in _TELLING)

@@ -288,7 +288,7 @@ class TracedProcess:
             events += found
             found.clear()
         events += self._accounting.take_lanes(now_ns)
-        if says_something(delta) or delta.open_ranges != self._open:
+        if ended or says_something(delta) or delta.open_ranges != self._open:
             events.append(delta)
         self._open, self._open_changed = delta.open_ranges, False
         if step is not None:

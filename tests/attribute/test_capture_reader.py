@@ -13,6 +13,7 @@ import pytest
 
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader
+from gputui.attribute.traced_process import LAUNCHES_NS
 from gputui.inject.environment import capture_environment, library_path
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted
 from gputui.ring.layout import (
@@ -118,6 +119,24 @@ def test_what_a_process_waited_for_is_told_though_it_ended_first(tmp_path, progr
     settled = turns - 10  # what came after the communicator's first second
     assert {rank: row.matched for rank, row in rows.items()} == {0: settled, 1: settled}
     assert {rank: row.wait_ns for rank, row in rows.items()} == {0: settled * 11_750_000, 1: 0}
+
+
+def test_what_was_held_back_is_told_though_the_end_brings_nothing_new(tmp_path, program):
+    records = [program.call(2, 3, 1), program.kernel(5, 9, 1), program.flush(20)]
+    write_ring(tmp_path, "1-1.ring", program, records, pid_namespace=1, callback_ns=100)
+    header = np.memmap(tmp_path / "1-1.ring", HEADER, "r+", shape=1)
+    reader = CaptureReader(tmp_path, run=1)
+    reader.poll(START_NS)
+    events = [one for turn in range(3) for one in reader.collect(START_NS + turn * LAUNCHES_NS)]
+    first = fold(events).run
+    header["callback_ns"] = 107
+    assert reader.collect(START_NS + 3 * LAUNCHES_NS) == []
+    header["exited"] = 1
+    run = fold(events + reader.finish(START_NS + 4 * LAUNCHES_NS)).run
+    assert first is not None
+    assert run is not None
+    assert (first.leaf_times, sum(one.ns for one in run.leaf_times.values())) == ({}, 4)
+    assert [process.callback_ns for process in run.processes.values()] == [107]
 
 
 def test_runs_share_numbers(tmp_path, program):
