@@ -21,6 +21,7 @@ from gputui.collect.child.reports import Reports
 from gputui.inject.environment import capture_environment, create_capture_folder, library_path
 from gputui.inject.options import Annotate, CaptureOptions, TraceSampling
 from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted
+from gputui.model.units import parameter
 
 if TYPE_CHECKING:
     from gputui.attribute.numbering import Numbering
@@ -61,17 +62,15 @@ class RunRequest:
         step_range: str | None,
     ) -> RunRequest:
         """A workload of the catalogue, with parsed parameters."""
-        words = [word for key, value in parameters.items() for word in (f"--{key}", _typed(value))]
+        words = [
+            word for key, value in parameters.items() for word in (f"--{key}", parameter(value))
+        ]
         command = (sys.executable, "-P", "-m", MODULE, name, *words)
         return cls("workload", name, command, dict(parameters), step_range)
 
     @classmethod
     def of_command(cls, command: Sequence[str]) -> RunRequest:
         return cls("command", os.path.basename(command[0]) or command[0], tuple(command))
-
-
-def _typed(value: str | int | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Run:

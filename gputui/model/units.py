@@ -107,6 +107,11 @@ def percent(value: float | None) -> str:
     return f"{value:.0f} %"
 
 
+def parameter(value: str | int | float | bool | None) -> str:
+    """A parameter's value as it is typed: "true", not "True"."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def watts(value: float | None) -> str:
     """Power: "312 W"."""
     return MISSING if value is None else f"{value:.0f} W"

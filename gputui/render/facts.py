@@ -52,7 +52,9 @@ def _where(session: Session) -> list[str]:
 
 def _run(session: Session, run: Run) -> list[str]:
     started = run.started
-    parameters = " ".join(f"{name}={value}" for name, value in run.parameters.items())
+    parameters = " ".join(
+        f"{name}={units.parameter(value)}" for name, value in run.parameters.items()
+    )
     lines = [f"{started.kind} {started.name} {parameters}".rstrip()]
     lines += _where(session)
     ended = run.ended.reason if run.ended else "the recording ends before the run does"

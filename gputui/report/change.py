@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.report.compare import Comparison, Difference, Figure, Item, Subject
+from gputui.report.means import Mean
 
 TIMES = 1.5
 """From this factor on a change reads "1.5×", below it as a percentage."""
@@ -80,6 +82,12 @@ def _are_others(base: Subject, other: Subject) -> bool:
     return len({run.name for run in runs if run.kind == "workload"}) > 1
 
 
+def step_change(before: Mean, after: Mean) -> str:
+    """How a step's length changed, in a few words: "4.1× faster", "same" within noise."""
+    found = Figure("", (before, after)).difference(1)
+    return "" if found is None else _word(before.amount, after.amount, found).lower()
+
+
 def _word(before: float, after: float, difference: Difference) -> str:
     if difference.beyond_noise is False or not before or not after:
         return "SAME"
@@ -144,7 +152,7 @@ def _changed(base: Subject, other: Subject) -> str:
         return ""
     before, after = base.run.parameters, other.run.parameters
     parts = [
-        f"{name}: {before.get(name, 'unset')} → {after.get(name, 'unset')}"
+        f"{name}: {_asked(before, name)} → {_asked(after, name)}"
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     ]
@@ -157,6 +165,10 @@ def _changed(base: Subject, other: Subject) -> str:
             parts.append(f"{name}: {first} → {second}")
     words = ", ".join(parts) or "nothing that is recorded"
     return f"{words}. Same: {', '.join(same)}" if same else words
+
+
+def _asked(parameters: Mapping[str, str | int | float | bool | None], name: str) -> str:
+    return units.parameter(parameters[name]) if name in parameters else "unset"
 
 
 def _facts(subject: Subject) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputui.model.units import parameter
 from gputui.store.errors import JournalError, reason
 from gputui.store.journal.reader import JournalReader
 from gputui.store.journal.rotated import first_of, members
@@ -30,8 +31,10 @@ class Entry:
     """One recording, of one file or, if rotated, of `file_count`: `path` stands for all. `problem`
     says in one line why it cannot be opened; the rest is None then.
 
-    `is_nsys` is an export of nsys, of which nothing else is read. `length_ns` and `result` are None
-    if not searched for (large compressed files). `is_written` means that some program seems to be
+    `is_nsys` is an export of nsys, of which nothing else is read. `started_ns` is when the first
+    run started, or the recording without one. `length_ns`, of the whole recording, and `result` are
+    None if not searched for (large compressed files); `run_ns` is how long its only run took, None
+    before that ended. `is_written` means that some program seems to be
     recording into it: its last write is no older than a few of its samples. `succeeded` is None
     before the run's end.
     """
@@ -46,6 +49,7 @@ class Entry:
     arguments: tuple[str, ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
     length_ns: int | None = None
+    run_ns: int | None = None
     result: str | None = None
     succeeded: bool | None = None
     is_written: bool = False
@@ -135,23 +139,28 @@ def describe(path: Path) -> Entry:
     with contextlib.closing(reader):
         seen = probe(parts[0], reader, facts[0].st_size)
     _look_at_later(parts[1:], seen)
-    result = None
+    result = run_ns = None
+    if seen.started is not None and seen.ended is not None and seen.ended.run == seen.started.run:
+        run_ns = max(0, seen.ended.time_ns - seen.started.time_ns)
     if seen.started is not None and seen.knows_end:
         result = seen.ended.reason if seen.ended else "no end was recorded"
     quiet_s = time.time() - modified_ns / 1e9
     return Entry(
         path=path,
         size_bytes=size_bytes,
-        started_ns=header.time_ns,
+        started_ns=seen.started.time_ns if seen.started else header.time_ns,
         hostname=header.host.hostname,
         gpus=tuple(gpu.name for gpu in header.gpus),
         kind=seen.started.kind if seen.started else None,
         name=seen.started.name if seen.started else None,
         arguments=seen.started.arguments if seen.started else (),
-        parameters=tuple((name, str(value)) for name, value in seen.started.parameters.items())
+        parameters=tuple(
+            (name, parameter(value)) for name, value in seen.started.parameters.items()
+        )
         if seen.started
         else (),
         length_ns=None if seen.newest_ns is None else max(0, seen.newest_ns - header.time_ns),
+        run_ns=run_ns,
         result=result,
         succeeded=seen.ended.exit_code == 0 if result and seen.ended else None,
         is_written=-1 < quiet_s < _QUIET_S + _QUIET_INTERVALS * header.interval_s,

@@ -42,7 +42,7 @@ def test_a_recording_is_described_by_its_beginning_and_its_end(
 ) -> None:
     entry = describe(record(tmp_path / f"x{suffix}", outputs))
     assert (entry.kind, entry.name, entry.hostname) == ("workload", "inference", "testhost")
-    assert (entry.started_ns, entry.length_ns) == (at(0), 9_000_000_000)
+    assert (entry.started_ns, entry.length_ns, entry.run_ns) == (at(1), 9 * 10**9, 8 * 10**9)
     assert (entry.result, entry.gpus) == ("ended with status 3", ("NVIDIA Test",))
     assert entry.problem is None
     assert not entry.has_trace

@@ -77,11 +77,9 @@ class SessionsView(RecordingKeys):
         shown = self._listed[window]
         entries = self.library.entries
         self.index.want(shown)
+        before = {entry.path: run_before(entry, entries) for entry in shown}
         columns = recording_columns(
-            self.marked,
-            self.current,
-            self.index.of,
-            lambda entry: what_changed(entry, run_before(entry, entries)),
+            shown, self.marked, self.current, self.index.of, lambda entry: before[entry.path]
         )
         self.header = (1, lambda x: column_at(columns, shown, width, x))
         return rows + table_rows(
@@ -101,7 +99,9 @@ class SessionsView(RecordingKeys):
         if move == "right" and entry is not None:
             from gputui.tui.dialogs.boxes import DetailsBox
 
-            rows = recording_details(entry, self.current)
+            rows = recording_details(
+                entry, self.current, what_changed(entry, run_before(entry, self.library.entries))
+            )
             self.app.push_screen(DetailsBox(Details(recording_name(entry.path), rows)))
         elif move not in ("left", "right"):
             super().move(move)

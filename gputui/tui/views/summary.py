@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gputui.model.units import count, duration, percent, quantity, size
+from gputui.model.units import count, duration, parameter, percent, quantity, size
 from gputui.report.cost import cost_of
 from gputui.report.explain import findings
 from gputui.report.main_step import main_step
@@ -209,7 +209,7 @@ def _facts(session: Session, run: Run, width: int, became: tuple[str, str]) -> l
         if header.driver_version:
             pairs.append(("driver", header.driver_version))
     rows += _pairs(pairs, width)
-    given = [f"{name}={value}" for name, value in run.started.parameters.items()]
+    given = [f"{name}={parameter(value)}" for name, value in run.started.parameters.items()]
     if run.started.kind == "command":
         given = list(run.started.arguments)
     for number, row in enumerate(wrap("  ".join(given), width - 15)):

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+
+from rich.cells import cell_len
 
 from gputui.base.sanitize import sanitize
 from gputui.model.units import MISSING, duration, percent, quantity, size
 from gputui.report.schema import Column
 from gputui.store.library import Entry
 from gputui.store.places import SUFFIXES
-from gputui.tui.run_index import RunFacts
+from gputui.tui.run_index import RunFacts, change_between
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.table import column
 
-SORTS = ("command", "name", "workload", "host", "length", "result", "size", "date")
+SORTS = ("command", "name", "workload", "host", "length", "result", "size", "when")
+_GIVEN_NAME = re.compile(r"\d{8}-\d{6}-.*")
+"""What the screen calls a recording: when, and what."""
+
 FROM_LEAST = ("name", "workload", "host", "result")
 
 
@@ -43,7 +50,7 @@ def result_text(entry: Entry, current: Path | None) -> str:
         return entry.problem.replace(f"{entry.path} ", "").replace(f"{entry.path}: ", "")
     if entry.is_nsys:
         return "opens as a recording"
-    if entry.path == current:
+    if entry.path == current and entry.succeeded is None:
         return "being recorded here"
     if entry.is_written and entry.succeeded is None:
         return "being recorded"
@@ -58,7 +65,7 @@ def result_role(entry: Entry, current: Path | None) -> str:
     """The role of that text."""
     if entry.problem is not None:
         return "warn"
-    if entry.path == current or (entry.is_written and entry.succeeded is None):
+    if entry.succeeded is None and (entry.path == current or entry.is_written):
         return "accent"
     return {True: "good", False: "hot", None: "text"}[entry.succeeded]
 
@@ -88,55 +95,90 @@ def what_changed(entry: Entry, before: Entry | None) -> str:
     if entry.kind is None:
         return ""
     if before is None:
-        return "first of its kind"
+        return "first run"
     was = dict(before.parameters)
     parts = [f"{name}={value}" for name, value in entry.parameters if was.get(name) != value]
-    parts += [f"no {name}" for name in was if name not in dict(entry.parameters)]
+    if back := [name for name in was if name not in dict(entry.parameters)]:
+        parts.append(f"default {' '.join(back)}")
     if entry.kind == "command":
-        parts += [word for word in entry.arguments if word not in before.arguments]
-        parts += [f"no {word}" for word in before.arguments if word not in entry.arguments]
+        own = [word for word in entry.arguments if word not in before.arguments]
+        gone = [word for word in before.arguments if word not in entry.arguments]
+        parts += own or [f"without {' '.join(gone)}"] * bool(gone)
     if entry.hostname != before.hostname:
         parts.append(f"on {entry.hostname}")
+    if entry.gpus != before.gpus:
+        parts.append(f"on {gpus_text(entry)}" if entry.gpus else "without a GPU")
     return sanitize(" ".join(parts), 200) or "nothing"
 
 
 def recording_columns(
+    shown: Sequence[Entry],
     marked: Collection[Path],
     current: Path | None,
     facts: Callable[[Entry], RunFacts | None],
-    changed: Callable[[Entry], str],
+    before: Callable[[Entry], Entry | None],
 ) -> list[Column[Entry]]:
     """The columns; the least useful ones are dropped first if there is no room. `facts` are those
-    of a run, `changed` what it has of its own."""
+    of a run, `before` the run that it is compared with."""
 
     def of(entry: Entry, show: Callable[[RunFacts], str]) -> str:
         found = facts(entry)
         return "" if found is None else show(found)
 
-    return [
+    def change(entry: Entry) -> str:
+        other = before(entry)
+        return "" if other is None else change_between(facts(other), facts(entry))
+
+    def result(entry: Entry) -> str:
+        """What limited it, where it ended well."""
+        cause = of(entry, lambda f: f.cause) if entry.succeeded else ""
+        return cause or result_text(entry, current)[:60]
+
+    columns = [
         column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
-        column("date", lambda e: date_text(e.started_ns), 3, right=False, width=16),
-        column("workload", lambda e: e.name or "-", 0, right=False, width=9),
-        column("changed", changed, 4, flexible=True, right=False, width=12),
-        column("step", lambda e: of(e, lambda f: duration(f.step_ns) if f.step_ns else "-"), 2),
-        column("per s", lambda e: of(e, lambda f: quantity(f.rate) if f.rate else "-"), 6),
-        column("busy", lambda e: of(e, lambda f: _percent(f.busy_percent)), 6),
-        column("top cause", lambda e: of(e, lambda f: f.cause or "-"), 3, right=False, width=9),
-        column("length", lambda e: duration(e.length_ns) if e.length_ns else "-", 1, width=7),
+        column("when", lambda e: when_text(e.started_ns), 4, right=False, width=5),
+        column("workload", lambda e: e.name or "-", 0, right=False, width=8),
         column(
-            "result",
-            lambda e: result_text(e, current)[:60],
-            1,
+            "changed",
+            lambda e: what_changed(e, before(e)),
+            2,
             flexible=True,
             right=False,
-            width=20,
+            width=16,
+        ),
+        column("step", lambda e: of(e, lambda f: duration(f.step_ns) if f.step_ns else "-"), 1),
+        column("change", change, 3, right=False),
+        column("per s", lambda e: of(e, lambda f: quantity(f.rate) if f.rate else "-"), 6),
+        column("busy", lambda e: of(e, lambda f: _percent(f.busy_percent)), 6),
+        column(
+            "result",
+            result,
+            0,
+            flexible=True,
+            right=False,
+            width=19,
             role=lambda e: result_role(e, current),
         ),
+        column("length", _length, 5, width=7),
         column("host", lambda e: (e.hostname or "-")[:16], 8, right=False, width=6),
         column("GPU", lambda e: gpus_text(e)[:20], 9, right=False, width=8),
         column("size", lambda e: size(e.size_bytes), 7, width=8),
-        column("name", lambda e: recording_name(e.path), 2, flexible=True, right=False, width=18),
     ]
+    if widest := max(map(cell_len, map(_own_name, shown)), default=0):
+        width = min(14, widest)
+        columns.append(column("name", _own_name, 1, flexible=True, right=False, width=width))
+    return columns
+
+
+def _own_name(entry: Entry) -> str:
+    """A file's name, unless it only repeats when what was run."""
+    name = recording_name(entry.path)
+    return "" if _GIVEN_NAME.fullmatch(name) and entry.problem is None else name
+
+
+def _length(entry: Entry) -> str:
+    length_ns = entry.run_ns or entry.length_ns
+    return duration(length_ns) if length_ns else "-"
 
 
 def _percent(value: float | None) -> str:
@@ -146,6 +188,14 @@ def _percent(value: float | None) -> str:
 def date_text(time_ns: int) -> str:
     """A moment in local time, to the minute."""
     return f"{datetime.fromtimestamp(time_ns / 1e9).astimezone():%Y-%m-%d %H:%M}"
+
+
+def when_text(time_ns: int) -> str:
+    """The same in little room: the time of today, else the day too."""
+    then, now = (datetime.fromtimestamp(t).astimezone() for t in (time_ns / 1e9, time.time()))
+    if then.date() == now.date():
+        return f"{then:%H:%M}"
+    return f"{then:%b} {then.day} {then:%H:%M}" if then.year == now.year else f"{then:%Y-%m-%d}"
 
 
 def gpus_text(entry: Entry) -> str:
@@ -200,7 +250,7 @@ def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry
             "result": entry.problem or entry.result,
         }
         figures = {
-            "date": entry.started_ns,
+            "when": entry.started_ns,
             "length": entry.length_ns or 0,
             "size": entry.size_bytes,
         }
@@ -210,7 +260,7 @@ def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry
     return sorted(entries, key=key, reverse=(by not in FROM_LEAST) != other_way)
 
 
-def recording_details(entry: Entry, current: Path | None) -> tuple[Row, ...]:
+def recording_details(entry: Entry, current: Path | None, changed: str) -> tuple[Row, ...]:
     """Everything known about one without reading it completely."""
     pairs = (
         ("file", sanitize(str(entry.path))),
@@ -219,8 +269,10 @@ def recording_details(entry: Entry, current: Path | None) -> tuple[Row, ...]:
         ("problem", entry.problem or ""),
         ("begun", "" if entry.problem else date_text(entry.started_ns)),
         ("workload", f"{entry.name} ({entry.kind})" if entry.name and entry.kind else ""),
-        ("length", duration(entry.length_ns) if entry.length_ns else ""),
+        ("length", duration(entry.run_ns) if entry.run_ns else ""),
+        ("recorded", duration(entry.length_ns) if entry.length_ns else ""),
         ("result", "" if entry.problem else result_text(entry, current)),
+        ("changed", changed),
         ("host", entry.hostname or ""),
         ("GPUs", "" if entry.problem or entry.is_nsys else ", ".join(entry.gpus) or "none"),
         ("trace", "beside it: chrome and nsys exports work" if entry.has_trace else ""),

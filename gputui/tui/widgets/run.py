@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.model.units import duration, quantity
+from gputui.model.units import duration, parameter, quantity
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.windows import tracing_cost, tracing_line
@@ -41,7 +41,9 @@ def eta_ns(run: Run) -> float | None:
 
 def run_row(run: Run, width: int, *, lost_end: bool = False) -> Row:
     """One row: what runs, and at its right end how far it is, or how it ended."""
-    given = "  ".join(f"{name}={value}" for name, value in run.started.parameters.items())
+    given = "  ".join(
+        f"{name}={parameter(value)}" for name, value in run.started.parameters.items()
+    )
     if run.started.kind == "command":
         given = " ".join(run.started.arguments)
     right = _progress(run, lost_end=lost_end)
