@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import msgspec
 
@@ -33,23 +36,30 @@ class BatchMeans(msgspec.Struct):
 
     def add(self, value: float) -> None:
         """Count one more value."""
-        if not self.count:
-            self.minimum = self.maximum = value
-        elif value < self.minimum:
-            self.minimum = value
-        elif value > self.maximum:
-            self.maximum = value
-        self.count += 1
-        self.total += value
-        self.open_total += value
-        self.open_samples += 1
-        if self.open_samples == self.stretch_samples:
-            totals = (*self.stretch_totals, self.open_total)
-            if len(totals) == 2 * STRETCHES:
-                totals = tuple(map(sum, zip(totals[::2], totals[1::2], strict=True)))
-                self.stretch_samples *= 2
-            self.stretch_totals = totals
-            self.open_total, self.open_samples = 0.0, 0
+        self.extend((value,))
+
+    def extend(self, values: Sequence[float]) -> None:
+        """Count more values; sums are the same as if they were added one by one."""
+        known = (self.minimum, self.maximum) if self.count else ()
+        self.minimum, self.maximum = min((*known, *values)), max((*known, *values))
+        self.count += len(values)
+        self.total = reduce(add, values, self.total)
+        at = 0
+        while at < len(values):
+            part = values[at : at + self.stretch_samples - self.open_samples]
+            at += len(part)
+            self.open_total = reduce(add, part, self.open_total)
+            self.open_samples += len(part)
+            if self.open_samples == self.stretch_samples:
+                self._close()
+
+    def _close(self) -> None:
+        totals = (*self.stretch_totals, self.open_total)
+        if len(totals) == 2 * STRETCHES:
+            totals = tuple(map(sum, zip(totals[::2], totals[1::2], strict=True)))
+            self.stretch_samples *= 2
+        self.stretch_totals = totals
+        self.open_total, self.open_samples = 0.0, 0
 
     @property
     def average(self) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gputui.model.events import (
@@ -16,7 +15,6 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.model.metrics import metrics_of, spread_fields
-from gputui.state.batch_means import BatchMeans
 from gputui.state.gpu import Gpu, gpu_history
 from gputui.state.integral import Integral
 from gputui.state.readings import Readings, grown, spread
@@ -24,8 +22,6 @@ from gputui.state.readings import Readings, grown, spread
 if TYPE_CHECKING:
     from gputui.state.session import Session
 
-_GPU_SPREADS = spread_fields(GpuSample)
-_gpu_spread_figures = attrgetter(*_GPU_SPREADS)
 _HOST_SPREADS = spread_fields(HostSample)
 
 _TROUBLES = tuple((f, metric) for f, metric in metrics_of(GpuStatus).items() if metric.trouble)
@@ -81,14 +77,7 @@ def sample(session: Session, event: MachineSample) -> None:
 
 def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time_ns: int) -> None:
     index = figures.index
-    spreads, integrals = readings.gpu_spreads, readings.gpu_integrals
-    for name, value in zip(_GPU_SPREADS, _gpu_spread_figures(figures), strict=True):
-        if value is not None:
-            key = index, name
-            if key not in integrals:
-                spreads[key], integrals[key] = BatchMeans(), Integral()
-            spreads[key].add(value)
-            integrals[key].add_rate(time_ns, value)
+    readings.read(figures, time_ns)
     reasons_before = (before.throttle_reasons if before else None) or ()
     for reason in figures.throttle_reasons or ():
         key = index, reason

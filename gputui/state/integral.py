@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -46,20 +46,31 @@ class Integral(msgspec.Struct):
             return self.kept_totals
         return *self.kept_totals, self.newest_total
 
-    def add_rate(self, time_ns: int, per_second: float) -> None:
-        """One more reading of a rate."""
-        readings = self.readings
-        if not readings:
-            self.first_rate = per_second
-        elif time_ns <= self.newest_ns:
+    def add_rates(self, times_ns: Sequence[int], per_second: Sequence[float]) -> None:
+        """More readings of a rate, in order. Those not after the newest do not count."""
+        if self.readings and times_ns and times_ns[0] <= self.newest_ns:
+            at = bisect_right(times_ns, self.newest_ns)
+            times_ns, per_second = times_ns[at:], per_second[at:]
+        if not times_ns:
             return
-        else:
-            self.newest_total += per_second * (time_ns - self.newest_ns) / 1e9
-        self.newest_ns = time_ns
-        self.last_rate = per_second
-        if not readings % self.every:
-            self._keep()
-        self.readings = readings + 1
+        if not self.readings:
+            self.first_rate = per_second[0]
+            self.newest_ns = times_ns[0]
+        before_ns = (self.newest_ns, *times_ns)
+        grown = (
+            rate * (now_ns - since_ns) / 1e9
+            for rate, since_ns, now_ns in zip(per_second, before_ns, times_ns, strict=False)
+        )
+        totals = list(accumulate(grown, initial=self.newest_total))[1:]
+        self.last_rate = per_second[-1]
+        at = -self.readings % self.every
+        while at < len(times_ns):
+            until = at + self.every * max(1, POINTS - len(self.kept_ns))
+            part = slice(at, until, self.every)
+            at += self.every * len(times_ns[part])
+            self._keep(self.readings + at, times_ns[part], totals[part])
+        self.newest_ns, self.newest_total = times_ns[-1], totals[-1]
+        self.readings += len(times_ns)
 
     def add_total(self, time_ns: int, total: float) -> None:
         """One more reading of a counter. One that went back counts from there on."""
@@ -77,14 +88,13 @@ class Integral(msgspec.Struct):
                     self.first_rate = self.last_rate
         self.newest_ns, self.newest_total = time_ns, total
         if not self.readings % self.every:
-            self._keep()
+            self._keep(self.readings + self.every, (time_ns,), (total,))
         self.readings += 1
 
-    def _keep(self) -> None:
-        self.kept_ns, self.kept_totals = (
-            (*self.kept_ns, self.newest_ns), (*self.kept_totals, self.newest_total),
-        )  # fmt: skip
-        if len(self.kept_ns) > POINTS and not self.readings % (2 * self.every):
+    def _keep(self, due: int, times_ns: Sequence[int], totals: Sequence[float]) -> None:
+        """Keep moments, of which no more than one is beyond POINTS; the next is reading `due`."""
+        self.kept_ns, self.kept_totals = (*self.kept_ns, *times_ns), (*self.kept_totals, *totals)
+        if len(self.kept_ns) > POINTS and due % (2 * self.every):
             self.kept_ns, self.kept_totals = self.kept_ns[::2], self.kept_totals[::2]
             self.every *= 2
 

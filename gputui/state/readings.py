@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
 
-from gputui.model.events import ProcessSample
+from gputui.model.events import GpuSample, ProcessSample
+from gputui.model.metrics import spread_fields
 from gputui.state.batch_means import BatchMeans
 from gputui.state.integral import Integral
 
@@ -15,6 +18,12 @@ PROCESSES = 1000
 
 KINDS = 256
 """Kinds of trouble kept; their names come from outside."""
+
+MOST_WAITING = 256
+"""Samples of a GPU that wait to be added."""
+
+_GPU_FIELDS = spread_fields(GpuSample)
+_gpu_figures = attrgetter(*_GPU_FIELDS)
 
 _Key = TypeVar("_Key")
 
@@ -62,19 +71,33 @@ class Readings(msgspec.Struct):
     samples: int = 0
     first_ns: int = 0
     last_ns: int = 0
-    gpu_spreads: dict[tuple[int, str], BatchMeans] = {}
     host_spreads: dict[str, BatchMeans] = {}
     throttle_samples: dict[tuple[int, str], int] = {}
     throttle_seconds: dict[tuple[int, str], Growth] = {}
     """(GPU, reason) → the driver's counter."""
     energy_joules: dict[int, Integral] = {}
     """GPU → the driver's counter."""
-    gpu_integrals: dict[tuple[int, str], Integral] = {}
-    """The fields of `gpu_spreads` over time, for what a part of it came to."""
     troubles: dict[tuple[int, str], Trouble] = {}
     """(GPU, what) → how often."""
     occupants: dict[tuple[int, int | None, int], Occupant] = {}
     """(pid, start time, GPU) → the process."""
+    _gpu_spreads: dict[tuple[int, str], BatchMeans] = {}
+    _gpu_integrals: dict[tuple[int, str], Integral] = {}
+    _waiting: dict[int, tuple[list[int], list[tuple[float | None, ...]]]] = {}
+    """GPU → times and fields of its newest samples: added a column at a time, for hours of many
+    GPUs are opened in as long as this takes."""
+
+    @property
+    def gpu_spreads(self) -> dict[tuple[int, str], BatchMeans]:
+        """(GPU, field) → its values."""
+        self._merge()
+        return self._gpu_spreads
+
+    @property
+    def gpu_integrals(self) -> dict[tuple[int, str], Integral]:
+        """The fields of `gpu_spreads` over time, for what a part of it came to."""
+        self._merge()
+        return self._gpu_integrals
 
     @property
     def duration_ns(self) -> int:
@@ -87,6 +110,27 @@ class Readings(msgspec.Struct):
             self.first_ns = time_ns
         self.samples += 1
         self.last_ns = max(self.last_ns, time_ns)
+
+    def read(self, figures: GpuSample, time_ns: int) -> None:
+        """Add a sample of a GPU."""
+        times_ns, samples = self._waiting.setdefault(figures.index, ([], []))
+        if len(times_ns) >= MOST_WAITING or (times_ns and time_ns <= times_ns[-1]):
+            self._merge()
+            times_ns, samples = self._waiting[figures.index] = [], []
+        times_ns.append(time_ns)
+        samples.append(_gpu_figures(figures))
+
+    def _merge(self) -> None:
+        for gpu, (times_ns, samples) in self._waiting.items():
+            for field, column in zip(_GPU_FIELDS, zip(*samples, strict=True), strict=True):
+                key, at_ns, values = (gpu, field), times_ns, column
+                if None in column:
+                    read = [value is not None for value in column]
+                    at_ns, values = list(compress(times_ns, read)), tuple(compress(column, read))
+                if values:
+                    self._gpu_spreads.setdefault(key, BatchMeans()).extend(values)
+                    self._gpu_integrals.setdefault(key, Integral()).add_rates(at_ns, values)
+        self._waiting = {}
 
     def suffered(self, gpu: int, what: str, time_ns: int, times: int = 1) -> None:
         """Count something that happened to a GPU."""

@@ -232,10 +232,13 @@ def test_an_integral_of_many_readings_is_their_sum(
 ) -> None:
     rate, counter, exact = Integral(), Integral(), [0.0]
     for second, value in enumerate(values):
-        rate.add_rate(at(second), value)
         exact.append(exact[-1] + (value if second else 0.0))
         counter.add_total(at(second), exact[-1])
     del exact[0]
+    moments = [at(second) for second in range(len(values))]
+    cut = chance.randrange(len(values))
+    rate.add_rates(moments[:cut], values[:cut])
+    rate.add_rates(moments[cut:], values[cut:])
     assert len(rate.moments_ns) <= 2 * POINTS
     assert rate.moments_ns[-1] == at(len(values) - 1)
     for known in (rate, counter):
@@ -248,7 +251,11 @@ def test_an_integral_of_many_readings_is_their_sum(
     assert len(distances) <= 1
 
 
-@pytest.mark.parametrize("add", [Integral.add_rate, Integral.add_total])
+def add_rate(known: Integral, time_ns: int, per_second: float) -> None:
+    known.add_rates([time_ns], [per_second])
+
+
+@pytest.mark.parametrize("add", [add_rate, Integral.add_total])
 def test_an_integral_takes_no_reading_of_the_past(
     add: Callable[[Integral, int, float], None],
 ) -> None:
