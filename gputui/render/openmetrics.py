@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, TextIO
 
-from gputui.model.events import AnyEvent, MachineSample
+from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
+from gputui.model.merge import without_values
 from gputui.render.prometheus_metrics import (
     Family,
     Figures,
@@ -78,6 +79,8 @@ def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session]]:
     session = Session()
     last_ns = 0
     for event in events:
+        if isinstance(event, CaptureDelta):
+            event = without_values(event)  # no figure is a median
         session.apply((event,))
         if isinstance(event, MachineSample) and event.time_ns > last_ns:
             last_ns = event.time_ns
