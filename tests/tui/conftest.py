@@ -14,12 +14,19 @@ from textual.pilot import Pilot
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.dialogs.dialog import Dialog
+from gputui.tui.pace import Pace
 from gputui.tui.source import Options
 from gputui.tui.widgets.line_view import LineView
 from tests.tui.scripted import Batch, ScriptedSource
 
 PATIENCE_S = 60
 """What never comes must fail a test, not hold up those after it."""
+
+
+@pytest.fixture(autouse=True)
+def drawn_at_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine: a screen that takes long is drawn every two seconds."""
+    monkeypatch.setattr("gputui.tui.app.Pace", lambda: Pace(spent=lambda: 0.0))
 
 
 async def wait_until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:

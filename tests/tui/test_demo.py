@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,14 @@ from tests.tui.conftest import wait_until
 ROOT = Path(__file__).parents[2]
 
 
-async def test_the_tour_goes_on_until_a_key_and_again_after_escape() -> None:
+async def test_the_tour_goes_on_until_a_key_and_again_after_escape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # No scene ends by its own clock while this test looks at it.
+    long = [
+        replace(s, length_s=1e6, turns=[replace(t, after_s=1e6) for t in s.turns]) for s in SCENES
+    ]
+    monkeypatch.setattr("gputui.tui.tour.SCENES", long)
     first = SCENES[0]
     app = GputuiApp(
         lambda notify: Playback.open(str(first.paths[0]), notify, start_s=first.start_s),
