@@ -11,7 +11,7 @@ from gputui.attribute.accounting.sharing import Member
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.collectives.matching import Matching
-from gputui.attribute.core_waits import CoreWaits
+from gputui.attribute.core_time import CoreTime
 from gputui.attribute.deltas import Counters
 from gputui.attribute.job import job_of_process
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
@@ -46,7 +46,7 @@ class Attached:
         self._lines = PythonLines(ring.path.parent, ring.facts.pid)
         self._lines_defined: set[int] = set()
         self._states = ThreadStates(ring.facts.pid)
-        self._core_waits = CoreWaits()
+        self._core_time = CoreTime()
         self._waiting: list[Slots] = []
         self._strings: dict[int, str] = {}
         self._slots = 0
@@ -102,9 +102,7 @@ class Attached:
                 self.process.accounting.add_state(thread, now_ns, *found)
         together = self.process.accounting.collectives.threads[:MAX_THREADS]
         states = {thread: self._states.read(thread) for thread in together}
-        self._core_waits.add(
-            now_ns, {thread: found.delay_ns for thread, found in states.items() if found}
-        )
+        self._core_time.add(now_ns, {thread: one[:2] for thread, one in states.items() if one})
         for sample in self._lines.read():
             self.process.accounting.add_line(
                 sample.time_ns, sample.thread, sample.line, LEAF_OF_KIND.get(sample.kind)
@@ -130,9 +128,11 @@ class Attached:
         """Hand over the collectives so far, before those of all ranks are matched."""
         began = time.thread_time_ns()
         self._feed(now_ns)
+        found = self.process.accounting.collectives.take()
+        self._core_time.keep(bool(found.collectives or found.entered))
         matching.add(
             self.process.number,
-            self.process.accounting.collectives.take(),
+            found,
             self.process.complete_until_ns(now_ns, ended),
         )
         self._cpu_ns += time.thread_time_ns() - began
@@ -162,6 +162,7 @@ class Attached:
         self._cpu_ns += time.thread_time_ns() - began
         cpu_ns, self._cpu_ns = self._cpu_ns, 0
         began = time.thread_time_ns()
+        core_time = self._core_time.kept
         collected = self.process.collect(
             now_ns,
             dropped=max(0, health.dropped - self._dropped),
@@ -172,8 +173,9 @@ class Attached:
                 reader_cpu_ns=cpu_ns,
                 traced_ns=max(0, health.traced_ns - self._traced_ns),
                 paused_ns=max(0, health.paused_ns - self._paused_ns),
-                core_wait_ns=self._core_waits.waited_ns,
-                core_watched_ns=self._core_waits.watched_ns,
+                core_run_ns=core_time.run_ns,
+                core_wait_ns=core_time.wait_ns,
+                core_watched_ns=core_time.watched_ns,
             ),
             ended=ended,
             collectives=matching.take(self.process.number),
@@ -181,9 +183,9 @@ class Attached:
         )
         if any(isinstance(event, CaptureDelta) for event in collected):
             cpu_ns = 0
+            self._core_time.forget()
             self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
             self._callback_ns = health.callback_ns
-            self._core_waits.clear()
         events += collected + self._new_lines(now_ns)
         self._cpu_ns = cpu_ns + time.thread_time_ns() - began
         self._dropped, self._cupti_dropped = health.dropped, health.cupti_dropped

@@ -139,6 +139,7 @@ class Process(msgspec.Struct):
     reader_cpu_ns: int = 0
     traced_ns: int = 0
     paused_ns: int = 0
+    core_run_ns: int = 0
     core_wait_ns: int = 0
     core_watched_ns: int = 0
     windows: int = 0

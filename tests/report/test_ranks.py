@@ -416,13 +416,17 @@ def test_lateness_over_the_steps_says_since_when() -> None:
     assert rows == {0: [0, 0, 0], 1: [0, 0, 8e6]}
 
 
-def on_cores(late_ns: Sequence[int], core_wait_ns: Sequence[int]) -> tuple[Session, Run]:
-    """Ranks without a GPU, each so late to every collective and so long without a core a step."""
+def on_cores(
+    late_ns: Sequence[int], core_wait_ns: Sequence[int], core_run_ns: Sequence[int]
+) -> tuple[Session, Run]:
+    """Ranks without a GPU: how late to every collective, how long without a core and on one."""
     session = Session()
     events: list[AnyEvent] = [
         RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5)
     ]
-    for at, (late, no_core_ns) in enumerate(zip(late_ns, core_wait_ns, strict=True)):
+    for at, (late, no_core_ns, ran_ns) in enumerate(
+        zip(late_ns, core_wait_ns, core_run_ns, strict=True)
+    ):
         attached = ProcessAttached(
             time_ns=0,
             run=1,
@@ -437,6 +441,7 @@ def on_cores(late_ns: Sequence[int], core_wait_ns: Sequence[int]) -> tuple[Sessi
             time_ns=1,
             process=at + 1,
             collectives=(matched_rows(STEPS, max(late_ns) - late),),
+            core_run_ns=STEPS * ran_ns,
             core_wait_ns=STEPS * no_core_ns,
             core_watched_ns=STEPS * STEP_NS,
         )
@@ -448,28 +453,40 @@ def on_cores(late_ns: Sequence[int], core_wait_ns: Sequence[int]) -> tuple[Sessi
 @pytest.mark.parametrize(
     ("late_ms", "core_wait_ms", "named", "why"),
     [
-        ([0, 20, 0, 0], [8, 30, 6, 9], [], "rank 1 came last, but had no CPU core 26 %"),
-        ([0, 20, 15, 0], [8, 30, 25, 9], [], "ranks 1 and 2 came last, but had no CPU core 22 to"),
-        ([0, 40, 0, 0], [8, 30, 6, 9], [1], None),
-        ([0, 20, 15, 0], [8, 30, 9, 9], [2], None),
-        ([0, 20], [30, 8], [1], None),
-        (
-            [0, 20],
-            [8, 27],
-            [],
-            "rank 1 came last, but had no CPU core 23 % of the time",
-        ),
-        ([0, 2], [8, 27], [], None),
+        ([0, 20, 0, 0], [8, 30, 6, 9], {}, "rank 1 came last, but had no CPU core 26 %"),
+        ([0, 20, 15, 0], [8, 30, 25, 9], {}, "ranks 1 and 2 came last, but had no CPU core 22 to"),
+        ([0, 40, 0, 0], [8, 30, 6, 9], {1: "host"}, None),
+        ([0, 20, 15, 0], [8, 30, 9, 9], {2: "host"}, None),
+        ([0, 20], [30, 8], {1: "host"}, None),
+        ([0, 20], [8, 27], {}, "rank 1 came last, but had no CPU core 23 % of the time"),
+        ([0, 2], [8, 27], {}, None),
     ],
 )
 def test_who_had_no_core_is_not_named_late(
-    late_ms: list[int], core_wait_ms: list[int], named: list[int], why: str | None
+    late_ms: list[int], core_wait_ms: list[int], named: dict[int, str], why: str | None
 ) -> None:
-    """A step of 116 ms."""
-    session, run = on_cores(*([ms * 1_000_000 for ms in each] for each in (late_ms, core_wait_ms)))
-    assert sorted(who(run)) == named
+    """A step of 116 ms, of which each rank computes 40 to 45."""
+    ran_ms = range(40, 40 + len(late_ms))
+    times = ([ms * 1_000_000 for ms in each] for each in (late_ms, core_wait_ms, ran_ms))
+    session, run = on_cores(*times)
+    assert who(run) == named
     found = [one for one in findings(session, run) if one.cause == "ranks_lack_cores"]
     note = table(session, run, "ranks").note
     assert note.startswith(f"no rank is named late: {why}" if why else "")
     assert [one.sentence for one in found] == ([f"N{note[1:]}."] if why else [])
     assert bool(note) == bool(why)
+
+
+@pytest.mark.parametrize(("ran_ms", "named"), [(44, {}), (49, {}), (60, {1: "more work"})])
+def test_who_computes_longer_is_late_though_it_had_no_core(
+    ran_ms: int, named: dict[int, str]
+) -> None:
+    times = ([ms * 1_000_000 for ms in each] for each in ([0, 20], [8, 30], [40, ran_ms]))
+    _, run = on_cores(*times)
+    assert who(run) == named
+    if named:
+        assert (
+            late(run)
+            .evidence[0]
+            .startswith("Rank 1: its CPU computes 1.5 times as long as the others'")
+        )

@@ -75,8 +75,8 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     `reader_cpu_ns` is what reading cost in gputui. `secondary_domain_kernels` (written as
     `kernels_beside`) counts again, in the ranges of other open domains, what `kernels` counts once.
     Kernels and calls were traced for `traced_ns` and, if the user asked for only part of the time,
-    not for `paused_ns`. For `core_wait_ns` of `core_watched_ns` threads that make collectives on
-    the CPU were ready to run and had no core.
+    not for `paused_ns`. Threads that make collectives on the CPU ran for `core_run_ns` of
+    `core_watched_ns`, and for `core_wait_ns` were ready to run and had no core.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -116,6 +116,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     reader_cpu_ns: Annotated[Amount, Sum] = 0
     traced_ns: Annotated[Amount, Sum] = 0
     paused_ns: Annotated[Amount, Sum] = 0
+    core_run_ns: Annotated[Amount, Sum] = 0
     core_wait_ns: Annotated[Amount, Sum] = 0
     core_watched_ns: Annotated[Amount, Sum] = 0
     window_work: Annotated[tuple[WindowWork, ...], Parts] = ()

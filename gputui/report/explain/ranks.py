@@ -16,7 +16,8 @@ from typing import NamedTuple
 from gputui.model.leaves import Leaf
 from gputui.model.units import duration
 from gputui.report.explain.finding import percents, rank_names
-from gputui.report.explain.rank_causes import LateRank, RankTime, late_rank
+from gputui.report.explain.rank_causes import LEAST_LATE, LateRank, RankTime, late_rank
+from gputui.report.explain.rank_cores import had_no_core
 from gputui.report.explain.rank_waits import (
     LEAST_COLLECTIVES,
     STEPS_ALIKE,
@@ -27,10 +28,6 @@ from gputui.report.explain.rank_waits import (
 )
 from gputui.report.explain.time_tree import device_trees
 from gputui.state import Run
-
-LEAST_LATE = 0.03
-"""Share of the time that the others wait, from which a rank is named (measured on synthetic ranks:
-nobody late gives 0.4 % at most, lateness of 2 ms in one of six phases 15 to 19 %)."""
 
 APART = 0.5
 """Share of the spread of all ranks that lies between those named and the others."""
@@ -125,7 +122,7 @@ def lateness(run: Run) -> Lateness | None:
 def lateness_of(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> Lateness | None:
     """The same of ranks in order; `by_match` by process, where collectives were matched."""
     last = _last(ranks, by_match)
-    named = [one for one, had_no_core in last.ranks if not had_no_core]
+    named = [one for one, lacked in last.ranks if not lacked]
     if not named:
         return None
     times = [one for one in ranks if one.late is not None]
@@ -142,10 +139,10 @@ def lack_of_cores(
     """What the others waited, as a share of the time, for ranks that are not named because they had
     no core, and the reason; None where some are named, or nobody was last."""
     last = _last(ranks, by_match)
-    unnamed = [one for one, had_no_core in last.ranks if had_no_core]
+    unnamed = [one for one, lacked in last.ranks if lacked]
     if not unnamed or len(unnamed) < len(last.ranks):
         return None
-    waits = {one.process: 100 * one.core_wait for one in ranks if one.core_wait is not None}
+    waits = {one.process: 100 * cores.waited for one in ranks if (cores := one.cores)}
     own = percents([waits.pop(one.process) for one in unnamed])
     return last.share, (
         f"no rank is named late: {rank_names(one.rank for one in unnamed)} came last, but had no "
@@ -173,17 +170,11 @@ def _last(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> _Last:
         named, share = _blamed(times, by_match)
         others = [one for one in times if one not in named]
         late = {one.process: by_match[one.process].blamed_share for one in named}
-    return _Last([(one, _had_no_core(one, late[one.process], others)) for one in named], share)
-
-
-def _had_no_core(one: RankTime, late: float, others: Sequence[RankTime]) -> bool:
-    """Whether a rank would not be late had it got a core as soon as the others. Of four ranks on
-    two cores, with other programs, one or two were named in 6 of 10 runs in which nobody was late:
-    waiting for a core, they all did for longer than they were late."""
-    theirs = [other.core_wait for other in others if other.core_wait is not None]
-    if one.core_wait is None or not theirs:
-        return False
-    return late - max(0.0, one.core_wait - median(theirs)) < LEAST_LATE
+    cores = [one.cores for one in others]
+    return _Last(
+        [(one, had_no_core(one.cores, cores, late[one.process], LEAST_LATE)) for one in named],
+        share,
+    )
 
 
 def _step_ns(times: Sequence[RankTime]) -> float | None:

@@ -18,9 +18,9 @@ from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.pauses import WAITS_FOR_WORK, paused_share, sleeps, with_pauses
+from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.ranks import (
-    LEAST_LATE,
     Lateness,
     lack_of_cores,
     lateness,
