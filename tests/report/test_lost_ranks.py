@@ -81,14 +81,29 @@ def test_a_hang_is_named_though_somebody_ended_it() -> None:
     """As on two H100s: Ctrl-C reached the rank that slept, the other stood in the kernel."""
     stopped = output("[rank2]: Traceback (most recent call last):", "[rank2]: KeyboardInterrupt")
     in_it = [collective(rank, 21, 20, 5) for rank in (0, 1, 3)]
-    [one] = found(collective(2, 20, 20, 4.9), *in_it, later(17), stopped, gone(2, 17.5))
-    assert one.headline == "rank 2 hangs"
+    for clean in (False, True):
+        ended = gone(2, 17.5, clean)
+        [one] = found(collective(2, 20, 20, 4.9), *in_it, later(17), stopped, ended)
+        assert one.headline == "rank 2 hangs"
 
 
 def test_a_rank_that_never_came_is_missing_where_the_communicator_has_all() -> None:
     in_it = [collective(rank, 1, 0, 5, ranks=RANKS) for rank in (0, 1, 3)]
     [one] = found(*in_it, later(17))
     assert one.headline == "rank 2 hangs"
+
+
+def test_a_rank_that_ended_before_the_others_keeps_them_waiting() -> None:
+    """As with uneven data: nobody tells NCCL that one is gone."""
+    in_it = [collective(rank, 21, 20, 5) for rank in (0, 1, 3)]
+    [one] = found(collective(2, 20, 20, 4.9), gone(2, 4.95, clean=True), *in_it, later(17))
+    assert one.headline == "rank 2 ended early"
+    assert one.sentence == (
+        "Rank 2 ended without coming to the all_reduce that ranks 0, 1 and 3 are in for 12.0 s"
+    )
+    aborted = [gone(rank, 30) for rank in (0, 1, 3)]
+    [one] = found(collective(2, 20, 20, 4.9), gone(2, 4.95, clean=True), *in_it, *aborted)
+    assert one.headline == "rank 2 ended early"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from gputui.model.units import duration
 from gputui.report.explain.finding import Finding, RunRule, rank_names
@@ -130,12 +130,11 @@ def _hangs(run: Run) -> tuple[Finding, ...]:
         if (sums.entered_ns or 0) > newest[name]:
             newest[name] = sums.entered_ns or 0
             kinds[name] = key.kind
-    ends = [
-        detached.time_ns
+    ended = {
+        process: detached
         for process in ranked
         if (detached := run.processes[process].detached) is not None
-    ]
-    until_ns = min(ends, default=run.updated_ns)
+    }
     tree = time_tree(run)
     usual_ns = (tree.step_ns.median or 0.0) if tree is not None else 0.0
     least_ns = max(HANGS_NS, HANGS_STEPS * usual_ns)
@@ -146,12 +145,18 @@ def _hangs(run: Run) -> tuple[Finding, ...]:
             process for process, count in counts.items() if count == most and inside[name][process]
         ]
         missing = [process for process in everyone if counts.get(process, 0) < most]
-        silent_ns = until_ns - newest[name]
-        if not waiting or not missing or silent_ns < least_ns:
+        ends = [ended[process].time_ns for process in waiting if process in ended]
+        silent_ns = min(ends, default=run.updated_ns) - newest[name]
+        gone = {
+            process: ended[process].clean
+            for process in missing
+            if process in ended and ended[process].time_ns - newest[name] < least_ns
+        }
+        if not all(gone.values()) or not waiting or not missing or silent_ns < least_ns:
             continue
         if len(waiting) + len(missing) < len(everyone):
             continue
-        return (_hang(run, ranked, waiting, missing, kinds[name], silent_ns, least_ns),)
+        return (_hang(run, ranked, waiting, missing, kinds[name], silent_ns, least_ns, gone),)
     return ()
 
 
@@ -163,18 +168,26 @@ def _hang(
     kind: str,
     silent_ns: int,
     least_ns: float,
+    gone: Collection[int],
 ) -> Finding:
     who = rank_names((ranked[process] for process in missing), MOST_NAMED)
+    they = rank_names((ranked[process] for process in waiting), MOST_NAMED)
     where = {place for process in missing if (place := _open_range(run, process))}
     at = f"; it is in {next(iter(where))}" if len(where) == 1 else ""
     verb = "is" if len(waiting) == 1 else "are"
+    if len(gone) == len(missing):
+        word, did = "ended early", "ended without coming to"
+        advice = "give every rank as many steps as the others, with uneven data too"
+    else:
+        word, did = "hangs" if len(missing) == 1 else "hang", "did not come to"
+        pid = run.processes[missing[0]].attached.pid
+        advice = f"look at its stack: py-spy dump --pid {pid}"
     return Finding(
         "rank_hangs",
-        f"{who} hangs" if len(missing) == 1 else f"{who} hang",
-        f"{who[0].upper()}{who[1:]} did not come to the {kind} that "
-        f"{rank_names((ranked[process] for process in waiting), MOST_NAMED)} {verb} in for "
+        f"{who} {word}",
+        f"{who[0].upper()}{who[1:]} {did} the {kind} that {they} {verb} in for "
         f"{duration(silent_ns)}{at}",
-        f"look at its stack: py-spy dump --pid {run.processes[missing[0]].attached.pid}",
+        advice,
         silent_ns / 1e9,
         least_ns / 1e9,
         "seconds since the newest collective was begun",
