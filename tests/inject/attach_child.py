@@ -1,12 +1,14 @@
 """A program of torch's and nvtx's that nobody prepared: it checks its results, and counts.
 
 Imports nothing of gputui. Lines of standard input ask: "steps N" makes N steps and tells how many
-results were wrong; "block S" blocks S seconds in C code that holds the interpreter's lock.
+results were wrong; "block PATH" waits in C code that holds the interpreter's lock until somebody
+writes to that pipe.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import warnings
@@ -69,6 +71,6 @@ with torch.no_grad():
             print("started", flush=True)
         elif what == "block":
             print("blocking", flush=True)
-            ctypes.PyDLL(None).usleep(int(float(number) * 1e6))
+            ctypes.PyDLL(None).open(number.encode(), os.O_RDONLY)
         elif what == "filters":
             print(len(warnings.filters), flush=True)

@@ -15,7 +15,7 @@ from typing import Protocol
 import psutil
 import pytest
 
-from tests.collect.hosts.ssh_server import SshServer
+from tests.collect.hosts.ssh_server import PATIENCE_S, SshServer
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 SSH = shutil.which("ssh")
@@ -85,7 +85,7 @@ class Sshd:
             connection.kill()
 
     def commands_end(self) -> None:
-        _, alive = psutil.wait_procs(self._process.children(), timeout=20)
+        _, alive = psutil.wait_procs(self._process.children(), timeout=PATIENCE_S)
         assert not alive
 
     def close(self) -> None:

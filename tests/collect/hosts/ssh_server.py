@@ -14,6 +14,9 @@ from typing import Any
 
 import asyncssh
 
+PATIENCE_S = 60
+"""What never comes must fail a test, not hold up those after it."""
+
 WELCOME = b"Welcome to this box!\nYou have mail.\n"
 """What a shell's start-up files print before the command's own output."""
 
@@ -93,7 +96,7 @@ class SshServer:
         async def awaited() -> Any:
             return await what
 
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(PATIENCE_S)
 
     async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         child = await asyncio.create_subprocess_exec(

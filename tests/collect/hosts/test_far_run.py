@@ -21,7 +21,7 @@ from gputui.collect.hosts.target import Target, command_target, ssh_target
 from gputui.model.events import AnyEvent
 from gputui.state.hosts import Hosts
 from gputui.store.journal import JournalReader
-from tests.collect.hosts.conftest import SSH, Server
+from tests.collect.hosts.conftest import PATIENCE_S, SSH, Server
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +55,7 @@ def outlives_a_cut(target: Target, cut: Callable[[], object], tmp_path: Path) ->
 
     def until(what: str) -> None:
         while what not in states:
-            assert notice.wait(20), (states, link.failure)
+            assert notice.wait(PATIENCE_S), (states, link.failure)
             notice.clear()
             for one in fleet.take():
                 hosts.apply([one])
@@ -66,7 +66,7 @@ def outlives_a_cut(target: Target, cut: Callable[[], object], tmp_path: Path) ->
 
     try:
         fleet.on_news(notice.set)
-        fleet.connect(30)
+        fleet.connect(PATIENCE_S)
         until("said one")
         cut()
         until("lost")

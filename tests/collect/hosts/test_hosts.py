@@ -26,9 +26,10 @@ from gputui.report.alerts import Alerts, parse
 from gputui.state.hosts import HostNews, Hosts
 from gputui.store.journal import JournalReader
 from tests.collect.fake_machine import FakeMachine
+from tests.collect.hosts.ssh_server import PATIENCE_S
 
 MISBEHAVING = Path(__file__).with_name("misbehaving.py")
-QUICK = FarOptions(hello_s=1.5, silence_s=1.5)
+PATIENT = FarOptions(hello_s=PATIENCE_S, silence_s=PATIENCE_S)
 
 
 def misbehaving(*words: str) -> str:
@@ -40,13 +41,13 @@ def fleet() -> Iterator[Callable[..., Fleet]]:
     """Connects to far ends that misbehave so."""
     made: list[Fleet] = []
 
-    def start(*commands: str) -> Fleet:
-        made.append(Fleet(distinct(map(command_target, commands)), QUICK))
-        made[0].connect(30)
-        return made[0]
+    def start(*commands: str, options: FarOptions = PATIENT) -> Fleet:
+        made.append(Fleet(distinct(map(command_target, commands)), options))
+        made[-1].connect(PATIENCE_S)
+        return made[-1]
 
     yield start
-    assert made[0].close()
+    assert all(one.close() for one in made)
 
 
 def test_a_real_far_end_is_read_through_a_shell_that_makes_noise(
@@ -107,7 +108,6 @@ def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) 
         "no-python": (Kind.NO_PYTHON, "Python is missing there"),
         "old": (Kind.WRONG_VERSION, "too old for --host"),
         "newer": (Kind.WRONG_VERSION, "schema 99"),
-        "mute": (Kind.TIME_OUT, "no answer within 1.5 s"),
         "noisy": (Kind.NO_JOURNAL, "64 KiB"),
         "other": (Kind.NO_JOURNAL, "no recording"),
     }
@@ -116,6 +116,8 @@ def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) 
         assert link.failure is not None, link.target
         assert link.failure.kind is kind, link.failure
         assert words in link.failure.line
+    [mute] = fleet(misbehaving("mute"), options=FarOptions(hello_s=0.5)).links.values()
+    assert mute.failure == (Kind.TIME_OUT, "no answer within 0.5 s")
     assert links["x"].failure is not None
     assert links["x"].failure.line == "there is no program /nowhere/kubectl on this machine"
 
@@ -124,7 +126,8 @@ def test_what_was_up_and_ends_is_named_and_tried_again(
     fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
     commands = [misbehaving(kind) for kind in ("killed", "frozen", "complains")]
-    running = fleet(*commands, misbehaving("returns", str(tmp_path / "was"), "box"))
+    commands.append(misbehaving("returns", str(tmp_path / "was"), "box"))
+    running = fleet(*commands, options=FarOptions(hello_s=PATIENCE_S, silence_s=1.5))
     hosts = Hosts(running.names)
     reasons: dict[str, set[str]] = {name: set() for name in hosts}
     wanted = {
@@ -137,7 +140,7 @@ def test_what_was_up_and_ends_is_named_and_tried_again(
     notice = threading.Event()
     running.on_news(notice.set)
     while len(of_box) < 3 or not all(wanted[name] in reasons[name] for name in wanted):
-        assert notice.wait(10), reasons
+        assert notice.wait(PATIENCE_S), reasons
         notice.clear()
         news = running.take()
         hosts.apply(news)
@@ -215,7 +218,7 @@ def test_the_quickest_round_trip_gives_the_offset() -> None:
 
 
 def test_each_host_is_watched_by_itself() -> None:
-    fleet = Fleet([], QUICK)
+    fleet = Fleet([], PATIENT)
     fleet.watch(lambda: Alerts([parse("host.cpu_percent > 50 for 1s", "--alert")]).see)
     for second, host in ((1, "a"), (1, "b"), (2, "a"), (2, "b")):
         busy = HostSample(cpu_percent=90.0 if host == "a" else 20.0)

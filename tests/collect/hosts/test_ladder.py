@@ -22,6 +22,7 @@ from gputui.collect.hosts.link import FarOptions
 from gputui.collect.hosts.ship import ShipError, ship
 from gputui.collect.hosts.target import Target, command_target
 from gputui.model.events import Header, MachineSample
+from tests.collect.hosts.ssh_server import PATIENCE_S
 
 LINE = "{}, GPU-{}, NVIDIA H200, 580.1, 87, 1024, 143771, 512.25, 700.00, 54, 1980, [N/A]\n"
 
@@ -49,9 +50,9 @@ def test_gputui_is_sent_once_and_runs_where_there_was_only_python(tmp_path: Path
     assert folder.stat().st_mtime_ns == written
     fleet = Fleet([sent], FarOptions(("no-gputui",)))
     try:
-        fleet.connect(30)
+        fleet.connect(PATIENCE_S)
         assert fleet.links[sent.name].failure is None
-        fleet.wait_for_samples(10)
+        fleet.wait_for_samples(PATIENCE_S)
         kinds = {type(event) for one in fleet.take() for event in one.events}
         assert kinds >= {Header, MachineSample}
     finally:
@@ -102,7 +103,7 @@ def test_without_nvidia_smi_the_first_reason_stands(tmp_path: Path) -> None:
     options = FarOptions(("no-gputui",))
     target = bare(tmp_path)
     fleet = Fleet([target], options)
-    fleet.connect(20)
+    fleet.connect(PATIENCE_S)
     failure = fleet.links[target.name].failure
     assert failure is not None
     assert failure.kind is Kind.NOT_THERE

@@ -19,7 +19,7 @@ from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.link import HANDSHAKES, HELLO_S, FarOptions
 from gputui.collect.hosts.masters import Masters
 from gputui.collect.hosts.target import Target, ssh_target
-from tests.collect.hosts.conftest import Server
+from tests.collect.hosts.conftest import PATIENCE_S, Server
 from tests.collect.hosts.ssh_server import SshServer
 from tests.collect.hosts.test_hosts import MISBEHAVING
 
@@ -36,12 +36,12 @@ class Watched:
         self.states: dict[str, list[tuple[str, str]]] = {name: [] for name in self.fleet.names}
         self._notice = threading.Event()
         self.fleet.on_news(self._notice.set)
-        self.fleet.connect(20)
+        self.fleet.connect(PATIENCE_S)
 
     def until(self, is_so: Callable[[], bool]) -> None:
         """Take news until then."""
         while not is_so():
-            assert self._notice.wait(20), self.states
+            assert self._notice.wait(PATIENCE_S), self.states
             self._notice.clear()
             for one in self.fleet.take():
                 if one.link is not None:
@@ -104,7 +104,7 @@ def test_a_connection_that_was_opened_on_the_terminal_is_gone_through(
         assert through is not None
         (tmp_path / "key").unlink()  # whoever connects anew is not let in
         fleet = Fleet([through], FarOptions(answering()))
-        fleet.connect(20)
+        fleet.connect(PATIENCE_S)
         assert fleet.links["box-a"].failure is None
         assert fleet.close()
     finally:
@@ -138,7 +138,7 @@ def test_what_listens_and_misbehaves_has_its_reason(tmp_path: Path) -> None:
         closes: (Kind.BUSY, "MaxStartups"),
         hangs_up: (Kind.BUSY, "MaxStartups"),
         is_no_sshd: (Kind.NO_SSHD, "what listens there is no sshd"),
-        says_nothing: (Kind.TIME_OUT, "no answer within 1.5 s"),
+        says_nothing: (Kind.TIME_OUT, "no answer within 0.5 s"),
     }
     listening = {kind: socket.create_server(("127.0.0.1", 0)) for kind in expected}
 
@@ -158,14 +158,14 @@ def test_what_listens_and_misbehaves_has_its_reason(tmp_path: Path) -> None:
         f"Host {kind.__name__}\n  Port {one.getsockname()[1]}" for kind, one in listening.items()
     ]
     config.write_text("\n".join([*ports, config.read_text()]))
-    watched = Watched([ssh_target(kind.__name__) for kind in expected], hello_s=1.5)
+    *prompt, silent = (ssh_target(kind.__name__) for kind in expected)
+    fleets = [Watched(prompt).fleet, Watched([silent], hello_s=0.5).fleet]
+    found = {name: link.failure for fleet in fleets for name, link in fleet.links.items()}
     for one in listening.values():
         one.shutdown(socket.SHUT_RDWR)
         one.close()
-    try:
-        for kind, (failure, words) in expected.items():
-            found = watched.fleet.links[kind.__name__].failure
-            assert found is not None
-            assert (found.kind, words in found.line) == (failure, True), found
-    finally:
-        assert watched.fleet.close()
+    assert all(fleet.close() for fleet in fleets)
+    for kind, (failure, words) in expected.items():
+        its = found[kind.__name__]
+        assert its is not None
+        assert (its.kind, words in its.line) == (failure, True), its
