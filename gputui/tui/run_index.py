@@ -100,18 +100,18 @@ class RunIndex:
         self._is_reading = False
 
     def of(self, entry: Entry) -> RunFacts | None:
-        """What is known of a run; None before it was read."""
-        return (self._known or {}).get(_key(entry))
+        """What is known of a run; None before it was read, now or earlier."""
+        if self._known is None:
+            self._known = _load()
+        return self._known.get(_key(entry))
 
     def want(self, entries: Sequence[Entry]) -> None:
         """Read what is not known of these, one after another."""
-        if self._known is None:
-            self._known = _load()
         missing = next(
             (
                 entry
                 for entry in entries
-                if _key(entry) not in self._known
+                if self.of(entry) is None
                 and entry.problem is None
                 and entry.kind is not None
                 and not (entry.is_written and entry.succeeded is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ async def test_phases_and_progress_of_the_inference(show: Show, size: tuple[int,
         await shown.press("4")
         for part in ("✓ done in 4.45 s", "64 of 64 tokens", "tokens/s 463", "Last step: decode"):
             assert part in shown.text
+        assert ("  energy" in shown.text) == (size[0] >= 132)
         await shown.press("end")
         copies = next(
             line for line in reversed(shown.lines) if "copy_back" in line and " × " not in line
@@ -41,6 +43,8 @@ async def test_phases_and_progress_of_the_inference(show: Show, size: tuple[int,
         await shown.press("slash", *"attention", "enter", "end")
         attention = next(line for line in shown.lines if line.strip().startswith("attention "))
         assert f" {63 * 12} " in attention  # twelve layers
+        await shown.press("1")
+        assert re.search(r"[\d.]+ m?J/token · ", shown.text)
 
 
 async def test_kernels_and_calls_of_the_inference(show: Show) -> None:

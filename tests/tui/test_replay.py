@@ -259,7 +259,11 @@ async def test_live_and_replayed_are_the_same_picture(
         for key, before in zip(keys, live, strict=True):
             await replay.press(key)
             await replay.until(lambda: True)
-            assert replay.app.main.view.drawn == before
+            # Time axes end at the place in the recording, which is not now; a phase that began just
+            # before it has no cell there.
+            end = clock_text(replay.playback.position_s).partition(".")[0]
+            drawn = [line.replace(f"{end:─>4}", "─now") for line in replay.app.main.view.drawn]
+            assert drawn == [line.replace("┬now", "─now") for line in before]
 
 
 async def test_a_replay_is_left_for_another_recording_and_found_as_it_was() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
 from gputui.model.events import RunStarted
@@ -60,3 +62,6 @@ async def test_without_steps_a_line_says_so(show: Show) -> None:
     async with show([], (80, 24)) as shown:
         await shown.press("v")
         assert "no run yet" in shown.lines[-1]
+        for key in "1234":  # nor is Enter without a word
+            await shown.press(key, "enter")
+            assert re.search(r" no run yet: |nothing is chosen: |no time is", shown.lines[-1])

@@ -333,6 +333,14 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
         assert "Causes" in shown.text
         await shown.press("escape")
         assert shown.app.main.current == "sessions"
+        await shown.press("1")  # without a run those that were recorded
+        await shown.until(
+            lambda: "─ Last runs ─" in shown.text and "launch-bound 88 %" in shown.text
+        )
+        await shown.press("down", "down", "enter")
+        assert shown.app.main.current == "sessions"
+        [other] = {"launch", "sync"} - {changed}
+        assert shown.app.main.view.cursor.key == place / f"{other}.gputui.gz"
 
 
 async def test_a_recording_without_a_run_is_compared_by_its_machine_alone(

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, cast
 
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.report.explain import Finding, Verdict, findings
+from gputui.report.energy import run_energy
+from gputui.report.explain import findings
 from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.explain.verdict import verdict
 from gputui.report.main_step import in_main_step
-from gputui.report.phases import PhaseRow, phase_rows
-from gputui.report.statistics import TableRow, kernel_rows
+from gputui.report.phases import phase_rows
+from gputui.report.statistics import kernel_rows
 from gputui.report.step_meaning import step_meaning
 from gputui.state import Run
+from gputui.tui import scenes
 from gputui.tui.model import Model
+from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
 from gputui.tui.widgets.canvas import Row, clip, fit, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
-from gputui.tui.widgets.gpu_panel import gpu_panels
 from gputui.tui.widgets.hosts import short_hosts
-from gputui.tui.widgets.panels import Layout, Panel, columns_of
+from gputui.tui.widgets.last_runs import RECORDED, LastRuns
+from gputui.tui.widgets.overview_panels import Read, fill
+from gputui.tui.widgets.panels import Layout
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen
 from gputui.tui.widgets.scope import scope_rows
-from gputui.tui.widgets.step_lanes import newest_step
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import evidence, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (
@@ -38,25 +41,10 @@ from gputui.tui.widgets.view import (
     no_run,
 )
 
-TWO_COLUMNS, THREE_COLUMNS = 100, 160
+if TYPE_CHECKING:
+    from gputui.tui.app import GputuiApp
+
 FINDING = "finding"
-_NARROW_PHASES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What the panels show, at one state of the run."""
-
-    revision: int
-    found: Verdict | None
-    tree: TimeTree | None
-    others: tuple[Finding, ...]
-    """What does not lead."""
-    steps: tuple[PhaseRow, ...]
-    """The phases of a step, or the outermost ones."""
-    kernels: tuple[TableRow, ...]
-    meaning: str
-    """What a step is, where that must be said."""
 
 
 class OverviewView(View):
@@ -66,10 +54,23 @@ class OverviewView(View):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self._read: _Read | None = None
+        self._read: Read | None = None
         self._headline = Headline()
         self._keys: list[Chosen] = []
         self._chosen: Chosen | None = None
+
+    @cached_property
+    def last_runs(self) -> LastRuns:
+        """Read from the folder when there is room to show them."""
+        app = cast("GputuiApp", self.app)
+
+        def changed() -> None:
+            if app.main.view is self:
+                app.main.draw()
+
+        found = LastRuns(app, changed, None if app.tour is None else scenes.FOLDER)
+        found.look()
+        return found
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The run, the verdict, the 100 % bar, the panels."""
@@ -78,7 +79,7 @@ class OverviewView(View):
         if run is None:
             if self.model.hosts is not None:
                 return short_hosts(self.model.hosts, width, height, self.model.interval_s)
-            return no_run(self.model, width, height)
+            return self._without_run(width, height)
         read = self._of(run)
         layout = Layout(width)
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
@@ -89,22 +90,44 @@ class OverviewView(View):
         if run.metrics:
             layout.add(metric_rows(run, width, 1))
         also = self._also(read, width, height)
-        self._panels(layout, run, read, height - len(also))
+        fill(
+            layout, self.model, run, read, height - len(also), self._chosen,
+            lambda: self.last_runs,
+        )  # fmt: skip
         rows = layout.rows[: height - len(also)]
         rows += [()] * (height - len(also) - len(rows)) + also
-        self._keys += [
-            spot.key for spot in layout.spots if spot.y < height and isinstance(spot.key, Chosen)
-        ]
+        self._take_places(layout, height)
         self._keys += [Chosen(FINDING, number) for number in range(1, len(also) + 1)]
         if self._chosen is not None and self._chosen not in self._keys:
             self._chosen = None
+        return rows
+
+    def _without_run(self, width: int, height: int) -> list[Row]:
+        """How to start one, and those that were recorded."""
+        rows = no_run(self.model, width, height)
+        room = height - len(rows) - 1
+        can_look = room >= 4 and not (self.model.failure or self.model.remark)
+        if not can_look or isinstance(self.model.source, Playback | ManyHosts):
+            return rows
+        panel = self.last_runs.panel(None, width, min(room - 1, 12), self._chosen)
+        if panel is None:
+            return rows
+        layout = Layout(width, [*rows, ()])
+        layout.band([panel], [width], len(panel.rows) + 1)
+        self._take_places(layout, height)
+        return layout.rows
+
+    def _take_places(self, layout: Layout, height: int) -> None:
+        """What the keys choose, and what clicks do."""
+        self._keys += [
+            spot.key for spot in layout.spots if spot.y < height and isinstance(spot.key, Chosen)
+        ]
         for spot in layout.spots:
             act = partial(self._click, spot.key)
             self.places.append(Place(spot.y, spot.start, spot.end, act))
         for title in layout.titles:
             go = partial(self._go, Lead(str(title.key)))
             self.places.append(Place(title.y, title.start, title.end, go))
-        return rows
 
     # --- keys
 
@@ -130,9 +153,13 @@ class OverviewView(View):
     def activate(self) -> Details | Lead | None:
         """The evidence of what is chosen: of the verdict, where nothing is."""
         read, chosen = self._read, self._chosen
+        if chosen is not None and chosen.kind == RECORDED:
+            return Lead("sessions", chosen.key)
         if self.model.run is None and self.model.is_remote:
             return Lead("hosts")
         if read is None or self.model.run is None:
+            why = "no run yet: w starts one" if self.model.can_start else "no run so far"
+            self.nothing_chosen(why)
             return None
         if chosen is None or chosen.kind == FINDING:
             number = chosen.key if chosen is not None and isinstance(chosen.key, int) else 0
@@ -154,7 +181,7 @@ class OverviewView(View):
 
     # --- parts
 
-    def _of(self, run: Run) -> _Read:
+    def _of(self, run: Run) -> Read:
         if self._read is None or self._read.revision != self.model.revision:
             session, scoped = self.model.session, self.model.scoped or run
             if scoped is run:
@@ -164,18 +191,19 @@ class OverviewView(View):
                 others = [*found.findings] if found is not None else []
             led = found.findings[0].cause if found is not None and found.findings else ""
             tree = found.tree if found is not None else time_tree(scoped)
-            self._read = _Read(
+            self._read = Read(
                 self.model.revision,
                 found,
                 tree,
                 tuple(one for one in others if one.cause != led),
                 short.telling(run, in_main_step(run, phase_rows(run))),
                 tuple(kernel_rows(session, run)),
+                tuple(run_energy(run)),
                 step_meaning(run, tree) if tree is not None else "",
             )
         return self._read
 
-    def _answer(self, layout: Layout, run: Run, read: _Read, height: int) -> None:
+    def _answer(self, layout: Layout, run: Run, read: Read, height: int) -> None:
         """The verdict's word, its sentence, what to try, and all of the time in one bar."""
         width, found, tree = layout.width, read.found, read.tree
         if tree is None:
@@ -206,7 +234,7 @@ class OverviewView(View):
             self.places.append(Place(len(layout.rows), start + 1, end + 1, go))
         layout.add([((" ", "text"), *drawn), ((" ", "text"), *legend(tree, width))])
 
-    def _also(self, read: _Read, width: int, height: int) -> list[Row]:
+    def _also(self, read: Read, width: int, height: int) -> list[Row]:
         """Further findings, one line each in short; in a tall screen with what to try."""
         shown = read.others[: max(1, height // 12)]
         rows: list[Row] = []
@@ -219,84 +247,6 @@ class OverviewView(View):
             act = partial(self._click, key)
             self.places.append(Place(height - len(shown) + number - 1, 0, width, act))
         return rows
-
-    def _panels(self, layout: Layout, run: Run, read: _Read, height: int) -> None:
-        """As many as there is room for, the most telling first."""
-        left = height - len(layout.rows)
-        width = layout.width
-        if left < 3:
-            return
-        tree = read.tree
-        columns = 3 if width >= THREE_COLUMNS else 2 if width >= TWO_COLUMNS else 1
-        widths = columns_of(width, columns)
-        stepped = tree is not None and tree.has_steps and bool(short.step_points(tree)[0])
-        first: list[Panel] = []
-        second: list[Panel] = []
-        low = 8 if columns > 1 else 2
-        wide = widths[0]
-        if columns == 1:
-            self._stack(layout, run, read, left)
-            return
-        if stepped and tree is not None:
-            first.append(short.steps(tree, wide, low))
-            if columns == 3 and tree.step_ns.values:
-                first.append(short.distribution(tree.step_ns, wide, low))
-        first += gpu_panels(self.model, run, wide, low + 1, is_narrow=False)
-        if tree is not None:
-            rows = max(4, left - low - 3)
-            second.append(short.causes(tree, wide, min(rows, 14), self._chosen))
-        if read.steps:
-            found = short.phases(read.steps, wide, 12, self._chosen, run.is_active)
-            second.append(found)
-        third: list[Panel] = []
-        if read.kernels:
-            most = max(len(panel.rows) for panel in second) if columns == 3 and second else left
-            third.append(short.kernels(read.kernels, wide, most, self._chosen))
-        spread = tree.step_ns.values if stepped and tree is not None else None
-        if columns == 2 and spread and tree is not None and not read.steps:
-            third.append(short.distribution(tree.step_ns, wide, low + 1))
-        if run.log_lines:
-            third.append(short.output(run, wide, max(4, left - low - 18)))
-        everything = [*first, *second, *third]
-        bands = [everything[at : at + columns] for at in range(0, len(everything), columns)]
-        if columns == 3 and len(bands) > 2 and (lanes := newest_step(run, width)) is not None:
-            bands.insert(2, [lanes])
-        for number, band in enumerate(bands):
-            room = height - len(layout.rows) - (1 if number else 0)
-            if room < 4:
-                break
-            most = max(len(panel.rows) for panel in band) + 1
-            size = min(most, room if number == len(bands) - 1 else max(4, min(most, room - 4)))
-            if number:
-                layout.add([()])
-            layout.band(band, columns_of(width, len(band)) if len(band) < columns else widths,
-                        size)  # fmt: skip
-
-    def _stack(self, layout: Layout, run: Run, read: _Read, left: int) -> None:
-        """One column: causes, steps, the GPU, phases, output."""
-        tree = read.tree
-        width = layout.width
-        panels: list[tuple[Panel, int]] = []
-        if tree is not None:
-            most = max(3, min(8, left - 9))
-            panels.append((short.causes(tree, width, most, self._chosen), most + 1))
-            if tree.has_steps and short.step_points(tree)[0]:
-                panels.append((short.steps(tree, width, 1), 2))
-        panels += [(panel, 4) for panel in gpu_panels(self.model, run, width, 4, is_narrow=True)]
-        if read.steps:
-            most = _NARROW_PHASES if tree is not None else 8
-            found = short.phases(read.steps, width, most, self._chosen, run.is_active)
-            panels.append((found, most + 1))
-        if tree is None and read.kernels:
-            panels.append((short.kernels(read.kernels, width, 5, self._chosen), 6))
-        if run.log_lines:
-            panels.append((short.output(run, width, 8), 8))
-        for panel, most in panels:
-            size = min(most, len(panel.rows) + 1, left)
-            if size < 2:
-                break
-            layout.band([panel], [width], size)
-            left -= size
 
     def _click(self, key: Hashable) -> None:
         if isinstance(key, Chosen):

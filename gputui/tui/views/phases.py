@@ -20,6 +20,7 @@ from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.marks import newest_rows
+from gputui.tui.widgets.phase_energy import PhaseEnergy
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.statistics import time_rows
 from gputui.tui.widgets.table import Move, declared, table_rows
@@ -41,6 +42,9 @@ from gputui.tui.widgets.view import (
     View,
     no_run,
 )
+
+_WIDE = 132
+"""Columns from which bars are long, and power and energy have room."""
 
 _TALL = 30
 """Rows from which there is room for more than the tree needs."""
@@ -70,6 +74,7 @@ class PhasesView(View):
         self.other_way = False
         self._step: StepTimeline | None = None
         self._step_run: Run | None = None
+        self._energy = PhaseEnergy(model)
 
     def rows(self, width: int, height: int) -> list[Row]:
         run = self.model.run
@@ -127,6 +132,7 @@ class PhasesView(View):
         """Open or close the chosen phase; details of one that has no phases inside."""
         row = self._chosen()
         if row is None:
+            self.nothing_chosen()
             return None
         self.follows = False
         if row.has_children:
@@ -239,8 +245,10 @@ class PhasesView(View):
             colors,
             on_gpu=_on_gpu(run),
             processes=everything,
-            wide=width >= 132,
+            wide=width >= _WIDE,
         )
+        if width >= _WIDE:
+            columns += self._energy.columns(run, everything)
         for number, row in enumerate(self.listed[window]):
             if row.has_children:
                 act = partial(self._turn, row.key)

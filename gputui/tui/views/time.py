@@ -113,6 +113,7 @@ class TimeView(View):
         """The evidence: the kernels of a busy leaf, the steps of an idle one."""
         line = self._line
         if line is None:
+            self.nothing_chosen("no time is accounted for yet")
             return None
         if line.kernel is not None:
             return Lead("kernels", line.kernel.name)

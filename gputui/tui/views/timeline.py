@@ -131,6 +131,9 @@ class TimelineView(StretchView):
     def activate(self) -> Details | Lead | None:
         """The time tree at the largest cause under the cursor."""
         column = self._column
+        if self.model.run is None:
+            self.nothing_chosen("no run yet: its steps are shown here")
+            return None
         if column is None or not column.leaves:
             return Lead("time")
         largest = max(column.leaves, key=lambda leaf: (LEAVES[leaf].is_idle, column.leaves[leaf]))

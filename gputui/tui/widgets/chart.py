@@ -112,16 +112,15 @@ class TimeAxis:
                 result.append(result[-1] if since <= reach and result else None)
         return result
 
-    def label_row(self, count: int) -> str:
-        """The axis itself: a line with "-2m" and "now" where they belong."""
+    def label_row(self, count: int, end: str = "now") -> str:
+        """The axis itself: a line with "-2m" and its `end` where they belong."""
         line = ["─"] * count
         span_s = count * self.column_ns / SECOND_NS
         step_s = next(
             (s for s in _LABEL_SECONDS if span_s / s <= count / 12),
             _LABEL_SECONDS[-1],
         )
-        now = "now"
-        limit = count - len(now) - 1
+        limit = count - len(end) - 1
         ago = step_s
         while ago < span_s + step_s:
             column = count - round(ago * SECOND_NS / self.column_ns)
@@ -129,13 +128,15 @@ class TimeAxis:
             if column >= 0 and column + len(label) <= limit:
                 line[column : column + len(label)] = label
             ago += step_s
-        if count >= len(now):
-            line[count - len(now) :] = now
+        if count >= len(end):
+            line[count - len(end) :] = end
         return "".join(line)
 
-    def axis_spans(self, count: int, marks: Sequence[tuple[int, str]]) -> list[Span]:
+    def axis_spans(
+        self, count: int, marks: Sequence[tuple[int, str]], end: str = "now"
+    ) -> list[Span]:
         """The axis with the starts of phases: a tick, and its name if there is room."""
-        line = list(self.label_row(count))
+        line = list(self.label_row(count, end))
         roles = ["dim"] * count
         for time_ns, name in reversed(marks):
             column = self.column_of(time_ns, count)
@@ -264,7 +265,7 @@ def chart_rows(
                 under = text[at] if text[at] != " " else "│"
                 plot = ((text[:at], chart.role), (under, "accent"), (text[at + 1 :], chart.role))
             rows.append(((label, "dim"), *plot))
-    spans = axis.axis_spans(count, look.marks)
+    spans = axis.axis_spans(count, look.marks, look.end)
     rows.append(((fit("0", labels, right=True) + "└", "dim"), *spans))
     return rows
 

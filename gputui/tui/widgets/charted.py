@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from gputui.tui.model import Model
+from gputui.tui.source import Playback
+from gputui.tui.times import clock_text
 from gputui.tui.widgets.series import Look
 from gputui.tui.widgets.view import (
     View,
@@ -40,8 +42,11 @@ class ChartedView(View):
         self.look.at_ns = None
 
     def mark_phases(self) -> None:
-        """Mark on the time axes when phases of the run began."""
-        run = self.model.run
+        """Mark on the time axes when phases of the run began, and where they end."""
+        run, source = self.model.run, self.model.source
+        self.look.end = "now"
+        if isinstance(source, Playback):
+            self.look.end = clock_text(source.position_s).partition(".")[0]
         self.look.marks = tuple(run.phase_starts)[-_MARKS:] if run is not None else ()
 
     def moment_note(self) -> str:
@@ -49,4 +54,4 @@ class ChartedView(View):
         if self.look.at_ns is None:
             return ""
         when = datetime.fromtimestamp(self.look.at_ns / 1e9).astimezone()
-        return f"charts at {when:%H:%M:%S}, 0 is now"
+        return f"charts at {when:%H:%M:%S}, 0 is {self.look.end}"

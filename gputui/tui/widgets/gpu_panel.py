@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
-from gputui.model.units import percent
-from gputui.report.energy import mean_in_use
+from gputui.model.units import joules, percent, watts
+from gputui.report.energy import RunEnergy, mean_in_use
 from gputui.report.explain.time_tree import device_trees
 from gputui.state import Gpu, Run
 from gputui.tui.model import Model
@@ -16,9 +17,13 @@ from gputui.tui.widgets.gpu_figures import temperature, throttling
 from gputui.tui.widgets.panels import Panel
 
 _SPARK_S = 60
+_LOW = 4
+"""Rows up to which the energy is in the heading."""
 
 
-def gpu_panels(model: Model, run: Run, width: int, height: int, *, is_narrow: bool) -> list[Panel]:
+def gpu_panels(
+    model: Model, run: Run, energy: Sequence[RunEnergy], width: int, height: int, *, is_narrow: bool
+) -> list[Panel]:
     """The GPU that the run uses most; the first one where that is unknown."""
     gpus = model.session.gpus
     devices = run.devices
@@ -26,18 +31,33 @@ def gpu_panels(model: Model, run: Run, width: int, height: int, *, is_narrow: bo
     gpu = gpus.get(used) if used is not None else next(iter(gpus.values()), None)
     if gpu is None:
         return []
+    own = next((one for one in energy if one.gpu == gpu.facts.index), None)
     if is_narrow:  # one column: the 100 % bar is just above
-        return [_panel(gpu, run, None, width, height, model.interval_s, pairs=False)]
+        return [_panel(gpu, run, own, None, width, height, model.interval_s, pairs=False)]
     busy = None
     for (_, device), tree in device_trees(model.scoped or run).items():
         if device == gpu.facts.index and tree.wall_ns:
             busy = 100 * (1 - tree.share(tree.idle_ns))
-    return [_panel(gpu, run, busy, width, height, model.interval_s, pairs=width >= 90)]
+    return [_panel(gpu, run, own, busy, width, height, model.interval_s, pairs=width >= 90)]
+
+
+def _energy_words(energy: RunEnergy | None) -> list[str]:
+    """What a token or a step takes, what all took."""
+    if energy is None:
+        return []
+    words = [f"{joules(energy.joules)} in all"]
+    if energy.watts is not None:
+        words.append(f"{watts(energy.watts)} mean")
+    if energy.token_joules is not None:
+        return [f"{joules(energy.token_joules)}/token", *words]
+    if energy.step_joules is not None:
+        return [f"{joules(energy.step_joules)}/step", *words]
+    return words
 
 
 def _panel(
-    gpu: Gpu, run: Run, busy: float | None, width: int, height: int, interval_s: float, *,
-    pairs: bool,
+    gpu: Gpu, run: Run, energy: RunEnergy | None, busy: float | None, width: int, height: int,
+    interval_s: float, *, pairs: bool,
 ) -> Panel:  # fmt: skip
     """A GPU's figures, each with its last minute on a scale that fits it. After the run they are
     means of the time in which it used the GPU: what an idle one reads says nothing of it."""
@@ -56,8 +76,14 @@ def _panel(
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
     note = " · ".join(facts) if run.is_active else "means of the run"
-    return Panel(f"GPU {gpu.facts.index}  {gpu.facts.name}", rows[: height - 1], note,
-                 view="devices")  # fmt: skip
+    title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
+    rows = rows[: height - 1]
+    words = _energy_words(energy)
+    if words and height > _LOW:
+        rows = [*rows[: height - 2], ((f" {'Energy':<16}", "label"), (" · ".join(words), "value"))]
+    elif words and len(title) + len(words[0]) + len(note) + 10 <= width:
+        note = f"{words[0]} · {note}"
+    return Panel(title, rows, note, view="devices")
 
 
 def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:

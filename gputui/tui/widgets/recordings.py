@@ -71,10 +71,15 @@ def result_role(entry: Entry, current: Path | None) -> str:
 
 
 def command_of(entry: Entry) -> tuple[str, ...]:
-    """What runs of one command share: a workload's name, or a program with its script."""
-    if entry.kind == "command":
-        return ("command", *entry.arguments[:2])
-    return (entry.kind or "", entry.name or "")
+    """What runs of one command share."""
+    return command_key(entry.kind, entry.name, entry.arguments)
+
+
+def command_key(kind: str | None, name: str | None, arguments: Sequence[str]) -> tuple[str, ...]:
+    """A workload's name, or a program with its script."""
+    if kind == "command":
+        return ("command", *arguments[:2])
+    return (kind or "", name or "")
 
 
 def run_before(entry: Entry, entries: Iterable[Entry]) -> Entry | None:

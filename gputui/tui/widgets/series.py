@@ -98,6 +98,8 @@ class Look:
     level: int = USUAL
     at_ns: int | None = None
     marks: tuple[tuple[int, str], ...] = field(default=())
+    end: str = "now"
+    """What the newest moment is called."""
     column_ns: int = 0
     """The time per column of the last charts drawn."""
 

@@ -139,6 +139,10 @@ class View(LineView):
         """Enter: details of the chosen thing, where it leads, or None if Enter acted itself."""
         return None
 
+    def nothing_chosen(self, why: str = "nothing is chosen: ↑ ↓ choose what Enter opens") -> None:
+        """Say so: a key never does nothing without a word."""
+        self.post_message(Notice(why))
+
     def show_item(self, key: Hashable) -> None:
         """Choose what another view led to."""
         self.cursor.key = key
