@@ -87,6 +87,30 @@ def test_a_hang_is_named_though_somebody_ended_it() -> None:
         assert one.headline == "rank 2 hangs"
 
 
+def test_who_gave_up_waiting_is_not_the_one_that_hangs() -> None:
+    """As with Gloo, whose ranks fail after a time-out: they are in the collective no more."""
+    in_it = [collective(rank, 21, 21, 5) for rank in (0, 1, 3)]
+    lines = output(
+        *(
+            f"[rank{rank}]: RuntimeError: [unbound_buffer.cc:78] Timed out waiting 12000ms for recv"
+            for rank in (0, 1, 3)
+        )
+    )
+    ended = [gone(rank, 17, clean=True) for rank in (0, 1, 3)]
+    [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, *ended, gone(2, 20))
+    assert one.headline == "rank 2 hangs"
+    assert "that ranks 0, 1 and 3 are in for 12.0 s" in one.sentence
+
+
+def test_whom_the_end_of_a_rank_took_along_did_not_end_early() -> None:
+    closed = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:38543"
+    in_it = [collective(rank, 21, 21, 5) for rank in (0, 1, 3)]
+    lines = output(*(f"[rank{rank}]: {closed}" for rank in (1, 0, 3)))
+    ended = [gone(2, 5.0, clean=True), *(gone(rank, 5.1, clean=True) for rank in (0, 1, 3))]
+    [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, *ended)
+    assert one.sentence == "Rank 2 ended before the others, whose collectives then failed"
+
+
 def test_a_rank_that_never_came_is_missing_where_the_communicator_has_all() -> None:
     in_it = [collective(rank, 1, 0, 5, ranks=RANKS) for rank in (0, 1, 3)]
     [one] = found(*in_it, later(17))

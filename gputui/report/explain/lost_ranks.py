@@ -23,11 +23,13 @@ HANGS_STEPS = 20
 MOST_NAMED = 4
 """Of more ranks their number is enough."""
 
+EVEN_STEPS = "give every rank as many steps as the others, with uneven data too"
+
 _RANK_LINE = re.compile(r"^\[rank(\d{1,6})\]: ?(.*)")
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?::|$)")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator")
 _ABORTED = re.compile(
-    r"DistBackendError|DistNetworkError|DistStoreError|Connection (reset|closed)"
+    r"DistBackendError|DistNetworkError|DistStoreError|Connection (reset|closed)|Timed out waiting"
     r"|^KeyboardInterrupt|SignalException"
 )
 """What a rank fails with because another one is gone, or because all were stopped."""
@@ -35,18 +37,12 @@ _ABORTED = re.compile(
 
 def lost_ranks(session: Session, run: Run) -> Iterator[Finding]:
     """One finding at most: the first cause, not what followed from it."""
-    yield from _failed(run) or _hangs(run) or _died(session, run)
+    yield from _failed(run) or _hangs(run) or _died(session, run) or _ended_early(run)
 
 
 def _failed(run: Run) -> tuple[Finding, ...]:
     """What torch prints of an exception is marked with the rank."""
-    errors: dict[int, str] = {}
-    for line in run.log:
-        of_rank = _RANK_LINE.match(line.text)
-        if of_rank is None or not (_ERROR.match(of_rank[2]) or _OUT_OF_MEMORY.search(of_rank[2])):
-            continue
-        if not _ABORTED.search(of_rank[2]):
-            errors.setdefault(int(of_rank[1]), of_rank[2])
+    errors, _ = _errors(run)
     if not errors:
         return ()
     rank, text = next(iter(errors.items()))
@@ -67,6 +63,21 @@ def _failed(run: Run) -> tuple[Finding, ...]:
             "read its traceback in the output",
         ),
     )
+
+
+def _errors(run: Run) -> tuple[dict[int, str], set[int]]:
+    """The first error of each rank that failed by itself, and the ranks that others took along."""
+    errors: dict[int, str] = {}
+    aborted: set[int] = set()
+    for line in run.log:
+        of_rank = _RANK_LINE.match(line.text)
+        if of_rank is None or not (_ERROR.match(of_rank[2]) or _OUT_OF_MEMORY.search(of_rank[2])):
+            continue
+        if _ABORTED.search(of_rank[2]):
+            aborted.add(int(of_rank[1]))
+        else:
+            errors.setdefault(int(of_rank[1]), of_rank[2])
+    return errors, aborted
 
 
 def _others(errors: dict[int, str]) -> str:
@@ -100,7 +111,8 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     if not still and len(gone) < 2 and run.ended is not None and run.ended.exit_code == 0:
         return ()
     since_ns = max(0, session.time_ns - gone[first])
-    went_on = f"; {still} others still run, {duration(since_ns)} later" if still else ""
+    others = "1 other still runs" if still == 1 else f"{still} others still run"
+    went_on = f"; {others}, {duration(since_ns)} later" if still else ""
     return (
         _finding(
             "rank_died",
@@ -108,6 +120,28 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
             f"Rank {ranked[first]} (pid {run.processes[first].attached.pid}) vanished without "
             f"ending properly{went_on}",
             "killed, perhaps for host memory: look at dmesg and at the launcher's exit codes",
+        ),
+    )
+
+
+def _ended_early(run: Run) -> tuple[Finding, ...]:
+    """The first to end properly, where others failed in a collective for want of it."""
+    _, aborted = _errors(run)
+    ended = {
+        process: ended_ns
+        for process in rank_processes(run)
+        if (ended_ns := run.processes[process].ended_ns) is not None
+    }
+    first = min(ended, key=lambda process: ended[process], default=None)
+    rank = None if first is None else rank_processes(run)[first]
+    if rank is None or not aborted or rank in aborted or (run.ended and run.ended.stopped):
+        return ()
+    return (
+        _finding(
+            "rank_ended_early",
+            f"rank {rank} ended early",
+            f"Rank {rank} ended before the others, whose collectives then failed",
+            EVEN_STEPS,
         ),
     )
 
@@ -135,6 +169,7 @@ def _hangs(run: Run) -> tuple[Finding, ...]:
         for process in ranked
         if (detached := run.processes[process].detached) is not None
     }
+    _, aborted = _errors(run)  # no longer in the collective, for whose sake they failed
     tree = time_tree(run)
     usual_ns = (tree.step_ns.median or 0.0) if tree is not None else 0.0
     least_ns = max(HANGS_NS, HANGS_STEPS * usual_ns)
@@ -142,16 +177,18 @@ def _hangs(run: Run) -> tuple[Finding, ...]:
         everyone = ranked if ranks[name] == len(ranked) else counts
         most = max(counts.values())
         waiting = [
-            process for process, count in counts.items() if count == most and inside[name][process]
+            process
+            for process, count in counts.items()
+            if count == most and (inside[name][process] or ranked[process] in aborted)
         ]
         missing = [process for process in everyone if counts.get(process, 0) < most]
-        ends = [ended[process].time_ns for process in waiting if process in ended]
-        silent_ns = min(ends, default=run.updated_ns) - newest[name]
         gone = {
             process: ended[process].clean
             for process in missing
             if process in ended and ended[process].time_ns - newest[name] < least_ns
         }
+        ends = [ended[one].time_ns for one in (*waiting, *missing) if one in ended.keys() - gone]
+        silent_ns = min(ends, default=run.updated_ns) - newest[name]
         if not all(gone.values()) or not waiting or not missing or silent_ns < least_ns:
             continue
         if len(waiting) + len(missing) < len(everyone):
@@ -177,7 +214,7 @@ def _hang(
     verb = "is" if len(waiting) == 1 else "are"
     if len(gone) == len(missing):
         word, did = "ended early", "ended without coming to"
-        advice = "give every rank as many steps as the others, with uneven data too"
+        advice = EVEN_STEPS
     else:
         word, did = "hangs" if len(missing) == 1 else "hang", "did not come to"
         pid = run.processes[missing[0]].attached.pid
