@@ -8,7 +8,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.units import moment
 from gputui.render.facts import title_of
-from gputui.report.change import Change, changes
+from gputui.report.change import Change, changes, signed_percent
 from gputui.report.comparable import EFFECTS
 from gputui.report.compare import Comparison, Figure, Item
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text, time
@@ -187,9 +187,7 @@ def _unit(name: str) -> Callable[[float], str]:
 
 
 def _signed_percent(value: float | None) -> str:
-    if value is None:
-        return units.MISSING
-    return f"{value:+.2f} %" if abs(value) < 10 else f"{value:+.1f} %"
+    return units.MISSING if value is None else signed_percent(value)
 
 
 def _unmatched(comparison: Comparison) -> AnyTable:

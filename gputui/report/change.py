@@ -37,7 +37,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def changes(comparison: Comparison) -> list[Change]:
-    """The verdict on each run after the first; none of those without GPU work."""
+    """The verdict on each run after the first; none of those of which neither steps nor
+    causes are known."""
     return [
         found
         for index in range(1, len(comparison.subjects))
@@ -47,12 +48,12 @@ def changes(comparison: Comparison) -> list[Change]:
 
 def _change(comparison: Comparison, index: int) -> Change | None:
     base, other = comparison.subjects[0], comparison.subjects[index]
-    if base.tree is None or other.tree is None:
-        return None
     changed = _changed(base, other)
     lengths = [item.figures["mean_ns"] for item in comparison.of_kind("step")]
     difference = lengths[0].difference(index) if lengths else None
     if difference is None or difference.percent is None:
+        if base.tree is None or other.tree is None:
+            return None
         idle = next(item for item in comparison.of_kind("cause") if item.name == "idle")
         before, after = (_amount(idle.figures["share_percent"], at) for at in (0, index))
         sentence = (
@@ -188,6 +189,8 @@ def _facts(subject: Subject) -> list[tuple[str, str]]:
 
 def signed_percent(value: float) -> str:
     """ "+3.20 %", "−75.3 %"."""
+    if not value:
+        return "0 %"
     digits = f"{abs(value):.2f}" if abs(value) < 10 else f"{abs(value):,.1f}"
     return f"{'−' if value < 0 else '+'}{digits} %"
 

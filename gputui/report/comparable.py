@@ -19,6 +19,7 @@ from gputui.report.energy import (
 )
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.machine_summary import started_ns
+from gputui.report.main_step import main_step
 from gputui.report.means import Mean, inflation
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
@@ -169,6 +170,8 @@ def _average(times: Accumulator, wider: float) -> Mean | None:
 
 def _steps(subject: Subject) -> Entries:
     tree = subject.tree
+    if subject.run is not None and tree is None and not subject.run.kernels:
+        return _steps_on_cpu(subject.run)
     if tree is None or not tree.has_steps:
         return {}
     median, p99 = tree.step_ns.median, tree.step_ns.percentile(99)
@@ -182,6 +185,19 @@ def _steps(subject: Subject) -> Entries:
     }
     known = {name: value for name, value in figures.items() if value is not None}
     return {"step": Entry("step", "step", known)}
+
+
+def _steps_on_cpu(run: Run) -> Entries:
+    """Of a run without GPU work: the ranges of its main step."""
+    step = main_step(run, phase_rows(run))
+    mean = None if step is None else _average(step.cpu, 1.0)
+    if step is None or mean is None:
+        return {}
+    figures = {"mean_ns": mean, "steps": Mean(float(step.instances))}
+    for name, value in (("median_ns", step.cpu.median), ("p99_ns", step.cpu.percentile(99))):
+        if value is not None:
+            figures[name] = Mean(value)
+    return {"step": Entry("step", "step", figures)}
 
 
 def _causes(subject: Subject) -> Entries:

@@ -26,6 +26,7 @@ from gputui.model.events import (
 )
 from gputui.render import formats
 from gputui.render.comparison_document import comparison_document
+from gputui.report.change import changes
 from gputui.report.compare import Comparison, Subject, compare
 from gputui.report.gate import Condition
 from gputui.report.threshold import ThresholdError
@@ -448,3 +449,22 @@ def test_bytes_of_a_metric_are_read_as_bytes() -> None:
     text = formats.comparison(compared(one, two), "table")
     [line] = [line for line in text.splitlines() if line.startswith("peak_bytes")]
     assert line.split()[2:6] == ["1.00", "MiB", "3.00", "MiB"]
+
+
+def test_runs_without_a_gpu_are_compared_by_the_ranges_of_their_steps() -> None:
+    """The verdict is of the main step; nothing is known of causes."""
+
+    def on_cpu(*steps: int) -> list[AnyEvent]:
+        delta = CaptureDelta(
+            time_ns=at(3), process=1, ranges=(RangeDelta(range=1, cpu=times(*steps)),)
+        )
+        return [header(), run_started(), attached(), defined(1, "step"), delta, run_ended()]
+
+    [found] = changes(compared(on_cpu(400, 402, 398), on_cpu(100, 101, 99)))
+    assert found.word == "4.0× FASTER"
+    assert found.sentence.startswith(
+        "A step takes 100 ns in run 2, 400 ns in the baseline: −300 ns"
+    )
+    assert found.because == ""
+    # Of one that ran kernels whose causes were not measured, ranges are no step of the GPU.
+    assert not changes(compared(events(), events()))

@@ -289,9 +289,10 @@ class MainScreen(ViewKeys):
     def _hints(self) -> list[Key]:
         """The keys that work here: Escape says where it leads, the view's own key what is next."""
         actions = possible(self.model, self.view)
-        keys = hints(actions | {"clear"} if self.trail else actions)
-        if self.trail:
-            back = f"back to {GROUP_OF[self.trail[-1]].title}"
+        to = self.trail[-1] if self.trail else self.view.LEADS_BACK_TO
+        keys = hints(actions | {"clear"} if to else actions)
+        if to:
+            back = f"back to {GROUP_OF[to].title}"
             keys = [replace(one, label=back) if one.action == "clear" else one for one in keys]
         names = self._tabs(GROUP_OF[self.current])
         if len(names) > 1 and self.current in names:

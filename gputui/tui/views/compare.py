@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gputui.base.sanitize import sanitize
-from gputui.model.units import MISSING
 from gputui.report.compare import NOISE_RULE, Comparison
-from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
+from gputui.report.schema import AnyTable
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, wrap
+from gputui.tui.widgets.comparison import Cells, cell_text, comparison_columns, is_same
 from gputui.tui.widgets.recordings import recording_name
-from gputui.tui.widgets.table import Move, column, table_rows
+from gputui.tui.widgets.table import Move, table_rows
 from gputui.tui.widgets.view import (
     Details,
     View,
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
     from gputui.tui.dialogs.export import ExportRequest
 
-Cells = tuple[Cell, ...]
 Read = tuple[Comparison, list[AnyTable], tuple[str, ...], list[str]]
 """What is compared, its tables, remarks, the verdict."""
 
@@ -38,6 +37,7 @@ _TITLES = {
     "compare_kernels": "Kernels",
     "compare_unmatched": "Not in all",
 }
+_NOISE = NOISE_RULE.partition(". ")[0] + ". What is within it is dim."
 _FIRST = ("compare_causes", "compare_phases")
 
 
@@ -119,7 +119,8 @@ class CompareView(View):
         titles = [_TITLES.get(one.name, one.title) for one in self._tables]
         note = f"filter: {self.needle}" if self.needle else f"{len(table.rows)} lines"
         rows.append(self.tab_row(len(rows), width, titles, self._tab, [note], self._put_tab))
-        foot = wrap(NOISE_RULE, width, "dim") if table.name != "runs" and height >= 20 else []
+        foot = wrap(_NOISE, width, "dim") if table.name.startswith("compare_") else []
+        foot = foot if height >= 20 and table.name != "compare_unmatched" else []
         self._listed = self._ordered(table)
         if not self._listed:
             return [*rows, (), (("  nothing matches the filter (Esc clears it)", "dim"),)]
@@ -127,7 +128,7 @@ class CompareView(View):
         window = self.cursor.window([row[:2] for row in self._listed], room)
         self.first_item_line = len(rows) + 1
         rows += table_rows(
-            [_column(table, number) for number in range(len(table.columns))],
+            comparison_columns(table, self._listed[window]),
             self._listed[window],
             width,
             selected=self.cursor.index - self.cursor.offset,
@@ -151,7 +152,7 @@ class CompareView(View):
             return None
         columns = self._tables[self._tab].columns
         rows = tuple(
-            ((f"{column.header:<16}", "label"), (_text(column, cell), "text"))
+            ((f"{column.header:<16}", "label"), (cell_text(column, cell), "text"))
             for column, cell in zip(columns, row, strict=True)
         )
         return Details(str(row[0]), rows)
@@ -205,6 +206,8 @@ class CompareView(View):
     def _ordered(self, table: AnyTable) -> list[Cells]:
         needle = self.needle.lower()
         found = [row for row in table.rows if needle in " ".join(map(str, row[:2])).lower()]
+        if table.name == "compare_metrics":
+            found.sort(key=lambda row: is_same(table, row))
         changes = [
             number
             for number, column in enumerate(table.columns)
@@ -221,45 +224,3 @@ class CompareView(View):
     def _put_tab(self, number: int) -> None:
         self._tab = number % len(self._tables)
         self.draw()
-
-
-def _column(table: AnyTable, number: int) -> Column[Cells]:
-    shown = table.columns[number]
-    header = shown.header
-    is_name = number == 0 or header in ("Session", "What", "Name")
-
-    def role(row: Cells) -> str:
-        """What is beyond noise stands out; whether that is good nobody knows here."""
-        if _text(shown, row[number]) == MISSING:
-            return "dim"
-        beyond = number + 2 < len(row) and row[number + 2] == "yes"
-        return "value" if header.startswith("Change") and beyond else "text"
-
-    return column(
-        header.removesuffix(" (%)"),
-        lambda row: _text(shown, row[number]),
-        0 if is_name or header in ("Figure", "Baseline") else _PRIORITIES.get(header.split()[0], 1),
-        flexible=is_name,
-        right=not is_name and header not in ("Figure", "Kind", ""),
-        width=20 if is_name else 0,
-        role=role,
-    )
-
-
-_PRIORITIES = {
-    "Noise": 4,
-    "Run": 1,
-    "Change": 0,
-    "Beyond": 2,
-    "Host": 3,
-    "GPUs": 4,
-    "Started": 2,
-}
-
-
-def _text(column: AnyColumn, cell: Cell) -> str:
-    if cell is None:
-        return MISSING
-    if column.show is not None and isinstance(cell, int | float):
-        return column.show(cell)
-    return str(cell)

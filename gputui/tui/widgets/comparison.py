@@ -1,0 +1,109 @@
+"""A comparison's tables on the screen: figures in words, names in little room, noise dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gputui.model.units import MISSING
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
+from gputui.report.workload_metrics import metric_text
+from gputui.tui.widgets.names import short_names
+from gputui.tui.widgets.table import column
+
+Cells = tuple[Cell, ...]
+
+
+def figure_label(kind: str, figure: str) -> str:
+    """A figure in words; conditions of --fail-if, and the details of a line, have its own name."""
+    if kind == "compare_metrics":
+        return ""
+    in_use = figure.removeprefix("in_use_")
+    if in_use != figure:
+        return f"{metric_text(in_use, 0)[0]}, GPU in use"
+    if kind == "compare_kernels" and figure == "avg_ns":
+        return "one kernel"
+    return _FIGURES.get(figure) or metric_text(figure, 0)[0]
+
+
+_FIGURES = {
+    "mean_ns": "mean", "median_ns": "median", "p99_ns": "p99", "step_ns": "a step",
+    "operations": "operations a step", "slow_percent": "slow steps", "share_percent": "share",
+    "cpu_avg_ns": "CPU time of one", "gpu_busy_avg_ns": "GPU busy of one",
+    "gpu_projected_avg_ns": "on the GPU, of one", "total_ns": "GPU time", "instances": "count",
+}  # fmt: skip
+
+
+def is_same(table: AnyTable, row: Cells) -> bool:
+    """Whether a line's change is none, or within noise."""
+    headers = [one.header for one in table.columns]
+    change, beyond = headers.index("Change (%)"), headers.index("Beyond noise")
+    return row[beyond] == "no" or row[change] == 0
+
+
+def comparison_columns(table: AnyTable, shown: Sequence[Cells]) -> list[Column[Cells]]:
+    """Names in little room, and once for the lines of one thing; figures in words."""
+    columns = [_column(table, number) for number in range(len(table.columns))]
+    if table.columns[1].header != "Figure":
+        return columns
+    names = dict.fromkeys(str(row[0]) for row in table.rows)
+    shorter = dict.fromkeys(names, "")
+    if table.name == "compare_kernels":
+        shorter = dict(zip(names, short_names([*names], _NAME_WIDTH), strict=True))
+    elif table.name == "compare_metrics":
+        shorter = {name: metric_text(name, 0)[0] for name in names}
+    first = {str(row[0]): row[1] for row in reversed(shown)}
+
+    def name(row: Cells) -> str:
+        known = str(row[0])
+        return (shorter[known] or known) if first[known] == row[1] else ""
+
+    labels = {str(row[1]): figure_label(table.name, str(row[1])) for row in table.rows}
+    columns[0] = replace(columns[0], words=name)
+    columns[1] = replace(columns[1], words=lambda row: labels[str(row[1])])
+    return columns if any(labels.values()) else [columns[0], *columns[2:]]
+
+
+def _column(table: AnyTable, number: int) -> Column[Cells]:
+    shown = table.columns[number]
+    header = shown.header
+    is_name = number == 0 or header in ("Session", "What", "Name")
+    compares = any(one.header == "Beyond noise" for one in table.columns)
+
+    def role(row: Cells) -> str:
+        """What is beyond noise stands out; whether that is good nobody knows here."""
+        if cell_text(shown, row[number]) == MISSING or (compares and is_same(table, row)):
+            return "dim"
+        beyond = number + 2 < len(row) and row[number + 2] == "yes"
+        return "value" if header.startswith("Change") and beyond else "text"
+
+    return column(
+        _HEADINGS.get(header, header.removesuffix(" (%)").lower()),
+        lambda row: cell_text(shown, row[number]),
+        0 if is_name or header in ("Figure", "Baseline") else _PRIORITIES.get(header.split()[0], 1),
+        flexible=is_name,
+        right=not is_name and header not in ("Figure", "Kind", ""),
+        width=20 if is_name else 0,
+        role=role,
+    )
+
+
+_NAME_WIDTH = 44
+_HEADINGS = {"Session": "recording", "Length (ns)": "length", "GPUs": "GPUs"}
+_PRIORITIES = {
+    "Noise": 4,
+    "Run": 1,
+    "Change": 0,
+    "Beyond": 2,
+    "Host": 3,
+    "GPUs": 4,
+    "Started": 2,
+}
+
+
+def cell_text(column: AnyColumn, cell: Cell) -> str:
+    if cell is None:
+        return MISSING
+    if column.show is not None and isinstance(cell, int | float):
+        return column.show(cell)
+    return str(cell)
