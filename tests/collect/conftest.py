@@ -66,12 +66,12 @@ def probe(shared_probe: tuple[FakeMachine, Probe], machine: FakeMachine) -> Prob
 
 
 @pytest.fixture
-def own_probe(machine: FakeMachine, library: Path) -> Iterator[Callable[[Path | None], Probe]]:
-    """Makes probes of the test's own: for streams, and for libraries built otherwise."""
+def own_probe(machine: FakeMachine, library: Path) -> Iterator[Callable[..., Probe]]:
+    """Makes probes of the test's own: for streams, libraries built otherwise, calls that hang."""
     probes: list[Probe] = []
 
-    def make(folder: Path | None = None) -> Probe:
-        probes.append(Probe(machine, folder or library))
+    def make(folder: Path | None = None, *, hasty: bool = False) -> Probe:
+        probes.append(Probe(machine, folder or library, hasty=hasty))
         return probes[-1]
 
     yield make

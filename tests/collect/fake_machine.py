@@ -197,13 +197,16 @@ class Reading:
 class Probe:
     """A child process that runs gputui's machine sources and prints their events."""
 
-    def __init__(self, machine: FakeMachine | None, library: Path | None) -> None:
+    def __init__(
+        self, machine: FakeMachine | None, library: Path | None, *, hasty: bool = False
+    ) -> None:
+        """A `hasty` one waits for the driver no longer than gputui does."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
         environment["PYTHONPATH"] = str(HERE.parent.parent)
         if machine is not None and library is not None:
             environment |= {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(machine.path)}
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "probe.py")],
+            [sys.executable, str(HERE / "probe.py"), *["hasty"] * hasty],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

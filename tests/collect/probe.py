@@ -1,4 +1,7 @@
-"""Run in a child: reads the machine as commands on stdin say, prints events as JSON lines."""
+"""Run in a child: reads the machine as commands on stdin say, prints events as JSON lines.
+
+Waits for the driver's answers as long as they take, unless its argument is "hasty".
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ import msgspec
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.sampler import Sampler, read_once
 from gputui.model.events import AnyEvent
+
+if sys.argv[1:] != ["hasty"]:
+    import tests.collect.patience  # noqa: F401
 
 
 def emit(events: Sequence[AnyEvent]) -> None:

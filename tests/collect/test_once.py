@@ -17,6 +17,15 @@ from gputui.base.sanitize import cell_width
 from gputui.model.events import GpuFacts, GpuSample, GpuStatus, ProcessSample
 from tests.collect.fake_machine import HERE, LOST, FakeMachine
 
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import tests.collect.patience
+from gputui.cli.dispatch import run
+sys.exit(run(sys.argv[1:]))
+"""
+"""SIGINT is set back to its default: whoever runs the tests in the background ignores it."""
+
 
 @pytest.fixture
 def gputui(machine: FakeMachine, library: Path):  # type: ignore[no-untyped-def]
@@ -24,7 +33,7 @@ def gputui(machine: FakeMachine, library: Path):  # type: ignore[no-untyped-def]
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "gputui", *words],
+            [sys.executable, "-c", PROGRAM, *words],
             capture_output=True,
             text=True,
             check=False,
@@ -42,16 +51,11 @@ def watching(machine: FakeMachine, library: Path) -> Callable[..., subprocess.Po
     """Starts `gputui --once --watch` ten times a second, with more words.
 
     The pipe it writes to is too small for the document of a few GPUs: writing has to wait.
-    SIGINT is set back to its default: whoever runs the tests in the background ignores it.
     """
-    program = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from gputui.cli.dispatch import run; sys.exit(run(sys.argv[1:]))"
-    )
 
     def start(*words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", program, "--once", "--watch", "-i", "0.1", *words],
+            [sys.executable, "-c", PROGRAM, "--once", "--watch", "-i", "0.1", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pipesize=4096,

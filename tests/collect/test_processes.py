@@ -169,10 +169,10 @@ def test_a_sample_stays_true_until_the_next_and_an_old_one_does_not(
     machine: FakeMachine, probe: Probe
 ) -> None:
     """The driver samples seldom: a reading that follows another at once must not say 0."""
-    stamp_us = time.time_ns() // 1000 - 100_000
+    stamp_us = time.time_ns() // 1000 + 3600_000_000  # however long the probe takes
     machine.gpus[0] |= {
         "nvmlDeviceGetComputeRunningProcesses_v3": "50 1000 51 1000",
-        "nvmlDeviceGetProcessUtilization": f"50 {stamp_us} 20 51 {stamp_us - 10_000_000} 90",
+        "nvmlDeviceGetProcessUtilization": f"50 {stamp_us} 20 51 {stamp_us - 3610_000_000} 90",
     }
     machine.write()
     busy = {process.pid: process.sm_percent for process in probe.once().sample.processes or ()}

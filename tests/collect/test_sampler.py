@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.collect.nvml.gpus import _coarse
 from gputui.collect.sampler import Sampler, Schedule
 from gputui.collect.worker import Worker
 from gputui.model.events import (
@@ -140,32 +141,43 @@ def test_a_gpu_that_is_lost_and_comes_back(
 
 
 def test_a_call_that_hangs_stops_no_other_gpu(
-    machine: FakeMachine, own_probe: Callable[[], Probe], tmp_path: Path
+    machine: FakeMachine, own_probe: Callable[..., Probe], tmp_path: Path
 ) -> None:
     fifo = tmp_path / "hang"
     os.mkfifo(fifo)
     machine.reset(2)
     machine.write()
-    probe = own_probe()
+    probe = own_probe(hasty=True)
     probe.send(do="start", interval_s=0.1)
     seen = probe.events()
     probe.until(seen, lambda reading: reading.gpu(0).power_watts is not None)
     machine.gpus[0]["nvmlDeviceGetPowerUsage"] = f"@{fifo}"
     machine.gpus[1]["nvmlDeviceGetPowerUsage"] = 5000
     machine.write()
-    reading = probe.until(seen, lambda reading: reading.gpu(0) == GpuSample(index=0))
-    assert reading.gpu(1).power_watts == 5.0
-    assert reading.reasons(0)["device"] == "no answer for a moment"
+    reading = probe.until(
+        seen,
+        lambda reading: (
+            reading.gpu(0) == GpuSample(index=0) and reading.gpu(1).power_watts == 5.0
+        ),
+    )
+    assert reading.reasons(0)["device"].startswith("no answer for ")
     machine.gpus[1]["nvmlDeviceGetPowerUsage"] = 6000
     machine.write()
     reading = probe.until(seen, lambda reading: reading.gpu(1).power_watts == 6.0)
     assert reading.gpu(0) == GpuSample(index=0)
-    reading = probe.until(seen, lambda reading: reading.reasons(0)["device"] == "no answer for 1 s")
     machine.reset(2)
     machine.write()
     os.close(os.open(fifo, os.O_WRONLY))
     reading = probe.until(seen, lambda reading: reading.gpu(0).power_watts is not None)
     assert "device" not in reading.reasons(0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.5, "a moment"), (1, "1 s"), (4.9, "2 s"), (29, "20 s"), (59, "30 s"), (125, "2 min")],
+)
+def test_how_long_a_gpu_gives_no_answer_is_told_coarsely(seconds: float, told: str) -> None:
+    assert _coarse(seconds) == told
 
 
 def test_a_worker_that_hangs_is_left_and_used_again_when_it_is_back() -> None:

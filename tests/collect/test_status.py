@@ -162,13 +162,13 @@ def test_a_lost_gpu_has_no_status(machine: FakeMachine, probe: Probe) -> None:
 
 
 def test_a_slow_call_that_hangs_leaves_the_ticks_alone(
-    machine: FakeMachine, own_probe: Callable[[], Probe], tmp_path: Path
+    machine: FakeMachine, own_probe: Callable[..., Probe], tmp_path: Path
 ) -> None:
     fifo = tmp_path / "hang"
     os.mkfifo(fifo)
     machine.gpus[0]["nvmlDeviceGetTotalEnergyConsumption"] = f"@{fifo}"
     machine.write()
-    probe = own_probe()
+    probe = own_probe(hasty=True)
     probe.send(do="start", interval_s=0.1)
     seen = probe.events()
     reading = probe.until(seen, lambda reading: reading.gpu().power_watts == 612.345)
