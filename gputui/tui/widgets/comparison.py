@@ -81,18 +81,19 @@ def _column(table: AnyTable, number: int) -> Column[Cells]:
         _HEADINGS.get(header, header.removesuffix(" (%)").lower()),
         lambda row: cell_text(shown, row[number]),
         0 if is_name or header in ("Figure", "Baseline") else _PRIORITIES.get(header.split()[0], 1),
-        flexible=is_name,
+        flexible=is_name or header == "Figure",
         right=not is_name and header not in ("Figure", "Kind", ""),
-        width=20 if is_name else 0,
+        width=_WIDTHS.get(header, 20 if is_name else 0),
         role=role,
     )
 
 
 _NAME_WIDTH = 44
+_WIDTHS = {"Figure": 14, "What": 40}
 _HEADINGS = {"Session": "recording", "Length (ns)": "length", "GPUs": "GPUs"}
 _PRIORITIES = {
     "Noise": 4,
-    "Run": 1,
+    "Run": 0,
     "Change": 0,
     "Beyond": 2,
     "Host": 3,
