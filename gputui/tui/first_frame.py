@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputui.state import Session
-from gputui.tui.shell.views import GROUPS
+from gputui.tui.shell.views import GROUP_OF, GROUPS, tab_texts
 from gputui.tui.widgets.canvas import Row, clip, flow, heading, wrap
 from gputui.tui.widgets.gpu import card_rows
 from gputui.tui.widgets.gpu_figures import figures
@@ -22,11 +22,10 @@ _LOOKS = {
 def first_frame(session: Session, width: int, height: int) -> str:
     """All lines but the last."""
     interval_s = session.header.interval_s if session.header else 1.0
-    is_wide = width >= 112
+    devices = GROUP_OF["devices"]
     rows: list[Row] = [tuple(
-        (f" {group.key} {group.title if is_wide else group.short} ",
-         "tab-active" if group.key == "6" else "tab")
-        for group in GROUPS
+        (text, "tab-active" if group is devices else "tab")
+        for group, text in zip(GROUPS, tab_texts(width, devices), strict=True)
     )]  # fmt: skip
     gpus, look = list(session.gpus.values()), Look()
     if len(gpus) == 1:

@@ -35,6 +35,9 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         for part in ("LAUNCH-BOUND", "88 % of each step", "CUDA graphs", "░░░░", "busy 9.7 %"):
             assert part in head
         assert "Where each step goes" in shown.text
+        assert " 2 Time " in shown.lines[0]
+        assert " 3 Timeline " in shown.lines[0]
+        assert " 7 Runs " in shown.lines[0]
         assert "Step time  median 83.9 µs, p99 177 µs" in shown.text
         assert "A step here is 3 operations, repeated: yours may hold many of them." in shown.text
         assert all(cell_len(line) <= size[0] for line in shown.lines)
@@ -58,6 +61,14 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         assert shown.app.main.current == "overview"
 
 
+async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: Show) -> None:
+    async with show([recorded(DATA / "h100-graphs.gputui.gz")], (120, 40), options=FIRST) as shown:
+        assert "─ Step time" not in shown.text
+        assert "─ Distribution ─" in shown.text
+        await shown.press("3")
+        assert "Only the lengths of the newest 1 of 47 steps were kept one by one." in shown.text
+
+
 def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None:
     leak = Finding("memory_grows", "", "It grows.", "look for it", 1, 1, "")
     found = Verdict("MEMORY GROWS", "It grows.", (leak,), speed="Nothing stands out.")
@@ -76,6 +87,9 @@ async def test_what_a_key_does_a_click_does(show: Show) -> None:
                   what="idle.launch", value=88.0, worst=90.0)  # fmt: skip
     async with show([recorded(LAUNCH), [waits]], (120, 40), options=FIRST) as shown:
         assert "▲ ALERT idle.launch > 40%: reached 90 %" in shown.text
+        await shown.click("─ Output ─")
+        assert shown.app.main.log_pane.display
+        await shown.press("l")
         await shown.click("busy  matmul")
         assert shown.app.main.current == "overview"
         await shown.click("busy  matmul")

@@ -147,6 +147,11 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
         assert "no library (NCCL, CUB) wrote a range or a mark here" in shown.text
         await shown.press("0")
         assert "nothing runs now: 0 follows what does" in shown.text
+        for title in ("average", "kernels", "count"):  # as s does, headings are clicked
+            await shown.click(title)
+            assert "by " + title in shown.text
+        await shown.click("count  average")
+        assert "by count ▲" in shown.text
         await shown.press("1", "1", "enter")
         assert "nothing to open here: 4 and 5 have details" in shown.text
         for key, said in (("r", "nothing to sort here"), ("comma", "no charts here: 6 shows some")):

@@ -21,11 +21,10 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The views of one key. `short` is the title where there is little room."""
+    """The views of one key."""
 
     key: str
     title: str
-    short: str
     help: str
     tabs: tuple[Tab, ...]
 
@@ -39,34 +38,28 @@ GROUPS: tuple[Group, ...] = (
     Group(
         "1",
         "Overview",
-        "Over",
         "what limits the run; again: all its tables",
         (
             _tab("overview", "OverviewView", "Overview"),
             _tab("summary", "SummaryView", "All tables"),
         ),
     ),
-    Group("2", "Time", "Time", "where the time goes", (_tab("time", "TimeView", "By cause"),)),
+    Group("2", "Time", "where the time goes", (_tab("time", "TimeView", "By cause"),)),
     Group(
         "3",
         "Timeline",
-        "Line",
         "what happened when: the steps, and the last one",
         (_tab("timeline", "TimelineView", "Timeline"),),
     ),
-    Group(
-        "4", "Phases", "Phase", "the program's NVTX ranges", (_tab("phases", "PhasesView", "Tree"),)
-    ),
+    Group("4", "Phases", "the program's NVTX ranges", (_tab("phases", "PhasesView", "Tree"),)),
     Group(
         "5",
         "Kernels",
-        "Kern",
         "kernels, CUDA calls, copies",
         (_tab("kernels", "KernelsView", "Kernels"),),
     ),
     Group(
         "6",
-        "GPUs",
         "GPUs",
         "the GPUs, processes; again: memory, ranks, hosts",
         (
@@ -79,7 +72,6 @@ GROUPS: tuple[Group, ...] = (
     Group(
         "7",
         "Runs",
-        "Runs",
         "recordings, to open and compare",
         (
             _tab("sessions", "SessionsView", "Runs"),
@@ -89,3 +81,19 @@ GROUPS: tuple[Group, ...] = (
 )
 TABS = {tab.name: tab for group in GROUPS for tab in group.tabs}
 GROUP_OF = {tab.name: group for group in GROUPS for tab in group.tabs}
+
+
+_WIDE, _CLOSE = 112, 76
+"""Columns from which the titles have air, or room at all."""
+
+
+def tab_texts(width: int, current: Group) -> list[str]:
+    """The keys with their titles, which the upper line begins with: no title is ever cut."""
+    if width >= _WIDE:
+        return [f" {group.key} {group.title} " for group in GROUPS]
+    return [
+        f" {group.key} {group.title} " if group is current
+        else f" {group.key} {group.title}" if width >= _CLOSE
+        else f" {group.key}"
+        for group in GROUPS
+    ]  # fmt: skip

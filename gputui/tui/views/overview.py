@@ -34,6 +34,7 @@ from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import evidence, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (
+    Asked,
     Details,
     Lead,
     Place,
@@ -109,9 +110,9 @@ class OverviewView(View):
         can_look = room >= 4 and not (self.model.failure or self.model.remark)
         if not can_look or isinstance(self.model.source, Playback | ManyHosts):
             return rows
-        panel = self.last_runs.panel(None, width, min(room - 1, 12), self._chosen)
-        if panel is None:
+        if not self.last_runs.of(None):
             return rows
+        panel = self.last_runs.panel(None, min(room - 1, 12), self._chosen, width)
         layout = Layout(width, [*rows, ()])
         layout.band([panel], [width], len(panel.rows) + 1)
         self._take_places(layout, height)
@@ -257,4 +258,7 @@ class OverviewView(View):
             self.draw()
 
     def _go(self, lead: Lead) -> None:
-        self.lead(lead)
+        if lead.view == "log":  # it is a pane below every view
+            self.post_message(Asked("log"))
+        else:
+            self.lead(lead)

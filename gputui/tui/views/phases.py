@@ -11,21 +11,21 @@ from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.report.main_step import is_inside, main_step
 from gputui.report.phase_causes import causes_of
-from gputui.report.phase_tree import PhaseKey, ranges_below
+from gputui.report.phase_tree import PhaseKey
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.roofline import roofs_of_phase
-from gputui.report.statistics import kernel_rows
-from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.phase_energy import PhaseEnergy
+from gputui.tui.widgets.phase_kernels import phase_kernels
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.statistics import time_rows
-from gputui.tui.widgets.table import Move, declared, table_rows
+from gputui.tui.widgets.table import Move, column_at, table_rows
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import (
+    SORT_OF_TITLE,
     SORTS,
     library_roots,
     ordered,
@@ -35,6 +35,7 @@ from gputui.tui.widgets.tree import (
     scope_text,
     tree_columns,
     visible_rows,
+    waiting,
 )
 from gputui.tui.widgets.view import (
     Details,
@@ -160,6 +161,16 @@ class PhasesView(View):
         self.sorting = (self.sorting + 1) % len(SORTS)
         self.draw()
 
+    def sort_by(self, title: str) -> None:
+        """By a column, again the other way round."""
+        by = SORT_OF_TITLE.get(title)
+        if by is None:
+            self.nothing_chosen(f"phases are not sorted by {title}")
+            return
+        self.other_way = by == self.sorting and not self.other_way
+        self.sorting = by
+        self.draw()
+
     def reverse(self) -> None:
         self.other_way = not self.other_way
         self.draw()
@@ -235,7 +246,7 @@ class PhasesView(View):
         inherited = any(row.inherited_kernels for row in everything)
         rows = [heading("Phases", width, self._note(run, room, inherited))]
         if not self.listed:
-            text = "no phase matches the filter (Esc clears it)" if everything else _waiting(run)
+            text = "no phase matches the filter (Esc clears it)" if everything else waiting(run)
             said = [*rows, *wrap(text, width, "dim", "  ")]
             steps = [] if everything else time_rows(self.model.session, run, width)
             return [*said, (), *steps] if steps else said
@@ -254,6 +265,8 @@ class PhasesView(View):
                 act = partial(self._turn, row.key)
                 at = 2 * row.depth
                 self.places.append(Place(top + 2 + number, at, at + 2, act))
+        shown = self.listed[window]
+        self.header = top + 1, lambda x: column_at(columns, shown, width, x)
         selected = self.cursor.index - self.cursor.offset
         return rows + table_rows(columns, self.listed[window], width, selected=selected)
 
@@ -293,25 +306,14 @@ class PhasesView(View):
         return timeline_rows(self._step, run, colors, width, room, libraries=self.libraries)
 
     def _kernels(self, run: Run, width: int, height: int) -> list[Row]:
-        tree = min(len(self.listed) + 2, 14)
-        room = min(height - tree, 8)
+        whole = len(self.listed) + 2
+        # What the tree leaves free, and where it leaves little a few rows of it.
+        room = max(min(height - min(whole, 14), 8), height - whole - 1)
         row = self._chosen()
         if row is None or room < 4 or not row.kernels:
             return []
-        found = kernel_rows(self.model.session, run, ranges_below(row.phase))[: room - 2]
-        names = declared(KERNELS, "short_name", "category", short_name="kernel")
-        figures = ("time_percent", "total_ns", "instances", "med_ns")
-        columns = [*names, *declared(KERNELS, *figures, total_ns="GPU time")]
-        return [heading(f"Kernels of {row.path}", width), *table_rows(columns, found, width)]
+        return phase_kernels(self.model.session, run, row, width, room)
 
 
 def _on_gpu(run: Run) -> bool:
     return any(device.busy_ns for device in run.devices.values())
-
-
-def _waiting(run: Run) -> str:
-    if run.unseen_reason:
-        return f"no phase so far; {run.unseen_reason}"
-    if run.is_active:
-        return "waiting for the program's first NVTX range…"
-    return "the program opened no NVTX range"

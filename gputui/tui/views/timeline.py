@@ -73,7 +73,7 @@ class TimelineView(StretchView):
             rows += self._devices(run, places, width)
             self._columns = columns_of_tree(tree)
             self._usual_ns = tree.step_ns.median or 0.0
-            if self._columns:
+            if len(self._columns) > 1:
                 rows += self._lanes(tree, width, len(rows), height)
             else:
                 rows += wrap(_no_steps(tree), width - 2, "dim", "  ")
@@ -98,7 +98,7 @@ class TimelineView(StretchView):
             rows += timeline_rows(newest, run, colors, width, min(room, 9), window=window)
         room = height - len(rows) - 2
         if trees and tree.step_ns.count and room >= _LEAST_CLASSES:
-            spread = distribution(tree.step_ns, width, min(room, _MOST_CLASSES))
+            spread = distribution(tree.step_ns, min(room, _MOST_CLASSES), width)
             rows += [(), heading(spread.title, width, spread.note), *spread.rows]
         return rows
 
@@ -274,5 +274,7 @@ def _slow(tree: TimeTree) -> str:
 
 
 def _no_steps(tree: TimeTree) -> str:
-    del tree
+    if tree.steps:
+        newest = f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
+        return f"Only the lengths of {newest} were kept one by one."
     return "No loop was found so far: the steps appear here when one is."

@@ -8,14 +8,12 @@ from textual import events
 from gputui.state import lasting_alerts
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, Key
-from gputui.tui.shell.views import GROUP_OF, GROUPS
+from gputui.tui.shell.views import GROUP_OF, GROUPS, tab_texts
 from gputui.tui.source import Playback
 from gputui.tui.times import clock_text
 from gputui.tui.widgets.alerts import MARK
 from gputui.tui.widgets.canvas import Row, Span, clip, fit, row_width
 from gputui.tui.widgets.line_view import LineView
-
-_WIDE = 112
 
 _ORDER = (
     *("go_home", "clear", "activate", "recording('mark')", "recording('compare')"),
@@ -60,9 +58,8 @@ class TopBar(Bar):
         spans: list[Span] = []
         places = []
         used = 0
-        is_wide = self.size.width >= _WIDE
-        for group in GROUPS:
-            text = f" {group.key} {group.title if is_wide else group.short} "
+        texts = tab_texts(self.size.width, GROUP_OF[current])
+        for group, text in zip(GROUPS, texts, strict=True):
             is_current = group is GROUP_OF[current]
             spans.append((text, "tab-active" if is_current else "tab"))
             places.append((used, used + len(text), f"views('{group.key}')"))

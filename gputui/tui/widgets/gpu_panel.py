@@ -21,24 +21,24 @@ _LOW = 4
 """Rows up to which the energy is in the heading."""
 
 
-def gpu_panels(
-    model: Model, run: Run, energy: Sequence[RunEnergy], width: int, height: int, *, is_narrow: bool
-) -> list[Panel]:
+def gpu_panel(
+    model: Model, run: Run, energy: Sequence[RunEnergy], height: int, width: int,
+    is_narrow: bool = False,
+) -> Panel:  # fmt: skip
     """The GPU that the run uses most; the first one where that is unknown."""
     gpus = model.session.gpus
     devices = run.devices
     used = max(devices, key=lambda index: devices[index].busy_ns, default=None)
-    gpu = gpus.get(used) if used is not None else next(iter(gpus.values()), None)
-    if gpu is None:
-        return []
+    gpu = gpus.get(used) if used is not None else None
+    gpu = gpu or next(iter(gpus.values()))
     own = next((one for one in energy if one.gpu == gpu.facts.index), None)
     if is_narrow:  # one column: the 100 % bar is just above
-        return [_panel(gpu, run, own, None, width, height, model.interval_s, pairs=False)]
+        return _panel(gpu, run, own, None, width, height, model.interval_s, pairs=False)
     busy = None
     for (_, device), tree in device_trees(model.scoped or run).items():
         if device == gpu.facts.index and tree.wall_ns:
             busy = 100 * (1 - tree.share(tree.idle_ns))
-    return [_panel(gpu, run, own, busy, width, height, model.interval_s, pairs=width >= 90)]
+    return _panel(gpu, run, own, busy, width, height, model.interval_s, pairs=width >= 90)
 
 
 def _energy_words(energy: RunEnergy | None) -> list[str]:

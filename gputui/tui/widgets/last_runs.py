@@ -40,15 +40,14 @@ class LastRuns:
         """Read what is new in the folder."""
         self._library.look()
 
-    def panel(
-        self, run: Run | None, width: int, height: int, chosen: Chosen | None
-    ) -> Panel | None:
-        """The newest runs of this run's command, before it; of any command where there is none.
-        None where nothing was recorded."""
+    def of(self, run: Run | None) -> list[Entry]:
+        """The newest runs of this run's command, before it; of any command where there is none."""
         entries = [one for one in self._library.entries if one.problem is None and one.name]
-        shown = [one for one in entries if run is None or _is_before(one, run)][:height]
-        if not shown:
-            return None
+        return [one for one in entries if run is None or _is_before(one, run)]
+
+    def panel(self, run: Run | None, height: int, chosen: Chosen | None, width: int) -> Panel:
+        """The first of them, one a row."""
+        entries, shown = self._library.entries, self.of(run)[:height]
         if run is None or not run.is_active:  # reading them would slow the screen of a run
             self._index.want(shown)
         rows = [self._row(one, entries, width, is_named=run is None) for one in shown]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from gputui.report.energy import RunEnergy
 from gputui.report.explain import Finding, Verdict
@@ -14,14 +15,22 @@ from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.source import ManyHosts
 from gputui.tui.widgets import run_panels as short
-from gputui.tui.widgets.gpu_panel import gpu_panels
+from gputui.tui.widgets.gpu_panel import gpu_panel
 from gputui.tui.widgets.last_runs import LastRuns
 from gputui.tui.widgets.panels import Layout, Panel, columns_of
 from gputui.tui.widgets.run_panels import Chosen
 from gputui.tui.widgets.step_lanes import newest_step
 
+Make = Callable[[int], Panel]
+"""Makes a panel of this width."""
+
+FEW = 4
+"""Points of which a chart over time would say nothing."""
+
 TWO_COLUMNS, THREE_COLUMNS = 100, 160
 _NARROW_PHASES = 4
+_FEWEST_ROWS = 4
+"""A table of phases with fewer says less than a row of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,52 +61,50 @@ def fill(
         return
     tree = read.tree
     columns = 3 if width >= THREE_COLUMNS else 2 if width >= TWO_COLUMNS else 1
-    widths = columns_of(width, columns)
-    stepped = tree is not None and tree.has_steps and bool(short.step_points(tree)[0])
-    first: list[Panel] = []
-    second: list[Panel] = []
-    low = 8 if columns > 1 else 2
-    wide = widths[0]
     if columns == 1:
         _stack(layout, model, run, read, left, chosen)
         return
-    if stepped and tree is not None:
-        first.append(short.steps(tree, wide, low))
-        if columns == 3 and tree.step_ns.values:
-            first.append(short.distribution(tree.step_ns, wide, low))
-    first += gpu_panels(model, run, read.energy, wide, low + 1, is_narrow=False)
+    low = 8
+    points = short.step_points(tree)[0] if tree is not None and tree.has_steps else []
+    first: list[Make] = []
+    second: list[Make] = []
+    third: list[Make] = []
+    # Of a stretch of steps there is no distribution.
+    if tree is not None and (len(points) >= FEW or (points and not tree.step_ns.values)):
+        first.append(partial(short.steps, tree, low))
+    if tree is not None and tree.step_ns.values and (columns == 3 or 0 < len(points) < FEW):
+        first.append(partial(short.distribution, tree.step_ns, low))
+    if model.session.gpus:
+        first.append(partial(gpu_panel, model, run, read.energy, low + 1))
     if tree is not None:
-        rows = max(4, left - low - 3)
-        second.append(short.causes(tree, wide, min(rows, 14), chosen))
+        second.append(partial(short.causes, tree, min(max(4, left - low - 3), 14), chosen))
     if read.steps:
-        found = short.phases(read.steps, wide, 12, chosen, run.is_active)
-        second.append(found)
-    third: list[Panel] = []
+        second.append(partial(short.phases, read.steps, 12, chosen, run.is_active))
     if read.kernels:
-        most = max(len(panel.rows) for panel in second) if columns == 3 and second else left
-        third.append(short.kernels(read.kernels, wide, most, chosen))
-    spread = tree.step_ns.values if stepped and tree is not None else None
-    if columns == 2 and spread and tree is not None and not read.steps:
-        third.append(short.distribution(tree.step_ns, wide, low + 1))
+        most = 13 if columns == 3 and second else left
+        third.append(partial(short.kernels, read.kernels, most, chosen))
+    if columns == 2 and tree is not None and len(points) >= FEW and not read.steps:
+        third.append(partial(short.distribution, tree.step_ns, low + 1))
     if run.log_lines:
-        third.append(short.output(run, wide, max(4, left - low - 18)))
+        third.append(partial(short.output, run, max(4, left - low - 18)))
     if columns == 3 and not isinstance(model.source, ManyHosts):
-        panel = last_runs().panel(run, wide, 6, chosen)
-        third += [panel] if panel is not None else []
+        runs = last_runs()
+        third += [partial(runs.panel, run, 6, chosen)] if runs.of(run) else []
     everything = [*first, *second, *third]
     bands = [everything[at : at + columns] for at in range(0, len(everything), columns)]
-    if columns == 3 and len(bands) > 2 and (lanes := newest_step(run, width)) is not None:
-        bands.insert(2, [lanes])
+    if columns == 3 and len(bands) > 2 and run.step_lanes:
+        bands.insert(2, [partial(newest_step, run.step_lanes[-1])])
     for number, band in enumerate(bands):
         room = height - len(layout.rows) - (1 if number else 0)
         if room < 4:
             break
-        most = max(len(panel.rows) for panel in band) + 1
+        widths = columns_of(width, len(band))
+        panels = [make(each) for make, each in zip(band, widths, strict=True)]
+        most = max(len(panel.rows) for panel in panels) + 1
         size = min(most, room if number == len(bands) - 1 else max(4, min(most, room - 4)))
         if number:
             layout.add([()])
-        layout.band(band, columns_of(width, len(band)) if len(band) < columns else widths,
-                    size)  # fmt: skip
+        layout.band(panels, widths, size)
 
 
 def _stack(
@@ -109,23 +116,24 @@ def _stack(
     panels: list[tuple[Panel, int]] = []
     if tree is not None:
         most = max(3, min(8, left - 9))
-        panels.append((short.causes(tree, width, most, chosen), most + 1))
-        if tree.has_steps and short.step_points(tree)[0]:
-            panels.append((short.steps(tree, width, 1), 2))
-    panels += [
-        (panel, 4) for panel in gpu_panels(model, run, read.energy, width, 4, is_narrow=True)
-    ]
+        panels.append((short.causes(tree, most, chosen, width), most + 1))
+        if tree.has_steps and len(short.step_points(tree)[0]) >= FEW:
+            panels.append((short.steps(tree, 1, width), 2))
+    if model.session.gpus:
+        panels.append((gpu_panel(model, run, read.energy, 4, width, is_narrow=True), 4))
     if read.steps:
         most = _NARROW_PHASES if tree is not None else 8
-        found = short.phases(read.steps, width, most, chosen, run.is_active)
+        found = short.phases(read.steps, most, chosen, run.is_active, width)
         panels.append((found, most + 1))
     if tree is None and read.kernels:
-        panels.append((short.kernels(read.kernels, width, 5, chosen), 6))
+        panels.append((short.kernels(read.kernels, 5, chosen, width), 6))
     if run.log_lines:
-        panels.append((short.output(run, width, 8), 8))
+        panels.append((short.output(run, 8, width), 8))
     for panel, most in panels:
         size = min(most, len(panel.rows) + 1, left)
         if size < 2:
             break
+        if panel.view == "phases" and size < min(most, _FEWEST_ROWS):
+            panel, size = short.phase_line(read.steps, width), 2
         layout.band([panel], [width], size)
         left -= size

@@ -91,7 +91,7 @@ def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
     for name, value in sorted(run.metrics.items(), key=lambda item: _is_static(item[0])):
         label, text = metric_text(name, value)
         items.append(((f"{label} ", "label"), (text, "value")))
-    return flow(items, width, lines)
+    return [((" ", "text"), *row) for row in flow(items, width - 1, lines)]
 
 
 def problems(run: Run, width: int, remark: str = "") -> list[Row]:

@@ -13,13 +13,14 @@ from gputui.report.main_step import LEAST_LEVEL
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Run
-from gputui.tui.widgets.canvas import Row, bar, fit
+from gputui.tui.widgets.canvas import Row, bar, fit, flow
 from gputui.tui.widgets.causes import cause_rows, of_scope
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import grouped, nice_top
 from gputui.tui.widgets.log import log_rows
 from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.panels import Panel
+from gputui.tui.widgets.step_columns import SLOW
 
 _LEAST_POINTS = 8
 """Blocks of steps that make a trend; of fewer the newest single steps are shown."""
@@ -35,7 +36,7 @@ class Chosen:
     key: Hashable
 
 
-def causes(tree: TimeTree, width: int, height: int, chosen: Chosen | None) -> Panel:
+def causes(tree: TimeTree, height: int, chosen: Chosen | None, width: int) -> Panel:
     """Where each step goes."""
     leaf = chosen.key if chosen is not None and chosen.kind == "leaf" else None
     rows, shown = cause_rows(tree, width, height, leaf if isinstance(leaf, Leaf) else None)
@@ -55,14 +56,15 @@ def step_points(tree: TimeTree) -> tuple[list[float], str]:
     return [float(length) for length in tree.newest], what
 
 
-def steps(tree: TimeTree, width: int, height: int) -> Panel:
+def steps(tree: TimeTree, height: int, width: int) -> Panel:
     """How long steps took: one after another, and how they are spread."""
     lengths = tree.step_ns
     points, what = step_points(tree)
     title = f"Step time  median {duration(lengths.median)}, p99 {duration(lengths.percentile(99))}"
-    slow = f"{count(tree.slow_steps)} slow of {count(tree.steps)}"
+    each = f"{count(tree.steps)} steps" + (f" of {tree.devices} GPUs" if tree.devices > 1 else "")
+    slow = f"{count(tree.slow_steps)} slow of {each}" if tree.slow_steps else f"none slow of {each}"
     if len(title) + len(slow) + 8 > width:
-        slow = f"{count(tree.slow_steps)} slow"
+        slow = f"{count(tree.slow_steps)} slow" if tree.slow_steps else "none slow"
     if not lengths.values:  # of some steps only the mean is known
         title = f"Step time  mean {duration(lengths.average)}"
         slow = f"{count(tree.steps)} steps"
@@ -93,9 +95,11 @@ def _stretched(values: Sequence[float], room: int) -> list[float]:
     return [values[len(values) * at // room] for at in range(room)]
 
 
-def distribution(lengths: Accumulator, width: int, height: int) -> Panel:
-    """How many steps took how long: equal classes between the 1st and the 99th percentile."""
+def distribution(lengths: Accumulator, height: int, width: int) -> Panel:
+    """How many steps took how long: equal classes from the 1st to the 99th percentile, or to where
+    steps are slow, which are one class: their tail would leave the others few."""
     low, high = lengths.percentile(1) or 0.0, lengths.percentile(99) or 0.0
+    high = min(high, SLOW * (lengths.median or high))
     classes = max(1, height - 2)
     each = max((high - low) / classes, 1.0)
     bounds = [low + each * number for number in range(classes + 1)]
@@ -114,7 +118,7 @@ def distribution(lengths: Accumulator, width: int, height: int) -> Panel:
 
 
 def phases(
-    rows: Sequence[PhaseRow], width: int, height: int, chosen: Chosen | None, running: bool
+    rows: Sequence[PhaseRow], height: int, chosen: Chosen | None, running: bool, width: int
 ) -> Panel:
     """The phases of a step, or the outermost ones, by time."""
     ranked = list(rows[:height])
@@ -142,6 +146,18 @@ def phases(
                  "phases")  # fmt: skip
 
 
+def phase_line(rows: Sequence[PhaseRow], width: int) -> Panel:
+    """The same in one row, as many as fit."""
+    named = [
+        ((f"{row.name} ", "text"), (duration(row.per_step_ns or row.cpu_total_ns), "value"))
+        for row in rows
+    ]
+    found = flow(named, width - 2, 1)
+    within = bool(rows and rows[0].per_step_ns)
+    title = "Phases  wall time a step" if within else "Phases  wall time"
+    return Panel(title, [((" ", "text"), *row) for row in found], "", view="phases")
+
+
 def _busy_a_step(row: PhaseRow) -> float:
     """GPU time as its wall time is shown: a step, or all of it outside of steps."""
     if not row.per_step_ns or not row.cpu.total:
@@ -150,7 +166,7 @@ def _busy_a_step(row: PhaseRow) -> float:
 
 
 def kernels(
-    rows: Sequence[TableRow], width: int, height: int, chosen: Chosen | None
+    rows: Sequence[TableRow], height: int, chosen: Chosen | None, width: int
 ) -> Panel:  # fmt: skip
     """The kernels that took most."""
     ranked = list(rows[:height])
@@ -173,9 +189,10 @@ def kernels(
     return Panel("Kernels  GPU time, the whole run", found, shown, items, "kernels")
 
 
-def output(run: Run, width: int, height: int) -> Panel:
+def output(run: Run, height: int, width: int) -> Panel:
     """The last lines that the program printed."""
-    return Panel("Output", log_rows(run, width, height, 0)[1:], f"{run.log_lines} lines")
+    lines = f"{run.log_lines} line{'s' * (run.log_lines != 1)}"
+    return Panel("Output", log_rows(run, width, height, 0)[1:], f"{lines} · l larger", view="log")
 
 
 def telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:

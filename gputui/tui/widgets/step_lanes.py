@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from gputui.model.events import IdleLane, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
-from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, Span
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
@@ -83,11 +82,8 @@ def lane_rows(
     ]  # fmt: skip
 
 
-def newest_step(run: Run, width: int) -> Panel | None:
+def newest_step(step: StepLanes, width: int) -> Panel:
     """The lanes of the newest step that was kept in parts, for a view that leads to them."""
-    if not run.step_lanes:
-        return None
-    step = run.step_lanes[-1]
     columns = columns_of(step, 0, len(step.busy), max(1, width - LABEL - FIGURE - 1))
     rows = lane_rows(columns, step.device, -1, 0.0, step.duration_ns)[:-1]
     title = f"Timeline  the newest step kept, {duration(step.duration_ns)}"

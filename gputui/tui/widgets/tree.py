@@ -60,8 +60,12 @@ def visible_rows(
 _BESIDE_NS = 10**18
 """More than any time: 30 years."""
 
-SORTS = ("time", "program's order", "count", "per step")
+SORTS = ("time", "program's order", "count", "per step", "average", "GPU time", "kernels")
 """Sort orders of sibling phases; children stay inside their parent."""
+
+SORT_OF_TITLE = {"phase": 1, "share": 0, "CPU time": 0, "count": 2, "per step": 3, "average": 4,
+                 "GPU time": 5, "kernels": 6, "launches": 6}  # fmt: skip
+"""What a click on a column's title sorts by."""
 
 
 def ordered(
@@ -79,9 +83,14 @@ def ordered(
         if by == "time":
             beside = main is not None and not (is_inside(row, main) or is_inside(main, row))
             return row.cpu_total_ns - (_BESIDE_NS if beside else 0)
-        if by == "count":
-            return row.instances
-        return row.per_step_ns or 0.0 if by == "per step" else 0.0
+        figures = {
+            "count": row.instances,
+            "per step": row.per_step_ns,
+            "average": row.cpu.average,
+            "GPU time": row.gpu_busy_ns,
+            "kernels": row.kernels,
+        }
+        return figures.get(by) or 0.0
 
     # A row's key is its ancestors' keys before its own: sorting by it keeps the tree.
     places: dict[int, tuple[tuple[float, int], ...]] = {}
@@ -294,3 +303,13 @@ def _counters(roof: Roof) -> list[tuple[str, str]]:
         ("of memory peak", roof.memory_peak_percent, percent(roof.memory_peak_percent)),
     ]
     return [(label, text) for label, value, text in read if value is not None]
+
+
+def waiting(run: Run) -> str:
+    """Why there are no phases."""
+    if run.unseen_reason:
+        return f"no phase so far; {run.unseen_reason}"
+    if run.is_active:
+        return "waiting for the program's first NVTX range…"
+    hint = "" if run.started.annotate else "; --annotate modules shows torch's modules"
+    return f"the program opened no NVTX range{hint}"

@@ -81,7 +81,10 @@ def unaccounted(run: Run) -> str:
         return "No verdict: where the time goes was not measured when this was recorded."
     if run.is_active and run.processes:
         return "No kernel yet: the verdict comes with the first steps."
-    return f"No verdict: {why_empty(run)[0].lower()}{why_empty(run)[1:]}"
+    why = why_empty(run)
+    if run.is_active:
+        return f"No verdict yet: {why[0].lower()}{why[1:]} It comes by itself with the first steps."
+    return f"No verdict: {why[0].lower()}{why[1:]}"
 
 
 def why_empty(run: Run) -> str:

@@ -1,0 +1,30 @@
+"""The kernels that a phase launched, below the tree of phases."""
+
+from __future__ import annotations
+
+from gputui.report.phase_tree import ranges_below
+from gputui.report.phases import PhaseRow
+from gputui.report.statistics import kernel_rows
+from gputui.report.tables.nsys import KERNELS
+from gputui.state import Run, Session
+from gputui.tui.widgets.canvas import Row, heading
+from gputui.tui.widgets.names import short_names
+from gputui.tui.widgets.table import column, declared, table_rows
+
+_NAME = 50
+"""Cells of a name where there is room."""
+
+
+def phase_kernels(
+    session: Session, run: Run, phase: PhaseRow, width: int, height: int
+) -> list[Row]:
+    """Those that took most, in so many rows, the heading and the titles included."""
+    found = kernel_rows(session, run, ranges_below(phase.phase))[: height - 2]
+    names = short_names([row.name for row in found], _NAME)
+    told_apart = dict(zip([row.name for row in found], names, strict=True))
+    columns = [
+        column("kernel", lambda row: told_apart[row.name], 0, flexible=True, right=False, width=24),
+        *declared(KERNELS, "category", "time_percent", "total_ns", "instances", "med_ns",
+                  total_ns="GPU time"),
+    ]  # fmt: skip
+    return [heading(f"Kernels of {phase.path}", width), *table_rows(columns, found, width)]
