@@ -16,8 +16,14 @@ from tests.schemas_for_tests import checked
 
 DATA = Path(__file__).parent / "data"
 
-# A deadline would test the machine: a property holds however long an example takes.
-hypothesis.settings.register_profile("gputui", deadline=None)
+# Deadlines would test the machine: a property holds however long an example takes. Examples are the
+# same in each run of the same test; `--hypothesis-profile explore` looks for new ones.
+EXPLORED = hypothesis.settings(
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile("explore", EXPLORED)
+hypothesis.settings.register_profile("gputui", EXPLORED, derandomize=True)
 hypothesis.settings.load_profile("gputui")
 
 

@@ -266,7 +266,8 @@ ERRORS = {
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(failing=st.dictionaries(st.sampled_from(sorted(FIELDS_OF)), st.sampled_from(sorted(ERRORS))))
 def test_a_figure_that_fails_is_none_with_its_reason_and_harms_no_other(

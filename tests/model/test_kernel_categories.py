@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import time
 from collections import Counter
 
 import pytest
@@ -171,9 +170,8 @@ def test_nothing_is_left_over_in_a_run_on_an_h200(h200: Session) -> None:
     assert totals.get("other", 0) <= 0.02 * sum(totals.values())
 
 
-def test_long_names_take_little_time() -> None:
-    names = [f"k{number}_" + "x" * 3000 for number in range(300)]
-    started = time.process_time()
-    assert {category(name) for name in names} == {"other"}
-    assert {len(short_name(name)) for name in names} <= {3003, 3004, 3005}
-    assert time.process_time() - started < 1.5  # it was 3 s and more
+def test_of_long_names_the_beginning_is_looked_at() -> None:
+    """All of it against each rule took 10 ms a name."""
+    name = "k" + "x" * 3000 + "gemm"
+    assert (category(name), category("gemm" + name)) == ("other", "matmul")
+    assert len(short_name(name)) == len(name)

@@ -9,6 +9,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,20 +42,29 @@ from gputui.state import Session
 from tests.events_for_tests import at, attached, gpu, header, run_started
 
 
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
+@contextmanager
+def free_port() -> Iterator[int]:
+    """Meanwhile nobody else is given it; a server may listen there, which uses ports again."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with free_port() as found:
+        yield found
 
 
 def scrape(session: Session) -> dict[str, Metric]:
-    port = free_port()
-    exporter = Exporter(session, ("127.0.0.1", port))
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            text = answer.read().decode()
-    finally:
-        exporter.close()
+    with free_port() as port:
+        exporter = Exporter(session, ("127.0.0.1", port))
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                text = answer.read().decode()
+        finally:
+            exporter.close()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -218,12 +228,13 @@ def test_on_the_command_line(taken: int) -> None:
 
 
 def test_a_recording_is_served_while_it_runs(tmp_path: Path) -> None:
-    port, out = free_port(), str(tmp_path / "r.gputui")
-    with subprocess.Popen(
-        [sys.executable, "-m", "gputui", "--record", "-o", out, "--prometheus", str(port)],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    words = [sys.executable, "-m", "gputui", "--record", "-o", str(tmp_path / "r.gputui")]
+    with (
+        free_port() as port,
+        subprocess.Popen(
+            [*words, "--prometheus", str(port)], stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
         assert process.stderr is not None
         assert process.stderr.readline() == f"gputui: serving http://127.0.0.1:{port}/metrics\n"
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -232,8 +243,7 @@ def test_a_recording_is_served_while_it_runs(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_connections_are_bounded(session: Session) -> None:
-    port = free_port()
+def test_connections_are_bounded(session: Session, port: int) -> None:
     exporter = Exporter(session, ("127.0.0.1", port))
     before = threading.active_count()
     held = []

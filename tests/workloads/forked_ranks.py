@@ -59,18 +59,27 @@ def _serve(asked: socket.socket) -> None:
 
 
 def _launch(ranks: int, module: str, words: str, environment: dict[str, str]) -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    alive = set[int]()
-    for rank in range(ranks):
-        pid = os.fork()
-        if not pid:
-            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port}
-            os.environ |= environment | {name: str(value) for name, value in names.items()}
-            os.environ["MASTER_ADDR"] = "127.0.0.1"
-            _run(module, words)
-        alive.add(pid)
+    with socket.socket() as held:
+        # Nobody else is given the port meanwhile; the ranks' store may listen there all the same.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        names = {
+            "WORLD_SIZE": ranks,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": held.getsockname()[1],
+        }
+        alive = set[int]()
+        for rank in range(ranks):
+            pid = os.fork()
+            if not pid:
+                its = names | {"RANK": rank, "LOCAL_RANK": rank}
+                os.environ |= environment | {name: str(value) for name, value in its.items()}
+                _run(module, words)
+            alive.add(pid)
+        return _ended(alive)
+
+
+def _ended(alive: set[int]) -> int:
     failed = 0
     while alive:
         pid, status = os.wait()
