@@ -193,10 +193,15 @@ class Outcome:
 class Forecast:
     """What a run would need of a GPU, None where that is unknown. `seconds` is a lower bound: what
     its operations and bytes take at the GPU's peak rates.
+
+    With `made_of`, the sum behind `memory_bytes`, a `Runner` refuses to start where they exceed
+    what is free, and says `advice`.
     """
 
     memory_bytes: int | None = None
     seconds: float | None = None
+    made_of: str = ""
+    advice: str = ""
 
 
 Forecaster = Callable[[Mapping[str, Value], "Peak | None"], Forecast]

@@ -45,13 +45,13 @@ class Place:
         """Every parameter of `workload`, with the device that was found."""
         return {**workload.fill(given, on_cpu=not self.on_gpu), "device": str(self.device)}
 
-    def refuse_unless_fits(self, needed_bytes: int, made_of: str, mend: str) -> None:
+    def refuse_unless_fits(self, needed_bytes: int, made_of: str, advice: str) -> None:
         """Raise CannotRun, with the sum and what to do, for more than is free on the device."""
         free = free_bytes(self.device)
         if needed_bytes > free:
             raise CannotRun(
                 f"needs {needed_bytes / _GIB:.1f} GiB = {made_of}; {self.device} has "
-                f"{free / _GIB:.1f} GiB free; {mend}"
+                f"{free / _GIB:.1f} GiB free; {advice}"
             )
 
     def flops_per_s(self, precision: str) -> float | None:

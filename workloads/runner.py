@@ -23,7 +23,7 @@ class Runner(StopRequest):
     """What the `run` of a workload begins and ends with; in `with Runner(...) as run:` it stops on
     request.
 
-    Raises CannotRun if the device is not available.
+    Raises CannotRun if the device is not available, and what the workload's forecast refuses.
     """
 
     def __init__(self, workload: Workload, given: Mapping[str, Value], report: Report) -> None:
@@ -31,6 +31,12 @@ class Runner(StopRequest):
         self.place = Place.of(given)
         self.values = self.place.fill(workload, given)
         self.report = report
+        forecast = workload.forecaster()
+        if forecast is None:
+            return
+        needed = forecast(self.values, None)
+        if needed.made_of and needed.memory_bytes is not None:
+            self.place.refuse_unless_fits(needed.memory_bytes, needed.made_of, needed.advice)
 
     def __getitem__(self, name: str) -> int:
         """The value of a whole number."""

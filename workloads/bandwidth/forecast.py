@@ -11,24 +11,20 @@ from ..peaks import Peak
 _MIB = 2**20
 
 
-def needed_bytes(largest: int) -> int:
-    """Three arrays of `largest` MiB."""
-    return 3 * largest * _MIB
-
-
-def refuse_what_does_not_fit(smallest: int, largest: int) -> None:
-    """Raise DoesNotFit for sizes in the wrong order."""
+def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
+    """Its memory; how long it takes depends on how long a size has to run to be measured. Raises
+    DoesNotFit for sizes in the wrong order.
+    """
+    del peak
+    smallest, largest = int(values["smallest"]), int(values["largest"])
     if smallest > largest:
         raise DoesNotFit(
             f"smallest is {smallest} MiB, which is more than largest, {largest} MiB",
             "smallest",
             "largest",
         )
-
-
-def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
-    """Its memory; how long it takes depends on how long a size has to run to be measured."""
-    del peak
-    smallest, largest = int(values["smallest"]), int(values["largest"])
-    refuse_what_does_not_fit(smallest, largest)
-    return Forecast(memory_bytes=needed_bytes(largest))
+    return Forecast(
+        memory_bytes=3 * largest * _MIB,
+        made_of=f"3 arrays × {largest} MiB",
+        advice="use a smaller largest",
+    )

@@ -15,7 +15,6 @@ from ..report import Report
 from ..rows import Cells
 from ..runner import Runner
 from . import BANDWIDTH, OPERATIONS
-from .forecast import needed_bytes, refuse_what_does_not_fit
 
 _ARRAYS_MOVED = {"copy": 2, "read": 1, "write": 1, "add": 3}
 """Arrays that each operation reads and writes, as STREAM counts them (McCalpin, 1995)."""
@@ -30,10 +29,6 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     run = Runner(BANDWIDTH, given, report)
     place = run.place
     smallest, largest = run["smallest"], run["largest"]
-    refuse_what_does_not_fit(smallest, largest)
-    place.refuse_unless_fits(
-        needed_bytes(largest), f"3 arrays × {largest} MiB", "use a smaller largest"
-    )
     sizes = [smallest * 4**power * _MIB for power in range(9) if smallest * 4**power <= largest]
     rows = run.rows(len(sizes) * len(OPERATIONS))
     report.say(f"bandwidth: arrays of {smallest} to {largest} MiB on {place.name}")

@@ -13,7 +13,6 @@ from ..report import Report
 from ..rows import Cells, best
 from ..runner import Runner
 from . import GEMM, PRECISIONS, SIZES
-from .forecast import ELEMENT_BYTES, refuse_what_does_not_fit
 from .products import element_bytes, factors, precisions, product
 
 _NOT_ASKED = "not requested, or not available on this device"
@@ -24,10 +23,6 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     run = Runner(GEMM, given, report)
     place = run.place
     smallest, largest = run["smallest"], run["largest"]
-    refuse_what_does_not_fit(smallest, largest)
-    place.refuse_unless_fits(
-        ELEMENT_BYTES * largest**2, f"{ELEMENT_BYTES} bytes × {largest}²", "use a smaller largest"
-    )
     sizes = [size for size in SIZES if smallest <= size <= largest]
     asked = precisions(str(run.values["precision"]), place.device)
     rows = run.rows(len(sizes) * len(asked))

@@ -14,7 +14,6 @@ from ..report import Report
 from ..rows import Cells, Rows, Unsupported, best
 from ..runner import Runner
 from . import QUANTIZED
-from .forecast import needed_bytes, refuse_what_does_not_fit
 from .formats import FORMATS
 from .layers import WAYS, Layer, first_line
 
@@ -25,13 +24,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """
     run = Runner(QUANTIZED, given, report)
     inputs, outputs, tokens = run["inputs"], run["outputs"], run["tokens"]
-    refuse_what_does_not_fit(inputs, outputs)
     place = run.place
-    place.refuse_unless_fits(
-        needed_bytes(inputs, outputs),
-        f"20 bytes × {inputs} × {outputs}",
-        "use smaller inputs or outputs",
-    )
     rows = run.rows(len(WAYS))
     report.say(f"quantized: {inputs} → {outputs} over {tokens} tokens on {place.name}")
     with run, torch.inference_mode():

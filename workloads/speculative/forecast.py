@@ -12,29 +12,18 @@ from ..parameters import ELEMENT_BYTES
 from ..peaks import Peak
 
 
-def needed_bytes(values: Mapping[str, Value]) -> int:
-    """Weights and two KV caches."""
-    tokens = int(values["tokens"]) + int(values["ahead"])
-    needed = Footprint.of(
-        SHAPES[str(values["size"])],
-        int(values["batch"]),
-        int(values["prompt"]),
-        tokens,
-        ELEMENT_BYTES[str(values["precision"])],
-    )
-    return needed.total_bytes + needed.kv_cache_bytes
-
-
-def refuse_what_does_not_fit(values: Mapping[str, Value]) -> None:
-    """Raise DoesNotFit for a draft that is no smaller than the target, and for what exceeds the
-    context.
+def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
+    """Its memory; the time depends on how many proposals are accepted. Raises DoesNotFit for a
+    draft that is no smaller than the target, and for what exceeds the context.
     """
+    del peak
     shape = SHAPES[str(values["size"])]
     if int(values["draft"]) >= shape.layers:
         raise DoesNotFit(
             f"draft: {values['draft']} layers are not fewer than {shape.layers}", "draft", "size"
         )
-    positions = sum(int(values[name]) for name in ("prompt", "tokens", "ahead"))
+    prompt, tokens, ahead = (int(values[name]) for name in ("prompt", "tokens", "ahead"))
+    positions = prompt + tokens + ahead
     if positions > shape.context:
         raise DoesNotFit(
             f"prompt + tokens + ahead = {positions} is more than {shape.context}",
@@ -42,10 +31,10 @@ def refuse_what_does_not_fit(values: Mapping[str, Value]) -> None:
             "prompt",
             "ahead",
         )
-
-
-def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
-    """Its memory; the time depends on how many proposals are accepted."""
-    del peak
-    refuse_what_does_not_fit(values)
-    return Forecast(memory_bytes=needed_bytes(values))
+    element_bytes = ELEMENT_BYTES[str(values["precision"])]
+    needed = Footprint.of(shape, int(values["batch"]), prompt, tokens + ahead, element_bytes)
+    return Forecast(
+        memory_bytes=needed.total_bytes + needed.kv_cache_bytes,
+        made_of="weights and two KV caches",
+        advice="use a smaller size",
+    )

@@ -14,7 +14,6 @@ from ..rows import Cells
 from ..runner import Runner
 from . import SPECULATIVE
 from .decoder import Decoder, models
-from .forecast import needed_bytes, refuse_what_does_not_fit
 
 
 def expected_tokens_per_pass(acceptance: float, ahead: int) -> float:
@@ -33,13 +32,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     run = Runner(SPECULATIVE, given, report)
     shape, place = SHAPES[str(run.values["size"])], run.place
     prompt, tokens, batch, ahead = (run[name] for name in ("prompt", "tokens", "batch", "ahead"))
-    refuse_what_does_not_fit(run.values)
     precision = set_precision(str(run.values["precision"]), place.device)
-    place.refuse_unless_fits(
-        needed_bytes(run.values),
-        "weights and two KV caches",
-        "use a smaller size",
-    )
     counts = [0, *(2**power for power in range(ahead.bit_length()))]
     rows = run.rows(len(counts))
     report.say(
