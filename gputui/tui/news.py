@@ -28,4 +28,4 @@ class News:
         before, self._said = self._said, now
         if found is not None and (before is None or before[2] != word):
             return f"{found.word}: {found.headline}"
-        return f"{run.started.name} {state(run, lost_end=model.lost_end)[0][2:]}"
+        return f"{run.started.name} {state(run, lost_end=model.lost_end).words}"

@@ -12,7 +12,7 @@ from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import Doing, is_copy, kind_of_call
 from gputui.attribute.accounting.host import WAITED_NS, HostThreads
 from gputui.attribute.accounting.intervals import NEVER, Busy, union
-from gputui.attribute.accounting.launches import Launches
+from gputui.attribute.accounting.launch_order import LaunchOrder
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
@@ -55,7 +55,7 @@ class Accounting:
         self._stacks = stacks
         self._threads = HostThreads()
         self._kernels = Kernels()
-        self._launches = Launches(self._kernels)
+        self._launches = LaunchOrder(self._kernels)
         self._tracker = StepTracker(measured=live, first_try=FIRST_TRY if live else WINDOW)
         self._devices: dict[int, DeviceSteps] = {}
         self.holes = Holes()

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.lanes import Lanes
-from gputui.attribute.accounting.launches import HELD_NS
+from gputui.attribute.accounting.launch_order import HELD_NS
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
 from gputui.attribute.accounting.tracks import LEAVES, WAITED

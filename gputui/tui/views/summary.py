@@ -125,7 +125,7 @@ def summary_rows(
 ) -> list[Row]:
     """All tables of a run, `width` wide."""
     rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
-    rows += _facts(session, run, width, state(run, lost_end=lost_end))
+    rows += _facts(session, run, width, state(run, lost_end=lost_end).cell)
     rows += [*problems(run, width, remark)]
     found = findings(session, run)
     if found:
@@ -193,7 +193,7 @@ def summary_rows(
     return rows
 
 
-def _facts(session: Session, run: Run, width: int, became: tuple[str, str]) -> list[Row]:
+def _facts(session: Session, run: Run, width: int, became: Span) -> list[Row]:
     started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
     rows: list[Row] = [(("state          ", "label"), became)]
     pairs = [

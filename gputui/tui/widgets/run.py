@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gputui.model.units import duration, parameter, quantity
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, remarks
-from gputui.tui.widgets.canvas import Row, bar, clip, flow, row_width, wrap
+from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, row_width, wrap
 
 
-def state(run: Run, *, lost_end: bool = False) -> tuple[str, str]:
-    """The run's state, and its role. `lost_end` if no more is to come."""
-    if run.ended is None and lost_end:
-        return f"■ no end was recorded after {duration(run.duration_ns)}", "warn"
+class State(NamedTuple):
+    """A run's state, in words and as a mark before them."""
+
+    mark: str
+    words: str
+    role: str
+
+    @property
+    def cell(self) -> Span:
+        """Both, in the state's colour."""
+        return (f"{self.mark} {self.words}", self.role)
+
+
+def state(run: Run, *, lost_end: bool = False) -> State:
+    """The run's state. `lost_end` if no more is to come."""
     took = duration(run.duration_ns)
+    if run.ended is None and lost_end:
+        return State("■", f"no end was recorded after {took}", "warn")
     match run.outcome:
         case "running":
-            return f"▶ running {took}", "accent"
+            return State("▶", f"running {took}", "accent")
         case "stopped":
-            return f"■ stopped after {took}", "warn"
+            return State("■", f"stopped after {took}", "warn")
         case "done":
-            return f"✓ done in {took}", "good"
+            return State("✓", f"done in {took}", "good")
         case "ended":
-            return f"■ ended after {took}", "text"
+            return State("■", f"ended after {took}", "text")
         case "failed":
-            return f"✗ FAILED after {took}", "hot"
+            return State("✗", f"FAILED after {took}", "hot")
 
 
 def eta_ns(run: Run) -> float | None:
@@ -60,18 +75,18 @@ def _progress(run: Run, *, lost_end: bool) -> Row:
     """Stage, bar, how much of how much and the estimated time left; the state where nothing more
     is to come or nothing is reported."""
     progress = run.progress
-    text, role = state(run, lost_end=lost_end)
+    now = state(run, lost_end=lost_end).cell
     if progress is None or run.ended is not None or lost_end:
         if progress is None or not progress.total:
-            return ((text, role),)
+            return (now,)
         unit = f" {progress.unit}" if progress.unit else ""
         far = f"{progress.stage} {progress.done:.0f} of {progress.total:.0f}{unit}  "
-        return ((far, "dim"), (text, role))
+        return ((far, "dim"), now)
     done = f"{progress.done:.0f}" if progress.done == int(progress.done) else f"{progress.done:.1f}"
     unit = f" {progress.unit}" if progress.unit else ""
     stage = (f"{progress.stage} ", "label")
     if not progress.total:
-        return (stage, (f"{done}{unit}  ", "value"), (text, role))
+        return (stage, (f"{done}{unit}  ", "value"), now)
     fraction = min(1.0, progress.done / progress.total)
     left = eta_ns(run)
     ending = f"{done} of {progress.total:.0f}{unit}"

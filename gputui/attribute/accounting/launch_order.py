@@ -31,7 +31,7 @@ class Sequence(NamedTuple):
 
 
 class _Launched(NamedTuple):
-    """Launches: when each was called, when its first operation began on the device, its token."""
+    """LaunchOrder: when each was called, when its first operation began on the device, its token."""
 
     called_ns: Int64s
     starts: Int64s
@@ -45,7 +45,7 @@ class _Launched(NamedTuple):
 _NOTHING = _Launched(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint32))
 
 
-class Launches:
+class LaunchOrder:
     """Launches in, in any order; sorted by their calls out."""
 
     def __init__(self, kernels: Kernels) -> None:
