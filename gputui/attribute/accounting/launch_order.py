@@ -31,7 +31,7 @@ class Sequence(NamedTuple):
 
 
 class _Launched(NamedTuple):
-    """LaunchOrder: when each was called, when its first operation began on the device, its token."""
+    """Launches: when each was called, when its first operation began on the device, its token."""
 
     called_ns: Int64s
     starts: Int64s

@@ -25,7 +25,7 @@ from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, Span, flow, heading, wrap
 from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.tui.widgets.result import MOST_ROWS, result_rows
 from gputui.tui.widgets.run import problems, state
