@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
+from gputui.playback.emitter import Emitter
 from gputui.playback.index import Index
-from gputui.playback.lines import Kind
 from gputui.playback.moments import Moment
 from gputui.playback.opening import Recording, open_recording, remarks
-from gputui.playback.requests import Requests, Target
+from gputui.playback.requests import Requests
 from gputui.playback.targets import Place, Targets
 from gputui.state import Session
 from gputui.store.journal import open_journal
-
-_BATCH_NS = 20_000_000
-_WAIT_S = 0.5
-_AGAIN_S = 0.05
 
 
 class Playback:
@@ -49,24 +44,19 @@ class Playback:
         self._recording = recording
         self._notify = notify
         self._stop = stop
-        self._index = Index(recording, live=follows, notify=self._see_folded)
+        self._index = Index(recording, live=follows, notify=lambda: self._emitter.see_folded())
         self._line_index = self._index.line_index
         self._targets = Targets(self._index, is_live=follows)
         self._asked = Requests(speed, follows=follows)
-        self._lock = self._asked.lock
-        self._hub = Hub(notify)
-        self._ended = False
-        self._number = 0
-        self._position_ns: int | None = None
-        self._start_ns = int(start_s * 1e9)
-        self._session: Session | None = None
-        self._is_rough = False
+        self._emitter = Emitter(self._index, self._asked, notify)
+        if start_s:
+            self.seek(start_s)
         self._helpers = [
             threading.Thread(target=self._read, name="read", daemon=True),
             threading.Thread(target=self._index.fold, name="index", daemon=True),
         ]
         # A read of stdin cannot be interrupted: the threads must not delay the exit.
-        self._thread = threading.Thread(target=self._main, name="playback", daemon=True)
+        self._thread = threading.Thread(target=self._emitter.run, name="playback", daemon=True)
 
     @classmethod
     def open(
@@ -92,7 +82,7 @@ class Playback:
     @property
     def hub(self) -> Hub:
         """Where its events are; a new one after each jump."""
-        return self._hub
+        return self._emitter.hub
 
     def start(self) -> None:
         for helper in self._helpers:
@@ -129,7 +119,7 @@ class Playback:
     @property
     def has_ended(self) -> bool:
         """Whether every event was emitted."""
-        return self._ended
+        return self._emitter.has_ended
 
     @property
     def damage(self) -> str | None:
@@ -147,7 +137,7 @@ class Playback:
     @property
     def position_s(self) -> float:
         """Playback position, in seconds from the start."""
-        position_ns = self._position_ns
+        position_ns = self._emitter.position_ns
         return 0.0 if position_ns is None else (position_ns - self._line_index.first_ns) / 1e9
 
     @property
@@ -177,7 +167,7 @@ class Playback:
         """False for a short while after a jump to where nothing was folded yet: long charts and
         averages of the run lack samples, until a complete state follows.
         """
-        return not self._is_rough
+        return not self._emitter.is_rough
 
     @property
     def moments(self) -> list[Moment]:
@@ -216,138 +206,16 @@ class Playback:
         """What is new: after a jump the state to continue from, returned once and owned by the
         caller; and the events since.
         """
-        with self._lock:
-            session, self._session = self._session, None
-            return session, self._hub.take()
+        return self._emitter.take()
 
     def _go_on(self, following: Callable[[int], Place | None]) -> None:
-        self._asked.go_on(lambda: self._number, following)
+        self._asked.go_on(lambda: self._emitter.number, following)
 
     def _seconds_at(self, number: int) -> float:
         """The position in seconds; time also passes between two events."""
-        here = number == self._number or not number
+        here = number == self._emitter.number or not number
         return self.position_s if here else self._targets.seconds_of(number)
-
-    # --- the thread
-
-    def _main(self) -> None:
-        if self._start_ns:
-            self.seek(self._start_ns / 1e9)
-        asked = self._asked
-        while not asked.closing:
-            if asked.target is not None:
-                self._jump(asked.target)
-            elif asked.steps:
-                self._step_once()
-            elif asked.paused:
-                asked.wait(lambda: not asked.paused)
-            elif not self._play():
-                self._ended = self._is_at_end()
-                if self._ended:
-                    self._notify()
-                    asked.wait()
-                else:
-                    self._line_index.wait(self._number, _WAIT_S)
 
     def _read(self) -> None:
         self._line_index.read()
         self._notify()  # its length is known
-
-    def _see_folded(self) -> None:
-        """More was folded: make exact what was shown early, and leave what turned out to lie beyond
-        a damaged line.
-        """
-        if self._index.is_complete:
-            self._notify()  # the damage is known
-        with self._lock:
-            is_exact = self._is_rough and self._index.folded >= self._number
-            is_beyond = self._index.is_complete and self._number > len(self._line_index)
-            if (is_exact or is_beyond) and self._asked.target is None:
-                follows = self._asked.follows
-                self._asked.go(lambda: Place(self._number, follows))
-
-    def _is_at_end(self) -> bool:
-        return self._line_index.is_complete and self._number >= len(self._line_index)
-
-    def _jump(self, target: Target) -> None:
-        with self._index.hurry():
-            place = target()
-            if place is not None:
-                if self._asked.take(target, place):
-                    self._jump_to(place.number)
-                return
-        # Not read or folded that far yet; tried again when more is.
-        self._asked.wait_for_other(target, _AGAIN_S)
-
-    def _jump_to(self, number: int) -> None:
-        number = min(number, len(self._line_index))
-        if number == self._number and not self._is_rough:
-            return
-        session, is_exact = self._index.state(number)
-        hub = Hub(self._notify)
-        # A hub waits for the header before it hands anything out; the state already has it.
-        hub.emit(list(self._index.events(0, 1)))
-        hub.take()
-        with self._lock:
-            self._session = session
-            self._hub = hub
-            self._is_rough = not is_exact
-            self._number = number
-            self._position_ns = self._line_index.time_of(number - 1) if number else None
-            self._ended = self._is_at_end()
-        self._notify()
-
-    def _step_once(self) -> None:
-        first = self._number
-        last = first
-        while self._line_index.wait(last, _WAIT_S) and not self._asked.closing:
-            last += 1
-            if self._line_index.kind_of(last - 1) == Kind.SAMPLE:
-                break
-        self._asked.stepped()
-        self._emit(first, last)
-        if self._is_at_end():
-            self._ended = True
-            self._notify()
-
-    def _play(self) -> bool:
-        """Emit what is due next, when it is due; False if nothing more is there."""
-        if self._number >= len(self._line_index):
-            return False
-        if self._asked.follows:
-            self._emit(self._number, len(self._line_index))
-            return True
-        due_ns = self._line_index.time_of(self._number)
-        if self._position_ns is not None and not self._pass(due_ns - self._position_ns):
-            return True
-        last = min(self._line_index.number_at(due_ns + _BATCH_NS), self._number + 4096)
-        self._emit(self._number, max(last, self._number + 1))
-        return True
-
-    def _emit(self, first: int, last: int) -> None:
-        if last <= first:
-            return
-        events: list[AnyEvent] = list(self._index.events(first, last))
-        with self._lock:
-            if self._asked.target is not None:
-                return  # a jump comes first
-            self._number = last
-            self._position_ns = self._line_index.time_of(last - 1)
-            hub = self._hub
-        hub.emit(events)
-
-    def _pass(self, recorded_ns: int) -> bool:
-        """Let `recorded_ns` of the recording pass; False when something else is requested."""
-        left = recorded_ns / 1e9
-        with self._lock:
-            while left > 0 and not self._asked.is_any:
-                if self._asked.paused:
-                    return False
-                before = time.monotonic()
-                speed = self._asked.speed
-                self._lock.wait(left / speed)
-                passed = (time.monotonic() - before) * speed
-                left -= passed
-                if self._position_ns is not None:
-                    self._position_ns += int(passed * 1e9)
-            return not self._asked.is_any
