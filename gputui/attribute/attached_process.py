@@ -23,7 +23,7 @@ from gputui.model.events import (
     ProcessDetached,
 )
 from gputui.ring.layout import SLOT, RecordKind
-from gputui.ring.reader import RingFacts, RingReader
+from gputui.ring.reader import NO_RING, RingFacts, RingReader
 from gputui.ring.string_definitions import StringDefinitions
 
 STATES_NS = 50_000_000
@@ -50,11 +50,8 @@ class Attached:
         self._waiting: list[Slots] = []
         self._strings: dict[int, str] = {}
         self._slots = 0
-        self._dropped = 0
-        self._cupti_dropped = 0
-        self._callback_ns = 0
-        self._traced_ns = 0
-        self._paused_ns = 0
+        self._health = NO_RING
+        """As of the last delta."""
         self._cpu_ns = 0
         self.drained = False
         """Everything the process wrote has been read, and it writes no more."""
@@ -165,14 +162,10 @@ class Attached:
         core_time = self._core_time.kept
         collected = self.process.collect(
             now_ns,
-            dropped=max(0, health.dropped - self._dropped),
+            added=health.since(self._health),
             unread=unread,
-            cupti_dropped=max(0, health.cupti_dropped - self._cupti_dropped),
             counters=Counters(
-                callback_ns=max(0, health.callback_ns - self._callback_ns),
                 reader_cpu_ns=cpu_ns,
-                traced_ns=max(0, health.traced_ns - self._traced_ns),
-                paused_ns=max(0, health.paused_ns - self._paused_ns),
                 core_run_ns=core_time.run_ns,
                 core_wait_ns=core_time.wait_ns,
                 core_watched_ns=core_time.watched_ns,
@@ -184,11 +177,9 @@ class Attached:
         if any(isinstance(event, CaptureDelta) for event in collected):
             cpu_ns = 0
             self._core_time.forget()
-            self._traced_ns, self._paused_ns = health.traced_ns, health.paused_ns
-            self._callback_ns = health.callback_ns
+            self._health = health
         events += collected + self._new_lines(now_ns)
         self._cpu_ns = cpu_ns + time.thread_time_ns() - began
-        self._dropped, self._cupti_dropped = health.dropped, health.cupti_dropped
         if ended:
             self._states.close()
             gone_ns = now_ns if self._gone_ns is None else self._gone_ns

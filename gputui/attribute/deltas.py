@@ -14,12 +14,9 @@ from gputui.model.events import CaptureDelta, OpenRange, RangeLeaf
 
 
 class Counters(NamedTuple):
-    """What a delta has from outside the process's records, since the last time."""
+    """What the reader counted itself since the last time."""
 
-    callback_ns: int = 0
     reader_cpu_ns: int = 0
-    traced_ns: int = 0
-    paused_ns: int = 0
     core_run_ns: int = 0
     core_wait_ns: int = 0
     core_watched_ns: int = 0

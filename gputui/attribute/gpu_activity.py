@@ -308,13 +308,8 @@ class Operations:
         of_start_end, instances = self._start_end_kernels.release(finalised)
         return (*self._secondary_sums.collect(), *of_start_end), instances
 
-    @property
-    def launched(self) -> int:
-        """How many launches wait to be collected."""
-        return len(self._launches)
-
-    def launches(self) -> tuple[LaunchDelta, ...]:
-        return self._launches.collect()
+    def launches(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
+        return self._launches.collect(now_ns, ended)
 
     def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
         return self._memory_sums.collect()

@@ -21,6 +21,9 @@ _THREAD_SHIFT = 48
 _PLACE_MASK = (1 << _NAME_SHIFT) - 1
 _NAME_MASK = (1 << (_THREAD_SHIFT - _NAME_SHIFT)) - 1
 
+_EVERY_NS = 10_000_000_000
+_MOST_KEPT = 200_000
+"""Launches, which only the summary shows, are reported this often, or when there are so many."""
 
 EXACT_LAUNCHES = 50_000
 FEW_VALUES = 32
@@ -37,6 +40,7 @@ class Launches:
         self._calls = calls
         self._parts: list[Slots] = []
         self._reported = 0
+        self._collected_ns = 0
 
     def add(
         self,
@@ -59,10 +63,13 @@ class Launches:
         known = (calls["sequence"] >= 0) & (starts_ns > 0)
         self._parts.append(part if known.all() else part[known])
 
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def collect(self) -> tuple[LaunchDelta, ...]:
+    def collect(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
+        """Those since the last time, where it is time; with `ended` it is."""
+        self._collected_ns = self._collected_ns or now_ns
+        is_due = now_ns - self._collected_ns >= _EVERY_NS
+        if not (ended or is_due or sum(map(len, self._parts)) > _MOST_KEPT):
+            return ()
+        self._collected_ns = now_ns
         parts, self._parts = self._parts, []
         if not any(map(len, parts)):
             return ()

@@ -41,20 +41,16 @@ from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
     CollectiveDelta,
-    LaunchDelta,
     OpenRange,
     PeerDelta,
     RangeDelta,
 )
 from gputui.ring.layout import SLOT
+from gputui.ring.reader import NO_RING, RingHealth
 from gputui.store.trace import TraceWriter
 
 BATCH_RECORDS = 1 << 15
 """Records processed at once: 2 MiB, the size of a core's own cache."""
-
-LAUNCHES_NS = 10_000_000_000
-LAUNCHES_KEPT = 200_000
-"""Launches, which only the summary shows, are reported this often, or when there are so many."""
 
 
 class TracedProcess:
@@ -86,7 +82,8 @@ class TracedProcess:
         self._instances = Instances()
         self._ranges = Ranges(self._nodes, self._instances, self._strings)
         self._start_end = self._ranges.start_end
-        self._accounting = Accounting(number, pid, self._ranges.stacks, live=nested_ns > 0)
+        self.accounting = Accounting(number, pid, self._ranges.stacks, live=nested_ns > 0)
+        """Where its time goes."""
         self._calls = Calls(
             pid,
             self._ranges.stacks,
@@ -94,10 +91,10 @@ class TracedProcess:
             self._instances,
             self._strings,
             nested_ns,
-            self._accounting,
+            self.accounting,
         )
         self._graph_nodes = GraphNodes(self._nodes, self._ranges.stacks, pid)
-        self._streams = Streams(number, self._accounting.holes)
+        self._streams = Streams(number, self.accounting.holes)
         self._operations = Operations(
             number,
             self._nodes,
@@ -106,7 +103,7 @@ class TracedProcess:
             self._strings,
             numbering,
             self._streams,
-            self._accounting,
+            self.accounting,
             self._graph_nodes,
         )
         if trace is not None:
@@ -114,10 +111,10 @@ class TracedProcess:
             self._operations.trace = self._trace
         self._threads = Threads(number, self._strings, thread_name)
         self._resources = Resources(number, self._strings)
-        self._losses = Losses(self._strings, self._accounting.holes)
+        self._losses = Losses(self._strings, self.accounting.holes)
         self._gpu_time = GpuTime()
         self._steps = Steps(number, self._nodes)
-        self.windows = Windows(self._nodes, self._accounting.holes)
+        self.windows = Windows(self._nodes, self.accounting.holes)
         """Where kernels are traced part of the time."""
         self._marks = Marks(number, self._strings, numbering, self._trace)
         self._records = 0
@@ -125,7 +122,6 @@ class TracedProcess:
         self._sees_gpu = False
         self._open: tuple[OpenRange, ...] = ()
         self._open_changed = False
-        self._launches_ns = 0
         self._flushed_ns = 0
         self._step_string = 0
 
@@ -146,11 +142,6 @@ class TracedProcess:
         if not self._step_string and step is not None:
             self._step_string = self._strings.number(self._nodes.attributes[step].name)
         return self._step_string
-
-    @property
-    def accounting(self) -> Accounting:
-        """Where its time goes."""
-        return self._accounting
 
     def feed(self, records: Slots, strings: dict[int, str], now_ns: int) -> None:
         """Add a batch, without its STRING slots, and the strings they defined."""
@@ -174,7 +165,7 @@ class TracedProcess:
                 self._instances.now_ns = max(self._instances.now_ns, newest_ns)
         self._open_changed |= bool(len(parts.ranges) or len(parts.start_ends))
         self._start_end.feed(parts.start_ends, now_ns)
-        self._accounting.collectives.add_ranges(parts.ranges, self._strings)
+        self.accounting.collectives.add_ranges(parts.ranges, self._strings)
         self._ranges.feed(parts.ranges, now_ns)
         self._start_end.link()
         self._graph_nodes.feed(parts.graphs)
@@ -195,9 +186,8 @@ class TracedProcess:
         self,
         now_ns: int,
         *,
-        dropped: int = 0,
+        added: RingHealth = NO_RING,
         unread: int = 0,
-        cupti_dropped: int = 0,
         counters: Counters = NOTHING_COUNTED,
         ended: bool = False,
         open_until_ns: int = 0,
@@ -208,8 +198,8 @@ class TracedProcess:
 
         `ended` means that nothing more will arrive, so nothing is waited for: as in nsys, open
         ranges then last until the program's last record, or until `open_until_ns` if that is later.
-        The other arguments are passed on in the CaptureDelta; `dropped` records, which found the
-        ring full, those `unread` in it and those lost by CUPTI are among its losses.
+        The other arguments are passed on in the CaptureDelta: what was `added` to the ring's
+        counters since the last call; the records `unread` in the ring are among its losses.
         """
         self._feed(np.empty(0, SLOT), now_ns)  # whatever has waited long enough waits no more
         if ended:
@@ -230,7 +220,7 @@ class TracedProcess:
         step = self._steps.timeline(finalised, now_ns)
         work = self._streams.collect(self._operations.take_ran())
         places = self._ranges.refused + self._start_end.refused
-        losses = self._losses.collect(dropped, unread, cupti_dropped, places)
+        losses = self._losses.collect(added.dropped, unread, added.cupti_dropped, places)
         secondary, start_end_instances = self._operations.secondary_domain_kernels(finalised)
         time = self._time(finalised, now_ns, ended)
         delta = CaptureDelta(
@@ -240,14 +230,14 @@ class TracedProcess:
             kernels=self._operations.kernels(),
             secondary_domain_kernels=secondary,
             range_kernels=(*range_kernels, *start_end_instances),
-            launches=self._launches(now_ns, ended),
+            launches=self._operations.launches(now_ns, ended),
             shapes=self._operations.shapes.collect(),
             memory_operations=self._operations.memory_operations(),
             api=self._calls.collect(self.number, self._nodes, ended),
             devices=work.devices,
             streams=work.streams,
             launching_threads=self._calls.launching_threads(),
-            range_leaves=range_leaves(self._nodes, self._accounting.take_phases()),
+            range_leaves=range_leaves(self._nodes, self.accounting.take_phases()),
             leaf_times=tuple(time.leaf_times),
             loops=tuple(time.loops),
             step_blocks=tuple(time.blocks),
@@ -262,6 +252,9 @@ class TracedProcess:
             losses=losses,
             dropped=sum(loss.records for loss in losses),
             unattributed=self._operations.unattributed - self._unattributed,
+            callback_ns=added.callback_ns,
+            traced_ns=added.traced_ns,
+            paused_ns=added.paused_ns,
             **counters._asdict(),
             window_work=tuple(window_work),
             window_costs=tuple(window_costs),
@@ -287,7 +280,7 @@ class TracedProcess:
         ):
             events += found
             found.clear()
-        events += self._accounting.take_lanes(now_ns)
+        events += self.accounting.take_lanes(now_ns)
         if ended or says_something(delta) or delta.open_ranges != self._open:
             events.append(delta)
         self._open, self._open_changed = delta.open_ranges, False
@@ -295,23 +288,14 @@ class TracedProcess:
             events.append(step)
         return events
 
-    def _launches(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
-        if self._launches_ns == 0:
-            self._launches_ns = now_ns
-        is_due = now_ns - self._launches_ns >= LAUNCHES_NS
-        if not (ended or is_due or self._operations.launched > LAUNCHES_KEPT):
-            return ()
-        self._launches_ns = now_ns
-        return self._operations.launches()
-
     def _time(self, finalised: Finalised, now_ns: int, ended: bool) -> Parts:
         """What the steps and leaves came to."""
         likeliest = self._nodes.likeliest_step
         named = likeliest != NOT_A_STEP
         if named:
             steps = self._nodes.step_rank[finalised.nodes] == likeliest
-            self._accounting.mark_steps(finalised.starts_ns[steps])
-        return self._accounting.collect(self.complete_until_ns(now_ns, ended), named)
+            self.accounting.mark_steps(finalised.starts_ns[steps])
+        return self.accounting.collect(self.complete_until_ns(now_ns, ended), named)
 
     def _open_ranges(self) -> tuple[OpenRange, ...]:
         opened = np.concatenate((self._ranges.open(), self._start_end.open()))

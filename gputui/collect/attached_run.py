@@ -66,8 +66,6 @@ class AttachedRun(Run):
         self.stop()
 
     def _run_child(self) -> Ending:
-        from gputui.attribute.reader import CaptureReader
-
         pid = self.request.pid
         assert pid is not None
         with shared_memory_of(pid) as place, create_capture_folder(place=place) as folder:
@@ -75,14 +73,7 @@ class AttachedRun(Run):
                 word = attach(pid)
             except AttachError as error:
                 return Ending(126, None, str(error))
-            reader = CaptureReader(
-                folder,
-                self.number,
-                self.request.step_range,
-                self._numbering,
-                trace=self._trace,
-                max_cost_percent=self._max_cost_percent,
-            )
+            reader = self._reader_of(folder)
             try:
                 with self._lock:
                     self._reader = reader

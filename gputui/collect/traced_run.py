@@ -166,10 +166,20 @@ class Run:
         self.ended = self._ended(ending)
         self._emit([self.ended])
 
-    def _run_child(self) -> Ending:
+    def _reader_of(self, folder: Path) -> CaptureReader:
         # Brings NumPy, which watching a machine never needs: in this thread, with the first run.
         from gputui.attribute.reader import CaptureReader
 
+        return CaptureReader(
+            folder,
+            self.number,
+            self.request.step_range,
+            self._numbering,
+            trace=self._trace,
+            max_cost_percent=self._max_cost_percent,
+        )
+
+    def _run_child(self) -> Ending:
         with (
             create_capture_folder() as folder,
             create_capture_folder(memory_snapshot.ROOM_BYTES) as private,
@@ -186,14 +196,7 @@ class Run:
             )
             left = private / memory_snapshot.FILE
             environment[memory_snapshot.VARIABLE] = str(left)
-            reader = CaptureReader(
-                folder,
-                self.number,
-                self.request.step_range,
-                self._numbering,
-                trace=self._trace,
-                max_cost_percent=self._max_cost_percent,
-            )
+            reader = self._reader_of(folder)
             with self._lock:
                 child = self._child = Child(
                     self.request.command,

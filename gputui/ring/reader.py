@@ -67,13 +67,28 @@ class RingHealth(msgspec.Struct, frozen=True, kw_only=True):
     `paused_ns` are how long kernels were traced, and how long they were not at the user's request.
     """
 
-    written: int
-    dropped: int
-    cupti_dropped: int
-    callback_ns: int
-    traced_ns: int
-    paused_ns: int
-    heartbeat_ns: int | None
+    written: int = 0
+    dropped: int = 0
+    cupti_dropped: int = 0
+    callback_ns: int = 0
+    traced_ns: int = 0
+    paused_ns: int = 0
+    heartbeat_ns: int | None = None
+
+    def since(self, before: RingHealth) -> RingHealth:
+        """What was added to each total, never less than 0: a process may write anything."""
+        return RingHealth(
+            written=max(0, self.written - before.written),
+            dropped=max(0, self.dropped - before.dropped),
+            cupti_dropped=max(0, self.cupti_dropped - before.cupti_dropped),
+            callback_ns=max(0, self.callback_ns - before.callback_ns),
+            traced_ns=max(0, self.traced_ns - before.traced_ns),
+            paused_ns=max(0, self.paused_ns - before.paused_ns),
+            heartbeat_ns=self.heartbeat_ns,
+        )
+
+
+NO_RING = RingHealth()
 
 
 class RingReader:

@@ -20,6 +20,7 @@ from gputui.report.losses import lost_count, why_lost
 from gputui.report.registry import run_tables
 from gputui.report.timing import timing_of
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
+from gputui.ring.reader import RingHealth
 from gputui.state import Session
 from gputui.store.journal.rotation import Preamble
 from gputui.store.trace import TraceReader, TraceWriter, trace_path
@@ -116,7 +117,8 @@ def test_losses_are_told_by_cause_and_domain() -> None:
     refused = [program.slot(RecordKind.REFUSED, thread=MAIN, a=program.id(name)) for name in "aab"]
     later = program.slot(RecordKind.REFUSED, sub=REFUSED_DEFERRED, a=program.id("c"), value=4)
     traced.feed([*refused, later])
-    traced.session.apply(traced.process.collect(START_NS, dropped=7, cupti_dropped=2))
+    lost = RingHealth(dropped=7, cupti_dropped=2)
+    traced.session.apply(traced.process.collect(START_NS, added=lost))
     run = traced.run
     assert lost_count(run) == 16
     words = (
