@@ -174,8 +174,8 @@ def _phases(run: Run, phases: Iterable[PhaseRow]) -> Found:
             (CPU_SECONDS, phase.cpu_ended_ns / 1e9),
             (BUSY_SECONDS, phase.gpu_busy_ns / 1e9),
             (_KERNELS, phase.kernels),
-            (_LAUNCHES, phase.known_launches),
-            (_COPIED, phase.known_memcpy_bytes),
+            (_LAUNCHES, phase.launches),
+            (_COPIED, phase.memcpy_bytes),
         ]
         yield (
             (

@@ -259,8 +259,8 @@ def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> Entry:
         entry.figures |= _estimated(rows)
     elif subject.on_gpu:
         busy_ns = sum(row.gpu_busy_ns for row in rows)
-        launches = _known_sum(row.known_launches for row in rows)
-        copied = _known_sum(row.known_memcpy_bytes for row in rows)
+        launches = _known_sum(row.launches for row in rows)
+        copied = _known_sum(row.memcpy_bytes for row in rows)
         if instances:
             entry.figures["gpu_busy_avg_ns"] = Mean(busy_ns / instances)
         totals |= {

@@ -162,7 +162,7 @@ def _of_older(row: PhaseRow, times: Mapping[Leaf, int], idle_ns: int) -> PhaseCa
     leaves = {leaf: round(busy_ns * ns / total) for leaf, ns in times.items() if ns}
     bound = _busy_with(leaves, busy_ns)
     if idle_ns >= MOSTLY * (busy_ns + idle_ns):
-        launches = row.known_launches
+        launches = row.launches
         bound = "launch" if launches and idle_ns / launches <= BETWEEN_NS else "host"
     return PhaseCauses(row, busy_ns, idle_ns, leaves, bound)
 

@@ -12,17 +12,14 @@ from functools import cached_property
 
 from gputui.model.events import Payload, RangeDefined
 from gputui.model.sketch import Accumulator
-from gputui.report.main_step import STEP_NAMES, is_inside, main_step
+from gputui.report.main_step import is_inside
 from gputui.report.means import Mean, half_width
-from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
-from gputui.report.windows import Estimates
+from gputui.report.phase_totals import PhaseTotals
+from gputui.report.phase_tree import Phase, PhaseKey, phase_tree
 from gputui.state import Launched, Process, Run
 
 IN_ORDER = 32
 """Groups in which the instances of a folded phase are shown in order."""
-
-_SILENCE_NS = 1_000_000_000
-"""A process silent for longer than this has not changed: readers take less time to report it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +35,7 @@ class PhaseRow:
     """
 
     phase: Phase
-    _totals: _Totals
+    _totals: PhaseTotals
 
     @property
     def key(self) -> PhaseKey:
@@ -184,16 +181,6 @@ class PhaseRow:
         return self._launched.kernel_ns
 
     @property
-    def launches(self) -> int:
-        """CUDA calls that launched them."""
-        return self._launched.launches
-
-    @property
-    def memcpy_bytes(self) -> int:
-        """Copied by operations launched inside."""
-        return self._launched.memcpy_bytes
-
-    @property
     def share_percent(self) -> float | None:
         """See above; None too for what CUDA graphs replay, and where there is no time axis, and
         nobody knows which ranges lie in which: tables of nsys stats."""
@@ -277,11 +264,13 @@ class PhaseRow:
         return tuple(f"{process.threads[thread].name} ({thread})" for thread in named)
 
     @property
-    def known_launches(self) -> int | None:
-        """None if kernels are counted but their calls are not: calls are counted in the innermost
-        Push/Pop range of the program, not also in Start/End ranges and other domains.
+    def launches(self) -> int | None:
+        """CUDA calls that launched its kernels; None if those are counted but their calls are not:
+        calls are counted in the innermost Push/Pop range of the program, not also in Start/End
+        ranges and other domains.
         """
-        return None if self.kernels and not self.launches else self.launches
+        launches = self._launched.launches
+        return None if self.kernels and not launches else launches
 
     @property
     def incomplete(self) -> int | None:
@@ -289,12 +278,11 @@ class PhaseRow:
         return sum(node.incomplete for node in self.phase.nodes) or None
 
     @property
-    def known_memcpy_bytes(self) -> int | None:
-        """None where copies are not counted: they are, as calls are, in the innermost Push/Pop
-        range of the program, not also in Start/End ranges and other domains.
-        """
-        elsewhere = self.known_launches is None or self.style == "StartEnd"
-        return None if elsewhere and not self.memcpy_bytes else self.memcpy_bytes
+    def memcpy_bytes(self) -> int | None:
+        """Copied by operations launched inside; None where copies are not counted, as calls."""
+        copied = self._launched.memcpy_bytes
+        elsewhere = self.launches is None or self.style == "StartEnd"
+        return None if elsewhere and not copied else copied
 
     @property
     def gpu_idle_ns(self) -> int | None:
@@ -338,88 +326,9 @@ def phase_rows(run: Run, *, library_domains: bool = False) -> list[PhaseRow]:
     of NCCL, CUB and their like.
     """
     tree = phase_tree(run, library_domains=library_domains)
-    totals = _Totals(run, tree)
+    totals = PhaseTotals(run, tree)
     totals.rows = [PhaseRow(phase, totals) for phase in tree.phases]
     return list(totals.rows)
-
-
-class _Totals:
-    """What figures of single phases are computed from."""
-
-    def __init__(self, run: Run, tree: PhaseTree) -> None:
-        self.run = run
-        self.rows: list[PhaseRow] = []
-        self._tree = tree
-        devices = run.devices
-        self.on_gpu = bool(devices)
-        self.gpu_ns = sum(device.busy_ns for device in devices.values())
-
-    @cached_property
-    def main_step(self) -> PhaseRow | None:
-        """The step that came most often."""
-        return main_step(self.run, self.rows)
-
-    @cached_property
-    def steps_ns(self) -> dict[int, int]:
-        """By process, the time in its steps."""
-        main = self.main_step
-        return {
-            row.key[0]: row.cpu.total
-            for row in self.rows
-            if main is not None and row.key[1:] == main.key[1:]
-        }
-
-    @cached_property
-    def estimates(self) -> Estimates | None:
-        """Where only windows were traced."""
-        return Estimates.of(self.run)
-
-    @cached_property
-    def launched(self) -> dict[Phase, Launched]:
-        """What was launched in each phase and in those inside it."""
-        sums: dict[Phase, Launched] = {}
-        for phase in reversed(self._tree.phases):
-            counts = sums[phase] = Launched()
-            for node in phase.nodes:
-                counts.add(node.launched)
-                if node.inherited is not None:
-                    counts.add(node.inherited)
-            for child in phase.children:
-                counts.add(sums[child])
-        return sums
-
-    @cached_property
-    def inherited(self) -> dict[Phase, int]:
-        """Kernels launched for each phase by threads without ranges."""
-        sums: dict[Phase, int] = {}
-        for phase in reversed(self._tree.phases):
-            own = sum(node.inherited.kernels for node in phase.nodes if node.inherited is not None)
-            sums[phase] = own + sum(sums[child] for child in phase.children)
-        return sums
-
-    def elapsed(self, phase: Phase) -> int:
-        """Time in a phase so far, including the instances that are open now."""
-        total = 0
-        for node in phase.nodes:
-            total += node.cpu.total
-            if node.open_since_ns is not None:
-                total += max(0, self._until_ns(phase) - node.open_since_ns)
-        return total
-
-    def _until_ns(self, phase: Phase) -> int:
-        # A short range is open in one delta and has ended long before the next is made.
-        until_ns = self.run.processes[phase.key[0]].updated_ns
-        newest_ns = self.run.updated_ns
-        return newest_ns if newest_ns - until_ns > _SILENCE_NS else until_ns
-
-    def enclosing_steps(self, phase: Phase) -> int:
-        """Instances of the nearest step at or around a phase, 0 if there is none."""
-        wanted = self.run.started.step_range
-        # By the parents, not by the names: a file may nest a range in one of another domain.
-        for around in phases_around(phase):
-            if around.name == wanted if wanted else STEP_NAMES.match(around.name):
-                return sum(node.cpu.count for node in around.nodes)
-        return 0
 
 
 def _together(parts: list[Accumulator]) -> Accumulator:

@@ -129,7 +129,7 @@ def test_replays_have_the_phases_of_an_eager_run():
     assert found == expected
     rows = {row.path: row for row in phase_rows(replayed.run)}
     assert rows["step/layer.1"].replayed == 6
-    assert rows["step/layer.1"].launches == 0
+    assert rows["step/layer.1"].launches is None  # the graph was launched elsewhere
     # The CPU was only in the step.
     assert rows["step/layer.1"].share_percent is None
     assert [row.path for row in in_main_step(replayed.run, [*rows.values()])] == ["step"]

@@ -32,7 +32,7 @@ from tests.events_for_tests import at, attached, header, run_started
         ("", 128, 32, 0, None),
     ],
 )
-def test_known_launches(
+def test_launches(
     capability: str, threads: int, registers: int, shared: int, expected: Occupancy | None
 ) -> None:
     found = occupancy(capability, threads, registers, shared)

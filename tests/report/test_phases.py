@@ -154,8 +154,8 @@ def test_launches_are_not_told_of_ranges_beside_those_of_the_program() -> None:
         ),
     )
     step, beside = rows_of(*events)
-    assert (step.kernels, step.known_launches, step.known_memcpy_bytes) == (1, 1, 64)
-    assert (beside.kernels, beside.known_launches, beside.known_memcpy_bytes) == (1, None, None)
+    assert (step.kernels, step.launches, step.memcpy_bytes) == (1, 1, 64)
+    assert (beside.kernels, beside.launches, beside.memcpy_bytes) == (1, None, None)
     # Nor in what is compared and served.
     session = session_of(*events)
     inside, outside = compare([Subject("a", session, session.run)] * 2).of_kind("phase")

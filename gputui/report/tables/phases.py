@@ -97,10 +97,10 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
               "Of the kernels, those that CUDA graphs replayed: each counts in the phase that "
               "captured it, below the one that launched its graph", kind=int | None, priority=6,
               seen=if_any, label="replayed", width=8),
-        count("Launches", "launches", lambda row: row.known_launches if row.on_gpu else None,
+        count("Launches", "launches", lambda row: row.launches if row.on_gpu else None,
               "CUDA calls that launched them", kind=int | None, priority=6, label="launches",
               width=8),
-        size("Memcpy", "memcpy_bytes", lambda row: row.known_memcpy_bytes if row.on_gpu else None,
+        size("Memcpy", "memcpy_bytes", lambda row: row.memcpy_bytes if row.on_gpu else None,
              "Bytes of copies launched inside it", kind=int | None, priority=8, label="copied",
              width=8),
         text("Path", "path", lambda row: row.path, "Names from the outermost range on",

@@ -276,7 +276,7 @@ def phase_details(
                 "  of other threads",
                 f"{count(row.inherited_kernels)} (autograd: no range of their own)",
             ),
-            ("launches", count(row.known_launches)),
+            ("launches", count(row.launches)),
         ]
         if row.replayed:
             pairs.append(("replayed by graphs", f"{count(row.replayed)} kernels captured here"))
