@@ -123,7 +123,7 @@ def _of_file(name: str, file: Path, *, is_package: bool) -> Entry | Broken:
     spec = spec_from_file_location(module_name, file, submodule_search_locations=places)
     try:
         if spec is None or spec.loader is None:
-            raise ImportError(f"{file} is no module")
+            raise ImportError(f"{file} is not a module")
         module = module_from_spec(spec)
         sys.modules[module_name] = module
         spec.loader.exec_module(module)

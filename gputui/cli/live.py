@@ -143,7 +143,7 @@ def _live_options(
     trace = None
     if options.trace:
         if path is None:
-            raise UsageError("--trace needs a file to lie beside: give -o FILE")
+            raise UsageError("--trace needs a recording: give -o FILE")
         from gputui.store.trace import LEAST_LIMIT, TraceWriter, trace_path
 
         if options.trace_limit < LEAST_LIMIT:

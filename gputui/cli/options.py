@@ -294,7 +294,7 @@ COMMANDS = (
     ),
     Command(
         "detach",
-        "Make another gputui let go of a process, which goes on.",
+        "Make another gputui detach from a process, which keeps running.",
         (Argument("pid", "PID", "the process"),),
     ),
     Command(

@@ -119,7 +119,7 @@ class AttachedRun(Run):
                     said.add(line)
                     self._say(line)
             time.sleep(_LOOK_S)
-        return Ending(0, None, f"detached from {name}, which goes on")
+        return Ending(0, None, f"detached from {name}, which keeps running")
 
     def _let_go(self, word: Word) -> None:
         pid = self.request.pid

@@ -70,7 +70,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
     Leaf.MATMUL_UNALIGNED: LeafMeaning(
         "busy.matmul_unaligned",
         "misaligned matmul",
-        "matrix products whose dimensions are no multiple of 8",
+        "matrix products whose dimensions are not multiples of 8",
     ),
     Leaf.ATTENTION: LeafMeaning("busy.attention", "attention", "fused attention"),
     Leaf.NORMALIZATION: LeafMeaning("busy.normalization", "normalization", "layer and RMS norm"),
@@ -175,7 +175,7 @@ _OF_CATEGORY = {
 
 # Names of cuBLAS and CUTLASS kernels: `simt` and `ffma` run on the plain FP32 units, `f64f64` and
 # `d884` on those for FP64, which have tensor cores of their own on some cards: no faster than FP32;
-# `align1` and `align2` load 2 or 4 bytes at a time because a dimension is no multiple of 8
+# `align1` and `align2` load 2 or 4 bytes at a time because a dimension is not a multiple of 8
 # (CUTLASS's naming: kernels' operand alignment in elements).
 _SIMT = re.compile(r"simt|ffma|scudnn|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
 _TENSOR = re.compile(r"tensorop|tf32|wgmma|hmma|s1688|s16816|nvjet", re.I)

@@ -92,7 +92,7 @@ def parse(text: str, where: str) -> AlertCondition:
     if found.relative:
         raise found.error("a change needs two runs; leave out the sign")
     if found.what in _AT_THE_END:
-        raise found.error("this is known when the run has ended: summary --fail-if takes it")
+        raise found.error("this is known only at the end of a run: use summary --fail-if")
     known = names()
     one_gpu = _GPU.fullmatch(found.what)
     general = f"{ANY_GPU}.{one_gpu[2]}" if one_gpu else found.what
@@ -102,7 +102,7 @@ def parse(text: str, where: str) -> AlertCondition:
         raise found.error(f"there is no figure and no cause {found.what!r}; {hint}")
     figure = general.rpartition(".")[2]
     if found.percent and general.startswith((ANY_GPU, HOST)) and not figure.endswith("_percent"):
-        raise found.error(f"{figure} is no percentage")
+        raise found.error(f"{figure} is not a percentage")
     return found
 
 

@@ -54,7 +54,8 @@ def energy_joules(readings: Readings, gpu: int, span: Span) -> tuple[float, str]
     after = power.between(covered[1], last_ns) if power is not None else None
     if counted is None or before is None or after is None:
         return None
-    return before + counted + after, f"{COUNTER}; power for {missing_ns / 1e9:.1f} s beside it"
+    source = f"{COUNTER}; power samples for the other {missing_ns / 1e9:.1f} s"
+    return before + counted + after, source
 
 
 def span_of(run: Run) -> Span:

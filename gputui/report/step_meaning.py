@@ -46,7 +46,7 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
         [(name, times)] = own.most_common(1)
         found = _turns(run, tree) / max(1, sum(own.values()))
         if times and found >= ANOTHER:
-            return f"A step here is one of {found:.0f} alike in each {name} of the program."
+            return f"A step here is one of {found:.0f} similar parts of each {name} of the program."
         if found and found <= 1 / ANOTHER:
             return f"A step here holds {1 / found:.0f} of what the program calls {name}."
         return ""

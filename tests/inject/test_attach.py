@@ -194,7 +194,7 @@ def test_a_python_program_is_seen_and_let_go_and_seen_again(handed_over, tmp_pat
         assert not folder_of(started.pid).exists()
         assert '"attached":true' in recorded
         assert '"Sequential"' in recorded
-        assert "which goes on" in recorded
+        assert "which keeps running" in recorded
 
         started.ask("threads 3")
         for _ in range(6):

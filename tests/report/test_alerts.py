@@ -130,8 +130,8 @@ def test_it_turns_only_after_so_many_readings_alike(hot: list[bool], seconds: in
         ("gpu.name > 85", "there is no figure and no cause"),
         ("gpu.throttle_reasons > 0", "there is no figure and no cause"),
         ("idle.lunch > 40%", "did you mean idle.launch"),
-        ("idle.rank > 40%", "known when the run has ended"),
-        ("gpu.power_watts > 5%", "power_watts is no percentage"),
+        ("idle.rank > 40%", "known only at the end of a run"),
+        ("gpu.power_watts > 5%", "power_watts is not a percentage"),
         ("idle.launch > +4%", "a change needs two runs"),
     ],
 )

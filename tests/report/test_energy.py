@@ -155,7 +155,7 @@ def test_a_counter_read_every_five_seconds_is_not_carried_on() -> None:
     found = sorted([*old[1:], *sparse], key=lambda event: event.time_ns)
     (row,) = run_energy(folded(iter([old[0], *found]))[1])
     assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W, rel=0.01)
-    assert row.source == f"{COUNTER}; power for 4.0 s beside it"
+    assert row.source == f"{COUNTER}; power samples for the other 4.0 s"
 
 
 def test_the_reading_after_the_end_counts_to_the_end() -> None:

@@ -61,7 +61,7 @@ def test_a_few_collectives_of_a_short_run_name_nobody_and_it_says_why() -> None:
     _, run = of("comm")
     assert lateness(run) is None
     assert why_unknown(run, rank_times(run)) == (
-        "who is late cannot be told: 26 % of the collectives came after the first second"
+        "which rank is late is not known: 26 % of the collectives came after the first second"
     )
 
 

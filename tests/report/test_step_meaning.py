@@ -23,7 +23,7 @@ def test_found_steps_are_compared_with_the_programs_own() -> None:
     assert step_meaning(run, tree) == "A step here holds 4 of what the program calls step."
     for each in own:
         each.cpu.count //= 48
-    assert "alike in each step of the program" in step_meaning(run, tree)
+    assert "similar parts of each step of the program" in step_meaning(run, tree)
     assert scope_words(tree)[0] == "Mean of 47 steady steps of 150 operations."
     tree.beside_ns.update({Scope.SETUP: 2_000_000_000, Scope.TAIL: 0})
     assert scope_words(tree)[1].startswith("Not in them: set-up 2.00 s")

@@ -155,8 +155,8 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
     assert chosen("pipeline") == ["single", "gpipe", "1f1b", "interleaved"]
     assert chosen("ddp") == ["single", "ddp"]
     small = {"layers": 4, "heads": 4, "ctx": 32, "batch": 4, "microbatches": 4}
-    assert why_not("tp", 3, small) == "heads=4 is no multiple of 3"
-    assert why_not("interleaved", 4, small) == "layers=4 is no multiple of 8"
+    assert why_not("tp", 3, small) == "heads=4 is not a multiple of 3"
+    assert why_not("interleaved", 4, small) == "layers=4 is not a multiple of 8"
     assert why_not("ddp", 3, small) is None
     assert "hangs before torch 2.13" in str(too_old("1f1b", "2.7.1+cpu"))
     assert too_old("1f1b", "2.13.0+cu130") is None

@@ -91,7 +91,7 @@ def why_not(name: str, ranks: int, sizes: Mapping[str, int]) -> str | None:
     if engine.family in checks:
         what, amount, by = checks[engine.family]
         if amount % by:
-            return f"{what}={amount} is no multiple of {by}"
+            return f"{what}={amount} is not a multiple of {by}"
     if name == "mesh":
         of = layout(ranks)
         if ranks % 4 or ranks % (2 * of.pipeline):
@@ -99,15 +99,15 @@ def why_not(name: str, ranks: int, sizes: Mapping[str, int]) -> str | None:
         if sizes["heads"] % of.tensor or sizes["layers"] % of.pipeline:
             return f"heads={sizes['heads']} or layers={sizes['layers']} is odd"
         if (batch // of.data) % sizes["microbatches"] and of.pipeline > 1:
-            return f"{batch // of.data} sequences are no multiple of microbatches"
+            return f"{batch // of.data} sequences are not a multiple of microbatches"
     needs_ctx = engine.family == "context" or name == "tp_sp"
     if needs_ctx and sizes["ctx"] % ranks:
-        return f"ctx={sizes['ctx']} is no multiple of {ranks} ranks"
+        return f"ctx={sizes['ctx']} is not a multiple of {ranks} ranks"
     if engine.family == "pipeline":
         if batch % sizes["microbatches"]:
-            return f"a batch of {batch} is no multiple of microbatches={sizes['microbatches']}"
+            return f"a batch of {batch} is not a multiple of microbatches={sizes['microbatches']}"
         if engine.chunks > 1 and sizes["microbatches"] % ranks:
-            return f"microbatches={sizes['microbatches']} is no multiple of {ranks} ranks"
+            return f"microbatches={sizes['microbatches']} is not a multiple of {ranks} ranks"
     return None
 
 

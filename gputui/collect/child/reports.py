@@ -95,7 +95,7 @@ class Reports:
         if result:
             events.append(result)
         if unreadable:
-            text = f"{unreadable} lines on the report pipe are no reports and were left out"
+            text = f"{unreadable} lines on the report pipe are not reports and were left out"
             events.append(RunOutput(time_ns=now, run=self._run, stream="stderr", lines=(text,)))
         return events
 

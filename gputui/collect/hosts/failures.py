@@ -154,7 +154,9 @@ def no_figures() -> Failure:
 
 def no_journal(why: str) -> Failure:
     """What came is damaged."""
-    return Failure(Kind.NO_JOURNAL, f"what it sends is no recording: {clean_output(why, _LONGEST)}")
+    return Failure(
+        Kind.NO_JOURNAL, f"what it sends is not a recording: {clean_output(why, _LONGEST)}"
+    )
 
 
 def ended(status: int | None, printed: bytes, *, host: str, is_ssh: bool, was_up: bool) -> Failure:

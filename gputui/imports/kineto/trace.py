@@ -79,7 +79,7 @@ class KinetoTrace:
             return f"{self.name} is damaged: {sanitize(str(error), 160)}; read until there"
         except JournalError as error:
             raise JournalError(
-                f"{self.name} is no trace of torch.profiler: {error}; export one with "
+                f"{self.name} is not a trace of torch.profiler: {error}; export one with "
                 "export_chrome_trace()"
             ) from None
         return f"{self.name}: {events.damage}" if events.damage else None

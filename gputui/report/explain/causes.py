@@ -91,14 +91,14 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.COPY_PAGEABLE: Cause(
         "COPY-BOUND",
-        "Copies from or to pageable memory, nothing beside them, take {share} of {scope}{time}.",
+        "Copies from or to pageable memory that overlap nothing take {share} of {scope}{time}.",
         "pin the host memory (pin_memory=True), copy with non_blocking=True, copy less",
         0.87,
         "7.5 GB/s pageable against 55 pinned on one PCIe 5 link",
     ),
     Leaf.COPY_PINNED: Cause(
         "COPY-BOUND",
-        "Copies with no kernel beside them take {share} of {scope}{time}.",
+        "Copies that overlap no kernel take {share} of {scope}{time}.",
         "copy the next batch on a stream of its own while this one computes",
     ),
     Leaf.MATMUL_SIMT: Cause(
@@ -110,10 +110,11 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.MATMUL_UNALIGNED: Cause(
         "MISALIGNED SHAPES",
-        "Matrix products with a dimension that is no multiple of 8 take {share} of {scope}{time}.",
+        "Matrix products with a dimension that is not a multiple of 8 take {share} of "
+        "{scope}{time}.",
         "pad the dimension: a multiple of 64 is best (a vocabulary of 50,304 for 50,257)",
         0.6,
-        "cuBLAS falls back to kernels of Turing that load one element at a time",
+        "cuBLAS falls back to Turing kernels that load one element at a time",
     ),
     Leaf.ELEMENTWISE_CHAIN: Cause(
         "MEMORY-BOUND",
@@ -124,14 +125,14 @@ CAUSES: dict[Leaf, Cause] = {
     ),
     Leaf.ATTENTION_UNFUSED: Cause(
         "UNFUSED ATTENTION",
-        "Attention written out, with its scores in memory, takes {share} of {scope}{time}.",
+        "Unfused attention, with its scores in memory, takes {share} of {scope}{time}.",
         "torch.nn.functional.scaled_dot_product_attention",
         0.8,
         "6 to 8 T² of memory traffic that a fused kernel does not have",
     ),
     Leaf.COMMUNICATION: Cause(
         "COMMUNICATION-BOUND",
-        "Collectives with nothing beside them take {share} of {scope}{time}.",
+        "Collectives that overlap nothing take {share} of {scope}{time}.",
         "overlap them with the backward pass: larger buckets, gradient accumulation",
     ),
 }

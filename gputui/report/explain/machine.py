@@ -148,10 +148,10 @@ def _why_held(gpu: Gpu, samples: list[GpuSample], reasons: set[str]) -> tuple[st
             f"nvidia-smi -i {gpu.facts.index} -pl {default:.0f}, if you may",
         )
     if "clocks set by the user" in reasons:
-        return "its clocks are set", f"nvidia-smi -i {gpu.facts.index} -rgc lets them go"
+        return "its clocks are set", f"nvidia-smi -i {gpu.facts.index} -rgc resets them"
     if not reasons:
         return (
-            "nothing throttles it, it has not sped up yet",
+            "nothing throttles it: it has not sped up yet",
             "measure longer, and warm the GPU up first",
         )
     return None

@@ -66,9 +66,7 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
         return None
     paused = paused_share(tree)
     if paused >= WAITS_FOR_WORK and sleeps(tree):
-        sentence = (
-            f"The program sleeps {100 * paused:.0f} % of the time: nothing is asked of the GPU."
-        )
+        sentence = f"The program sleeps {100 * paused:.0f} % of the time: the GPU gets no work."
         return Verdict("WAITS FOR WORK", sentence, tree=tree)
     hole = _hole(run, tree)
     found = _findings(run, with_pauses(tree) or tree, _waits_a_step(run, tree), names or {})
@@ -103,7 +101,7 @@ def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
         return (
             "INCOMPLETE",
             f"The GPU idles {100 * tree.share(tree.idle_ns):.0f} % of the time, and most of the "
-            "launches after it were not recorded: why is not known.",
+            "launches after it were not recorded: the cause is not known.",
         )
     return None
 

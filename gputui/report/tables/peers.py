@@ -72,21 +72,22 @@ def _waited(row: PeerRow) -> float | None:
 PEERS: TableSpec[PeerRow] = TableSpec(
     key="peers",
     title="Who Waits for Whom (sends and receives)",
-    meaning="Messages between ranks of this machine, as pipelines send them: of each kernel, the "
+    meaning="Messages between ranks of this machine, as pipelines send them: for each kernel, the "
     "partner that came last.",
     columns=(
         number("Rank", "rank", lambda row: row.rank, "The rank that waits", kind=int | None),
         number("PID", "pid", lambda row: row.pid, "Its process", priority=9),
         number("For Rank", "for_rank", lambda row: row.peer, "The other one", kind=int | None),
-        count("Messages", "messages", lambda row: row.sums.messages, "To and fro", priority=3),
+        count("Messages", "messages", lambda row: row.sums.messages, "In both directions",
+              priority=3),
         size("Sent", "sent_bytes", lambda row: row.sums.bytes, "To it", priority=4),
         count("Last", "kernels", lambda row: row.sums.matched,
-              "Kernels for which it came last of all partners", priority=2),
+              "Kernels whose last partner it was", priority=2),
         time("Time", "time_ns", lambda row: row.sums.matched_ns, "Of these kernels", priority=1),
         time("Waited", "wait_ns", lambda row: row.sums.wait_ns, "Of it, until it came"),
         percent("Share", "wait_percent", _waited, "Of their time, waiting", kind=float | None),
         text("Chain", "chain", lambda row: " → ".join(map(str, row.chain)),
-             "Ranks that wait for one another, to the first that had work", seen=if_any),
+             "The chain of waiting ranks, down to the one that had work", seen=if_any),
     ),
     rows=peer_rows,
     order=606,

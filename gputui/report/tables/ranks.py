@@ -58,14 +58,14 @@ def _step_ns(row: RankTime) -> float | None:
 
 
 def why_unknown(run: Run, rows: Sequence[RankTime]) -> str:
-    """Why it cannot be told who is late; empty where it can."""
+    """Why it is not known which rank is late; empty where it is."""
     if not rows:
         return ""
     if any(row.late is not None for row in rows):
         unnamed = lack_of_cores(rows, matched(run))
         return unnamed[1] if unnamed else ""
     why = why_not_matched(run) or "fewer than 20 steps alike, or no collectives in common"
-    return f"who is late cannot be told: {why}"
+    return f"which rank is late is not known: {why}"
 
 
 RANKS: TableSpec[RankTime] = TableSpec(

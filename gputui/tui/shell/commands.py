@@ -73,7 +73,7 @@ class Commands(ReplayKeys):
         source = self.model.source
         run = self.model.run
         if self.model.readonly:
-            self.say("nothing is started: gputui was started with --readonly", bad=True)
+            self.say("cannot start a run: gputui was started with --readonly", bad=True)
         elif not isinstance(source, Runner):
             text = "a replay starts nothing" if source is not None else "still starting"
             self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
@@ -134,7 +134,7 @@ class Commands(ReplayKeys):
             self.say("no run is active")
             return
         if self.model.readonly:
-            self.say("nothing is stopped: gputui was started with --readonly", bad=True)
+            self.say("cannot stop the run: gputui was started with --readonly", bad=True)
             return
         where = f" on {self.model.host}" if self.model.is_remote else ""
         from gputui.tui.dialogs.boxes import Question
@@ -148,7 +148,7 @@ class Commands(ReplayKeys):
                 self.say("detaching" if run.started.attached else "stopping the run")
 
         if run.started.attached:
-            text = f"gputui lets go of {run.started.name}{where}, which goes on."
+            text = f"gputui detaches from {run.started.name}{where}, which keeps running."
             question = Question("Detach?", text, "detach")
         else:
             text = f"{run.started.name}{where} and every process it started will be ended."
@@ -161,7 +161,7 @@ class Commands(ReplayKeys):
         """Look inside the chosen process, after a question that names it."""
         process, source, run = self.chosen_process(), self.model.source, self.model.run
         if self.model.readonly:
-            self.say("nothing is attached to: gputui was started with --readonly", bad=True)
+            self.say("cannot attach: gputui was started with --readonly", bad=True)
         elif not isinstance(source, Attacher):
             text = "a recorded process cannot be attached to"
             self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
@@ -207,9 +207,9 @@ class Commands(ReplayKeys):
         """Send a signal to the chosen process, after a question that names it."""
         process = self.chosen_process()
         if self.model.readonly:
-            self.say("no signal is sent: gputui was started with --readonly", bad=True)
+            self.say("cannot send a signal: gputui was started with --readonly", bad=True)
         elif not isinstance(self.model.source, Runner):
-            text = "a recorded process can be sent nothing"
+            text = "a recorded process cannot be sent a signal"
             self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
         elif process is None:
             self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
@@ -286,7 +286,8 @@ class Commands(ReplayKeys):
 
         if run.started.attached:
             text = (
-                f"gputui lets go of {run.started.name}, which goes on; what was recorded is kept."
+                f"gputui detaches from {run.started.name}, which keeps running; what was recorded "
+                "is kept."
             )
             question = Question("Quit?", text, "detach and quit")
         else:

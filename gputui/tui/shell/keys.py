@@ -47,7 +47,7 @@ KEYS: tuple[Key, ...] = (
         ("space",),
         "space",
         "pause",
-        "freeze the screen; collecting goes on (a replay: halt it)",
+        "freeze the screen; collecting goes on (a replay: pause it)",
         SCREEN,
         "pause",
     ),
@@ -141,9 +141,9 @@ KEYS: tuple[Key, ...] = (
 )
 
 REPLAY_KEYS: tuple[Key, ...] = (
-    Key(("J",), "J", "replay_jump", "to a time that is typed", REPLAY, "go to"),
-    Key(("left_square_bracket",), "[", "replay_step(-1)", "halt, and a sample back", REPLAY),
-    Key(("right_square_bracket",), "]", "replay_step(1)", "halt, and a sample forward", REPLAY),
+    Key(("J",), "J", "replay_jump", "to a time you type", REPLAY, "go to"),
+    Key(("left_square_bracket",), "[", "replay_step(-1)", "pause, and a sample back", REPLAY),
+    Key(("right_square_bracket",), "]", "replay_step(1)", "pause, and a sample forward", REPLAY),
     Key(("left_curly_bracket",), "{", "replay_skip(-10)", "10 s back", REPLAY),
     Key(("right_curly_bracket",), "}", "replay_skip(10)", "10 s forward", REPLAY),
     Key(

@@ -173,7 +173,7 @@ class MainScreen(ViewKeys):
 
     async def action_activate(self) -> None:
         if not self.view.OPENS:
-            self.say("nothing to open here: 4 and 5 have details of phases, kernels, copies")
+            self.say("nothing to open here: 4 and 5 have details of phases, kernels and copies")
         details = self.view.activate()
         if isinstance(details, Lead):
             await self._follow_lead(details)

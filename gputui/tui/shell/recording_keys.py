@@ -149,9 +149,9 @@ class RecordingKeys(View):
         if entry is None:
             self.say(f"choose a recording to {what} first")
         elif self.model.readonly:
-            self.say(f"nothing to {what}: gputui was started with --readonly", bad=True)
+            self.say(f"cannot {what} it: gputui was started with --readonly", bad=True)
         elif entry.path.parent == scenes.FOLDER:
-            self.say(f"nothing to {what}: it belongs to the demo", bad=True)
+            self.say(f"cannot {what} it: it belongs to the demo", bad=True)
         elif entry.path == self.current:
             self.say(f"it is being recorded here: {what} it after the end", bad=True)
         else:

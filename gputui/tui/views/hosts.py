@@ -54,7 +54,7 @@ class HostsView(ProcessListView):
         """The answer, the hosts, the processes."""
         hosts = self.model.hosts
         if hosts is None:
-            text = "Only this machine: gputui --host USER@BOX shows others, as many as are named."
+            text = "Only this machine: gputui --host USER@BOX shows others, as many as you name."
             return wrap(text, width - 2, "text", "  ")
         everything = lines.host_rows(hosts, time.time_ns(), self.model.interval_s)
         needle = self.needle.casefold()

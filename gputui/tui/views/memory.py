@@ -166,7 +166,7 @@ class MemoryView(ChartedView):
             self._items = listed(self.model.session, self.order, self.needle)
             return self._shown(columns, width, height, top, self.order.title, self._no_process())
         if run is None:
-            text = "  No run yet: its copies, allocations and figures stand here."
+            text = "  No run yet: its copies, allocations and figures appear here."
             rows: list[Row] = [(), ((text, "dim"),)]
             if self.model.can_start:
                 rows.append((("  w", "key"), ("  choose a workload and start it", "text")))

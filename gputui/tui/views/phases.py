@@ -189,7 +189,7 @@ class PhasesView(View):
     def toggle_raw_names(self) -> str:
         """Call phases as their ranges are, or fold numbering."""
         if not self.raw_names and not any(row.names > 1 for row in self._everything):
-            return "no names number themselves here"
+            return "no range names are numbered here"
         self.raw_names = not self.raw_names
         self.draw()
         return ""

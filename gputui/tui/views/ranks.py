@@ -107,7 +107,7 @@ class RanksView(View):
         if not ranks:
             return wrap(
                 "One process, or none that says its rank: start a job with torchrun, mpirun or "
-                "srun, and its ranks stand here side by side.",
+                "srun, and its ranks appear here side by side.",
                 width - 2,
                 "text",
                 "  ",

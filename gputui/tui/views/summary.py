@@ -65,7 +65,7 @@ class SummaryView(View):
         """The part of the summary that is in sight."""
         run = self.model.run
         if run is None:
-            text = "The tables of a run stand here, during it and after it."
+            text = "A run's tables appear here, during the run and after it."
             return no_run(self.model, width, height, text)
         key = (self.model.revision, width)
         if self._built is None or self._built[:2] != key:

@@ -244,7 +244,7 @@ class TimeView(View):
             if finding.bound:
                 rows += _labelled("Gain", finding.bound, width)
         elif cause is not None:
-            rows += _labelled("Less", f"{cause.advice}: it is no finding at this size.", width)
+            rows += _labelled("Less", f"{cause.advice}: at this size it is not a finding.", width)
         return rows
 
     def _evidence(self, run: Run, leaf: Leaf, width: int) -> list[Row]:
