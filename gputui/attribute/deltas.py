@@ -51,7 +51,8 @@ def open_ranges(nodes: Nodes, instances: Instances, opened: Int64s) -> tuple[Ope
     )
 
 
-_SILENT = {"time_ns", "process", "open_ranges", "standing_ppm", *Counters._fields}
+_RING_TIMES = ("callback_ns", "traced_ns", "paused_ns")
+_SILENT = {"time_ns", "process", "open_ranges", "standing_ppm", *_RING_TIMES, *Counters._fields}
 """What a process has that does nothing."""
 _TELLING = tuple(name for name in CaptureDelta.__struct_fields__ if name not in _SILENT)
 
