@@ -21,8 +21,8 @@ _THREAD_SHIFT = 48
 _PLACE_MASK = (1 << _NAME_SHIFT) - 1
 _NAME_MASK = (1 << (_THREAD_SHIFT - _NAME_SHIFT)) - 1
 
-_EVERY_NS = 10_000_000_000
-_MOST_KEPT = 200_000
+LAUNCHES_NS = 10_000_000_000
+LAUNCHES_KEPT = 200_000
 """Launches, which only the summary shows, are reported this often, or when there are so many."""
 
 EXACT_LAUNCHES = 50_000
@@ -66,8 +66,8 @@ class Launches:
     def collect(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
         """Those since the last time, where it is time; with `ended` it is."""
         self._collected_ns = self._collected_ns or now_ns
-        is_due = now_ns - self._collected_ns >= _EVERY_NS
-        if not (ended or is_due or sum(map(len, self._parts)) > _MOST_KEPT):
+        is_due = now_ns - self._collected_ns >= LAUNCHES_NS
+        if not (ended or is_due or sum(map(len, self._parts)) > LAUNCHES_KEPT):
             return ()
         self._collected_ns = now_ns
         parts, self._parts = self._parts, []
