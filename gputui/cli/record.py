@@ -113,9 +113,12 @@ class _Recorder:
 
     def _loop(self) -> None:
         duration = self._options.duration_s
-        deadline = None if duration is None else time.monotonic() + duration
+        deadline: float | None = None
         handled = 0
         while True:
+            if duration is not None and deadline is None and self._session.header is not None:
+                # From the first event on: what is loaded before it takes long on a busy machine.
+                deadline = time.monotonic() + duration
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 self._time_is_up = True
