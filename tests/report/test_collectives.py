@@ -49,6 +49,8 @@ def test_what_was_not_matched_has_no_bandwidth_and_says_why() -> None:
     found, note = rows(seen)
     assert (found[0]["bus_bytes_per_s"], found[0]["wait_ns"]) == (None, None)
     assert note == "not matched among ranks: bandwidths and waits are not known"
+    early = CollectiveDelta(communicator="a", kind="all_reduce", size_class=9, count=5, ranks=2)
+    assert rows(early)[1].startswith("all collectives came in the first second")
     replayed = CollectiveDelta(communicator="", kind="all_reduce", size_class=0, count=5, time_ns=9)
     assert rows(replayed)[1].startswith("20 without a communicator: replayed from a CUDA graph")
 

@@ -35,6 +35,9 @@ COMPARED = 1 / 3
 the first second, in which connections are made, and the rest may be of one kind only."""
 
 
+FIRST_SECOND = "all collectives came in the first second, in which connections are made"
+
+
 class Exposed(NamedTuple):
     """A rank's steady steps, and how long collectives ran in them while nothing else did."""
 
@@ -136,6 +139,8 @@ def _of_rank(run: Run, process: int, rows: Mapping[CollectiveKey, CollectiveSums
     found = sum(row.matched for row in rows.values())
     if found < MATCHED * compared:
         return f"{100 * found / compared:.0f} % of the collectives were found on all ranks"
+    if not compared and any(row.ranks > 1 for row in rows.values()):
+        return FIRST_SECOND
     if not together:
         return f"fewer than {LEAST_COLLECTIVES} collectives of a kind and size were compared"
     whole = sum(row.count for key, row in of_loop.items() if key.kind in SYNCHRONIZING)
@@ -237,6 +242,8 @@ def _may_be_summed(run: Run) -> bool:
     """Whether sums say who waits, where collectives were seen and could not be matched."""
     if len(hosts(run)) < 2 and any(row.compared for row in run.collectives.values()):
         return False
+    if not run.leaf_times:
+        return False  # which are beside other work is not known without a GPU
     whole_ns = sum(row.time_ns for row in run.collectives.values())
     together_ns = sum(
         row.time_ns for key, row in run.collectives.items() if key.kind in SYNCHRONIZING

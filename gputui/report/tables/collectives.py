@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gputui.model.collectives import CollectiveSums, bus_factor, total_bytes
-from gputui.report.explain.rank_waits import MATCHED, rank_of
+from gputui.report.explain.rank_waits import FIRST_SECOND, MATCHED, rank_of
 from gputui.report.schema import TableSpec, count, if_any, number, percent, rate, size, text, time
 from gputui.state import CollectiveKey, Run, Session
 
@@ -73,7 +73,9 @@ def _note(_run: Run, rows: Sequence[CollectiveRow]) -> str:
             "or with NCCL_NVTX_DISABLE"
         )
     if rows and not any(row.sums.matched for row in rows):
-        return "not matched among ranks: bandwidths and waits are not known"
+        is_early = any(row.sums.ranks > 1 for row in rows)
+        why = FIRST_SECOND if is_early else "not matched among ranks"
+        return f"{why}: bandwidths and waits are not known"
     return ""
 
 

@@ -58,14 +58,14 @@ def _step_ns(row: RankTime) -> float | None:
 
 
 def why_unknown(run: Run, rows: Sequence[RankTime]) -> str:
-    """Why it is not known which rank is late; empty where it is."""
-    if not rows:
-        return ""
+    """Why it is not known which rank is late; empty where it is, or where there is no rank."""
     if any(row.late is not None for row in rows):
         unnamed = lack_of_cores(rows, matched(run))
         return unnamed[1] if unnamed else ""
-    why = why_not_matched(run) or "fewer than 20 steps alike, or no collectives in common"
-    return f"which rank is late is not known: {why}"
+    why = why_not_matched(run)
+    if rows and not why:
+        why = "fewer than 20 steps alike, or no collectives in common"
+    return f"which rank is late is not known: {why}" if why else ""
 
 
 RANKS: TableSpec[RankTime] = TableSpec(
