@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from gputui.state.hosts import HostNews, Hosts
 from gputui.tui.source import ManyHosts, Playback, Runner, Source
 
 if TYPE_CHECKING:
+    from gputui.report.explain import Finding, Verdict
     from gputui.report.scope import RunScope
 
 _OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
@@ -43,6 +44,7 @@ class Model:
     stretch: RunScope | None = None
     """The stretch of steps that was chosen last."""
     _cut: tuple[int, Run | None] = (-1, None)
+    _found: tuple[int, Verdict | None, Sequence[Finding]] = (-1, None, ())
     revision: int = 0
     """Changes whenever the run's data may have changed: views cache by this. The run's own times do
     not suffice: a jump in a recording returns to the same moment.
@@ -136,6 +138,20 @@ class Model:
 
             self._cut = self.revision, cut(self.run, self.scope)
         return self._cut[1]
+
+    @property
+    def found(self) -> tuple[Verdict | None, Sequence[Finding]]:
+        """The newest run's conclusion and findings, for all who show them."""
+        if self._found[0] != self.revision:
+            from gputui.report.explain import conclusion, findings
+
+            run, verdict = self.run, None
+            known: Sequence[Finding] = ()
+            if run is not None:
+                known = findings(self.session, run)
+                verdict = conclusion(self.session, run, known)
+            self._found = self.revision, verdict, known
+        return self._found[1:]
 
     @property
     def interval_s(self) -> float:

@@ -23,7 +23,6 @@ from gputui.tui.views.devices import DevicesView
 from tests.tui import scripted
 
 TICKS = 60
-VIEWS = tuple((key,) for key in "1234567")
 SETTLE = 400
 DAY_S, EVERY_S = 86_400, 15
 """Charts over 24 hours are full before the first measurement."""
@@ -73,7 +72,7 @@ async def main(width: int, height: int, gpus: int) -> None:
             ("4",),
             ("5",),
             ("6",),
-            ("1", "z"),
+            ("z",),
             ("z",),
             ("z", "z", "z"),
         ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -27,17 +28,19 @@ def findings(session: Session, run: Run) -> list[Finding]:
     return found + machine_findings(session, run.readings)
 
 
-def conclusion(session: Session, run: Run) -> Verdict | None:
+def conclusion(
+    session: Session, run: Run, among: Sequence[Finding] | None = None
+) -> Verdict | None:
     """The answer: the verdict on where the time goes, or a fact that matters where no leaf of the
     time tree does, or whose cure gains more than any leaf's; None where no operation was
-    captured."""
+    captured. `among` are the run's findings, where they are known."""
     found = verdict(run, session.kernel_names)
     if found is None:
         return None
     least = max((one.gain or 1.0 for one in found.findings), default=None)
     facts = tuple(
         one
-        for one in findings(session, run)
+        for one in (findings(session, run) if among is None else among)
         if one.leads
         and one not in found.findings
         and (one.ends_run or least is None or (one.gain or 1.0) > least)

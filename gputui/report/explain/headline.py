@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputui.report.explain import Verdict, conclusion
-from gputui.state import Run, Session
+from gputui.report.explain import Verdict
+from gputui.state import Run
 
 LEAST_STEPS = 10
 LEAST_NS = 2_000_000_000
@@ -24,11 +24,11 @@ class Headline:
         self._shown: Verdict | None = None
         self._challenger: tuple[str, int] | None = None
 
-    def of(self, session: Session, run: Run) -> Verdict | None:
-        """What to show now; None while too little was seen."""
+    def of(self, run: Run, found: Verdict | None) -> Verdict | None:
+        """What to show now, where `found` is the run's conclusion; None while too little was
+        seen."""
         if run.started.time_ns != self._run:
             self._run, self._shown, self._challenger = run.started.time_ns, None, None
-        found = conclusion(session, run)
         tree = found.tree if found is not None else None
         if found is None or tree is None or not run.is_active:
             self._shown = found

@@ -12,7 +12,7 @@ from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import SPEAKS
 from gputui.state import Readings, Run, Session
 
-LEAST_READINGS = 4
+LEAST_READINGS = 3
 GROWS_BYTES = 1 << 30
 """Least growth over a run's steady time that is a finding."""
 
@@ -23,15 +23,16 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
     if tree is None or not tree.steps:
         return
     for index, gpu in sorted(session.gpus.items()):
-        points = [
-            (moment_ns, sample.memory_used_bytes)
-            for moment_ns, sample in gpu.history
-            if tree.first_ns <= moment_ns <= tree.last_ns and sample.memory_used_bytes is not None
-        ]
-        if len(points) < LEAST_READINGS or index not in run.devices:
+        used_bytes = run.readings.gpu_integrals.get((index, "memory_used_bytes"))
+        if used_bytes is None or index not in run.devices:
+            continue
+        # Means of up to 256 stretches: this is asked every second, for each GPU.
+        stretches = used_bytes.rates(tree.first_ns, tree.last_ns)
+        points = [(until_ns, mean) for _, until_ns, mean in stretches]
+        if len(points) < LEAST_READINGS:
             continue
         first, last = points[0][1], points[-1][1]
-        highest = falls = 0
+        highest = falls = 0.0
         for _, used in points:
             highest = max(highest, used)
             falls = max(falls, highest - used)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.energy import run_energy
-from gputui.report.explain import findings
 from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.explain.verdict import verdict
@@ -186,7 +185,8 @@ class OverviewView(View):
         if self._read is None or self._read.revision != self.model.revision:
             session, scoped = self.model.session, self.model.scoped or run
             if scoped is run:
-                found, others = self._headline.of(session, run), findings(session, run)
+                concluded, others = self.model.found
+                found = self._headline.of(run, concluded)
             else:  # facts beside the time tree are of the whole run
                 found = verdict(scoped, session.kernel_names)
                 others = [*found.findings] if found is not None else []

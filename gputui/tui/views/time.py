@@ -7,7 +7,7 @@ from functools import partial
 
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.model.units import count, duration, percent
-from gputui.report.explain import Finding, Verdict, conclusion
+from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.lines import line_shares
 from gputui.report.explain.time_tree import TimeTree
@@ -141,9 +141,7 @@ class TimeView(View):
             for row in kernel_rows(self.model.session, run):
                 kernels.setdefault(leaf_of_kernel(row.name), []).append(row)
             session, scoped = self.model.session, self.model.scoped or run
-            found = (
-                conclusion(session, run) if scoped is run else verdict(scoped, session.kernel_names)
-            )
+            found = self.model.found[0] if scoped is run else verdict(scoped, session.kernel_names)
             self._read = (self.model.revision, found, kernels)
         return self._read[1], self._read[2]
 
