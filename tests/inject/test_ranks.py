@@ -30,9 +30,11 @@ for _ in range(150):
         with nvtx.annotate("load"):
             if rank == 1:
                 time.sleep(0.012)
+                os.read(hears, 1)  # however busy the machine is, the other one waits already
         with nvtx.annotate("all_reduce", domain="comm", payload=4096):
             os.write(sends, b".")
-            os.read(hears, 1)
+            if rank == 0:
+                os.read(hears, 1)
 with open(os.path.join(sys.argv[1], f"pid{rank}"), "w") as file:
     file.write(str(os.getpid()))
 """
@@ -68,7 +70,7 @@ def test_each_rank_of_torchrun_has_its_own_phases_and_pid_and_the_late_one_is_na
     assert "% of the time for rank 1 in collectives" in late["sentence"]
     assert late["evidence"] == ["Rank 1: on its CPU, most of it in turn/load"]
     collectives = {row["rank"]: row for row in document["collectives"]}
-    assert collectives[0]["wait_ns"] > 10 * collectives[1]["wait_ns"]
+    assert collectives[0]["wait_ns"] > collectives[1]["wait_ns"] == 0
     for row in collectives.values():
         assert (row["kind"], row["count"], row["message_bytes"]) == ("all_reduce", 150, 150 * 4096)
     assert [row["rank"] for row in document["ranks"]] == [1, 0]
