@@ -105,10 +105,14 @@ def test_who_gave_up_waiting_is_not_the_one_that_hangs() -> None:
 def test_whom_the_end_of_a_rank_took_along_did_not_end_early() -> None:
     closed = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:38543"
     in_it = [collective(rank, 21, 21, 5) for rank in (0, 1, 3)]
-    lines = output(*(f"[rank{rank}]: {closed}" for rank in (1, 0, 3)))
-    ended = [gone(2, 5.0, clean=True), *(gone(rank, 5.1, clean=True) for rank in (0, 1, 3))]
-    [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, *ended)
+    lines = output(f"[rank1]: {closed}", f"[rank0]: {closed}")
+    ended = [gone(0, 4.9, clean=True), gone(2, 5.0, clean=True), gone(1, 5.1, clean=True)]
+    # What the launcher ended for it vanished.
+    [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, *ended, gone(3, 5.2))
     assert one.sentence == "Rank 2 ended before the others, whose collectives then failed"
+    # Killed, it takes others along too.
+    [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, ended[0], gone(2, 5), *ended[2:])
+    assert one.headline == "rank 2 died"
 
 
 def test_a_rank_that_never_came_is_missing_where_the_communicator_has_all() -> None:

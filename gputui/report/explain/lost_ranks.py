@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from gputui.model.units import duration
 from gputui.report.explain.finding import Finding, RunRule, rank_names
@@ -37,7 +37,7 @@ _ABORTED = re.compile(
 
 def lost_ranks(session: Session, run: Run) -> Iterator[Finding]:
     """One finding at most: the first cause, not what followed from it."""
-    yield from _failed(run) or _hangs(run) or _died(session, run) or _ended_early(run)
+    yield from _failed(run) or _hangs(run) or _ended_early(run) or _died(session, run)
 
 
 def _failed(run: Run) -> tuple[Finding, ...]:
@@ -94,6 +94,13 @@ def _entered(run: Run, process: int) -> int:
     return sum(sums.entered for key, sums in run.collectives.items() if key.process == process)
 
 
+def _first(run: Run, ended_ns: Mapping[int, int]) -> int:
+    """Which of these processes ended first."""
+    earliest_ns = min(ended_ns.values())
+    at_once = [process for process, ns in ended_ns.items() if ns - earliest_ns < AT_ONCE_NS]
+    return min(at_once, key=lambda process: (_entered(run, process), ended_ns[process]))
+
+
 def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     """The first to vanish, while others went on."""
     ranked = rank_processes(run)
@@ -104,9 +111,7 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     }
     if not gone or len(ranked) < 2 or (run.ended is not None and run.ended.stopped):
         return ()
-    earliest_ns = min(gone.values())
-    at_once = [process for process, ns in gone.items() if ns - earliest_ns < AT_ONCE_NS]
-    first = min(at_once, key=lambda process: (_entered(run, process), gone[process]))
+    first = _first(run, gone)
     still = sum(run.processes[process].detached is None for process in ranked)
     if not still and len(gone) < 2 and run.ended is not None and run.ended.exit_code == 0:
         return ()
@@ -127,14 +132,17 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
 def _ended_early(run: Run) -> tuple[Finding, ...]:
     """The first to end properly, where others failed in a collective for want of it."""
     _, aborted = _errors(run)
+    ranked = rank_processes(run)
     ended = {
         process: ended_ns
-        for process in rank_processes(run)
+        for process in ranked
         if (ended_ns := run.processes[process].ended_ns) is not None
     }
-    first = min(ended, key=lambda process: ended[process], default=None)
-    rank = None if first is None else rank_processes(run)[first]
-    if rank is None or not aborted or rank in aborted or (run.ended and run.ended.stopped):
+    if not aborted or not ended or (run.ended is not None and run.ended.stopped):
+        return ()
+    first = _first(run, ended)
+    rank, detached = ranked[first], run.processes[first].detached
+    if rank in aborted or detached is None or not detached.clean:
         return ()
     return (
         _finding(
