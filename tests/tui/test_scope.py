@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import RunStarted
 from gputui.tui.source import Options
+from gputui.tui.views.timeline import TimelineView
 from tests.conftest import DATA
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
@@ -43,6 +44,10 @@ async def test_the_scope_is_chosen_and_all_views_follow(show: Show) -> None:
         await shown.settle()
         assert " scope  steps 1 to 21,627 of the steady ones" in shown.text
         assert view.drawn[y + 3].index("▲") == x  # the end of a drag is no click
+        assert isinstance(view, TimelineView)
+        whole = shown.app.model.scope
+        view.take_stretch(7, 9)  # columns that there are no longer
+        assert shown.app.model.scope == whole
         await shown.press("1")
         assert " scope  steps 1 to 21,627 of the steady ones" in shown.text
         assert "─ Step time  mean 90.3 µs ─" in shown.text

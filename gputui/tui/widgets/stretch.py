@@ -43,6 +43,10 @@ class StretchView(OneStepView):
         from gputui.report.scope import why_no_stretch
 
         run = self.model.run
+        last = min(last, len(self._columns) - 1)  # there may be fewer than when the drag began
+        if not 0 <= first <= last:
+            self.draw()
+            return
         why_not = why_no_stretch(run) if run is not None else None
         if not self._columns[first].leaves:
             why_not = "where single steps spent their time was not kept"
