@@ -61,6 +61,15 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         assert shown.app.main.current == "overview"
 
 
+async def test_what_the_first_steps_seem_to_say_is_no_verdict(show: Show) -> None:
+    events = recorded(LAUNCH)
+    early = [one for one in events if one.time_ns - events[0].time_ns < 9_300_000_000]
+    async with show([early], (80, 24), options=FIRST) as shown:
+        assert "Watching the first steps: " in shown.text
+        assert "launch-bound" in shown.text
+        assert "LAUNCH-BOUND" not in shown.text
+
+
 async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: Show) -> None:
     async with show([recorded(DATA / "h100-graphs.gputui.gz")], (120, 40), options=FIRST) as shown:
         assert "─ Step time" not in shown.text

@@ -45,6 +45,8 @@ async def test_phases_and_progress_of_the_inference(show: Show, size: tuple[int,
         assert f" {63 * 12} " in attention  # twelve layers
         await shown.press("1")
         assert re.search(r"[\d.]+ m?J/token · ", shown.text)
+        # At 80 columns too, beside the memory's: two figures a line.
+        assert re.search(r" Power +\d+ W ", shown.text)
 
 
 async def test_kernels_and_calls_of_the_inference(show: Show) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.report.energy import run_energy
 from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, time_tree
@@ -190,6 +190,8 @@ class OverviewView(View):
             else:  # facts beside the time tree are of the whole run
                 found = verdict(scoped, session.kernel_names)
                 others = [*found.findings] if found is not None else []
+            if found is None:  # what the first steps seem to say is no verdict
+                others = [one for one in others if one.cause not in LEAF_OF_KEY]
             led = found.findings[0].cause if found is not None and found.findings else ""
             tree = found.tree if found is not None else time_tree(scoped)
             self._read = Read(

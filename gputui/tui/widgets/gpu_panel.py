@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from rich.cells import cell_len
+
 from gputui.model.units import joules, percent, watts
 from gputui.report.energy import RunEnergy, mean_in_use
 from gputui.report.explain.time_tree import device_trees
@@ -17,6 +19,10 @@ from gputui.tui.widgets.gpu_figures import temperature, throttling
 from gputui.tui.widgets.panels import Panel
 
 _SPARK_S = 60
+_WITH_LONG_NAMES = 50
+_SCALE = 10
+"""Cells of " to 50 GiB"."""
+
 _LOW = 4
 """Rows up to which the energy is in the heading."""
 
@@ -33,7 +39,7 @@ def gpu_panel(
     gpu = gpu or next(iter(gpus.values()))
     own = next((one for one in energy if one.gpu == gpu.facts.index), None)
     if is_narrow:  # one column: the 100 % bar is just above
-        return _panel(gpu, run, own, None, width, height, model.interval_s, pairs=False)
+        return _panel(gpu, run, own, None, width, height, model.interval_s, pairs=True)
     busy = None
     for (_, device), tree in device_trees(model.scoped or run).items():
         if device == gpu.facts.index and tree.wall_ns:
@@ -64,7 +70,8 @@ def _panel(
     sample = gpu.sample
     facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
     state, role = throttling(gpu)
-    facts += [temperature(gpu)[0], state if role == "hot" else "not throttled"]
+    facts += [temperature(gpu)[0].partition(" (")[0]]
+    facts = [state, *facts] if role == "hot" else [*facts, "not throttled"]
     rows: list[Row] = []
     if busy is not None:
         rows.append(((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"),
@@ -75,15 +82,17 @@ def _panel(
     if half < width:
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
-    note = " · ".join(facts) if run.is_active else "means of the run"
+    facts = facts if run.is_active else ["means of the run"]
     title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
     rows = rows[: height - 1]
     words = _energy_words(energy)
     if words and height > _LOW:
         rows = [*rows[: height - 2], ((f" {'Energy':<16}", "label"), (" · ".join(words), "value"))]
-    elif words and len(title) + len(words[0]) + len(note) + 10 <= width:
-        note = f"{words[0]} · {note}"
-    return Panel(title, rows, note, view="devices")
+    elif words:
+        facts = [words[0], *facts]
+    while facts and cell_len(" · ".join(facts)) + cell_len(title) + 8 > width:
+        facts.pop()
+    return Panel(title, rows, " · ".join(facts), view="devices")
 
 
 def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
@@ -98,15 +107,19 @@ def _spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) 
     name, text = chart.titles[min(1, len(chart.titles) - 1)]
     text = text.partition("  ")[0].partition(" of ")[0]
     text = text if mean is None else chart.format(mean)
-    room = max(0, min(_SPARK_S, width - 41))
+    label, figure = 16, 9
+    if width < _WITH_LONG_NAMES:
+        name, label, figure = chart.titles[-1][0], 12, 8
+    room = max(0, min(_SPARK_S, width - label - figure - _SCALE - 2))
     last_ns, interval_ns = chart.series.last_ns, int(interval_s * 1e9)
     axis = TimeAxis((last_ns // interval_ns + 1) * interval_ns, interval_ns, interval_ns)
     values = axis.columns(chart.series.samples(interval_ns), room) if room else []
     top = chart.top(values)
     line = spark(values, top) if top else ""
+    scale = f" to {chart.format(top)}".replace(".00 ", " ").replace(".0 ", " ") if top else ""
     return (
-        (f" {name[:16]:<16}", "label"),
-        (f"{text:>9} ", "value"),
+        (f" {name[:label]:<{label}}", "label"),
+        (f"{text:>{figure}} ", "value"),
         (f"{line:<{room}}", chart.role),
-        (f" to {chart.format(top)}" if top else "", "dim"),
+        (f"{scale:<{_SCALE}}", "dim"),
     )
