@@ -8,6 +8,7 @@ meaning, new leaves go at the end.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 
 import msgspec
@@ -148,12 +149,12 @@ def leaf_of_number(number: int) -> Leaf:
 
 LEAF_OF_KEY = {meaning.key: leaf for leaf, meaning in LEAVES.items()}
 
-_COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
+COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
 
 
 def is_kernel(leaf: Leaf) -> bool:
     """Whether kernels of the process ran."""
-    return not LEAVES[leaf].is_idle and leaf not in (*_COPIES, Leaf.SHARED, Leaf.PEER)
+    return not LEAVES[leaf].is_idle and leaf not in (*COPIES, Leaf.SHARED, Leaf.PEER)
 
 
 _OF_CATEGORY = {
@@ -199,3 +200,8 @@ def leaf_of_kernel(name: str) -> Leaf:
         if _UNALIGNED.search(name):
             return Leaf.MATMUL_UNALIGNED
     return leaf
+
+
+def idle_sum(leaves: Mapping[Leaf, int]) -> int:
+    """The part of these times in which nothing ran."""
+    return sum(ns for leaf, ns in leaves.items() if LEAVES[leaf].is_idle)

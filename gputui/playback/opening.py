@@ -11,6 +11,7 @@ from gputui.base.standard_streams import standard_input
 from gputui.model.events import AnyEvent, Header
 from gputui.store.journal import JournalError, JournalReader, open_journal
 from gputui.store.journal.compression import CompressionError, expanded, is_compressed
+from gputui.store.journal.reader import HEADER_BEGINS
 from gputui.store.regular_file import open_regular
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _SQLITE = b"SQLite format 3\x00"
 """How such a file begins (sqlite.org/fileformat.html)."""
 
-_HEADER = b'{"event":"header",'
 _NSYS_SUFFIXES = (".nsys-rep", ".qdrep")
 _CHROME_SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 1 << 16
@@ -140,7 +140,7 @@ def import_kind(path: Path) -> Literal["sqlite", "packed sqlite", "chrome"] | No
     if head.startswith(_SQLITE):
         return "packed sqlite" if is_packed else "sqlite"
     begin = head.lstrip()
-    if begin.startswith(_HEADER) or not begin.startswith((b"{", b"[")):
+    if begin.startswith(HEADER_BEGINS) or not begin.startswith((b"{", b"[")):
         return None
     named = path.name.endswith(_CHROME_SUFFIXES)
     return "chrome" if named or b'"traceEvents"' in head else None

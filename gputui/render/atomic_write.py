@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gputui.render.errors import ExportError
+from gputui.store.errors import taken
 from gputui.store.places import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
 
 _JOURNAL_BEGINS = b'{"event":"header"'
@@ -44,7 +45,7 @@ def atomic_folder(path: Path, *, may_exist: bool = False) -> Iterator[Path]:
     Raises ExportError, also for an OSError inside the `with`.
     """
     if os.path.lexists(path) and not (may_exist and path.is_dir()):
-        raise ExportError(f"{path} already exists; choose another name or remove it")
+        raise ExportError(taken(path))
     exists = path.is_dir()
     with (
         os_errors_as(path),

@@ -57,8 +57,7 @@ def _run(session: Session, run: Run) -> list[str]:
     )
     lines = [f"{started.kind} {started.name} {parameters}".rstrip()]
     lines += _where(session)
-    ended = run.ended.reason if run.ended else "the recording ends before the run does"
-    lines.append(f"{moment(started.time_ns)}, {units.duration(run.duration_ns)}: {ended}")
+    lines.append(f"{moment(started.time_ns)}, {units.duration(run.duration_ns)}: {run.end_reason}")
     if (job := job_of(run)) is not None and job.world_size != 1:
         lines.append(job.line)
     lines += [remark.line for remark in remarks(run)]

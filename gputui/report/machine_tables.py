@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from gputui.model import units
 from gputui.model.events import GpuSample, GpuStatus, MigFacts, MigSample
 from gputui.model.metrics import GROUPS, PERCENT, Metric, OnceTable
-from gputui.report.process_table import ProcessRow, process_rows
-from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text
+from gputui.report.process_table import OUTSIDE, ProcessRow, process_rows
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, plain, text
 from gputui.state import Gpu, Session, gpu_metrics, mig_metrics
 
 _WIDE = 100
@@ -53,7 +53,7 @@ def _load_table(session: Session) -> AnyTable:
             gpu.facts.name.removeprefix("NVIDIA "),
             *(gpu.figure(field) for field in shares),
             of_whole(sample.memory_used_bytes, total, units.size),
-            of_whole(sample.power_watts, sample.power_limit_watts, _whole, " W"),
+            of_whole(sample.power_watts, sample.power_limit_watts, plain, " W"),
             _with_unit(sample.temperature_celsius, "°C"),
         )
 
@@ -116,8 +116,8 @@ def _state_table(session: Session) -> AnyTable:
         return (
             facts.index,
             units.MISSING if state is None else f"P{state}",
-            of_whole(sample.sm_clock_mhz, facts.max_sm_clock_mhz, _whole),
-            of_whole(sample.memory_clock_mhz, facts.max_memory_clock_mhz, _whole),
+            of_whole(sample.sm_clock_mhz, facts.max_sm_clock_mhz, plain),
+            of_whole(sample.memory_clock_mhz, facts.max_memory_clock_mhz, plain),
             _with_unit(status.temperature_margin_celsius, "°C"),
             _with_unit(sample.memory_temperature_celsius, "°C"),
             status.fan_percent,
@@ -151,7 +151,7 @@ def _link_table(session: Session) -> AnyTable:
             units.MISSING if generation is None or width is None else f"gen {generation} x{width}",
             sample.pcie_rx_bytes_per_s,
             sample.pcie_tx_bytes_per_s,
-            of_whole(active, facts.nvlink_count, _whole),
+            of_whole(active, facts.nvlink_count, plain),
             sample.nvlink_rx_bytes_per_s,
             sample.nvlink_tx_bytes_per_s,
             ways,
@@ -223,7 +223,7 @@ def _process_table(session: Session, wide: bool) -> AnyTable:
             row.cpu_percent,
             row.host_memory_bytes,
             None if row.run_time_ns is None else float(row.run_time_ns),
-            row.command or "(outside this container)",
+            row.command or OUTSIDE,
         )
         return (*narrow, *more, *rest)
 
@@ -254,10 +254,6 @@ def of_whole(
     if all_of_it and shown.rpartition(" ")[2] == all_of_it.rpartition(" ")[2] and " " in shown:
         shown = shown.rpartition(" ")[0]
     return f"{shown}{'/' if all_of_it else ''}{all_of_it}{unit}"
-
-
-def _whole(value: float | None) -> str:
-    return units.MISSING if value is None else f"{value:.0f}"
 
 
 def _with_unit(value: float | None, unit: str) -> str:

@@ -23,6 +23,8 @@ _RELEASE = re.compile(r"^(cudaFree|cudaHostUnregister|cuMemFree|cuMemRelease)")
 
 Direction = Literal["to device", "to host", "on device", "set", "other"]
 
+OUTSIDE = "(outside every phase)"
+
 _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
     ("Host-to-Device", "to device"),
     ("Device-to-Host", "to host"),
@@ -133,7 +135,7 @@ class PhaseMemory:
     @property
     def path(self) -> str:
         """Names from the top."""
-        return self.phase.path if self.phase else "(outside every phase)"
+        return self.phase.path if self.phase else OUTSIDE
 
     @property
     def name(self) -> str:

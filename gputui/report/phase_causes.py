@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel, leaf_of_number
+from gputui.model.leaves import COPIES, LEAVES, Leaf, idle_sum, leaf_of_kernel, leaf_of_number
 from gputui.report.phase_tree import Phase, phase_tree, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.state import Run, Session
@@ -29,7 +29,6 @@ _MEMORY = (
     Leaf.SOFTMAX,
     Leaf.OPTIMIZER,
 )
-_COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
 _COMPUTE = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED, Leaf.ATTENTION)
 
 
@@ -147,7 +146,7 @@ def _leaf_of_copy(operation: str, kinds: tuple[str | None, str | None]) -> Leaf:
 
 def _of_phase(row: PhaseRow, times: Mapping[Leaf, int]) -> PhaseCauses:
     leaves = {leaf: ns for leaf, ns in times.items() if ns}
-    idle_ns = sum(ns for leaf, ns in leaves.items() if LEAVES[leaf].is_idle)
+    idle_ns = idle_sum(leaves)
     busy_ns = sum(leaves.values()) - idle_ns
     if idle_ns < MOSTLY * (busy_ns + idle_ns):
         return PhaseCauses(row, busy_ns, idle_ns, leaves, _busy_with(leaves, busy_ns))
@@ -171,7 +170,7 @@ def _busy_with(leaves: Mapping[Leaf, int], busy_ns: int) -> str | None:
     """What leads: more than half of the busy time."""
     groups = {
         "communication": (Leaf.COMMUNICATION,),
-        "copies": _COPIES,
+        "copies": COPIES,
         "memory": _MEMORY,
         # Which of the two binds a matrix product only counters can say.
         "matmul": _COMPUTE,

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from gputui.model.events import LauncherSample, ProcessSample
 from gputui.state import Session
 
+OUTSIDE = "(outside this container)"
+"""The command of a process that only the driver sees."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:

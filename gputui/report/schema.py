@@ -277,7 +277,7 @@ def text(title: str, key: str = "", value: Callable[[R], Cell] | None = None, me
 def number(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
            **more: Any) -> Column[R]:  # fmt: skip
     """A column of numbers that are not quantities: ids, ranks."""
-    return _figures(_plain, title, key, value, "", meaning, int, more)
+    return _figures(plain, title, key, value, "", meaning, int, more)
 
 
 def time(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
@@ -315,7 +315,7 @@ def _figures(show: Show, title: str, key: str, value: Callable[[R], Cell] | None
     return Column(title, show, key, value, unit, meaning, **{"kind": kind, **more})
 
 
-def _plain(value: float | None) -> str:
+def plain(value: float | None) -> str:
     return units.MISSING if value is None else f"{value:.0f}"
 
 

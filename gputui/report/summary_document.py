@@ -216,7 +216,7 @@ def _run(session: Session, run: Run) -> RunFacts:
         exit_code=ended.exit_code if ended else None,
         signal=ended.signal if ended else None,
         stopped=ended.stopped if ended else None,
-        reason=ended.reason if ended else "the recording ends before the run does",
+        reason=run.end_reason,
         hostname=header.host.hostname if header else None,
         system=header.host.system if header else None,
         driver_version=header.driver_version if header else None,

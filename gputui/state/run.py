@@ -213,6 +213,11 @@ class Run(msgspec.Struct):
         return self.updated_ns
 
     @property
+    def end_reason(self) -> str:
+        """How it ended, in words."""
+        return self.ended.reason if self.ended else "the recording ends before the run does"
+
+    @property
     def duration_ns(self) -> int:
         """From the start to the end, or to the newest event while it runs."""
         return max(0, self.ended_ns - self.started.time_ns)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gputui.base.errors import GputuiError
 
 
@@ -11,6 +13,11 @@ class JournalError(GputuiError):
 
 class TakenError(JournalError):
     """A recording cannot be written because a file of that name exists."""
+
+
+def taken(path: Path) -> str:
+    """That a file of that name exists."""
+    return f"{path} already exists; choose another name or remove it"
 
 
 def reason(error: OSError) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.model.units import parameter
-from gputui.store.errors import JournalError, reason
+from gputui.store.errors import JournalError, reason, taken
 from gputui.store.journal.reader import JournalReader
 from gputui.store.journal.rotated import first_of, members
 from gputui.store.places import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
@@ -219,7 +219,7 @@ def rename(path: Path, name: str) -> Path:
     for old in belongings(path):
         new = target if old == path else target.with_name(new_stem + old.name.removeprefix(stem))
         if os.path.lexists(new):
-            raise JournalError(f"{new} already exists; choose another name or remove it")
+            raise JournalError(taken(new))
         pairs.append((old, new))
     done: list[tuple[Path, Path]] = []
     for old, new in pairs:

@@ -14,8 +14,8 @@ from ..parameters import (
     repeats,
     warmup,
 )
+from ..peaks import PRECISIONS
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 SIZES = tuple(2**power for power in range(7, 16))
 
 _CEILINGS = tuple(

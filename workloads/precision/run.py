@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import nvtx
-import torch
 
 from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import free_bytes, peak_memory, set_precision
@@ -18,6 +17,7 @@ from ..rows import Cells
 from ..runner import Runner
 from ..timing import repeat
 from ..train.memory import Footprint
+from ..train.settings import AUTOCAST
 from ..train.shapes import SHAPES, step_flops
 from ..train.step import Trainer
 from ..train.tables import step_figures
@@ -26,7 +26,6 @@ from .experiments import accumulation_rows, autocast_rows, errors
 
 _BATCH = 4
 _WARMUP_STEPS = 3
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
@@ -50,7 +49,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         with nvtx.annotate("accumulation"):
             sums = list(accumulation_rows())
         with nvtx.annotate("autocast"):
-            types = list(autocast_rows(place.device, tuple(_AUTOCAST.values())))
+            types = list(autocast_rows(place.device, tuple(AUTOCAST.values())))
         with nvtx.annotate("training"):
             for name in run.until_stopped(trained):
                 with training.row(f"{name} training", precision=name) as cells:
@@ -97,7 +96,7 @@ def _measure_training(name: str, run: Runner, cells: Cells) -> None:
     place = run.place
     shape, ctx = SHAPES[str(run.values["model"])], run["ctx"]
     chosen = set_precision(name, place.device)
-    autocast = _AUTOCAST.get(name)
+    autocast = AUTOCAST.get(name)
     scaled = " + scaler" if name == "fp16" else ""
     cells["effective_precision"] = f"{name} autocast{scaled}" if autocast else chosen.effective
     Footprint.of(

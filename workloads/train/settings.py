@@ -9,7 +9,7 @@ import torch
 
 from .shapes import SHAPES, Shape, StepFlops, step_flops
 
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Settings:
     @property
     def autocast(self) -> torch.dtype | None:
         """None for a precision that is the weights' own."""
-        return _AUTOCAST.get(self.precision)
+        return AUTOCAST.get(self.precision)
 
     @property
     def flops(self) -> StepFlops:
@@ -67,7 +67,7 @@ class Settings:
         """The configurations of the sweep."""
         match self.sweep:
             case "precision":
-                names = ("fp32", "bf16") if self.device == "cpu" else ("fp32", "tf32", *_AUTOCAST)
+                names = ("fp32", "bf16") if self.device == "cpu" else ("fp32", "tf32", *AUTOCAST)
                 return [replace(self, precision=name) for name in names]
             case "ctx":
                 return [replace(self, ctx=length) for length in (64, 128, 256, 512)]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.report.explain.rank_waits import Place
 from gputui.state import Run
 
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     @property
     def idle_ns(self) -> int:
         """Time in which nobody ran anything, as far as it is this process's to end."""
-        return sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
+        return idle_sum(self.leaves)
 
 
 def together(run: Run, seen: Mapping[Place, Leaves]) -> dict[Place, Part]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import Leaf, idle_sum
 from gputui.report.explain.counted import LEAST_PAUSES
 from gputui.report.explain.time_tree import TimeTree
 
@@ -36,7 +36,7 @@ def with_pauses(tree: TimeTree) -> TimeTree | None:
     if tree.pauses < LEAST_PAUSES:
         return None
     awake = {leaf: ns for leaf, ns in tree.paused.items() if leaf not in _ASLEEP}
-    idle_ns = sum(ns for leaf, ns in awake.items() if LEAVES[leaf].is_idle)
+    idle_ns = idle_sum(awake)
     wall_ns = tree.wall_ns + sum(awake.values())
     if idle_ns < COUNT * wall_ns:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import COPIES, LEAVES, Leaf
 from gputui.model.naming import is_library_domain
 from gputui.model.units import duration
 from gputui.report.explain.lines import likeliest_line
@@ -103,7 +103,6 @@ _HOST = (
     Leaf.SCHEDULER,
     Leaf.COMPILE,
 )
-_COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
 _NEITHER = (Leaf.COMMUNICATION, Leaf.RANK, Leaf.UNKNOWN, Leaf.DEPENDENCY)
 
 _BALANCE = "give every rank the same number of tokens: pack or bucket sequences by length"
@@ -117,7 +116,7 @@ def _group(leaf: Leaf) -> str | None:
         return "host"
     if leaf is Leaf.INPUT:
         return "data"
-    return "copies" if leaf in _COPIES else "more work"
+    return "copies" if leaf in COPIES else "more work"
 
 
 def late_rank(one: RankTime, others: Sequence[RankTime]) -> LateRank:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gputui.model.events import Scope, StepBlock
-from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_number
+from gputui.model.leaves import Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
 from gputui.report.explain.counted import reading_share, scope_of, taken_by_others
 from gputui.report.explain.one_gpu import Part, together
@@ -91,7 +91,7 @@ class TimeTree:
     @property
     def idle_ns(self) -> int:
         """Time in which nothing ran."""
-        return sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
+        return idle_sum(self.leaves)
 
     @property
     def step_mean_ns(self) -> float:

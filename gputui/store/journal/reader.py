@@ -24,7 +24,7 @@ LINE_LIMIT = 32 * 1024 * 1024
 
 _FOLLOW_S = 0.1
 
-_HEADER_BEGINS = b'{"event":"header",'
+HEADER_BEGINS = b'{"event":"header",'
 
 Written = AnyEvent | CaptureSum
 """The possible events of a line."""
@@ -112,7 +112,7 @@ class JournalReader:
         yield self._first_line
         with self._stream:
             for line in self._lines():
-                if line.startswith(_HEADER_BEGINS):
+                if line.startswith(HEADER_BEGINS):
                     self.damage = (
                         f"{self.name}: another recording begins at line {self._line}, as if two "
                         "were concatenated; read until there (tail -n +"

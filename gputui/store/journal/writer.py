@@ -10,7 +10,7 @@ from typing import BinaryIO
 import msgspec
 
 from gputui.model.events import AnyEvent, CaptureSum, Header
-from gputui.store.errors import JournalError, TakenError, reason
+from gputui.store.errors import JournalError, TakenError, reason, taken
 from gputui.store.journal.compression import Compressor, compressor_for
 from gputui.store.journal.reader import Written
 from gputui.store.journal.rotation import Limits, Preamble
@@ -215,7 +215,7 @@ def _open(path: Path | None, like: Path | None = None) -> tuple[BinaryIO, Compre
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise TakenError(f"{path} already exists; choose another name or remove it") from None
+        raise TakenError(taken(path)) from None
     except OSError as error:
         raise JournalError(f"cannot write {path}: {reason(error)}") from None
     return os.fdopen(descriptor, "wb"), compressor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.store.errors import JournalError, reason
+from gputui.store.errors import JournalError, reason, taken
 from gputui.store.trace.layout import (
     HEAD,
     MAGIC,
@@ -48,7 +48,7 @@ class TraceWriter:
             self._file: int | None = os.open(path, flags, 0o600)
             self._head()
         except FileExistsError:
-            raise JournalError(f"{path} already exists; choose another name or remove it") from None
+            raise JournalError(taken(path)) from None
         except OSError as error:
             raise JournalError(f"cannot write {path}: {reason(error)}") from None
 

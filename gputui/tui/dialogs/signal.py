@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gputui.model.units import size
-from gputui.report.process_table import ProcessRow
+from gputui.report.process_table import OUTSIDE, ProcessRow
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.widgets.canvas import Row, wrap
-from gputui.tui.widgets.processes import OUTSIDE
 
 CHOICES = (
     ("TERM", "t", "asks it to end; most programs save and clean up"),

@@ -6,10 +6,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gputui.report.process_table import OUTSIDE
 from gputui.tui.model import Model
 from gputui.tui.shell.replay_keys import ReplayKeys
 from gputui.tui.source import Attacher, ManyHosts, Playback, Runner
-from gputui.tui.widgets.processes import OUTSIDE
 
 if TYPE_CHECKING:
     from gputui.report.process_table import ProcessRow

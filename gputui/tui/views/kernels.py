@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from gputui.model.units import count, duration, percent, size
+from gputui.report.memory import OUTSIDE
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import Column
 from gputui.report.statistics import (
@@ -265,7 +266,7 @@ class KernelsView(View):
             entry[1] += times.total
         paths: dict[str, list[int]] = {}
         for number, (instances, total) in sums.items():
-            path = phase_path(run, number) or "(outside every phase)"
+            path = phase_path(run, number) or OUTSIDE
             entry = paths.setdefault(path, [0, 0])
             entry[0] += instances
             entry[1] += total

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gputui.model.units import count, duration, percent, rate, size
 from gputui.report.memory import (
+    OUTSIDE,
     Direction,
     PhaseMemory,
     Transfer,
@@ -148,7 +149,7 @@ def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
     made: dict[str, int] = {}
     for key, times in run.api.items():
         if key.name == row.name:
-            path = phase_path(run, key.range) or "(outside every phase)"
+            path = phase_path(run, key.range) or OUTSIDE
             made[path] = made.get(path, 0) + times.count
     rows: list[Row] = [*_labelled(pairs), (), (("called in", "label"),)]
     for path, calls in sorted(made.items(), key=lambda item: -item[1])[:12]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gputui.model.units import MISSING, duration, percent, size
 from gputui.report.process_table import (
+    OUTSIDE,
     ProcessRow,
     TreeRow,
     filter_rows,
@@ -19,8 +20,6 @@ from gputui.report.schema import Column
 from gputui.state import Session
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.table import column
-
-OUTSIDE = "(outside this container)"
 
 _TITLES = {
     "PID": "pid",

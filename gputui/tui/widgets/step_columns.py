@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gputui.model.events import StepBlock
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
@@ -40,7 +40,7 @@ class Column:
         """Share of the time in which something ran; None where only the length is known."""
         if not self.whole_ns:
             return None
-        idle = sum(ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle)
+        idle = idle_sum(self.leaves)
         return 1 - idle / self.whole_ns
 
 
