@@ -109,7 +109,7 @@ def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) 
         "old": (Kind.WRONG_VERSION, "too old for --host"),
         "newer": (Kind.WRONG_VERSION, "schema 99"),
         "noisy": (Kind.NO_JOURNAL, "64 KiB"),
-        "other": (Kind.NO_JOURNAL, "no recording"),
+        "other": (Kind.NO_JOURNAL, "not a recording"),
     }
     links = fleet(*map(misbehaving, expected), "/nowhere/kubectl exec x").links
     for (kind, words), link in zip(expected.values(), links.values(), strict=False):
