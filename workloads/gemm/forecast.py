@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from ..declaration import Forecast, Value
 from ..errors import DoesNotFit
 from ..formulas import gemm_flops
-from ..peaks import Peak
-from . import PRECISIONS, SIZES
+from ..peaks import PRECISIONS, Peak
+from . import SIZES
 
 _ELEMENT_BYTES = 20
 """At most, for each element: the fp32 factors, their converted copies and the result."""

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from ..ceilings import remember_ceilings
 from ..declaration import FigureValue, Outcome, Value
 from ..formulas import gemm_bytes, gemm_flops
-from ..peaks import share_percent
+from ..peaks import PRECISIONS, share_percent
 from ..report import Report
 from ..rows import Cells, best
 from ..runner import Runner
-from . import GEMM, PRECISIONS, SIZES
+from . import GEMM, SIZES
 from .products import element_bytes, factors, precisions, product
 
 _NOT_ASKED = "not requested, or not available on this device"
