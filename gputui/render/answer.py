@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from textwrap import wrap
 
@@ -34,10 +35,13 @@ def answer_text(
 
 def ways_on(recording: str) -> Group:
     """What to type next."""
+    home = os.path.expanduser("~/")
     named = shlex.quote(recording)
+    if recording.startswith(home):
+        named = f"~/{shlex.quote(recording.removeprefix(home))}"
     return [
-        Line("see it again", f"gputui --replay {named}", 7),
-        Line("tables", f"gputui summary {named} --full", 7),
+        Line("see it again", f"gputui --replay {named}", 7, is_typed=True),
+        Line("tables", f"gputui summary {named} --full", 7, is_typed=True),
     ]
 
 
@@ -87,5 +91,7 @@ def _wrapped(line: Line, columns: int, *, is_title: bool) -> list[str]:
     if len(figures) > 1:
         # Lines break between figures, not inside them.
         text = _APART.join(figure.replace(" ", _TIED) for figure in figures)
+    if line.is_typed:
+        return [first + text]
     lines = wrap(first + text, columns, subsequent_indent=" " * (LABEL + 2), break_on_hyphens=False)
     return [line.replace(_TIED, " ") for line in lines] or [first.rstrip()]

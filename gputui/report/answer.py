@@ -45,6 +45,8 @@ class Line(NamedTuple):
     label: str
     text: str
     rank: int = 0
+    is_typed: bool = False
+    """Whether it is a command, which stays in one line: a copy of it must work."""
 
 
 Group = list[Line]
