@@ -60,6 +60,19 @@ async def test_kernels_and_calls_of_the_inference(show: Show) -> None:
         assert "[CUDA memcpy Device-to-Host]" in shown.text
 
 
+async def test_under_a_short_table_stands_how_the_chosen_kernel_was_launched(show: Show) -> None:
+    async with show([recorded(MEDIUM)], (120, 50)) as shown:
+        await shown.press("5")
+        below = shown.lines.index(next(line for line in shown.lines if "y: copy the name" in line))
+        first = shown.lines[below]
+        text = "\n".join(shown.lines[below:])
+        assert " ×  grid " in text
+        assert " ×  decode/step/" in text
+        await shown.press("down")
+        assert first not in shown.lines
+        assert "y: copy the name" in shown.lines[below]
+
+
 async def test_what_watching_the_inference_cost(show: Show) -> None:
     async with show([recorded(INFERENCE)], (160, 50)) as shown:
         await shown.press("1", "1", "end")

@@ -236,6 +236,12 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
         shown.source.catalogue = lambda: real  # type: ignore[method-assign]
         await shown.press("w")
         await shown.until(lambda: "prefill" in shown.text)
+        # What a cut line is about stays in sight, and the ends of the list are a key away.
+        assert f"1 of {len(real.workloads)}" in shown.text
+        assert "weights or a checkpoint's" in shown.text
+        await shown.press("end")
+        assert f"› {real.workloads[-1].name}" in shown.text
+        await shown.press("home")
         await shown.press("enter", *["down"] * 6, *"3000")
         refused = "prompt + tokens = 128 + 3000 = 3128 is more than the context of 1024"
         await shown.until(lambda: refused in " ".join(shown.text.split()))

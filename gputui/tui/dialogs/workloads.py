@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from textual import events
 
 from gputui.collect.catalogue import Catalogue, Parameter, Value, Workload
 from gputui.collect.forecast import Forecast
-from gputui.model import units
-from gputui.model.units import MISSING
 from gputui.tui.dialogs.dialog import Dialog, key_hints
+from gputui.tui.dialogs.needs import Target, needs_row
 from gputui.tui.widgets.canvas import Row, Span, fit, wrap
 from gputui.tui.widgets.form import Form
 from gputui.tui.widgets.names import cut_middle
@@ -30,12 +29,8 @@ class StartRequest:
     texts: dict[str, str]
 
 
-class Target(NamedTuple):
-    """The GPU that a run would use, and what is free of its memory."""
-
-    name: str
-    memory_bytes: int | None
-    free_bytes: int | None
+_TALL = 30
+"""Lines of a terminal from which the whole description of a workload is shown."""
 
 
 class WorkloadDialog(Dialog[StartRequest | None]):
@@ -99,7 +94,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             rows: list[Row] = [
                 (("› " if form.on_start else "  ", "accent"), ("[ Start ]", start)),
                 *self._explanation(form, width),
-                self._needs(form, width),
+                needs_row(form.forecast or Forecast(), self._target, width),
                 ((cut_middle(command, width) if command else "", "text"),),
             ]
             return rows + key_hints(
@@ -113,7 +108,15 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             )
         if self._catalogue is None:
             return key_hints(width, ("Esc", "close"))
-        return key_hints(width, ("Enter", "set parameters"), ("↑ ↓", "choose"), ("Esc", "close"))
+        keys = key_hints(width, ("Enter", "set parameters"), ("↑ ↓", "choose"), ("Esc", "close"))
+        if not self._catalogue.workloads:
+            return keys
+        # Where the list scrolls, what it is about stays in sight: its line may be cut.
+        about = wrap(self._catalogue.workloads[self._index].description, width, "dim")
+        if self.app.size.height < _TALL:
+            cut = [(*about[1], (" …", "dim"))] if len(about) > 2 else about[1:]
+            about = [*about[:1], *cut, *[()] * (2 - len(about))]
+        return [*about, *keys]
 
     def key(self, key: str, character: str | None) -> None:
         if self.form is not None:
@@ -126,6 +129,8 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             if key in ("up", "k", "down", "j", "tab", "shift+tab") and count:
                 step = -1 if key in ("up", "k", "shift+tab") else 1
                 self._index = (self._index + step) % count
+            elif key in ("home", "g", "end", "G") and count:
+                self._index = 0 if key in ("home", "g") else count - 1
             elif key in ("enter", "right") and count:
                 self._open()
         if self.is_mounted and self.is_current:
@@ -197,23 +202,6 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         app: GputuiApp = self.app  # type: ignore[assignment]
         app.in_thread(lambda: asked.ask(workload, values, gpu), answered, lambda _: answered(None))
 
-    def _needs(self, form: Form, width: int) -> Row:
-        """The least memory and time of a run, in a line."""
-        found = form.forecast or Forecast()
-        memory, time = units.size(found.memory_bytes), MISSING
-        role = "dim"
-        if found.memory_bytes is not None:
-            memory = f"≥ {memory}"
-            if self._target is not None and self._target.memory_bytes is not None:
-                memory += f" of {units.size(self._target.memory_bytes)}"
-                free = self._target.free_bytes
-                if free is not None and found.memory_bytes > free:
-                    memory += f", {units.size(free)} free"
-                    role = "warn"
-        if found.seconds is not None:
-            time = f"≥ {units.duration(found.seconds * 1e9)} at the GPU's peak rates"
-        return ((fit(f"memory {memory}   time {time}", width), role),)
-
     def _form_key(self, form: Form, key: str, character: str | None) -> None:
         if key == "escape":
             many = self._catalogue is not None and len(self._catalogue.workloads) > 1
@@ -241,8 +229,9 @@ class WorkloadDialog(Dialog[StartRequest | None]):
 
     def _list(self, width: int) -> list[Row]:
         assert self._catalogue is not None
-        rows: list[Row] = [(("Workloads", "title"),), ()]
         workloads = self._catalogue.workloads
+        place = f"   {self._index + 1} of {len(workloads)}" if workloads else ""
+        rows: list[Row] = [(("Workloads", "title"), (place, "dim")), ()]
         if not workloads:
             return [*rows, (("there are none on this machine", "dim"),)]
         longest = min(24, max(len(workload.name) for workload in workloads))
@@ -253,11 +242,10 @@ class WorkloadDialog(Dialog[StartRequest | None]):
                 rows.append(((fit(f"› {text}", width), "cursor"),))
             else:
                 rows.append(((fit(f"  {text}", width), "text"),))
-        chosen = workloads[self._index]
         for broken in self._catalogue.broken:
             text = f"{broken.name} does not load: {broken.error}"
             rows.append(((fit(f"  {text}", width), "warn"),))
-        return [*rows, (), *wrap(chosen.description, width, "dim")]
+        return [*rows, ()]
 
     def _form(self, form: Form, width: int) -> list[Row]:
         workload = form.workload
@@ -284,7 +272,8 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             text = f"{parameter.name}: {form.error(parameter)}"
             lines = wrap(text, width, "error")
         elif parameter is not None:
-            lines = wrap(f"{parameter.help} ({parameter.allowed or parameter.kind})", width, "dim")
+            allowed = "yes or no" if parameter.kind == "bool" else parameter.allowed
+            lines = wrap(f"{parameter.help} ({allowed or parameter.kind})", width, "dim")
         elif form.has_presets and form.line == 0:
             preset = form.workload.presets[form.preset - 1] if form.preset else None
             text = preset.help if preset else "a named set of values; ← → choose one"
@@ -312,6 +301,6 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             spans.append((fit(f"  ! {error}", left), "error"))
         else:
             changed = typed.text != form.default(parameter)
-            note = f"  default {form.default(parameter)}" if changed else ""
+            note = f"  default {form.default(parameter) or 'none'}" if changed else ""
             spans.append((fit(unit + note, left), "dim"))
         return tuple(spans)

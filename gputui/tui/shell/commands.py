@@ -14,7 +14,8 @@ from gputui.tui.source import Attacher, ManyHosts, Playback, Runner
 if TYPE_CHECKING:
     from gputui.report.process_table import ProcessRow
     from gputui.tui.dialogs.export import ExportRequest
-    from gputui.tui.dialogs.workloads import StartRequest, Target
+    from gputui.tui.dialogs.needs import Target
+    from gputui.tui.dialogs.workloads import StartRequest
 
 _ELSEWHERE = "other hosts are only watched: run gputui there"
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -99,7 +100,7 @@ class Commands(ReplayKeys):
         gpu = next(iter(self.model.session.gpus.values()), None)
         if gpu is None:
             return None
-        from gputui.tui.dialogs.workloads import Target
+        from gputui.tui.dialogs.needs import Target
 
         whole = gpu.facts.memory_total_bytes
         used = gpu.sample.memory_used_bytes if gpu.sample is not None else None

@@ -38,6 +38,9 @@ _MOST_NAMED = 200
 BESIDE = 160
 """Columns from which the details of the chosen line stand beside the table."""
 
+_LEAST_BELOW = 5
+"""Lines left under the table from which they say more of the chosen line."""
+
 _BAR = 8
 _SORTS = ("total", "count", "average", "median", "longest")
 
@@ -103,7 +106,9 @@ class KernelsView(View):
             sorted_by=_SORTS[self.sorting],
             ascending=self.ascending,
         )
-        details = self.activate() if width >= BESIDE else None
+        if width < BESIDE:
+            return rows + table + self._below(run, width, height - len(rows) - len(table) - 1)
+        details = self.activate()
         if details is None:
             return rows + table
         room = width - left - 2
@@ -139,16 +144,26 @@ class KernelsView(View):
         ):
             if value:
                 rows.append(((f"{label:<20}", "label"), (value, "text")))
-        if self.table == 0:
-            rows += self._shapes(run, row.name)
-        phases = self._phases(run, row.name)
+        return Details(row.short_name, (*rows, *self._launches(run, row.name)))
+
+    def _below(self, run: Run, width: int, height: int) -> list[Row]:
+        """Under the table, what its columns do not say of the chosen line."""
+        name = self.cursor.key
+        if height < _LEAST_BELOW or not isinstance(name, str):
+            return []
+        rows = [heading(cut_middle(name, width - 30), width, "Enter: more, y: copy the name")]
+        return [(), *(rows + self._launches(run, name)[1:])[:height]]
+
+    def _launches(self, run: Run, name: str) -> list[Row]:
+        """How the chosen thing was launched, and in which phases."""
+        rows = self._shapes(run, name) if self.table == 0 else []
+        phases = self._phases(run, name)
         if phases:
             rows += [(), (("launched in", "label"),)]
-            for path, instances, total in phases[:12]:
-                rows.append(
-                    ((f"{duration(total):>10}  {count(instances):>7} ×  ", "value"), (path, "text"))
-                )
-        return Details(row.short_name, tuple(rows))
+        for path, instances, total in phases[:12]:
+            figures = f"{duration(total):>10}  {count(instances):>7} ×  "
+            rows.append(((figures, "value"), (path, "text")))
+        return rows
 
     def _shapes(self, run: Run, name: str) -> list[Row]:
         """How the kernel was launched, the most frequent first."""
