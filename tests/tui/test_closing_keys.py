@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import gputui.tui.dialogs
@@ -109,45 +110,66 @@ def test_closing_keys_in_one_write_close_a_dialog_once(tmp_path: Path) -> None:
     assert note.read_text() == "answered " * len(tried)
 
 
+RUN = """
+import sys
+from gputui.__main__ import main
+from gputui.tui.shell.main import MainScreen
+
+def resumed(screen):
+    resume(screen)
+    with open(note, "a") as file:
+        file.write(".")
+
+note = sys.argv.pop(1)
+resume, MainScreen.on_screen_resume = MainScreen.on_screen_resume, resumed
+sys.exit(main())
+"""
+"""gputui; notes each time that the main screen has come to the top."""
+
+
 def test_nothing_typed_ends_a_run_without_its_question(tmp_path: Path) -> None:
-    started = tmp_path / "started"
+    started, note = tmp_path / "started", tmp_path / "note"
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"XDG_DATA_HOME": str(tmp_path), "TERM": "xterm-256color"}
         script = f"touch {started}; exec sleep 300"
-        os.execv(sys.executable, [sys.executable, "-m", "gputui", "--", "sh", "-c", script])
+        os.execv(sys.executable, [sys.executable, "-c", RUN, str(note), "--", "sh", "-c", script])
     seen = b""
 
-    def read_until(text: bytes, within_s: float = DEADLINE_S) -> bool:
+    def until(found: Callable[[], bool]) -> None:
         nonlocal seen
-        seen, deadline = b"", time.monotonic() + within_s
-        while text not in seen and time.monotonic() < deadline:
+        deadline = time.monotonic() + DEADLINE_S
+        while not found():
+            assert time.monotonic() < deadline, seen
             if select.select([terminal], [], [], 0.05)[0]:
                 seen += os.read(terminal, 65536)
-        return text in seen
 
-    def ask_to_quit() -> None:
-        """Until the question is there: what arrives with a closing key is lost with its dialog."""
-        for _ in range(20):
-            os.write(terminal, b"q")
-            if read_until(b"end it and quit", DEADLINE_S / 20):
-                return
-        raise AssertionError(seen)
+    def opens(key: bytes, text: bytes) -> None:
+        nonlocal seen
+        seen = b""
+        os.write(terminal, key)
+        until(lambda: text in seen)
 
-    assert read_until(b"help")
-    deadline = time.monotonic() + DEADLINE_S
-    while not started.exists() and time.monotonic() < deadline:
-        read_until(b"never drawn", 0.05)
-    os.write(terminal, b"?")
-    assert read_until(b"Keys")
-    os.write(terminal, b"qq")  # the second may ask whether to quit
-    ask_to_quit()
-    os.write(terminal, b"nn")
-    ask_to_quit()
-    os.write(terminal, b"y")
-    with contextlib.suppress(OSError):  # its terminal is gone with it
-        while os.read(terminal, 65536):
-            pass
-    _, how = os.waitpid(pid, 0)
-    os.close(terminal)
+    def closes(keys: bytes) -> None:
+        """Until the dialog is gone: what arrives before is lost with it."""
+        before = note.read_text()
+        os.write(terminal, keys)
+        until(lambda: note.read_text() > before)
+
+    try:
+        until(lambda: b"help" in seen and started.exists() and note.exists())
+        opens(b"?", b"Keys")
+        closes(b"q")
+        opens(b"q", b"end it and quit")
+        closes(b"nn")
+        opens(b"q", b"end it and quit")
+        os.write(terminal, b"y")
+        with contextlib.suppress(OSError):  # its terminal is gone with it
+            until(lambda: False)
+        _, how = os.waitpid(pid, 0)
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        os.close(terminal)
     assert os.waitstatus_to_exitcode(how) == 128 + signal.SIGTERM, seen

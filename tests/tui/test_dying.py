@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ENTERS_ALTERNATE_SCREEN = b"\x1b[?1049h"
 LEAVES_ALTERNATE_SCREEN = b"\x1b[?1049l"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 RESTORED = (
     LEAVES_ALTERNATE_SCREEN,
