@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ REST_S = {"cuda": 0.6, "cpu": 1.6}
 """Between trials. Records of a GPU that rests come with the next reading; Gloo's ranks end their
 collectives apart, which are then matched a second later."""
 
+MARGIN_S = 15
+"""Of the time-out, in which no trial begins any more: the last one, and the recording's end."""
+
 SETTLED_NS = 100_000_000
 """How long before the next trial begins what is reported is of this one."""
 
@@ -49,7 +53,9 @@ def recorded(folder: Path, options: argparse.Namespace) -> tuple[list[Trial], Pa
     """The trials that were made, and the recording of all of them."""
     path, trials = folder / "trials.gputui", folder / "trials.json"
     rest_s = REST_S["cpu" if options.cpu else "cuda"]
-    words = {"trials": options.trials, "cpu": options.cpu, "rest_s": rest_s, "out": str(trials)}
+    until_s = time.time() + options.timeout - MARGIN_S
+    words = {"trials": options.trials, "cpu": options.cpu, "rest_s": rest_s, "until_s": until_s}
+    words["out"] = str(trials)
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.ranks}"]
     command = [sys.executable, *torchrun, str(PROGRAM), json.dumps(words)]
     options_of_it = ["-o", str(path), "--interval", str(INTERVAL_S)]
@@ -80,7 +86,7 @@ def main() -> int:
     """Run, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--trials", type=int, default=12, help="of each kind")
+    parser.add_argument("--trials", type=int, default=12, help="of each kind, if there is time")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--timeout", type=float, default=170)
     parser.add_argument("--keep", type=Path, help="a folder for the recording and the trials")

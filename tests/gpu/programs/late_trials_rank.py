@@ -66,6 +66,11 @@ def main() -> None:
             torch.cuda.synchronize()
         dist.barrier()
 
+    def is_over() -> bool:
+        over = torch.tensor(float(time.time() > SPEC["until_s"]), device=device)
+        dist.all_reduce(over)  # or one rank goes on, and waits for the others
+        return bool(over)
+
     for _ in range(WARMUP):
         step("none", [], False)
     kinds = ["none", "sleep", *(() if SPEC["cpu"] else ("longer",)), *(("two",) * (ranks > 3))]
@@ -77,6 +82,8 @@ def main() -> None:
         late = [] if kind == "none" else sorted([first, *others])
         settle()
         time.sleep(SPEC["rest_s"])
+        if is_over():
+            break
         settle()
         began_ns = time.time_ns()
         # Every other time CPUs run ahead of their GPUs. Then two that sleep stay as far apart as
