@@ -89,6 +89,12 @@ class Model:
                 self.apply(one.events)
 
     @property
+    def is_opening(self) -> bool:
+        """Whether nothing can be said yet: what is shown is being connected, or read."""
+        source = self.source
+        return source is None or (isinstance(source, Playback) and not source.is_read)
+
+    @property
     def shows_only_ranks(self) -> bool:
         """Whether ranks are all there is of GPUs: no device was read."""
         run = self.run

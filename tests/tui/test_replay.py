@@ -16,10 +16,12 @@ from gputui.playback.opening import open_recording
 from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
+from gputui.tui.model import Model
 from gputui.tui.shell.keys import REPLAY_KEYS
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.times import clock_text
 from gputui.tui.widgets.line_view import LineView
+from gputui.tui.widgets.view import no_run
 from tests.conftest import DATA
 from tests.imports.nsys_for_tests import Export
 from tests.tui import scripted
@@ -359,6 +361,11 @@ async def test_damage_before_a_run_is_said_in_its_place(tmp_path: Path) -> None:
         await replay.press("4")
         assert "No run" in replay.text
         assert "x.gputui: line 2 is damaged" in replay.text
+
+
+def test_before_a_recording_is_read_nobody_says_that_it_holds_no_run() -> None:
+    title, _, text = no_run(Model(Session()), 80, 24, "x")[-3:]
+    assert (title[-1][0], text[-1][0]) == ("Opening", "reading what there is to show…")
 
 
 async def test_a_recording_of_ranks_without_readings_opens_on_its_ranks() -> None:

@@ -310,6 +310,8 @@ def no_run(model: Model, width: int, height: int, text: str = "") -> list[Row]:
     if model.failure or model.remark:
         why = model.failure or model.remark
         return panel("No run", wrap(why, max(20, width - 4), "warn"), width, height)
+    if model.is_opening:
+        return panel("Opening", [(("reading what there is to show…", "text"),)], width, height)
     rows: list[Row] = [((text, "text"),)] if text else []
     if model.can_start:
         rows += [
