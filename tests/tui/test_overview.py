@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
-from gputui.model.events import Alert
+from gputui.model.events import Alert, RunStarted
 from gputui.model.leaves import LEAVES
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.time_tree import time_tree
@@ -68,6 +69,14 @@ async def test_what_the_first_steps_seem_to_say_is_no_verdict(show: Show) -> Non
         assert "Watching the first steps: " in shown.text
         assert "launch-bound" in shown.text
         assert "LAUNCH-BOUND" not in shown.text
+
+
+async def test_why_nothing_is_captured_stands_there_once(show: Show) -> None:
+    started = next(one for one in recorded(LAUNCH) if isinstance(one, RunStarted))
+    blind = msgspec.structs.replace(started, capture_unavailable_reason="no CUPTI was found")
+    async with show([[scripted.header(1), blind]], (120, 40), options=FIRST) as shown:
+        assert "No verdict: no GPU work is seen in this run." in shown.text
+        assert shown.text.count("no CUPTI was found") == 1
 
 
 async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: Show) -> None:

@@ -54,7 +54,9 @@ async def test_the_scope_is_chosen_and_all_views_follow(show: Show) -> None:
         assert "─ 21.6 k steps " in shown.text
         assert " slow" not in shown.text
         assert "Distribution" not in shown.text  # single lengths are kept of all steps only
-        await shown.press("v", "v")
+        await shown.press("4")
+        assert " phases are of all steps  100 % = " in shown.text
+        await shown.press("1", "v", "v")
         assert " scope " not in shown.text
         await shown.press("v", "v")
         assert " scope  steps 1 to 21,627" in shown.text  # it is kept

@@ -31,7 +31,7 @@ from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.verdict import evidence, unaccounted, verdict_rows
+from gputui.tui.widgets.verdict import NO_VERDICT, evidence, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (
     Asked,
     Details,
@@ -210,7 +210,9 @@ class OverviewView(View):
         """The verdict's word, its sentence, what to try, and all of the time in one bar."""
         width, found, tree = layout.width, read.found, read.tree
         if tree is None:
-            layout.add(wrap(unaccounted(run), width, "text", " ")[:2])
+            # What is not captured, and why, stands above already.
+            why = NO_VERDICT if run.unseen_reason else unaccounted(run)
+            layout.add(wrap(why, width, "text", " ")[:2])
             return
         if found is None:
             text = f"Watching the first steps: {tree.steps} so far. The verdict comes after 2 s."

@@ -277,6 +277,7 @@ class PhasesView(View):
             part
             for part in (
                 f"filter: {self.needle}" if self.needle else "",
+                "phases are of all steps" if self.model.scope is not None else "",
                 scope_text(run, self._scope),
                 f"by {SORTS[self.sorting]}{' ▲' * self.other_way}"
                 if self.sorting or self.other_way

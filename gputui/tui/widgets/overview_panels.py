@@ -100,6 +100,9 @@ def fill(
             break
         widths = columns_of(width, len(band))
         panels = [make(each) for make, each in zip(band, widths, strict=True)]
+        for panel in panels:
+            if panel.view == "phases" and model.scope is not None:
+                panel.title += ", all steps"
         most = max(len(panel.rows) for panel in panels) + 1
         size = min(most, room if number == len(bands) - 1 else max(4, min(most, room - 4)))
         if number:

@@ -75,6 +75,9 @@ def evidence(finding: Finding) -> Lead | Details:
     return Details(finding.word, tuple(rows))
 
 
+NO_VERDICT = "No verdict: no GPU work is seen in this run."
+
+
 def unaccounted(run: Run) -> str:
     """Why there is no verdict."""
     if run.kernels:
