@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.model.events import (
     AnyEvent,
@@ -132,6 +133,21 @@ def test_a_rank_that_ended_before_the_others_keeps_them_waiting() -> None:
     aborted = [gone(rank, 30) for rank in (0, 1, 3)]
     [one] = found(collective(2, 20, 20, 4.9), gone(2, 4.95, clean=True), *in_it, *aborted)
     assert one.headline == "rank 2 ended early"
+
+
+@pytest.mark.parametrize(("gone_at", "headlines"), [(None, []), (20, ["ranks 2 and 3 hang"])])
+def test_ranks_of_a_host_whose_stream_ended_may_go_on(
+    gone_at: int | None, headlines: list[str]
+) -> None:
+    """Its recording was cut off, or its link: that the others wait long is no proof."""
+    session = Session()
+    hosts = ("a", "a", "b", "b")
+    ranks = [replace(attached(at + 1, rank=at), host=name) for at, name in enumerate(hosts)]
+    last = [collective(rank, 20, 20, 4.9) for rank in (2, 3)]
+    ended = [gone(rank, gone_at) for rank in (2, 3)] if gone_at else []
+    in_it = [collective(rank, 21, 20, 5) for rank in (0, 1)]
+    session.apply([run_started(), *ranks, *last, *in_it, later(17), *ended])
+    assert [one.headline for one in lost_ranks(session, session.runs[1])] == headlines
 
 
 @pytest.mark.parametrize(

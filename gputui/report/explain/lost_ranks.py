@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gputui.model.units import duration
 from gputui.report.explain.finding import Finding, RunRule, rank_names
@@ -201,8 +201,21 @@ def _hangs(run: Run) -> tuple[Finding, ...]:
             continue
         if len(waiting) + len(missing) < len(everyone):
             continue
+        if _are_out_of_sight(run, missing, waiting):
+            continue
         return (_hang(run, ranked, waiting, missing, kinds[name], silent_ns, least_ns, gone),)
     return ()
+
+
+def _are_out_of_sight(run: Run, missing: Iterable[int], waiting: Iterable[int]) -> bool:
+    """Whether ranks are on a host of which no rank waits and that has not been seen to its end: its
+    stream may have ended before the others', and they go on."""
+    of_waiting = {run.processes[process].attached.host for process in waiting}
+    return any(
+        run.processes[process].attached.host not in of_waiting
+        and run.processes[process].detached is None
+        for process in missing
+    )
 
 
 def _hang(
