@@ -63,7 +63,6 @@ class WindowCosts:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._counts = np.zeros(0, np.int64)
         self._node: int | None = None
         self._starts: list[Int64s] = []
         self._held = 0

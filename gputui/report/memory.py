@@ -176,10 +176,7 @@ class Held:
     """Memory of one device over a run, in bytes, from samples: in between there may be more."""
 
     first: int
-    least: int
     most: int
-    last: int
-    samples: int
 
 
 def held(gpu: Gpu, run: Run) -> Held | None:
@@ -194,7 +191,7 @@ def held(gpu: Gpu, run: Run) -> Held | None:
     ]
     if not values:
         return None
-    return Held(values[0], min(values), max(values), values[-1], len(values))
+    return Held(values[0], max(values))
 
 
 def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:

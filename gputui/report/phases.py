@@ -78,11 +78,6 @@ class PhaseRow:
         return self._process.attached.pid
 
     @property
-    def color(self) -> int | None:
-        """Of the first range."""
-        return self._first.color
-
-    @property
     def instances(self) -> int:
         """How many have ended."""
         return sum([node.cpu.count for node in self.phase.nodes])
@@ -218,12 +213,6 @@ class PhaseRow:
         all was, or no window saw the phase."""
         estimates = self._totals.estimates
         return None if estimates is None else estimates.gpu_ns(self.phase)
-
-    @property
-    def open_since_ns(self) -> int | None:
-        """When the oldest open instance began."""
-        opened = [n.open_since_ns for n in self.phase.nodes if n.open_since_ns is not None]
-        return min(opened, default=None)
 
     @property
     def has_children(self) -> bool:

@@ -30,13 +30,6 @@ class RingFolder:
         self.seen_ns = 0
         """When `discover` last saw the folder change, 0 before its first call."""
 
-    @property
-    def changed(self) -> bool:
-        """Whether something was added or removed since `discover` looked; rarely False by
-        mistake.
-        """
-        return self._changed_ns() != self.seen_ns
-
     def _changed_ns(self) -> int:
         try:
             return self.path.stat().st_mtime_ns

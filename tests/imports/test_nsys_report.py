@@ -191,7 +191,8 @@ def test_launches_belong_to_the_innermost_range_and_text_is_inline_or_by_id(
     rows = {row.path: row for row in phase_rows(run)}
     assert list(rows) == ["step", "step/attention"]
     assert (rows["step"].kernels, rows["step"].kernel_ns) == (2, 70)
-    assert (rows["step/attention"].kernels, rows["step/attention"].color) == (1, 0x00FF00)
+    attention = rows["step/attention"]
+    assert (attention.kernels, attention.phase.nodes[0].definition.color) == (1, 0x00FF00)
     assert rows["step"].projected.total == 320
     assert rows["step"].gpu_busy_ns == 70
     assert run.started.time_ns == EPOCH_NS + 100

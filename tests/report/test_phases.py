@@ -189,7 +189,7 @@ def test_what_is_open_says_since_when() -> None:
         CaptureDelta(time_ns=at(3), process=1, open_ranges=(OpenRange(1, at(2.5)),)),
     )
     assert row.is_open
-    assert row.open_since_ns == at(2.5)
+    assert row.phase.nodes[0].open_since_ns == at(2.5)
 
 
 def test_a_range_that_is_open_counts_until_its_process_last_spoke() -> None:

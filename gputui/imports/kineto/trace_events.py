@@ -63,7 +63,6 @@ class Arguments(
     memory_device: int | None = None
     memory_type: int | None = None
     name: str | None = None
-    labels: str | None = None
 
 
 NO_ARGUMENTS = Arguments()
@@ -106,7 +105,6 @@ class Distributed(msgspec.Struct, gc=False):
     """The process's place among its kind."""
 
     rank: int | None = None
-    world_size: int | None = None
 
 
 class Beside(msgspec.Struct, gc=False):
