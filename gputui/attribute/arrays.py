@@ -48,6 +48,12 @@ def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
     return values[run_starts(values)] if len(values) else values
 
 
+def median(values: Int64s) -> float:
+    """The median of a few values: np.median takes ten times as long."""
+    ranked = np.sort(values)
+    return float(ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2
+
+
 def present(codes: npt.NDArray[np.uint8] | npt.NDArray[np.int8], limit: int) -> list[int]:
     """Which codes below `limit`, itself at most 128, occur. Counting them takes four times as
     long."""

@@ -27,10 +27,10 @@ _RUN_CALLS = WINDOW_CALLS // 8
 """Longer runs are not merged, so that old calls leave in small portions."""
 
 CALL = np.dtype([
-    ("correlation", "u4"), ("node", "u4"), ("instance", "i8"), ("sequence", "i8"),
+    ("instance", "i8"), ("sequence", "i8"), ("start", "i8"), ("end", "i8"),
+    ("correlation", "u4"), ("node", "u4"), ("name", "u4"), ("thread", "u4"),
     ("inherited", "?"), ("awaits", "?"), ("answered", "?"), ("runtime", "?"), ("outside", "?"),
-    ("name", "u4"), ("thread", "u4"), ("start", "i8"), ("end", "i8"),
-])  # fmt: skip
+], align=True)  # fmt: skip
 """A call: the range around it; its number; whether operations are expected of it, and whether one
 has arrived; whether its thread had no range open; and the call itself.
 """

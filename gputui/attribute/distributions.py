@@ -49,7 +49,7 @@ def distributions(
     """
     if not len(keys):
         return np.empty(0, np.int64), []
-    keys, values = _sorted(keys, values)
+    keys, values = sorted_pairs(keys, values)
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     ends = np.r_[starts[1:], len(keys)]
     counts = ends - starts
@@ -78,7 +78,7 @@ def distributions(
     return keys[starts], [Distribution(*part) for part in parts]
 
 
-def _sorted(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+def sorted_pairs(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
     """Both sorted by key, then by value. If both fit into one number, sorting those takes a fifth
     of the time of sorting indexes.
     """

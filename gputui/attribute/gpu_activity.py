@@ -72,7 +72,7 @@ class Operations:
         self._secondary_sums = KernelSums(process, nodes)
         self._memory_sums = MemorySums(process, nodes)
         self._launches = Launches(process, calls)
-        self.shapes = Shapes(numbering)
+        self.shapes = Shapes(numbering, accounting.define_shape)
         self._range_kernels = KernelsOfRanges(nodes, instances)
         self._names = KernelNames(strings, numbering, self._range_kernels, accounting)
         self._start_end_kernels = StartEndKernels(process, nodes, instances, self._range_kernels)
@@ -230,10 +230,7 @@ class Operations:
             records, calls = pick(records, new), pick(calls, new)
             kernels, devices, first = kernels[new], devices[new], first[new]
             starts, ends = starts[new], ends[new]
-        threads = self.shapes.threads(records)
-        self._accounting.add_operations(
-            records, calls, kernels, devices, starts, ends, first, threads
-        )
+        self._accounting.add_operations(records, calls, kernels, devices, starts, ends, first)
 
     def _keep_secondary(
         self,

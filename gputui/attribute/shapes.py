@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -24,12 +25,13 @@ class Shapes:
     own number certain.
     """
 
-    def __init__(self, numbering: Numbering) -> None:
+    def __init__(self, numbering: Numbering, threads: Callable[[int, int], None]) -> None:
+        """`threads` is given each of the ring's numbers, and how many threads that shape has."""
         self._numbering = numbering
+        self._define_threads = threads
         self._geometries: dict[int, Geometry] = {}
         self._numbers = np.zeros(1, np.int64)
         self._launches = np.zeros(1, np.int64)
-        self._threads = np.zeros(1, np.int64)
         self.defined: list[LaunchShape] = []
 
     def define(self, records: Slots) -> None:
@@ -44,19 +46,11 @@ class Shapes:
                 int(record["a"]), int(record["b"]), int(record["c"]),
             )  # fmt: skip
             if number >= len(self._numbers):
-                self._threads = np.append(
-                    self._threads, np.zeros(number + 1 - len(self._threads), np.int64)
-                )
                 more = np.zeros(number + 1 - len(self._numbers), np.int64)
                 self._numbers = np.append(self._numbers, more)
                 self._launches = np.append(self._launches, more)
-            self._threads[number] = min(prod(self._geometries[number][:6]), 1 << 62)
+            self._define_threads(number, min(prod(self._geometries[number][:6]), 1 << 62))
             self._numbers[number] = _UNNUMBERED
-
-    def threads(self, records: Slots) -> Int64s:
-        """With how many threads each kernel was launched, 0 where it is not known."""
-        ids = np.where(records["d"] < len(self._threads), records["d"], 0).astype(np.int64)
-        return self._threads[ids]
 
     def count(self, records: Slots, kernels: Int64s, now_ns: int) -> Int64s:
         """The session's number of each kernel's shape, 0 if unknown. Counts its launches."""

@@ -33,6 +33,10 @@ from gputui.model.leaves import Leaf
 
 MAX_DEVICES = 64
 
+_LAUNCHING, _WAITING = np.int8(Doing.LAUNCHING), np.int8(Doing.WAITING)
+_MAY_WAIT = len(Doing)
+"""Of an asynchronous copy: how long it took says whether it waited."""
+
 
 class Parts(NamedTuple):
     """What a collection came to."""
@@ -56,7 +60,9 @@ class Accounting:
         self._threads = HostThreads()
         self._kernels = Kernels()
         self._launches = LaunchOrder(self._kernels)
-        self._tracker = StepTracker(measured=live, first_try=FIRST_TRY if live else WINDOW)
+        self._tracker = StepTracker(
+            self._launches.meanings, measured=live, first_try=FIRST_TRY if live else WINDOW
+        )
         self._devices: dict[int, DeviceSteps] = {}
         self.holes = Holes()
         """Where nothing is known of the devices."""
@@ -64,7 +70,6 @@ class Accounting:
         self._busy: dict[int, Busy] = {}
         # By the number of a call's name.
         self._kinds = np.zeros(1, np.int8)
-        self._copies = np.zeros(1, np.bool_)
         self._graphs = np.zeros(1, np.bool_)
 
     @property
@@ -97,23 +102,29 @@ class Accounting:
         self._kernels.define(number, name)
         self.collectives.define_kernel(number, name)
 
+    def define_shape(self, number: int, threads: int) -> None:
+        """With how many threads a kernel of the shape of this number is launched."""
+        self._kernels.define_shape(number, threads)
+
     def define_call(self, name: str) -> None:
         """The next number of a CUDA call's name."""
-        self._kinds = np.append(self._kinds, np.int8(kind_of_call(name)))
-        self._copies = np.append(self._copies, is_copy(name))
+        kind: int = kind_of_call(name)
+        if kind == Doing.LAUNCHING and is_copy(name):
+            kind = _MAY_WAIT
+        self._kinds = np.append(self._kinds, np.int8(kind))
         self._graphs = np.append(self._graphs, "GraphLaunch" in name)
 
     def add_calls(self, calls: Slots) -> None:
         """Calls of the window (correlation.CALL)."""
         if not len(calls):
             return
-        names, starts, ends = calls["name"], calls["start"].copy(), calls["end"].copy()
-        kinds = self._kinds.take(names)
-        copies = np.flatnonzero(self._copies.take(names))
+        starts, ends = calls["start"].copy(), calls["end"].copy()
+        kinds = self._kinds.take(calls["name"])
+        copies = np.flatnonzero(kinds == _MAY_WAIT)
         if len(copies):
             long = ends.take(copies) - starts.take(copies) > WAITED_NS
-            kinds[copies[long & (kinds.take(copies) == Doing.LAUNCHING)]] = Doing.WAITING
-        self._threads.add(calls["thread"].astype(np.int64), starts, ends, kinds)
+            kinds[copies] = np.where(long, _WAITING, _LAUNCHING)
+        self._threads.add(calls["thread"], starts, ends, kinds)
 
     def add_operations(
         self,
@@ -124,12 +135,11 @@ class Accounting:
         starts: Int64s,
         ends: Int64s,
         first: Bools,
-        threads: Int64s,
     ) -> None:
         """Operations with their calls, as `columns` takes them, and the `devices` that ran them;
         `first` marks those that came first of all that their call launched."""
         self.collectives.add_kernels(calls, kernels, starts, ends)
-        operations = columns(records, calls, kernels, starts, ends, threads, self._kernels)
+        operations = columns(records, calls, kernels, starts, ends, self._kernels)
         present = distinct(devices).tolist()
         for device in present:
             if device not in self._devices:
@@ -139,13 +149,13 @@ class Accounting:
                 self._devices[device] = DeviceSteps(
                     self._process,
                     device,
-                    DeviceTime(self._threads, self._main_thread, phases, self.holes),
+                    DeviceTime(self._threads, self._main_thread, phases, self.holes, self._kernels),
                 )
             of = operations
             if len(present) > 1:
                 of = operations.pick(np.flatnonzero(devices == device))
             self._devices[device].add(of)
-        self._launches.add(operations, records, calls, kernels, first, self._graphs)
+        self._launches.add(operations, records, calls, first, self._graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
         """Moments at which ranges began that name themselves steps: they win over what is found.
@@ -188,9 +198,7 @@ class Accounting:
             if any(device.holds_much for device in self._devices.values()):
                 self._tracker.hurry()
             new = self._launches.take(until_ns)
-            marks, renewed = self._tracker.feed(
-                new.tokens, new.families, new.cues, new.starts, ended=until_ns is None
-            )
+            marks, renewed = self._tracker.feed(new.tokens, new.starts, ended=until_ns is None)
             for device in self._devices.values():
                 device.mark(marks, renewed)
         if len(self._devices) > 1:

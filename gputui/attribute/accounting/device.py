@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps
 from gputui.attribute.accounting.host import HostThreads, Rows
 from gputui.attribute.accounting.intervals import Busy, covered_before, exclusive
-from gputui.attribute.accounting.operations import Columns
+from gputui.attribute.accounting.operations import Columns, Kernels
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.samples import Samples
@@ -40,8 +40,10 @@ class DeviceTime:
         main_thread: int,
         phases: PhaseLeaves | None = None,
         holes: Holes | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
         self._threads = threads
+        self._kernels = kernels or Kernels()
         self._main_thread = main_thread
         self._waiting: list[Columns] = []
         self._starts: list[Int64s] = []
@@ -129,7 +131,13 @@ class DeviceTime:
         self._streams.add(found)
         began = found.starts if not found.goes_on.any() else found.starts[~found.goes_on]
         self._starts.append(began)
-        leaves = refine(found.leaves, found.starts, found.ends, found.streams, found.widths)
+        leaves = refine(
+            found.leaves,
+            found.starts,
+            found.ends,
+            found.streams,
+            lambda rows: self._kernels.widths(found.codes.take(rows), found.shapes.take(rows)),
+        )
         threads: list[int] = distinct(found.threads).tolist()
         self.samples.add(found, threads)
         if (found.starts[1:] >= found.ends[:-1]).all():
@@ -160,10 +168,14 @@ class DeviceTime:
     ) -> None:
         """Operations one after the other."""
         took = ends - starts
+        if not took.all():
+            of = np.flatnonzero(took)
+            starts, ends, took = starts.take(of), ends.take(of), took.take(of)
+            leaves, nodes = leaves.take(of), nodes.take(of)
         if self.phases is not None:
             self.phases.add_busy(nodes, leaves, took)
         for leaf in present(leaves, LEAVES):
-            of = np.flatnonzero((leaves == leaf) & (took > 0))
+            of = np.flatnonzero(leaves == leaf)
             self.tracks.add(leaf, taken(starts, of), taken(ends, of), taken(took, of))
 
     def _add_busy(

@@ -84,7 +84,7 @@ class Causes:
                 some = np.flatnonzero(amounts)
                 rows, amounts = rows.take(some), amounts.take(some)
             yield leaf, rows, amounts
-        rows = np.flatnonzero(self._left)
+        rows = np.arange(len(self._left)) if self._left.all() else np.flatnonzero(self._left)
         yield Leaf.LAUNCH, rows, taken(self._left, rows)
 
 
@@ -108,7 +108,8 @@ class Blame:
             self._follow(pieces, gaps)
         restarted = waited[gaps.ends[waited] - gaps.starts[waited] < RESTART_NS]
         causes.add_whole(Leaf.SYNC, gaps.rows[restarted])
-        beyond = gaps.ends - np.maximum(gaps.returned_ns, gaps.called_ns) - LATENCY_NS
+        beyond = gaps.ends - np.maximum(gaps.returned_ns, gaps.called_ns)
+        beyond -= LATENCY_NS
         late = np.flatnonzero(beyond > 0)
         late = late[_others(late, restarted)]
         causes.add(Leaf.DEPENDENCY, gaps.rows[late], beyond[late])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import READINGS_KEPT, States
 from gputui.attribute.accounting.doing import SHORT_NS, Doing
-from gputui.attribute.arrays import Int64s, distinct, present, run_starts
+from gputui.attribute.arrays import Int64s, Integers, distinct, median, present, run_starts
 from gputui.model.leaves import Leaf
 
 SHORT_MOST_NS = 1_000_000
@@ -51,14 +51,16 @@ and for how long."""
 
 
 class _Thread:
-    """The outermost calls of one thread, in order."""
+    """The outermost calls of one thread, in order. `others` are the rows of those that do not
+    launch."""
 
-    __slots__ = ("_pending", "ends", "kinds", "starts")
+    __slots__ = ("_pending", "ends", "kinds", "others", "starts")
 
     def __init__(self) -> None:
         self.starts = np.empty(0, np.int64)
         self.ends = np.empty(0, np.int64)
         self.kinds = np.empty(0, np.int8)
+        self.others: Rows = np.empty(0, np.intp)
         self._pending: list[tuple[Int64s, Int64s, Kinds]] = []
 
     def add(self, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
@@ -72,14 +74,18 @@ class _Thread:
         parts = [(self.starts, self.ends, self.kinds), *self._pending]
         self._pending = []
         starts, ends, kinds = map(np.concatenate, zip(*parts, strict=True))
-        if (starts[1:] < starts[:-1]).any():
+        # Those that were there are in order, and none is inside another.
+        new = slice(max(len(self.starts) - 1, 0), None)
+        is_sorted = bool((starts[new][1:] >= starts[new][:-1]).all())
+        if not is_sorted:
             order = np.argsort(starts, kind="stable")
             starts, ends, kinds = starts[order], ends[order], kinds[order]
-        if (starts[1:] < ends[:-1]).any():
+        if not is_sorted or (starts[new][1:] < ends[new][:-1]).any():
             inside = starts[1:] < np.maximum.accumulate(ends[:-1])
             outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
             starts, ends, kinds = starts[outermost], ends[outermost], kinds[outermost]
         self.starts, self.ends, self.kinds = starts, ends, kinds
+        self.others = np.flatnonzero(kinds != Doing.LAUNCHING)
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""
@@ -87,6 +93,7 @@ class _Thread:
         if first > 1024 and first * 2 > len(self.ends):
             self.starts, self.ends = self.starts[first:].copy(), self.ends[first:].copy()
             self.kinds = self.kinds[first:].copy()
+            self.others = self.others[np.searchsorted(self.others, first) :] - first
 
     def during(self, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the
@@ -111,8 +118,13 @@ class _Thread:
         """The calls that wait for the GPU, as far as they lie in an interval, in order."""
         low = int(np.searchsorted(self.ends, since_ns, side="right"))
         high = int(np.searchsorted(self.starts, until_ns))
-        at = low + np.flatnonzero(self.kinds[low:high] == Doing.WAITING)
+        at = self._others_in(low, high)
+        at = at[self.kinds.take(at) == Doing.WAITING]
         return np.maximum(self.starts[at], since_ns), np.minimum(self.ends[at], until_ns)
+
+    def _others_in(self, low: int, high: int) -> Rows:
+        first, beyond = np.searchsorted(self.others, (low, high)).tolist()
+        return self.others[first:beyond]
 
     def _parts(self, since_ns: int, until_ns: int) -> _Parts:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
@@ -121,7 +133,7 @@ class _Thread:
         low = max(0, int(np.searchsorted(self.ends, since_ns, side="right")) - 1)
         high = int(np.searchsorted(self.starts, until_ns)) + 1
         starts, ends = self.starts[low:high], self.ends[low:high]
-        calls = np.flatnonzero(self.kinds[low:high] != Doing.LAUNCHING)
+        calls = self._others_in(low, high) - low
         between = starts[1:] - ends[:-1]
         away = np.flatnonzero(between > _short(between))
         # Before the first call that is known, and after the last, the thread was away, as far as
@@ -136,7 +148,7 @@ class _Thread:
             finishes.append(np.array([_NEVER]))
         of = np.concatenate(begins)
         kinds = np.full(len(of), Doing.AWAY, np.int8)
-        kinds[: len(calls)] = self.kinds[low:high][calls]
+        kinds[: len(calls)] = self.kinds[low:high].take(calls)
         order = np.argsort(of, kind="stable")
         return _Parts(of[order], np.concatenate(finishes)[order], kinds[order])
 
@@ -153,7 +165,7 @@ def _short(between: Int64s) -> float:
     """Up to how long a stretch between calls is launching."""
     if len(between) < _ENOUGH:
         return SHORT_NS
-    usual = float(np.median(between[:: -(-len(between) // _SOME)]))
+    usual = median(between[:: -(-len(between) // _SOME)])
     return min(max(SHORT_NS, SHORT_MEDIANS * usual), SHORT_MOST_NS)
 
 
@@ -242,7 +254,7 @@ class HostThreads:
         """What a thread was at in each interval in which it was away: shares by AWAY_LEAVES."""
         return self._states.get(thread, States()).shares(starts, ends)
 
-    def add(self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
+    def add(self, threads: Integers, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
         """CUDA calls, in any order."""
         present = distinct(threads).tolist()
         for thread in present:

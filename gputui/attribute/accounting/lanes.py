@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.step_rows import bounds_of
 from gputui.attribute.accounting.tracks import LEAVES
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.arrays import Int64s, median
 from gputui.model.events import IdleLane, StepLanes, StreamLane, ThreadLane
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 from gputui.model.leaves import Leaf
@@ -96,7 +96,7 @@ def _drawn(open_ns: int | None, moments: Int64s) -> tuple[int, int] | None:
     if not len(lengths):
         return None
     longest = int(lengths.argmax())
-    at = longest if lengths[longest] > STANDS_OUT * np.median(lengths) else len(lengths) - 1
+    at = longest if lengths[longest] > STANDS_OUT * median(lengths) else len(lengths) - 1
     if lengths[at] < LEAST_PART_NS * LANE_PARTS:
         return None
     return int(begins[at]), int(begins[at] + lengths[at])

@@ -13,19 +13,20 @@ from gputui.attribute.range_kernels import NO_KERNEL
 from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.ring.layout import RecordKind
 
+_MEMCPY = int(RecordKind.MEMCPY)  # NumPy compares with an enum three times as slowly
 FIRST_KERNEL = 64
-"""Numbers of kernel families begin here; below are directions of copies."""
+"""Codes of kernels, and of their families, begin here; below are directions of copies."""
 
+_MEMSET = 32
 _PAGEABLE = 1
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 
 
 class Columns(NamedTuple):
-    """Operations, a column a fact. `called_ns` is 0 where the launch is not known; `widths` are
-    the threads that a kernel was launched with, 0 where it is no link of a chain; `alike` is
-    one number for launches of one kernel in one shape, -1 for copies; `nodes` are the ranges
-    around the calls; `goes_on` marks
-    the rest of an operation whose beginning is accounted for."""
+    """Operations, a column a fact. `called_ns` is 0 where the launch is not known; `codes` are
+    kernels' numbers, from FIRST_KERNEL on, and below them those of copies; `shapes` are in which
+    shape a kernel was launched; `nodes` are the ranges around the calls; `goes_on` marks the rest
+    of an operation whose beginning is accounted for."""
 
     starts: Int64s
     ends: Int64s
@@ -33,8 +34,8 @@ class Columns(NamedTuple):
     returned_ns: Int64s
     threads: npt.NDArray[np.uint32]
     streams: npt.NDArray[np.uint32]
-    widths: Int64s
-    alike: Int64s
+    codes: npt.NDArray[np.uint32]
+    shapes: npt.NDArray[np.uint32]
     nodes: Int64s
     leaves: npt.NDArray[np.uint8]
     goes_on: Bools
@@ -52,7 +53,8 @@ class Columns(NamedTuple):
 
 
 class Kernels:
-    """What names say, by kernel number: leaf, family, cue, whether a compiler fused it."""
+    """What names say, by kernel number: leaf, family, cue, whether a compiler fused it; and by the
+    number of a shape, how many threads it has."""
 
     def __init__(self) -> None:
         self.leaves = np.full(256, Leaf.OTHER, np.uint8)
@@ -60,6 +62,7 @@ class Kernels:
         self.cues = np.zeros(256, np.uint8)
         self.fused = np.zeros(256, np.bool_)
         self._numbers: dict[str, int] = {}
+        self._threads = np.zeros(1, np.int64)
 
     def define(self, number: int, name: str) -> None:
         """A kernel's demangled name."""
@@ -74,6 +77,20 @@ class Kernels:
         self.cues[number] = cue_of(name)
         self.fused[number] = name.startswith("triton_")
 
+    def define_shape(self, number: int, threads: int) -> None:
+        """With how many threads a kernel of this shape is launched."""
+        if number >= len(self._threads):
+            more = np.zeros(number + 1 - len(self._threads), np.int64)
+            self._threads = np.append(self._threads, more)
+        self._threads[number] = threads
+
+    def widths(self, codes: npt.NDArray[np.uint32], shapes: npt.NDArray[np.uint32]) -> Int64s:
+        """With how many threads these kernels were launched, 0 where it is not known or where a
+        compiler has fused all that it could."""
+        widths = self._threads.take(np.where(shapes < len(self._threads), shapes, 0))
+        widths[self.fused.take(codes.astype(np.int64) - FIRST_KERNEL, mode="clip")] = 0
+        return widths
+
 
 def columns(
     records: Slots,
@@ -81,44 +98,41 @@ def columns(
     kernels: Int64s,
     starts: Int64s,
     ends: Int64s,
-    threads: Int64s,
     known: Kernels,
 ) -> Columns:
-    """Operations with their calls; `kernels` numbers those that are kernels or graphs as a whole,
-    which were launched with so many `threads`, and is NO_KERNEL for others."""
+    """Operations with their calls, NO_CALL where it is not known; `kernels` numbers those that are
+    kernels or graphs as a whole, and is NO_KERNEL for others."""
     leaves = known.leaves.take(kernels, mode="clip")
-    widths = threads
-    if known.fused.any():
-        widths = np.where(known.fused.take(kernels, mode="clip"), 0, threads)
-    alike = kernels << 32 | records["d"]
+    codes = (kernels + FIRST_KERNEL).astype(np.uint32)
     others = np.flatnonzero(kernels == NO_KERNEL)
     if len(others):
-        leaves[others] = _leaves_of_copies(pick(records, others))
-        widths = widths.copy() if widths is threads else widths
-        widths[others] = 0
-        alike[others] = -1
-    called_ns, returned_ns = calls["start"].copy(), calls["end"].copy()
-    called_ns[calls["sequence"] < 0] = 0
+        copied = pick(records, others)
+        codes[others] = directions = _directions(copied)
+        pageable = (copied["source_kind"] == _PAGEABLE) | (copied["destination_kind"] == _PAGEABLE)
+        leaves[others] = _COPY_LEAVES[pageable.astype(np.intp), directions]
     return Columns(
         starts,
         ends,
-        called_ns,
-        returned_ns,
-        calls["thread"].astype(np.uint32),
-        records["b"].astype(np.uint32),
-        widths,
-        alike,
+        calls["start"].copy(),
+        calls["end"].copy(),
+        calls["thread"].copy(),
+        records["b"].copy(),
+        codes,
+        records["d"].copy(),
         calls["node"].astype(np.int64),
         leaves,
         np.zeros(len(records), np.bool_),
     )
 
 
-def _leaves_of_copies(records: Slots) -> npt.NDArray[np.uint8]:
-    direction = records["sub"]
-    over_bus = (records["kind"] == RecordKind.MEMCPY) & (
-        (direction == _HOST_TO_DEVICE) | (direction == _DEVICE_TO_HOST)
-    )
-    pageable = (records["source_kind"] == _PAGEABLE) | (records["destination_kind"] == _PAGEABLE)
-    bus = np.where(pageable, np.uint8(Leaf.COPY_PAGEABLE), np.uint8(Leaf.COPY_PINNED))
-    return np.where(over_bus, bus, np.uint8(Leaf.COPY_DEVICE))
+_COPY_LEAVES = np.full((2, _MEMSET + 1), Leaf.COPY_DEVICE, np.uint8)
+_COPY_LEAVES[0, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PINNED
+_COPY_LEAVES[1, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PAGEABLE
+"""By whether pageable memory is involved, and by the code."""
+
+
+def _directions(records: Slots) -> npt.NDArray[np.uint8]:
+    """The codes of operations that are no kernels."""
+    directions: npt.NDArray[np.uint8] = np.minimum(records["sub"], np.uint8(_MEMSET - 1))
+    directions[records["kind"] != _MEMCPY] = _MEMSET
+    return directions

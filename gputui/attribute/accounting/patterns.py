@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.accounting.host import Rows
 from gputui.attribute.arrays import Bools, Int64s
 from gputui.model.leaves import Leaf
 
@@ -29,23 +32,23 @@ def refine(
     starts: Int64s,
     ends: Int64s,
     streams: npt.NDArray[np.uint32],
-    threads: Int64s,
+    widths: Callable[[Rows], Int64s],
 ) -> npt.NDArray[np.uint8]:
     """Leaves of operations in order of start, where their neighbours on the stream say more.
 
-    `threads` is how many GPU threads a kernel was launched with: alike, for elementwise kernels,
-    where they go over as many elements of one size.
+    `widths` gives how many GPU threads the kernels at some rows were launched with, 0 where one is
+    no link of a chain: alike, for elementwise kernels, where they go over as many elements of one
+    size.
     """
-    took = ends - starts
     if (streams == streams[0]).all():
         of = leaves.copy()
         _mark_attention(of, streams)
-        _mark_chains(of, took, streams, threads)
+        _mark_chains(of, starts, ends, streams, widths)
         return of
     order = np.argsort(streams, kind="stable")
-    of = leaves[order]
-    _mark_attention(of, streams[order])
-    _mark_chains(of, took[order], streams[order], threads[order])
+    of, streams = leaves[order], streams[order]
+    _mark_attention(of, streams)
+    _mark_chains(of, starts[order], ends[order], streams, lambda rows: widths(order[rows]))
     out = np.empty_like(leaves)
     out[order] = of
     return out
@@ -79,20 +82,27 @@ def _mark_attention(of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32]) -
 
 def _mark_chains(
     of: npt.NDArray[np.uint8],
-    took: Int64s,
-    stream: npt.NDArray[np.uint32],
-    width: Int64s,
+    starts: Int64s,
+    ends: Int64s,
+    streams: npt.NDArray[np.uint32],
+    widths: Callable[[Rows], Int64s],
 ) -> None:
-    fits = (of == Leaf.ELEMENTWISE) & (took >= CHAIN_NS) & (width > 0)
-    if not fits.any():
+    rows = np.flatnonzero(of == Leaf.ELEMENTWISE)
+    rows = rows[ends.take(rows) - starts.take(rows) >= CHAIN_NS]
+    if len(rows) < CHAIN:
         return
-    same = np.zeros(len(of), np.bool_)
-    same[1:] = fits[1:] & fits[:-1] & (stream[1:] == stream[:-1]) & _as_many(width[1:], width[:-1])
-    begins = np.flatnonzero(~same)
-    lengths = np.diff(np.append(begins, len(of)))
-    long = (lengths >= CHAIN) & fits[begins]
-    for begin, length in zip(begins[long].tolist(), lengths[long].tolist(), strict=True):
-        of[begin : begin + length] = Leaf.ELEMENTWISE_CHAIN
+    width, stream = widths(rows), streams.take(rows)
+    follows = (
+        (rows[1:] == rows[:-1] + 1)
+        & (width[1:] > 0)
+        & (width[:-1] > 0)
+        & (stream[1:] == stream[:-1])
+        & _as_many(width[1:], width[:-1])
+    )
+    begins = np.flatnonzero(np.concatenate(([True], ~follows)))
+    lengths = np.diff(np.append(begins, len(rows)))
+    long = np.repeat(lengths >= CHAIN, lengths)
+    of[rows[long]] = Leaf.ELEMENTWISE_CHAIN
 
 
 def _as_many(one: Int64s, other: Int64s) -> Bools:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.host import Rows, spread
 from gputui.attribute.accounting.tracks import LEAVES
-from gputui.attribute.arrays import Int64s, UInt32s, distinct, present
+from gputui.attribute.arrays import Int64s, UInt32s, distinct
 from gputui.attribute.range_stacks import RangeStack, RangeStacks
 from gputui.attribute.timeline import NO_NODE
 
@@ -56,8 +56,9 @@ class PhaseLeaves:
         if not len(nodes):
             return
         if (nodes == nodes[0]).all():
-            for leaf in present(leaves, LEAVES):
-                self._busy[int(nodes[0]), leaf] += int(np.dot(exposed, leaves == leaf))
+            sums = np.bincount(leaves, exposed)
+            for leaf in np.flatnonzero(sums).tolist():
+                self._busy[int(nodes[0]), leaf] += int(sums[leaf])
         else:
             for key, ns in _sums(nodes * LEAVES + leaves, exposed):
                 self._busy[divmod(key, LEAVES)] += round(ns)
@@ -99,8 +100,9 @@ class PhaseLeaves:
         )
         bounds, nodes = _innermost(stacks, int(starts_ns[0]), int(starts_ns[-1] + lengths[-1]))
         gap = np.maximum(np.searchsorted(starts_ns, bounds, side="right") - 1, 0)
-        inside = np.clip(bounds - starts_ns[gap], 0, lengths[gap])
-        passed = np.diff((np.cumsum(lengths) - lengths)[gap] + inside)
+        inside = np.minimum(np.maximum(bounds - starts_ns.take(gap), 0), lengths.take(gap))
+        inside += (np.cumsum(lengths) - lengths).take(gap)
+        passed = inside[1:] - inside[:-1]
         left = dict(_sums(nodes, passed))
         for node, ns in left.items():
             self._idle_ns[node] += round(ns)

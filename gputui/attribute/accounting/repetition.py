@@ -81,9 +81,19 @@ def family(name: str) -> str:
 class Anchor(NamedTuple):
     """A context that recurs once a period, `offset` launches after the first anchor."""
 
-    gram: int
-    value: int
+    tokens: tuple[int, ...]
     offset: float
+
+    def places(self, tokens: Tokens, before: Tokens) -> Places:
+        """Where it ends among tokens, given the GRAM - 1 before them."""
+        *others, last = self.tokens
+        found = np.flatnonzero(tokens == np.uint32(last))
+        if others:
+            joined = np.concatenate((before, tokens))
+            found = found[found + len(before) >= len(others)]
+            for back, token in enumerate(reversed(others), 1):
+                found = found[joined.take(found + (len(before) - back)) == np.uint32(token)]
+        return found
 
 
 @dataclass(slots=True)
@@ -111,7 +121,6 @@ class Level:
 class _Context(NamedTuple):
     spread: float
     gram: int
-    value: int
     places: Places
     period: float
 
@@ -155,7 +164,7 @@ def _levels(tokens: Tokens, cues: Cues) -> list[Level]:
             len(near),
             _cues_of_all(cues, first.places),
         )
-        level.anchors = _anchors(first, near)
+        level.anchors = _anchors(tokens, first, near)
         if repeats:
             found[-1] = level
         else:
@@ -176,7 +185,7 @@ def _periodic(keys: Hashes, gram: int) -> Iterator[_Context]:
         first = int(starts[at])
         places = order[first : first + int(counts[at])]
         spread = float(high[at] - low[at]) / float(middle[at])
-        yield _Context(spread, gram, int(ranked[first]), places, float(middle[at]))
+        yield _Context(spread, gram, places, float(middle[at]))
 
 
 def _quantiles(values: Places, starts: Places, counts: Places) -> list[npt.NDArray[np.float64]]:
@@ -227,10 +236,10 @@ def _cues_of_all(cues: Cues, marks: Places) -> Cue:
     return present
 
 
-def _anchors(first: _Context, near: list[_Context]) -> list[Anchor]:
+def _anchors(tokens: Tokens, first: _Context, near: list[_Context]) -> list[Anchor]:
     """The first context and up to seven others: single tokens before hashes of four, which a lost
     record spoils, and spread over the step."""
-    chosen = [Anchor(first.gram, first.value, 0.0)]
+    chosen = [_anchor(tokens, first, 0.0)]
     for context in sorted(near, key=lambda c: (c.gram, c.spread)):
         after = np.searchsorted(first.places, context.places, side="right") - 1
         known = after >= 0
@@ -239,10 +248,15 @@ def _anchors(first: _Context, near: list[_Context]) -> list[Anchor]:
         offset = float(np.median(context.places[known] - first.places[after[known]]))
         if any(abs(offset - anchor.offset) < first.period / 16 for anchor in chosen):
             continue
-        chosen.append(Anchor(context.gram, context.value, offset))
+        chosen.append(_anchor(tokens, context, offset))
         if len(chosen) == MOST_ANCHORS:
             break
     return chosen
+
+
+def _anchor(tokens: Tokens, context: _Context, offset: float) -> Anchor:
+    end = int(context.places[-1]) + 1
+    return Anchor(tuple(tokens[end - context.gram : end].tolist()), offset)
 
 
 def _choose(found: list[Level]) -> Level | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.operations import Columns
+from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns
 from gputui.attribute.arrays import Int64s, run_starts
+from gputui.attribute.distributions import sorted_pairs
 
 LAUNCHED_WITHIN_NS = 250_000
 """What is launched this soon before or after a reading of a thread's line is that line's: shorter
@@ -24,10 +25,9 @@ least (one GEMM shape on an H200)."""
 
 def stretch(alike: Int64s, took: Int64s) -> tuple[int, int]:
     """The time of kernels that have enough of their like, and how much of it is stretched."""
-    order = np.lexsort((took, alike))
-    alike, took = alike[order], took[order]
     if not len(alike):
         return 0, 0
+    alike, took = sorted_pairs(alike, took)
     starts = run_starts(alike)
     counts = np.diff(np.append(starts, len(alike)))
     sums = np.add.reduceat(took, starts)
@@ -76,8 +76,10 @@ class Samples:
         """How far kernels are stretched, by some of them: 0.1 µs each."""
         middle = len(found.starts) // 2
         some = slice(max(0, middle - COMPARED // 2), middle + COMPARED // 2)
-        whole = ~found.goes_on[some] & (found.alike[some] >= 0)
+        codes = found.codes[some]
+        whole = ~found.goes_on[some] & (codes >= FIRST_KERNEL)
         took = (found.ends[some] - found.starts[some])[whole]
-        compared, stretched = stretch(found.alike[some][whole], took)
+        alike = codes[whole].astype(np.int64) << 32 | found.shapes[some][whole]
+        compared, stretched = stretch(alike, took)
         self.compared_ns += compared
         self.stretched_ns += stretched

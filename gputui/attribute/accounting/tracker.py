@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gputui.attribute.accounting.repetition import (
+    GRAM,
     Cues,
     Level,
     Places,
     Tokens,
     find_step,
-    grams,
 )
 from gputui.attribute.arrays import Int64s
 
@@ -33,6 +36,11 @@ LOST_PERIODS = 4
 """Periods without any anchor after which the repetition is looked for anew."""
 
 
+_SMALL_PART = 4096
+
+Meanings = Callable[[Tokens], tuple[Tokens, Cues]]
+
+
 class StepTracker:
     """Launches in, in the order of their calls; boundaries of steps out.
 
@@ -43,19 +51,23 @@ class StepTracker:
     """
 
     def __init__(
-        self, window: int = WINDOW, *, measured: bool = True, first_try: int = FIRST_TRY
+        self,
+        meanings: Meanings,
+        window: int = WINDOW,
+        *,
+        measured: bool = True,
+        first_try: int = FIRST_TRY,
     ) -> None:
-        """`measured` keeps discovery to its share of wall time; files are read at any speed.
-        `first_try` is after so many launches: nobody waits for what a file says first, and one look
-        at the whole window is the best one."""
+        """`meanings` gives the families of tokens, and their cues. `measured` keeps discovery to
+        its share of wall time; files are read at any speed. `first_try` is after so many launches:
+        nobody waits for what a file says first, and one look at the whole window is the best one.
+        """
         self._window = window
         self._measured = measured
-        self._tokens = np.empty(0, np.uint32)
-        self._families = np.empty(0, np.uint32)
-        self._cues = np.empty(0, np.uint8)
-        self._times = np.empty(0, np.int64)
+        self._meanings = meanings
+        self._held = _Held(window)
         self._next_try = first_try
-        self._failures = 0
+        self._failures = self._confirmed = 0
         self._began_s = time.perf_counter()
         self._discovery_s = 0.0
         self._last: int | None = None
@@ -69,8 +81,6 @@ class StepTracker:
     def feed(
         self,
         tokens: Tokens,
-        families: Tokens,
-        cues: Cues,
         times: Int64s,
         *,
         ended: bool = False,
@@ -81,14 +91,13 @@ class StepTracker:
         a whole, so that what began as a layer gives way to its few steps."""
         base = self.seen
         self.seen += len(tokens)
-        keep = self._window
-        self._tokens = np.concatenate((self._tokens[-keep:], tokens))
-        self._families = np.concatenate((self._families[-keep:], families))
-        self._cues = np.concatenate((self._cues[-keep:], cues))
-        self._times = np.concatenate((self._times[-keep:], times))
-        marks: list[int] = []
+        before = self._held.newest(GRAM - 1)
+        self._held.add(tokens, times)
+        marks = np.empty(0, np.int64)
         if self.level is not None and len(tokens):
-            marks = self._follow(self.level, base, len(tokens))
+            if self.level.by_family:
+                (before, _), (tokens, _) = self._meanings(before), self._meanings(tokens)
+            marks = self._follow(self.level, tokens, before, base)
             last = self._last if self._last is not None else base
             first = self._last_main if self._last_main is not None else last
             silent = (
@@ -99,7 +108,7 @@ class StepTracker:
                 self._lost_at = min(first, last) if silent else self._changed_at
                 self.level = None
                 self._next_try = self.seen
-        found = [int(times[min(max(mark - base, 0), len(times) - 1)]) for mark in marks]
+        found: list[int] = times[np.clip(marks - base, 0, len(times) - 1)].tolist()
         is_whole = ended and self.seen <= self._window
         if is_whole or (self.seen >= self._next_try and self._may_discover()):
             renewed = self._discover()
@@ -122,24 +131,19 @@ class StepTracker:
         passed_s = time.perf_counter() - self._began_s
         return not self._measured or self._discovery_s <= MOST_OF_TIME * passed_s + 0.1
 
-    def _follow(self, level: Level, base: int, count: int) -> list[int]:
-        tokens = self._families if level.by_family else self._tokens
-        hashes = {}
+    def _follow(self, level: Level, tokens: Tokens, before: Tokens, base: int) -> Int64s:
         main: Places = np.empty(0, np.intp)
         guesses: list[tuple[float, bool]] = []
         for number, anchor in enumerate(level.anchors):
-            if anchor.gram not in hashes:
-                newest = tokens[-(count + anchor.gram - 1) :]
-                hashes[anchor.gram] = grams(newest, anchor.gram)[-count:]
-            places = np.flatnonzero(hashes[anchor.gram] == np.uint64(anchor.value))
+            places = anchor.places(tokens, before)
             if number == 0:
                 main = places
-                if self._is_even(main, base, count, level.period):
-                    mains = self._follow_main(main, base, level.period)
-                    self._last = mains[-1]
-                    return mains
+                if self._is_even(main, base, len(tokens), level.period):
+                    self._follow_main(base + main, level.period)
+                    self._last = base + int(main[-1])
+                    return base + main
             guesses += [(float(place) - anchor.offset, number > 0) for place in places.tolist()]
-        self._follow_main(main, base, level.period)
+        self._follow_main(base + main, level.period)
         guesses.sort()
         marks: list[int] = []
         last = float(self._last - base) if self._last is not None else -float("inf")
@@ -155,7 +159,7 @@ class StepTracker:
             marks.append(base + round(at))
         if marks:
             self._last = marks[-1]
-        return marks
+        return np.array(marks, np.int64)
 
     def _is_even(self, main: Places, base: int, count: int, period: float) -> bool:
         """Whether the first anchor came so regularly that no other one fills in."""
@@ -164,28 +168,29 @@ class StepTracker:
         distances = np.diff(main, prepend=self._last - base, append=count)
         return bool(distances.max() < FILLS_IN * period and distances[:-1].min() > period / 2)
 
-    def _follow_main(self, main: Places, base: int, period: float) -> list[int]:
+    def _follow_main(self, mains: Places, period: float) -> None:
         """Where the first anchor stands, which is where steps begin."""
-        mains = [base + place for place in main.tolist()]
-        for place in mains:
-            if self._last_main is not None:
-                distance = place - self._last_main
-                if 0.7 <= distance / period <= 1.3:
-                    self._changed_at = place
-                self._distances.append(distance)
-            self._last_main = place
-        return mains
+        if not len(mains):
+            return
+        if self._last_main is not None:
+            mains = np.concatenate(([self._last_main], mains))
+        distances = mains[1:] - mains[:-1]
+        usual = np.flatnonzero((distances >= 0.7 * period) & (distances <= 1.3 * period))
+        if len(usual):
+            self._changed_at = int(mains[1:][usual[-1]])
+        self._distances.extend(distances[-CHANGED:].tolist())
+        self._last_main = int(mains[-1])
 
     def _find(self, newest: int) -> Level | None:
         """What repeats among the newest launches, to their end."""
         if newest < 1:
             return None
-        tokens, families = self._tokens[-newest:], self._families[-newest:]
-        step = find_step(tokens, families, self._cues[-newest:])
+        tokens = self._held.newest(newest)
+        step = find_step(tokens, *self._meanings(tokens))
         return step if step is not None and _still_goes_on(step, newest) else None
 
     def _discover(self) -> list[int] | None:
-        keep = min(self._window, len(self._tokens))
+        keep = min(self._window, self._held.count)
         began_s = time.perf_counter()
         step = self._find(keep)
         if step is None and self._lost_at is not None:
@@ -194,22 +199,60 @@ class StepTracker:
             step = self._find(keep)
         self._discovery_s += time.perf_counter() - began_s
         self._failures = 0 if step else self._failures + 1
+        is_known = step is not None and self.level is not None and _is_same(step, self.level)
+        self._confirmed = self._confirmed + 1 if is_known else 0
         if keep < self._window:
             self._next_try = self.seen + max(FIRST_TRY, keep if step else keep // 2)
         elif step:
-            self._next_try = self.seen + 32 * keep
+            # The more often it was found again, the rarer is another look.
+            self._next_try = self.seen + (32 * keep << min(self._confirmed, 5))
         else:
             self._next_try = self.seen + (keep >> 2 << min(self._failures, 3))
-        if step is None:
-            return None
-        if self.level is not None and _is_same(step, self.level):
+        if step is None or is_known:
             return None
         self.level = step
         self._lost_at = None
         self._distances.clear()
         self._last = self._last_main = self.seen - keep + int(step.marks[-1])
-        times: list[int] = self._times[-keep:][step.marks].tolist()
+        times: list[int] = self._held.newest_times(keep)[step.marks].tolist()
         return times
+
+
+class _Held:
+    """The newest launches, as many as a window has or a few more, in the parts that they came in:
+    only discovery needs all of them."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._parts: deque[tuple[Tokens, Int64s]] = deque()
+        self.count = 0
+
+    def add(self, tokens: Tokens, times: Int64s) -> None:
+        if self._parts and len(self._parts[-1][0]) < _SMALL_PART:
+            last = self._parts.pop()
+            self.count -= len(last[0])
+            tokens, times = np.concatenate((last[0], tokens)), np.concatenate((last[1], times))
+        self._parts.append((tokens, times))
+        self.count += len(tokens)
+        while self.count - len(self._parts[0][0]) >= self._window:
+            self.count -= len(self._parts.popleft()[0])
+
+    def newest(self, count: int) -> Tokens:
+        """The tokens of the newest ones, in order."""
+        return self._column(0, count)
+
+    def newest_times(self, count: int) -> Int64s:
+        """Their times."""
+        return self._column(1, count)
+
+    def _column(self, column: int, count: int) -> npt.NDArray[Any]:
+        found: list[npt.NDArray[Any]] = []
+        for part in reversed(self._parts):
+            if count <= 0:
+                break
+            found.append(part[column][-count:])
+            count -= len(found[-1])
+        return np.concatenate(found[::-1]) if found else np.empty(0, np.uint32)
 
 
 def _still_goes_on(step: Level, seen: int) -> bool:
@@ -218,9 +261,9 @@ def _still_goes_on(step: Level, seen: int) -> bool:
 
 
 def _is_same(one: Level, other: Level) -> bool:
-    contexts = {(anchor.gram, anchor.value) for anchor in one.anchors}
+    contexts = {anchor.tokens for anchor in one.anchors}
     return (
         one.by_family == other.by_family
         and abs(one.period - other.period) <= 0.1 * other.period
-        and any((anchor.gram, anchor.value) in contexts for anchor in other.anchors)
+        and any(anchor.tokens in contexts for anchor in other.anchors)
     )

@@ -52,22 +52,34 @@ class Tracks:
         for leaf, parts in self._tracks.items():
             if not parts:
                 continue
+            before = 0
+            while len(parts) > 1 and parts[0][1][-1] <= boundaries[0]:
+                # As a rule: what the last step but one left.
+                _, _, amounts = parts.pop(0)
+                before += int(amounts.sum())
+                self._intervals -= len(amounts)
             starts, ends, amounts = (
                 parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
             )
             begun = np.searchsorted(starts, boundaries)
+            sums = _sums_up_to(begun, amounts)
+            sums[0] += before
             last = np.maximum(begun - 1, 0)
-            beyond = np.where(begun > 0, ends[last] - boundaries, 0)
-            divided = beyond > 0
-            rest = np.zeros(len(boundaries), np.int64)
-            at = last[divided]
-            rest[divided] = np.rint(amounts[at] * (beyond[divided] / (ends[at] - starts[at])))
-            rows[:, leaf] = _sums_up_to(begun, amounts) - np.diff(rest, prepend=0)
+            beyond = ends.take(last) - boundaries
+            divided = np.flatnonzero((beyond > 0) & (begun > 0))
+            if len(divided):
+                at, beyond = last.take(divided), beyond.take(divided)
+                share = beyond / (ends.take(at) - starts.take(at))
+                rest = np.zeros(len(boundaries) + 1, np.int64)
+                rest[divided + 1] = np.rint(amounts.take(at) * share)
+                sums -= rest[1:] - rest[:-1]
+            rows[:, leaf] = sums
             # What goes on beyond the last boundary is kept from there on.
-            first = int(begun[-1]) - int(divided[-1])
+            goes_on = len(divided) > 0 and int(divided[-1]) == len(boundaries) - 1
+            first = int(begun[-1]) - goes_on
             self._intervals -= first
             starts, ends, amounts = starts[first:], ends[first:], amounts[first:]
-            if divided[-1]:
+            if goes_on:
                 starts, amounts = starts.copy(), amounts.copy()
                 starts[0], amounts[0] = boundaries[-1], rest[-1]
             self._tracks[leaf] = [(starts, ends, amounts)] if len(starts) else []

@@ -140,8 +140,8 @@ class LocalCollectives:
 
     def add_kernels(self, calls: Slots, kernels: Int64s, starts: Int64s, ends: Int64s) -> None:
         """Kernels with their calls; `kernels` is negative where an operation is none."""
-        at = np.flatnonzero(self._is_nccl[kernels] & (kernels >= 0))
-        if len(at):
+        nccl = self._is_nccl
+        if nccl.any() and len(at := np.flatnonzero(nccl[kernels] & (kernels >= 0))):
             self._kernels += zip(
                 calls["thread"][at].tolist(),
                 calls["start"][at].tolist(),

@@ -303,7 +303,7 @@ def test_a_copys_memory_says_its_leaf(leaf: Leaf) -> None:
     record["kind"] = RecordKind.MEMCPY
     record["sub"], record["source_kind"], record["destination_kind"] = COPIES[leaf]
     none = np.zeros(1, np.int64)
-    found = columns(record, np.zeros(1, CALL), none - 1, none, none + 1, none, Kernels())
+    found = columns(record, np.zeros(1, CALL), none - 1, none, none + 1, Kernels())
     assert found.leaves.tolist() == [leaf]
 
 
@@ -312,7 +312,7 @@ def test_kernels_in_a_row_say_their_leaf(leaf: Leaf) -> None:
     kinds = np.array(IN_A_ROW[leaf], np.uint8)
     starts = np.arange(len(kinds)) * 50_000
     streams = np.full(len(kinds), 7, np.uint32)
-    found = refine(kinds, starts, starts + 40_000, streams, np.full(len(kinds), 1024))
+    found = refine(kinds, starts, starts + 40_000, streams, np.full(len(kinds), 1024).take)
     assert leaf in found.tolist()
 
 
@@ -325,5 +325,5 @@ def test_a_chain_goes_on_where_a_thread_takes_more_elements_of_a_smaller_type(
     starts = np.arange(4) * 50_000
     least = 1_000_064
     widths = np.array([times * least - 100, least, times * least - 100, least])
-    found = refine(kinds, starts, starts + 40_000, np.zeros(4, np.uint32), widths)
+    found = refine(kinds, starts, starts + 40_000, np.zeros(4, np.uint32), widths.take)
     assert (found == Leaf.ELEMENTWISE_CHAIN).all() == is_chain

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from gputui.attribute.accounting.repetition import Cues, Tokens
 from gputui.attribute.accounting.scopes import Step, StepScopes
 from gputui.attribute.accounting.tracker import StepTracker
 from gputui.model.events import Scope
@@ -17,7 +18,6 @@ from gputui.playback.opening import open_recording
 from tests.conftest import DATA
 from tests.imports.nsys_for_tests import REAL
 
-Tokens = npt.NDArray[np.uint32]
 LAUNCHES = DATA / "launches"
 
 
@@ -34,17 +34,21 @@ def step_of(generator: np.random.Generator, layers: int = 24) -> Tokens:
     ).astype(np.uint32)
 
 
+def _unnamed(tokens: Tokens) -> tuple[Tokens, Cues]:
+    """Each token is a family of its own, and says nothing."""
+    return tokens, np.zeros(len(tokens), np.uint8)
+
+
 def track(parts: list[Tokens], size: int = 4096) -> tuple[list[int], list[int]]:
     """Boundaries that were found, and where each part begins."""
     tokens = np.concatenate(parts)
     starts = np.cumsum([0, *map(len, parts[:-1])]).tolist()
-    tracker = StepTracker(measured=False)
+    tracker = StepTracker(_unnamed, measured=False)
     found: list[int] = []
-    cues = np.zeros(len(tokens), np.uint8)
     times = np.arange(len(tokens), dtype=np.int64)
     for at in range(0, len(tokens), size):
         part = slice(at, at + size)
-        marks, renewed = tracker.feed(tokens[part], tokens[part], cues[part], times[part])
+        marks, renewed = tracker.feed(tokens[part], times[part])
         if renewed and marks:
             found = [mark for mark in found if mark < marks[0]]
         found += marks
@@ -128,17 +132,20 @@ def trace(request: pytest.FixtureRequest) -> Any:
 
 def follow(trace: Any, rows: npt.NDArray[np.intp], **how: Any) -> list[int]:
     """The boundaries found in launches of a trace, each marked by its place in `rows`."""
-    tracker = StepTracker(measured=False, **how)
+    said = np.zeros((int(trace["tokens"].max()) + 1, 2), np.int64)
+    said[trace["tokens"]] = np.stack((trace["families"], trace["cues"]), axis=1)
+
+    def meanings(tokens: Tokens) -> tuple[Tokens, Cues]:
+        return said[tokens, 0].astype(np.uint32), said[tokens, 1].astype(np.uint8)
+
+    tracker = StepTracker(meanings, measured=False, **how)
     found: list[int] = []
-    columns = [trace["tokens"].astype(np.uint32), trace["families"].astype(np.uint32)]
-    columns = [column[rows] for column in (*columns, trace["cues"])]
+    tokens = trace["tokens"].astype(np.uint32)[rows]
     times = np.arange(len(rows), dtype=np.int64)
     for at in range(0, len(rows), 2048):
         part = slice(at, at + 2048)
         ended = at + 2048 >= len(rows)
-        marks, renewed = tracker.feed(
-            *(column[part] for column in columns), times[part], ended=ended
-        )
+        marks, renewed = tracker.feed(tokens[part], times[part], ended=ended)
         if renewed and marks:
             found = [mark for mark in found if mark < marks[0]]
         found += marks
