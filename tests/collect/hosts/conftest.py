@@ -44,6 +44,14 @@ Host *
 """The first value of each counts."""
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine."""
+    hosts = ("cli.hosts._CONNECTING_S", "cli.hosts._READING_S", "collect.hosts.fleet._CLOSING_S")
+    for limit in hosts:
+        monkeypatch.setattr(f"gputui.{limit}", PATIENCE_S)
+
+
 class Server(Protocol):
     """What listens on `port`."""
 
