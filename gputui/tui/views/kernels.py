@@ -151,7 +151,7 @@ class KernelsView(View):
         name = self.cursor.key
         if height < _LEAST_BELOW or not isinstance(name, str):
             return []
-        rows = [heading(cut_middle(name, width - 30), width, "Enter: more, y: copy the name")]
+        rows = [heading(cut_middle(name, width - 40), width, "Enter: more, y: copy the name")]
         return [(), *(rows + self._launches(run, name)[1:])[:height]]
 
     def _launches(self, run: Run, name: str) -> list[Row]:
