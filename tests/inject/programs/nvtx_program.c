@@ -465,7 +465,7 @@ static void forks_into_cuda(void)
     for (long at = 0; at < count; at++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(120);
             if (!cuda_starts())
                 _exit(1);
             push_a("step"), pop();
