@@ -291,6 +291,6 @@ def test_three_recordings_keep_noise_and_verdict_on_80_columns() -> None:
     assert [line.split()[2:] for line in lines] == [
         ["baseline", "100", "W"],
         ["run", "2", "150", "W", "+50.0", "%", "±0", "W", "yes"],
-        ["run", "3", "100", "W", "+0.00", "%", "±0", "W", "no"],
+        ["run", "3", "100", "W", "0", "%", "±0", "W", "no"],
     ]
     assert max(map(len, text.splitlines())) <= 80
