@@ -57,6 +57,8 @@ def resumed(screen):
 
 names, answers = sys.argv[2:], []
 MainScreen.action_sort = opened
+# Two keys of one write may be handled a moment apart, and the second by what is behind.
+MainScreen.check_action = lambda screen, action, _: action == "sort"
 resume, MainScreen.on_screen_resume = MainScreen.on_screen_resume, resumed
 sys.exit(run_app(Source, Session()))
 """
@@ -86,8 +88,8 @@ def test_every_dialog_is_tried() -> None:
 
 
 def test_closing_keys_in_one_write_close_a_dialog_once(tmp_path: Path) -> None:
-    """One dialog after the other in one program: a second key that reached what is behind would
-    open a dialog there, and the next one would not be seen."""
+    """One dialog after the other in one program, which the second key neither ends nor has answer
+    twice."""
     note = tmp_path / "note"
     tried = [(name, keys) for name, (_, *all_keys) in CLOSING.items() for keys in all_keys]
     screen = Screen(note, *(name for name, _ in tried), program=PROGRAM)
