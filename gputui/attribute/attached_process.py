@@ -93,13 +93,14 @@ class Attached:
         if now_ns - self._states_ns < STATES_NS or self._gone_ns is not None:
             return
         self._states_ns = now_ns
-        for thread in self.process.accounting.watched[:MAX_THREADS]:
-            found = self._states.read(thread)
-            if found is not None:
-                self.process.accounting.add_state(thread, now_ns, *found)
+        watched = self.process.accounting.watched[:MAX_THREADS]
         together = self.process.accounting.collectives.threads[:MAX_THREADS]
-        states = {thread: self._states.read(thread) for thread in together}
-        self._core_time.add(now_ns, {thread: one[:2] for thread, one in states.items() if one})
+        states = {thread: self._states.read(thread) for thread in {*watched, *together}}
+        for thread in watched:
+            if (found := states[thread]) is not None:
+                self.process.accounting.add_state(thread, now_ns, *found)
+        read = {thread: found[:2] for thread in together if (found := states[thread]) is not None}
+        self._core_time.add(now_ns, read)
         for sample in self._lines.read():
             self.process.accounting.add_line(
                 sample.time_ns, sample.thread, sample.line, LEAF_OF_KIND.get(sample.kind)

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from gputui.render.errors import ExportError
 from gputui.store.errors import taken
+from gputui.store.journal.reader import HEADER_BEGINS
 from gputui.store.places import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
 
-_JOURNAL_BEGINS = b'{"event":"header"'
+_JOURNAL_BEGINS = HEADER_BEGINS.rstrip(b",")  # also of one that was cut off there
 
 
 @contextlib.contextmanager

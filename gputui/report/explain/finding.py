@@ -113,17 +113,21 @@ def gpu_names(indices: Iterable[int]) -> str:
         return f"GPU {known[0]}"
     if len(known) > 2 and known[-1] - known[0] == len(known) - 1:
         return f"GPUs {known[0]} to {known[-1]}"
-    return f"GPUs {', '.join(map(str, known[:-1]))} and {known[-1]}"
+    return f"GPUs {_listed(known)}"
 
 
 def rank_names(ranks: Iterable[int], most: int | None = None) -> str:
     """ "rank 3", "ranks 0, 2 and 5"; of more than `most` only how many."""
-    names = [str(rank) for rank in sorted(ranks)]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    if most is not None and len(names) > most:
-        return f"{len(names)} ranks"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+    known = sorted(ranks)
+    if len(known) == 1:
+        return f"rank {known[0]}"
+    if most is not None and len(known) > most:
+        return f"{len(known)} ranks"
+    return f"ranks {_listed(known)}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def percents(values: Sequence[float]) -> str:

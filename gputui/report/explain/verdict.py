@@ -24,6 +24,7 @@ from gputui.report.explain.ranks import (
     Lateness,
     lack_of_cores,
     lateness,
+    lateness_of,
     rank_times,
 )
 from gputui.report.explain.time_tree import TimeTree, time_tree
@@ -250,7 +251,8 @@ def _mixed(tree: TimeTree, of: str) -> str:
 
 def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
     """A rank that is late, and costs less than a finding, or has no GPU; or why none is named."""
-    late = lateness(run)
+    ranks, by_match = rank_times(run), matched(run)
+    late = lateness_of(ranks, by_match)
     if late is not None and (late.share < SPEAKS or time_tree(run) is None):
         yield Finding(
             "late_rank",
@@ -262,7 +264,7 @@ def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
             _LATE_SOURCE,
             evidence=late.evidence,
         )
-    elif unnamed := lack_of_cores(rank_times(run), matched(run)):
+    elif unnamed := lack_of_cores(ranks, by_match):
         share, why = unnamed
         yield Finding(
             "ranks_lack_cores",
