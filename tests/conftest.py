@@ -16,6 +16,10 @@ from tests.schemas_for_tests import checked
 
 DATA = Path(__file__).parent / "data"
 
+# Read when torch is imported, which several folders do, and in children: threads that wait for one
+# another make tiny models ten times slower where several tests share the cores.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # Deadlines would test the machine: a property holds however long an example takes. Examples are the
 # same in each run of the same test; `--hypothesis-profile explore` looks for new ones.
 EXPLORED = hypothesis.settings(

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.workloads import forked_python
-
-# Read when torch is imported, here and in children: threads that wait for one another make tiny
-# models slow where the cores are shared.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_finish() -> None:

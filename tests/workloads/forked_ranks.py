@@ -33,7 +33,7 @@ def imported(folder: Path, *modules: str) -> Iterator[Command]:
         asked.listen()
         number = asked.fileno()
         words = ["-m", __name__, str(number), *modules]
-        server = ForkedPython(words, {**os.environ, "OMP_NUM_THREADS": "1"}, folder, [number])
+        server = ForkedPython(words, os.environ, folder, [number])
     try:
         # Without site, for that takes longer than all else of it.
         yield lambda *words: [sys.executable, "-S", __file__, path, *map(str, words)]

@@ -29,6 +29,10 @@ from workloads.timing import measure
 CPU = torch.device("cpu")
 
 
+def test_nothing_imported_torch_before_it_was_kept_to_one_thread() -> None:
+    assert torch.get_num_threads() == 1
+
+
 def test_products_and_attention_do_the_operations_that_torch_counts() -> None:
     a, b = torch.empty(48, 16, device="meta"), torch.empty(16, 32, device="meta")
     with FlopCounterMode(display=False) as counter:
