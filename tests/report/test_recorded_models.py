@@ -1,9 +1,9 @@
-"""Recordings of an H100: `generate` of transformers, `serve`, and a trace of torch.profiler, each
-held against what else counted.
+"""Recordings of an H200, `generate` of transformers and `serve`, and a trace of torch.profiler of
+an H100, each held against what else counted.
 
-`h100-transformers.gputui.gz`: four answers of 32 tokens to 4 × 128 tokens by a Llama of 4 layers
-with random weights, in bf16, with `--annotate modules`; `h100-transformers-kernels.json` is what
-torch.profiler counted for three such answers in another process. `h100-serve.gputui.gz`: `serve`
+`h200-transformers.gputui.gz`: four answers of 32 tokens to 4 × 128 tokens by a Llama of 4 layers
+with random weights, in bf16, with `--annotate modules`; `h200-transformers-kernels.json` is what
+torch.profiler counted for three such answers in another process. `h200-serve.gputui.gz`: `serve`
 with 64 requests. Both have their deltas added up, and none of the machine's processes.
 `h100-training.json.gz`: four steps of four linear layers, with `profile_memory`;
 `h100-training-kernels.json` has torch's own counts and sums (µs) of each kernel.
@@ -26,12 +26,12 @@ LAYERS, TOKENS, ANSWERS = 4, 32, 4
 
 @pytest.fixture(scope="module")
 def generate() -> Run:
-    return gputui.read(DATA / "h100-transformers.gputui.gz").runs[0]
+    return gputui.read(DATA / "h200-transformers.gputui.gz").runs[0]
 
 
 @pytest.fixture(scope="module")
 def serve() -> Run:
-    return gputui.read(DATA / "h100-serve.gputui.gz").runs[0]
+    return gputui.read(DATA / "h200-serve.gputui.gz").runs[0]
 
 
 def instances(run: Run) -> dict[str, tuple[int, int]]:
@@ -40,7 +40,7 @@ def instances(run: Run) -> dict[str, tuple[int, int]]:
 
 
 def test_kernels_of_transformers_are_as_many_as_torch_profiler_counts(generate: Run) -> None:
-    theirs = json.loads((DATA / "h100-transformers-kernels.json").read_text())
+    theirs = json.loads((DATA / "h200-transformers-kernels.json").read_text())
     mine: Counter[str] = Counter()
     for row in generate.rows("kernels"):
         mine[row["name"][:160]] += row["instances"]
@@ -76,7 +76,7 @@ def test_ranges_of_serve_are_the_steps_that_it_counted(serve: Run) -> None:
     assert {kind: row["steps"] for kind, row in kinds.items()} == {
         kind: phases[f"step/{kind}"][0] for kind in ("prefill", "decode", "mixed")
     }
-    assert phases["step"][0] == serve.metrics["steps"] == 317
+    assert phases["step"][0] == serve.metrics["steps"] == 360
     layers = 2
     for kind, row in kinds.items():
         assert phases[f"step/{kind}/attention"][0] == layers * row["steps"]
