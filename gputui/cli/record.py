@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import stat
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from gputui.base.notification import notification
 from gputui.base.standard_streams import begin_line, columns, release, say
 from gputui.cli.progress import ProgressLine
-from gputui.collect.child.process import GRACE_S
+from gputui.collect.child.process import ENDING_S, GRACE_S
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from gputui.render.prometheus_server import Exporter
 
 _LAST_LINES = 5
-_CLOSING_S = GRACE_S + 10.0
+_CLOSING_S = ENDING_S + 5.0
 """Longer than anything takes that ends by itself."""
+
+_HINT_S = 5.0
+"""How long a command may go on after the first Ctrl-C before a line says what ends it."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -68,6 +72,7 @@ class _Recorder:
         self._live = Live(self._wake.set, self._journal, options.live)
         self._signals: list[int] = []
         self._time_is_up = False
+        self._hint_at = math.inf
         self._told: set[str] = set()
         # The reader of the journal on a pipe shows it, often on this very terminal.
         self._is_shown = options.path is None and stat.S_ISFIFO(os.fstat(1).st_mode)
@@ -123,7 +128,8 @@ class _Recorder:
             if left is not None and left <= 0:
                 self._time_is_up = True
                 return
-            self._wake.wait(left)
+            hint_in = self._hint()
+            self._wake.wait(hint_in if left is None else min(left, hint_in or left))
             self._wake.clear()
             self._take()
             self._remark()
@@ -143,8 +149,22 @@ class _Recorder:
         is_first_interrupt = number == signal.SIGINT and times == 1
         if is_first_interrupt and self._options.request is not None:
             self._live.interrupt_run()
+            self._hint_at = time.monotonic() + _HINT_S
             return True
         return False
+
+    def _hint(self) -> float | None:
+        """Say once what ends a command that goes on after Ctrl-C; the seconds until then."""
+        left = self._hint_at - time.monotonic()
+        if left > 0:
+            return None if math.isinf(left) else left
+        self._hint_at = math.inf
+        self._progress.clear()
+        say(
+            "the command goes on after Ctrl-C: once more ends it with all its processes, which "
+            f"then have {GRACE_S:g} s"
+        )
+        return None
 
     def _take(self) -> None:
         events = self._live.hub.take()
@@ -194,7 +214,8 @@ class _Recorder:
             if taken.exists():
                 say(f"memory snapshot {taken}")
         if not gone:
-            say("some processes of the run did not end and were left behind")
+            if run is None or run.ended is None:
+                say("some processes of the run did not end and were left behind")
             ok = False
         if run is None:
             if self._session.samples:

@@ -90,14 +90,15 @@ class Live:
     def close(self) -> bool:
         """End the run and its children, stop sampling, finish the recording.
 
-        Waits for the children a little longer than their grace time. True if all are gone.
+        Waits for the children as long as they may take to be ended. True if all are gone.
         """
         self.stop_run()
         gone = True
         if self._run is not None:
-            from gputui.collect.child.process import GRACE_S
+            from gputui.collect.child.process import ENDING_S
 
-            gone = self._run.join(GRACE_S + 5.0)
+            ended = self._run.ended if self._run.join(ENDING_S) else None
+            gone = ended is not None and not ended.left
         self._sampler.stop()
         if self.hub.awaits_header:
             # The driver hangs. Record the run all the same.

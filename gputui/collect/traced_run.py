@@ -243,6 +243,9 @@ class Run:
             reason=sanitize(f"stopped: {reason}" if self._stop_wanted else reason, 1000),
             stopped=self._stop_wanted,
             child_ended_ns=self._child_ended_ns,
+            continued=ending.continued,
+            killed=ending.killed,
+            left=ending.left,
         )
 
     def _start(self, pid: int | None, unavailable: str | None) -> None:

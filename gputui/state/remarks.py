@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +25,14 @@ class Remark:
     """`about` identifies a remark whose words change while a run goes on."""
 
     about: Literal[
-        "not captured", "forks", "CUPTI", "--trace-steps", "--annotate", "left out", "CUDA graphs"
+        "not captured",
+        "forks",
+        "CUPTI",
+        "--trace-steps",
+        "--annotate",
+        "left out",
+        "CUDA graphs",
+        "the end",
     ]
     text: str
 
@@ -52,7 +60,37 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("left out", f"{left_out} ranges, too many, too deep or too long"))
     if unseen := _unseen_graphs(run):
         found.append(Remark("CUDA graphs", unseen))
+    if ending := _made_to_end(run):
+        found.append(Remark("the end", ending))
     return found
+
+
+def _made_to_end(run: Run) -> str | None:
+    """The processes that did not end by themselves, and what was left."""
+    if run.ended is None:
+        return None
+    killed = tuple(pid for pid in run.ended.killed if pid not in run.ended.left)
+    parts = [
+        f"{_processes(run, pids)} {words}"
+        for pids, words in (
+            (run.ended.continued, "stopped (SIGSTOP), and continued so as to end"),
+            (killed, "killed: SIGTERM brought no end in time"),
+            (run.ended.left, "left: SIGKILL brought no end"),
+        )
+        if pids
+    ]
+    return "; ".join(parts) or None
+
+
+def _processes(run: Run, pids: Sequence[int]) -> str:
+    """Names of processes, with their ranks where they are known."""
+    ranks = {one.attached.pid: one.attached.rank for one in run.processes.values()}
+    names = [
+        f"{pid}" if (rank := ranks.get(pid)) is None else f"{pid} (rank {rank})" for pid in pids
+    ]
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    listed = ", ".join(names[:_NAMES])
+    return f"process {listed} was" if len(names) == 1 else f"processes {listed}{more} were"
 
 
 def _unseen_graphs(run: Run) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gputui.collect.child import process
 from gputui.collect.child.output import LINES_PER_BATCH, Lines
 from gputui.collect.child.process import Child, Ending
 
@@ -131,6 +132,71 @@ def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch)
     watched = Watched(PYTHON, "-c", code)
     ending = watched.run_until("ready", watched.child.stop)
     assert ending.signal == signal.SIGKILL
+
+
+STOPPED_BELOW = """
+import os, signal
+pid = os.fork()
+if pid == 0:
+    os.setsid()  # as torchrun starts its ranks
+    os.kill(os.getpid(), signal.SIGSTOP)
+    signal.pause()
+os.waitpid(pid, os.WUNTRACED)
+signal.signal(signal.SIGINT, lambda *_: os.kill(pid, signal.SIGTERM))
+print(pid)
+print("ready", flush=True)
+raise SystemExit(-os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+"""A launcher that passes Ctrl-C on to its child and waits for it; the child is stopped."""
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "number"),
+    [(Child.interrupt, int(signal.SIGTERM), None), (Child.stop, None, signal.SIGTERM)],
+)
+def test_a_stopped_process_ends_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[Child], None],
+    status: int | None,
+    number: int | None,
+) -> None:
+    monkeypatch.setattr("gputui.collect.child.process.GRACE_S", 600.0)
+    watched = Watched(PYTHON, "-c", STOPPED_BELOW)
+    ending = watched.run_until("ready", lambda: act(watched.child))
+    stopped = int(watched.lines("stdout")[0])
+    assert (ending.exit_code, ending.signal) == (status, number)
+    assert (ending.continued, ending.killed, ending.left) == ((stopped,), (), ())
+    assert gone(stopped)
+
+
+def test_a_stopped_supervisor_still_ends_the_child() -> None:
+    watched = Watched("sh", "-c", "kill -STOP $PPID; echo ready; exec sleep 300")
+    assert watched.run_until("ready", watched.child.stop).signal == signal.SIGTERM
+
+
+def test_what_cannot_be_killed_is_left_and_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Here the system refuses the supervisor each signal, as for a process of another user."""
+    refused = tmp_path / "supervisor.py"
+    refused.write_text(
+        "import os, runpy\n"
+        "def kill(*_): raise PermissionError\n"
+        "os.kill = kill\n"
+        f"runpy.run_path({str(process._SUPERVISOR)!r}, run_name='__main__')\n"
+    )
+    for name, value in (("_SUPERVISOR", refused), ("GRACE_S", 0.1), ("KILL_S", 0.1)):
+        monkeypatch.setattr(process, name, value)
+    watched = Watched("sh", "-c", "echo $$; echo ready; exec sleep 300")
+    ending = watched.run_until("ready", watched.child.stop)
+    left = int(watched.lines("stdout")[0])
+    try:
+        assert ending.reason == "it: could not be ended"
+        assert (ending.killed, ending.left) == ((left,), (left,))
+        assert not gone(left)
+    finally:
+        os.kill(left, signal.SIGKILL)
+        os.waitpid(left, 0)
 
 
 def test_an_interrupt_is_handed_on_as_ctrl_c() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputui.model.events import AnyEvent, CaptureDelta, RangeDefined
+from gputui.model.events import AnyEvent, CaptureDelta, RangeDefined, RunEnded
 from gputui.state import Session, remarks
 from gputui.state.remarks import NEWEST_CUPTI
 from tests.events_for_tests import at, attached, header, run_ended, run_started
@@ -111,3 +111,17 @@ def test_a_cupti_that_is_newer_than_the_newest_tested_is_remarked_on() -> None:
         f"CUPTI: version 150000 is newer than {NEWEST_CUPTI}, the newest tested: figures of "
         "kernels and copies may be wrong"
     ]
+
+
+def test_processes_that_could_not_end_by_themselves_are_named_with_their_ranks() -> None:
+    ended = RunEnded(
+        time_ns=at(9), run=1, exit_code=1, reason="", continued=(101,), killed=(102, 7), left=(7,)
+    )
+    started = attached(1, rank=0), attached(2, rank=1)
+    (line,) = [line for line in said(*started, ended, step=None) if line.startswith("the end: ")]
+    assert line == (
+        "the end: process 101 (rank 0) was stopped (SIGSTOP), and continued so as to end; "
+        "process 102 (rank 1) was killed: SIGTERM brought no end in time; "
+        "process 7 was left: SIGKILL brought no end"
+    )
+    assert not [line for line in said(run_ended(), step=None) if line.startswith("the end")]

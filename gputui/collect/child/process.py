@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +29,14 @@ from gputui.collect.child.output import LineBuffer, Lines
 GRACE_S = 5.0
 """How long a child may take to end after SIGTERM before SIGKILL."""
 
+KILL_S = 3.0
+"""How long its processes may take to end after SIGKILL before they are left."""
+
+ENDING_S = GRACE_S + KILL_S + 5.0
+"""Longer than any run takes to end once it is asked to: what was captured is read last."""
+
+_MOST_PIDS = 64
+
 _BATCH_S = 0.1
 _READ_BYTES = 1 << 16
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -36,11 +44,18 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the child ended. Exactly one of `exit_code` and `signal` is set."""
+    """How the child ended. Exactly one of `exit_code` and `signal` is set.
+
+    Processes of it that could not end by themselves: `continued` were stopped and had to be
+    continued, `killed` did not end of SIGTERM in time, `left` not of SIGKILL either.
+    """
 
     exit_code: int | None
     signal: int | None
     reason: str
+    continued: tuple[int, ...] = ()
+    killed: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
 
 
 class Child:
@@ -65,6 +80,7 @@ class Child:
         self._pass_through = pass_through
         self._control_read, self._control_write = os.pipe()
         self._control_lock = threading.Lock()
+        self._supervisor: subprocess.Popen[bytes] | None = None
         self._stopping = False
 
     def stop(self) -> None:
@@ -74,7 +90,7 @@ class Child:
             self._tell(b"x")
 
     def interrupt(self) -> None:
-        """Send SIGINT to the child and its descendants, as Ctrl-C in a terminal does."""
+        """Send SIGINT to the child's process group, as Ctrl-C in a terminal does."""
         self._tell(b"i")
 
     def _tell(self, word: bytes) -> None:
@@ -83,6 +99,9 @@ class Child:
             if self._control_write >= 0:
                 with contextlib.suppress(BrokenPipeError):
                     os.write(self._control_write, word)
+                if self._supervisor is not None:
+                    # Stopped with all the others, it would end nobody.
+                    self._supervisor.send_signal(signal.SIGCONT)
 
     def run(
         self,
@@ -118,6 +137,7 @@ class Child:
                     str(self._control_read),
                     str(status_write),
                     str(GRACE_S),
+                    str(KILL_S),
                     *self._command,
                 ],
                 env=self._environment | {"GPUTUI_REPORT_FD": str(report_write)},
@@ -139,6 +159,8 @@ class Child:
                 os.close(descriptor)
         os.close(self._control_read)
         supervisor_started(supervisor.pid)
+        with self._control_lock:
+            self._supervisor = supervisor
         try:
             words = self._read_all(supervisor, report_read, status_read, started, output)
         finally:
@@ -155,6 +177,7 @@ class Child:
         with self._control_lock:
             os.close(self._control_write)
             self._control_write = -1
+            self._supervisor = None
 
     def _read_all(
         self,
@@ -163,11 +186,13 @@ class Child:
         status: int,
         started: Callable[[int], None],
         output: Callable[[list[Lines]], None],
-    ) -> dict[str, int]:
-        """Read every stream until the supervisor has reported the end and exited."""
+    ) -> dict[str, list[int]]:
+        """Read every stream until the supervisor has reported the end and exited; what it
+        reported.
+        """
         assert supervisor.stdout is not None
         assert supervisor.stderr is not None
-        words: dict[str, int] = {}
+        words: dict[str, list[int]] = {}
         buffers = {
             supervisor.stdout.fileno(): LineBuffer("stdout"),
             supervisor.stderr.fileno(): LineBuffer("stderr"),
@@ -184,7 +209,10 @@ class Child:
                 os.set_blocking(descriptor, False)
                 selector.register(descriptor, selectors.EVENT_READ)
             due: float | None = None
-            while selector.get_map():
+            while selector.get_map() and not (
+                # What was left holds the other pipes open for ever.
+                "left" in words and status not in selector.get_map()
+            ):
                 timeout = None if due is None else max(0.0, due - time.monotonic())
                 for key, _ in selector.select(timeout):
                     data = _read(key.fd)
@@ -192,7 +220,7 @@ class Child:
                         continue
                     if not data:
                         selector.unregister(key.fd)
-                        if key.fd == status and not words.keys() & {"ended", "failed"}:
+                        if key.fd == status and not words.keys() & {"ended", "failed", "left"}:
                             # Survivors may hold the other pipes open for ever.
                             supervisor.wait()
                             end_orphans()
@@ -208,18 +236,29 @@ class Child:
                 if due is not None and time.monotonic() >= due:
                     due = None
                     output([lines for buffer in buffers.values() if (lines := buffer.take())])
+        for descriptor, buffer in buffers.items():
+            buffer.feed(_read(descriptor) or b"")
         output([lines for buffer in buffers.values() if (lines := buffer.take(final=True))])
         return words
 
-    def _ending(self, words: Mapping[str, int], oom_killed: bool) -> Ending:
+    def _ending(self, words: Mapping[str, list[int]], oom_killed: bool) -> Ending:
+        ending = self._own_ending(words, oom_killed)
+        continued, killed, left = (
+            tuple(words.get(word, ())[:_MOST_PIDS]) for word in ("continued", "killed", "left")
+        )
+        return replace(ending, continued=continued, killed=killed, left=left)
+
+    def _own_ending(self, words: Mapping[str, list[int]], oom_killed: bool) -> Ending:
         name = self._name
         if "failed" in words:
-            return Ending(126, None, f"cannot start {name}: {os.strerror(words['failed']).lower()}")
+            why = os.strerror(words["failed"][0]).lower()
+            return Ending(126, None, f"cannot start {name}: {why}")
         if "ended" not in words:
-            return Ending(None, signal.SIGKILL, f"{name}: its supervisor was killed")
-        code = os.waitstatus_to_exitcode(words["ended"])
-        left = words.get("leftover", 0)
-        more = f"; {left} of its processes were still there and were ended" if left else ""
+            how = "could not be ended" if "left" in words else "its supervisor was killed"
+            return Ending(None, signal.SIGKILL, f"{name}: {how}")
+        code = os.waitstatus_to_exitcode(words["ended"][0])
+        over = words.get("leftover", [0])[0]
+        more = f"; {over} of its processes were still there and were ended" if over else ""
         if code >= 0:
             return Ending(code, None, f"{name} ended with status {code}{more}")
         number = -code
@@ -252,13 +291,13 @@ def _write_through(
         del through[descriptor]
 
 
-def _hear(data: bytes, words: dict[str, int], started: Callable[[int], None]) -> None:
+def _hear(data: bytes, words: dict[str, list[int]], started: Callable[[int], None]) -> None:
     for line in data.decode("ascii", "replace").splitlines():
         word, _, number = line.partition(" ")
         if number.lstrip("-").isdigit():
-            words[word] = int(number)
+            words.setdefault(word, []).append(int(number))
             if word == "started":
-                started(words[word])
+                started(int(number))
 
 
 def _oom_kills() -> int:

@@ -1,19 +1,26 @@
 """The parent of a run's processes: a small program that never outlives them.
 
-    python -I -S supervisor.py CONTROL_FD STATUS_FD GRACE_SECONDS CMD ARG ...
+    python -I -S supervisor.py CONTROL_FD STATUS_FD GRACE_SECONDS KILL_SECONDS CMD ARG ...
 
 It starts CMD in a new session, adopts every orphaned descendant, and ends them all (SIGTERM,
 then SIGKILL after the grace time) when CMD has ended, or when a byte or end of file arrives on
-CONTROL_FD, which includes the death of gputui. The byte "i" on CONTROL_FD is passed on as
-SIGINT instead. On STATUS_FD it writes lines:
+CONTROL_FD, which includes the death of gputui. The byte "i" on CONTROL_FD is passed on instead, as
+Ctrl-C in a terminal: SIGINT to CMD's process group. A stopped process can act on no signal, and
+those that wait for it cannot end: it is continued both times. What does not end within the kill
+time of SIGKILL (it hangs in the kernel, or belongs to another user) is left. On STATUS_FD it writes
+lines:
 
-    started PID | failed ERRNO | leftover COUNT | ended WAITSTATUS
+    started PID | failed ERRNO | leftover COUNT | continued PID | killed PID | left PID
+    ended WAITSTATUS
+
+The last line is `failed`, `ended`, or without an end of CMD the last `left`.
 
 It imports little, and only from the standard library, because it starts with every run.
 """
 
 import contextlib
 import ctypes
+import math
 import os
 import select
 import signal
@@ -21,13 +28,14 @@ import sys
 import time
 
 _PR_SET_CHILD_SUBREAPER = 36
+_MOST_PIDS = 64
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command in `arguments`; returns 0 once every descendant is gone."""
+    """Run the command in `arguments`; returns once every descendant is gone or given up."""
     control, status = int(arguments[0]), int(arguments[1])
-    grace_s = float(arguments[2])
-    command = arguments[3:]
+    grace_s, kill_s = float(arguments[2]), float(arguments[3])
+    command = arguments[4:]
     os.set_inheritable(control, False)
     os.set_inheritable(status, False)
     adopt_orphans()
@@ -46,16 +54,21 @@ def main(arguments: list[str]) -> int:
             setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
         )
     except OSError as error:
-        _say(status, f"failed {error.errno}")
+        _say(status, "failed", error.errno or 0)
         return 1
-    _say(status, f"started {child}")
-    return _supervise(child, control, status, wake_read, grace_s)
+    _say(status, "started", child)
+    _supervise(child, control, status, wake_read, grace_s, kill_s)
+    return 0
 
 
-def _supervise(child: int, control: int, status: int, wake: int, grace_s: float) -> int:
+def _supervise(
+    child: int, control: int, status: int, wake: int, grace_s: float, kill_s: float
+) -> None:
     ended: int | None = None
     stopping = False
     kill_at: float | None = None
+    killed: set[int] = set()
+    give_up_at = math.inf
     watched = [control, wake]
     while True:
         ended = _reap(child, ended)
@@ -63,13 +76,21 @@ def _supervise(child: int, control: int, status: int, wake: int, grace_s: float)
         if not alive and ended is not None:
             break
         if ended is not None and not stopping:
-            _say(status, f"leftover {len(alive)}")
+            _say(status, "leftover", len(alive))
             stopping = True
         if stopping and kill_at is None:
             kill_at = time.monotonic() + grace_s
             _signal(alive, signal.SIGTERM)
+            _continue(alive, status)
+        elif kill_at is not None and time.monotonic() >= give_up_at:
+            _say(status, "left", *alive)
+            break
         elif kill_at is not None and time.monotonic() >= kill_at:
+            if not killed:
+                give_up_at = time.monotonic() + kill_s
             kill_at = time.monotonic() + 0.05
+            _say(status, "killed", *sorted({*alive} - killed))
+            killed.update(alive)
             _signal(alive, signal.SIGKILL)
         timeout = None if kill_at is None else max(0.0, kill_at - time.monotonic())
         ready, _, _ = select.select(watched, [], [], timeout)
@@ -77,12 +98,14 @@ def _supervise(child: int, control: int, status: int, wake: int, grace_s: float)
             os.read(wake, 4096)
         if control in ready:
             if os.read(control, 1) == b"i":
-                _signal(alive, signal.SIGINT)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child, signal.SIGINT)
+                _continue(descendants(os.getpid(), [child]), status)
             else:
                 stopping = True
                 watched = [wake]
-    _say(status, f"ended {ended}")
-    return 0
+    if ended is not None:
+        _say(status, "ended", ended)
 
 
 def _reap(child: int, ended: int | None) -> int | None:
@@ -114,8 +137,7 @@ def descendants(ancestor: int, known: list[int]) -> list[int]:
     for name in names:
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
+                fields = _stat(name)
                 if fields[0] != b"Z":
                     children.setdefault(int(fields[1]), []).append(int(name))
     found: list[int] = []
@@ -127,15 +149,36 @@ def descendants(ancestor: int, known: list[int]) -> list[int]:
     return found
 
 
+def _continue(pids: list[int], status: int) -> None:
+    """Let the stopped ones among processes take the signal that waits for them."""
+    stopped = [pid for pid in pids if _state(pid) == b"T"]
+    _say(status, "continued", *stopped)
+    _signal(stopped, signal.SIGCONT)
+
+
+def _state(pid: int) -> bytes:
+    try:
+        return _stat(pid)[0]
+    except (OSError, IndexError):
+        return b""
+
+
+def _stat(pid: int | str) -> list[bytes]:
+    """The fields of /proc/PID/stat from the state on."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
 def _signal(pids: list[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
-def _say(status: int, words: str) -> None:
+def _say(status: int, word: str, *numbers: int) -> None:
     with contextlib.suppress(OSError):
-        os.write(status, f"{words}\n".encode())
+        # Few enough for a pipe to take whole.
+        os.write(status, "".join(f"{word} {one}\n" for one in numbers[:_MOST_PIDS]).encode())
 
 
 if __name__ == "__main__":
