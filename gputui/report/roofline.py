@@ -96,7 +96,8 @@ def phase_spans(run: Run) -> dict[str, list[Span]]:
         return {}
     ends = [since_ns for since_ns, _ in starts[1:]] + [run.ended_ns]
     spans: dict[str, list[Span]] = {}
-    for (since_ns, name), end_ns in zip(starts, ends, strict=True):
+    for (began_ns, name), end_ns in zip(starts, ends, strict=True):
+        since_ns = max(began_ns, run.started.time_ns)
         if end_ns > since_ns:
             spans.setdefault(name, []).append((since_ns, end_ns))
     return spans

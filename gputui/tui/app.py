@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,7 @@ from gputui.tui.model import Model
 from gputui.tui.news import News
 from gputui.tui.pace import Pace
 from gputui.tui.remarks import Remarks
+from gputui.tui.rereading import read_again
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
     Connect,
@@ -69,6 +71,7 @@ class GputuiApp(Visits):
         self._news = News() if self.options.reader else None
         self.set_class(self.options.reader, FOR_READERS)
         self.model = Model(session, readonly=self.options.readonly)
+        self.model.read_stretch = partial(read_again, self)
         self._connect_to = connect
         self._starts = starts
         self._connecting: threading.Thread | None = None
@@ -247,7 +250,7 @@ class GputuiApp(Visits):
         from gputui.render import formats
 
         source = formats.Source.of(self.model.session, run)
-        recorded = self._recorded
+        recorded = self.recorded
         if recorded is not None and formats.find(key).needs is not None:
             source = formats.Source(str(recorded), run.started.run)
 
@@ -265,7 +268,7 @@ class GputuiApp(Visits):
         )
 
     @property
-    def _recorded(self) -> Path | None:
+    def recorded(self) -> Path | None:
         """The file of what is shown."""
         if isinstance(self._source, Runner):
             return self._source.recording.path

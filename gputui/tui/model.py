@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gputui.model.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
 from gputui.state import Run, Session
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from gputui.report.scope import RunScope
 
 _OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
+
+
+WHOLE = "the whole run"
+
+
+class Tables(NamedTuple):
+    """What is added up over a run, not step by step: phases, kernels, calls, copies. `of` says of
+    which time, "" where that is as usual; `instead` what stands in place of the scope, and why."""
+
+    session: Session
+    run: Run
+    of: str = ""
+    instead: str = ""
+
+    @property
+    def span(self) -> str:
+        """The same, also where it is as usual."""
+        return self.of or WHOLE
 
 
 @dataclass(slots=True)
@@ -43,6 +61,10 @@ class Model:
     """What shares are of, if not of the steady steps."""
     stretch: RunScope | None = None
     """The stretch of steps that was chosen last."""
+    read_stretch: Callable[[Run, RunScope], None] = lambda _run, _scope: None
+    """Reads some steps again, in a thread, and gives them to `take_stretch`."""
+    _read: tuple[RunScope | None, Tables | str] = (None, "")
+    """The steps that were read again, or why they are not."""
     _cut: tuple[int, Run | None] = (-1, None)
     _found: tuple[int, Verdict | None, Sequence[Finding]] = (-1, None, ())
     revision: int = 0
@@ -56,7 +78,7 @@ class Model:
         before = self.run
         self.session.apply(events)
         if self.run is not before:  # steps are numbered anew
-            self.scope = self.stretch = None
+            self._forget_scope()
         if (self.run is not None and self.run.is_active) or not all(
             isinstance(event, _OF_THE_MACHINE) for event in events
         ):
@@ -111,7 +133,7 @@ class Model:
         """Show another source."""
         self.source, self.visited = source, visited
         self.hosts, self.host = None, ""
-        self.scope = self.stretch = None
+        self._forget_scope()
         self.failure, self.paused = "", False
         self.remark, self.lost_end = "", False
         self.show(session)
@@ -134,6 +156,10 @@ class Model:
         self.scope = scope
         self.revision += 1
 
+    def _forget_scope(self) -> None:
+        self.scope = self.stretch = None
+        self._read = None, ""
+
     @property
     def scoped(self) -> Run | None:
         """The newest run, cut to the scope."""
@@ -144,6 +170,33 @@ class Model:
 
             self._cut = self.revision, cut(self.run, self.scope)
         return self._cut[1]
+
+    @property
+    def tables(self) -> Tables | None:
+        """The newest run's, of the scope where that is some steps and a recording holds them."""
+        run, scope = self.run, self.scope
+        if run is None:
+            return None
+        if scope is None:
+            return Tables(self.session, run)
+        if not scope.last:
+            from gputui.report.scope import Part
+
+            is_all = scope.part is Part.RUN
+            return Tables(self.session, run, WHOLE, "" if is_all else WHOLE)
+        if self._read[0] != scope:
+            self._read = scope, "the scope is being read"
+            self.read_stretch(run, scope)
+        found = self._read[1]
+        if isinstance(found, str):
+            return Tables(self.session, run, WHOLE, f"{WHOLE} ({found})")
+        return found
+
+    def take_stretch(self, scope: RunScope, found: Tables | str) -> None:
+        """What `read_stretch` found, or why there is nothing."""
+        if self._read[0] == scope:
+            self._read = scope, found
+            self.revision += 1
 
     @property
     def found(self) -> tuple[Verdict | None, Sequence[Finding]]:

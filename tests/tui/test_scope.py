@@ -7,6 +7,7 @@ import re
 from msgspec.structs import replace
 
 from gputui.model.events import RunStarted
+from gputui.report.scope import Part, RunScope
 from gputui.tui.source import Options
 from gputui.tui.views.timeline import TimelineView
 from tests.conftest import DATA
@@ -28,7 +29,7 @@ async def test_the_scope_is_chosen_and_all_views_follow(show: Show) -> None:
         assert " total                         100.0 %" in shown.text
         assert "3.58 s" in shown.text
         await shown.press("v", "5", "v")
-        assert "Overview, Time and Timeline (1 2 3) follow" in shown.lines[-1]
+        assert "GPUs and Runs" not in shown.lines[-1]
         await shown.press("0", "3")
         assert "scope: steady steps" not in shown.lines[-1]
         assert not any(line.startswith(" scope") for line in shown.lines)
@@ -55,7 +56,10 @@ async def test_the_scope_is_chosen_and_all_views_follow(show: Show) -> None:
         assert " slow" not in shown.text
         assert "Distribution" not in shown.text  # single lengths are kept of all steps only
         await shown.press("4")
-        assert " phases are of all steps  100 % = " in shown.text
+        assert " scope  the whole run (there is no recording of it), not steps 1 to 2" in shown.text
+        assert " the whole run  100 % = " in shown.text
+        await shown.press("6")
+        assert " scope  the newest readings of the GPUs, not steps 1 to 21,627" in shown.text
         await shown.press("1", "v", "v")
         assert " scope " not in shown.text
         await shown.press("v", "v")
@@ -63,6 +67,32 @@ async def test_the_scope_is_chosen_and_all_views_follow(show: Show) -> None:
         started = next(one for one in recorded(LAUNCH) if isinstance(one, RunStarted))
         await shown.give([[replace(started, run=started.run + 1)]])
         assert " scope " not in shown.text  # steps are numbered anew
+
+
+async def test_phases_and_kernels_of_some_steps_are_read_from_the_recording(show: Show) -> None:
+    options = Options(shows_run=True)
+    async with show([recorded(LAUNCH)], (120, 40), path=LAUNCH, options=options) as shown:
+        model = shown.app.model
+        assert "Kernels  GPU time, the whole run ─" in shown.text
+        assert " 36.5 k ×" in shown.text
+        model.stretch = RunScope(Part.STEPS, 1, 13_591)
+        await shown.press("v", "v")
+        await shown.until(lambda: "Kernels  GPU time, the scope, about 1.23 s ─" in shown.text)
+        assert " 13.2 k ×" in shown.text
+        assert " means of the scope" in shown.text
+        await shown.press("5")
+        assert " 3 names, the scope, about 1.23 s" in shown.text
+        assert " 13.2 k × " in shown.text  # in what grids the chosen one was launched
+        await shown.press("right")
+        assert re.search(r"cudaLaunchKernel .* 26\.5 k ", shown.text)
+        await shown.press("4")
+        assert " the scope, about 1.23 s  100 % = 1.23 s, the run" in shown.text
+        await shown.press("0")
+        assert " the scope" not in shown.text
+        model.choose_scope(RunScope(Part.STEPS, 40_000, 40_001))
+        await shown.press("5")
+        await shown.until(lambda: "does not hold these steps" in shown.lines[-1])
+        assert " scope  the whole run (the scope cannot be read), not steps 40,000" in shown.text
 
 
 async def test_without_steps_a_line_says_so(show: Show) -> None:

@@ -121,7 +121,7 @@ class ViewKeys(Commands):
         now = self.model.scope or STEADY
         scope = found[(parts.index(now.part) + 1) % len(found)] if now.part in parts else STEADY
         self.model.choose_scope(None if scope == STEADY else scope)
-        others = "" if self.view.FOLLOWS_SCOPE else "; Overview, Time and Timeline (1 2 3) follow"
+        others = "" if self.view.FOLLOWS_SCOPE else "; GPUs and Runs (6 7) do not follow"
         self.say(f"scope: {in_words(run, scope)}{others}")
         self.draw()
 

@@ -18,6 +18,7 @@ from gputui.tui.widgets.gpu_figures import out_of_line
 from gputui.tui.widgets.host import host_charts, host_details, host_items, link_rows
 from gputui.tui.widgets.process_list import ProcessListView
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move, table_rows
 from gputui.tui.widgets.view import (
     Details,
@@ -50,7 +51,7 @@ class DevicesView(ProcessListView, ChartedView):
         host = [*link_rows(self.model, width), *host]
         if flagged := out_of_line(list(session.gpus.values())):
             host = [clip(((f"! {'; '.join(flagged)}", "warn"),), width), *host]
-        host = [*alert_rows(session, width), *self._after_the_end(width), *host]
+        host = [*alert_rows(session, width), *self._what_of(width), *host]
         table = self._process_lines(height - len(host))
         room = height - table - len(host)
         rows = self._gpus(width, room)
@@ -171,9 +172,11 @@ class DevicesView(ProcessListView, ChartedView):
             rows += self._card(chosen, width, left)
         return rows
 
-    def _after_the_end(self, width: int) -> list[Row]:
-        """What the figures above are of, once a run has ended."""
+    def _what_of(self, width: int) -> list[Row]:
+        """What the figures above are of, once a run has ended, or part of it is the scope."""
         run = self.model.run
+        if self.model.scope is not None:
+            return scope_rows(self.model, width, "the newest readings of the GPUs")
         if run is None or run.is_active:
             return []
         text = "The run has ended: these are the last readings of the GPU; 1 has the run's means."

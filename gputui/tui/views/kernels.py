@@ -18,10 +18,10 @@ from gputui.report.statistics import (
     memory_time_rows,
 )
 from gputui.report.tables.launch_shapes import shape_rows
-from gputui.state import Run
-from gputui.tui.model import Model
+from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, wrap
 from gputui.tui.widgets.names import cut_middle, short_names
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
 from gputui.tui.widgets.table import Move, column, column_at, table_rows
 from gputui.tui.widgets.verdict import why_empty
@@ -63,6 +63,7 @@ class KernelsView(View):
 
     SORTS = True
     FILTERS = True
+    FOLLOWS_SCOPE = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -74,12 +75,14 @@ class KernelsView(View):
 
     def rows(self, width: int, height: int) -> list[Row]:
         """Tabs, categories, the table."""
-        run = self.model.run
-        if run is None:
+        tables = self.model.tables
+        if tables is None:
             text = "Kernels appear here while a program runs."
             return no_run(self.model, width, height, text)
-        read = self._tables(run)
-        rows: list[Row] = [self._tabs(width)]
+        run = tables.run
+        read = self._tables(tables)
+        rows = scope_rows(self.model, width, tables.instead)
+        rows.append(self._tabs(len(rows), width, tables))
         if self.table == 0 and read.categories:
             items: list[Row] = [
                 ((f"{name} ", "label"), (percent(share), "value"))
@@ -107,7 +110,7 @@ class KernelsView(View):
             ascending=self.ascending,
         )
         if width < BESIDE:
-            return rows + table + self._below(run, width, height - len(rows) - len(table) - 1)
+            return rows + table + self._below(tables, width, height - len(rows) - len(table) - 1)
         details = self.activate()
         if details is None:
             return rows + table
@@ -126,9 +129,9 @@ class KernelsView(View):
 
     def activate(self) -> Details | None:
         """All that is known of the chosen line."""
-        run = self.model.run
+        tables = self.model.tables
         row = next((row for row in self.listed if row.name == self.cursor.key), None)
-        if run is None or row is None:
+        if tables is None or row is None:
             return None
         rows: list[Row] = [*wrap(row.name, 90, "text"), ()]
         for label, value in (
@@ -144,20 +147,20 @@ class KernelsView(View):
         ):
             if value:
                 rows.append(((f"{label:<20}", "label"), (value, "text")))
-        return Details(row.short_name, (*rows, *self._launches(run, row.name)))
+        return Details(row.short_name, (*rows, *self._launches(tables, row.name)))
 
-    def _below(self, run: Run, width: int, height: int) -> list[Row]:
+    def _below(self, tables: Tables, width: int, height: int) -> list[Row]:
         """Under the table, what its columns do not say of the chosen line."""
         name = self.cursor.key
         if height < _LEAST_BELOW or not isinstance(name, str):
             return []
         rows = [heading(cut_middle(name, width - 40), width, "Enter: more, y: copy the name")]
-        return [(), *(rows + self._launches(run, name)[1:])[:height]]
+        return [(), *(rows + self._launches(tables, name)[1:])[:height]]
 
-    def _launches(self, run: Run, name: str) -> list[Row]:
+    def _launches(self, tables: Tables, name: str) -> list[Row]:
         """How the chosen thing was launched, and in which phases."""
-        rows = self._shapes(run, name) if self.table == 0 else []
-        phases = self._phases(run, name)
+        rows = self._shapes(tables, name) if self.table == 0 else []
+        phases = self._phases(tables, name)
         if phases:
             rows += [(), (("launched in", "label"),)]
         for path, instances, total in phases[:12]:
@@ -165,9 +168,9 @@ class KernelsView(View):
             rows.append(((figures, "value"), (path, "text")))
         return rows
 
-    def _shapes(self, run: Run, name: str) -> list[Row]:
+    def _shapes(self, tables: Tables, name: str) -> list[Row]:
         """How the kernel was launched, the most frequent first."""
-        found = [row for row in shape_rows(self.model.session, run) if row.name == name]
+        found = [row for row in shape_rows(tables.session, tables.run) if row.name == name]
         rows: list[Row] = [(), (("launched as", "label"),)] if found else []
         for row in found[:6]:
             shape = row.shape
@@ -199,7 +202,7 @@ class KernelsView(View):
         figures = (row.total, row.instances, row.average, row.median, row.maximum)
         return (figures[self.sorting] * (1 if self.ascending else -1), row.name)
 
-    def _tables(self, run: Run) -> _Read:
+    def _tables(self, tables: Tables) -> _Read:
         read = self._read
         key = (self.model.revision, self.table)
         if read is not None and (read.revision, read.table) == key:
@@ -207,23 +210,23 @@ class KernelsView(View):
         sizes: dict[str, int] = {}
         categories: list[tuple[str, int, int, float]] = []
         if self.table == 0:
-            rows = kernel_rows(self.model.session, run)
-            categories = category_rows(self.model.session, run)
+            rows = kernel_rows(tables.session, tables.run)
+            categories = category_rows(tables.session, tables.run)
         elif self.table == 1:
-            rows = api_rows(run)
+            rows = api_rows(tables.run)
         else:
-            rows = memory_time_rows(run)
-            sizes = {row.name: row.total for row in memory_size_rows(run)}
+            rows = memory_time_rows(tables.run)
+            sizes = {row.name: row.total for row in memory_size_rows(tables.run)}
         named = [row.name for row in rows[:_MOST_NAMED]] if self.table == 0 else []
         names = dict(zip(named, short_names(named, 44), strict=True))
         self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names)
         return self._read
 
-    def _tabs(self, width: int) -> Row:
+    def _tabs(self, y: int, width: int, tables: Tables) -> Row:
         total = len(self._read.rows) if self._read else 0
         notes = [f"filter: {self.needle}" if self.needle else ""]
-        notes.append(f"{'1 name' if total == 1 else f'{total} names'}, the whole run")
-        return self.tab_row(0, width, TABLES, self.table, notes, self._put_tab)
+        notes.append(f"{'1 name' if total == 1 else f'{total} names'}, {tables.span}")
+        return self.tab_row(y, width, TABLES, self.table, notes, self._put_tab)
 
     def _put_tab(self, number: int) -> None:
         self.table = number % len(TABLES)
@@ -260,11 +263,12 @@ class KernelsView(View):
         self.table = 0
         super().show_item(key)
 
-    def _phases(self, run: Run, name: str) -> list[tuple[str, int, int]]:
+    def _phases(self, tables: Tables, name: str) -> list[tuple[str, int, int]]:
         """(path, count, total ns) of the phases in which the chosen thing was launched."""
+        run = tables.run
         sums: dict[int, list[int]] = {}
         if self.table == 0:
-            names = self.model.session.kernel_names
+            names = tables.session.kernel_names
             wanted = {number for number, known in names.items() if known.name == name}
             pairs = [(k.phase, t.time) for k, t in run.kernels.items() if k.kernel in wanted]
         elif self.table == 1:

@@ -10,13 +10,14 @@ from gputui.report.memory import PhaseMemory, Transfer, held
 from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
 from gputui.state import Run
-from gputui.tui.model import Model
+from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets import memory_tables as tables
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.charted import ChartedView
 from gputui.tui.widgets.host import host_items
 from gputui.tui.widgets.memory_charts import device_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import call_columns
 from gputui.tui.widgets.table import Move, column_at, table_rows
 from gputui.tui.widgets.verdict import why_empty
@@ -53,7 +54,7 @@ class MemoryView(ChartedView):
         gpus = len(session.gpus)
         wanted = max(8 + 3 * gpus, height // 3)
         above = max(6, min(height * 2 // 5, wanted), min(gpus + 1, height - 8))
-        rows = self._above(width, above)
+        rows = [*self._above(width, above), *scope_rows(self.model, width, WHOLE)]
         if run is not None:
             rows += flow(tables.reported_items(run), width, 1 if height < 30 else 2)
         notes = [f"filter: {self.needle}" if self.needle else ""]

@@ -17,7 +17,7 @@ from gputui.report.statistics import kernel_rows
 from gputui.report.step_meaning import step_meaning
 from gputui.state import Run
 from gputui.tui import scenes
-from gputui.tui.model import Model
+from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
@@ -184,6 +184,7 @@ class OverviewView(View):
     def _of(self, run: Run) -> Read:
         if self._read is None or self._read.revision != self.model.revision:
             session, scoped = self.model.session, self.model.scoped or run
+            tables = self.model.tables or Tables(session, run)
             if scoped is run:
                 concluded, others = self.model.found
                 found = self._headline.of(run, concluded)
@@ -199,10 +200,11 @@ class OverviewView(View):
                 found,
                 tree,
                 tuple(one for one in others if one.cause != led),
-                short.telling(run, in_main_step(run, phase_rows(run))),
-                tuple(kernel_rows(session, run)),
-                tuple(run_energy(run)),
+                short.telling(tables.run, in_main_step(run, phase_rows(tables.run))),
+                tuple(kernel_rows(tables.session, tables.run)),
+                tuple(run_energy(tables.run)),
                 step_meaning(run, tree) if tree is not None else "",
+                tables,
             )
         return self._read
 

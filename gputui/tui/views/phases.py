@@ -15,12 +15,13 @@ from gputui.report.phase_tree import PhaseKey
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.roofline import roofs_of_phase
 from gputui.state import Run
-from gputui.tui.model import Model
+from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.phase_energy import PhaseEnergy
 from gputui.tui.widgets.phase_kernels import phase_kernels
 from gputui.tui.widgets.run import metric_rows, problems, run_row
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import time_rows
 from gputui.tui.widgets.table import Move, column_at, table_rows
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
@@ -37,12 +38,7 @@ from gputui.tui.widgets.tree import (
     visible_rows,
     waiting,
 )
-from gputui.tui.widgets.view import (
-    Details,
-    Place,
-    View,
-    no_run,
-)
+from gputui.tui.widgets.view import Details, Place, View, no_run
 
 _WIDE = 132
 """Columns from which bars are long, and power and energy have room."""
@@ -59,6 +55,7 @@ class PhasesView(View):
 
     SORTS = True
     FILTERS = True
+    FOLLOWS_SCOPE = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -78,15 +75,16 @@ class PhasesView(View):
         self._energy = PhaseEnergy(model)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        run = self.model.run
-        if run is None:
+        run, tables = self.model.run, self.model.tables
+        if run is None or tables is None:
             return no_run(self.model, width, height)
         lost_end = self.model.lost_end
         rows = [run_row(run, width, lost_end=lost_end)]
+        rows += scope_rows(self.model, width, tables.instead)
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
         rows += newest_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
         rows += problems(run, width, self.model.remark)
-        live, run = run, self._named(run)
+        live, run = run, self._named(tables.run)
         self._everything = everything = phase_rows(run, library_domains=self.libraries)
         self._scope = main = main_step(run, everything)
         beside = {
@@ -102,11 +100,11 @@ class PhasesView(View):
         colors = phase_colors(run)
         chosen_key = self.cursor.key
         below = self._last_step(live, colors, width, left)
-        kernels = self._kernels(run, width, left - len(below))
+        kernels = self._kernels(tables, width, left - len(below))
         tree_height = left - len(below) - len(kernels)
-        rows += self._tree(run, everything, colors, width, tree_height, len(rows))
+        rows += self._tree(tables, run, everything, colors, width, tree_height, len(rows))
         if chosen_key != self.cursor.key and kernels:
-            kernels = self._kernels(run, width, left - len(below))
+            kernels = self._kernels(tables, width, left - len(below))
         rows += [()] * (height - len(below) - len(kernels) - len(rows))
         return rows + kernels + below
 
@@ -140,12 +138,14 @@ class PhasesView(View):
             self.turned ^= {row.key}
             self.draw()
             return None
-        run = self.model.run
+        tables = self.model.tables
+        if tables is None:
+            return None
         details = phase_details(
             row,
-            on_gpu=run is not None and _on_gpu(run),
-            causes=causes_of(run, row) if run is not None else None,
-            roofs=roofs_of_phase(self.model.session, run, row),
+            on_gpu=_on_gpu(tables.run),
+            causes=causes_of(tables.run, row),
+            roofs=roofs_of_phase(tables.session, tables.run, row),
         )
         return Details(row.path, details)
 
@@ -227,6 +227,7 @@ class PhasesView(View):
 
     def _tree(
         self,
+        tables: Tables,
         run: Run,
         everything: list[PhaseRow],
         colors: dict[str, int],
@@ -244,7 +245,7 @@ class PhasesView(View):
                 last = found.stop - 1
         window = self.cursor.window(keys, room, last)
         inherited = any(row.inherited_kernels for row in everything)
-        rows = [heading("Phases", width, self._note(run, room, inherited))]
+        rows = [heading("Phases", width, self._note(tables, run, room, inherited))]
         if not self.listed:
             text = "no phase matches the filter (Esc clears it)" if everything else waiting(run)
             said = [*rows, *wrap(text, width, "dim", "  ")]
@@ -259,7 +260,7 @@ class PhasesView(View):
             wide=width >= _WIDE,
         )
         if width >= _WIDE:
-            columns += self._energy.columns(run, everything)
+            columns += self._energy.columns(tables, everything)
         for number, row in enumerate(self.listed[window]):
             if row.has_children:
                 act = partial(self._turn, row.key)
@@ -270,14 +271,14 @@ class PhasesView(View):
         selected = self.cursor.index - self.cursor.offset
         return rows + table_rows(columns, self.listed[window], width, selected=selected)
 
-    def _note(self, run: Run, room: int, inherited: bool) -> str:
+    def _note(self, tables: Tables, run: Run, room: int, inherited: bool) -> str:
         """The right part of the heading: what is hidden, and how to show it."""
         hidden = 0 if self.libraries else len(library_roots(run))
         return "  ".join(
             part
             for part in (
                 f"filter: {self.needle}" if self.needle else "",
-                "phases are of all steps" if self.model.scope is not None else "",
+                tables.of,
                 scope_text(run, self._scope),
                 f"by {SORTS[self.sorting]}{' ▲' * self.other_way}"
                 if self.sorting or self.other_way
@@ -306,14 +307,14 @@ class PhasesView(View):
         room = min(7, height - 8)
         return timeline_rows(self._step, run, colors, width, room, libraries=self.libraries)
 
-    def _kernels(self, run: Run, width: int, height: int) -> list[Row]:
+    def _kernels(self, tables: Tables, width: int, height: int) -> list[Row]:
         whole = len(self.listed) + 2
         # What the tree leaves free, and where it leaves little a few rows of it.
         room = max(min(height - min(whole, 14), 8), height - whole - 1)
         row = self._chosen()
         if row is None or room < 4 or not row.kernels:
             return []
-        return phase_kernels(self.model.session, run, row, width, room)
+        return phase_kernels(tables.session, tables.run, row, width, room)
 
 
 def _on_gpu(run: Run) -> bool:

@@ -18,6 +18,7 @@ from gputui.tui.widgets.causes import amount, hundred_bar
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.ink import nice_top
 from gputui.tui.widgets.rank_lanes import lanes_together, together_rows
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move, column_at, declared, table_rows
 from gputui.tui.widgets.view import (
     Details,
@@ -112,7 +113,8 @@ class RanksView(View):
                 "text",
                 "  ",
             )
-        rows = _answer(late, why_unknown(run, ranks), width)
+        rows = scope_rows(self.model, width, "the steady steps")
+        rows += _answer(late, why_unknown(run, ranks), width)
         rows.append(heading(f"Ranks  {len(ranks)}", width, "the latest first"))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]

@@ -24,11 +24,12 @@ from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
 from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
-from gputui.tui.model import Model
+from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, Span, flow, heading, wrap
 from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.tui.widgets.result import MOST_ROWS, result_rows
 from gputui.tui.widgets.run import problems, state
+from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import (
     call_columns,
     kernel_columns,
@@ -85,7 +86,10 @@ class SummaryView(View):
 
     def _tables(self, run: Run, width: int) -> list[Row]:
         model = self.model
-        return summary_rows(model.session, run, width, remark=model.remark, lost_end=model.lost_end)
+        rows = scope_rows(model, width, WHOLE)
+        return rows + summary_rows(
+            model.session, run, width, remark=model.remark, lost_end=model.lost_end
+        )
 
     def move(self, move: Move) -> None:
         """Scroll."""

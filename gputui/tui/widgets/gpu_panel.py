@@ -11,7 +11,7 @@ from gputui.model.units import joules, percent, watts
 from gputui.report.energy import RunEnergy, mean_in_use
 from gputui.report.explain.time_tree import device_trees
 from gputui.state import Gpu, Run
-from gputui.tui.model import Model
+from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.chart import Chart, TimeAxis, spark
 from gputui.tui.widgets.gpu_charts import charts
@@ -28,23 +28,24 @@ _LOW = 4
 
 
 def gpu_panel(
-    model: Model, run: Run, energy: Sequence[RunEnergy], height: int, width: int,
+    model: Model, tables: Tables, energy: Sequence[RunEnergy], height: int, width: int,
     is_narrow: bool = False,
 ) -> Panel:  # fmt: skip
     """The GPU that the run uses most; the first one where that is unknown."""
-    gpus = model.session.gpus
+    gpus, run = model.session.gpus, tables.run
+    of = "run" if tables.session is model.session else "scope"
     devices = run.devices
     used = max(devices, key=lambda index: devices[index].busy_ns, default=None)
     gpu = gpus.get(used) if used is not None else None
     gpu = gpu or next(iter(gpus.values()))
     own = next((one for one in energy if one.gpu == gpu.facts.index), None)
     if is_narrow:  # one column: the 100 % bar is just above
-        return _panel(gpu, run, own, None, width, height, model.interval_s, pairs=True)
+        return _panel(gpu, run, of, own, None, width, height, model.interval_s, pairs=True)
     busy = None
     for (_, device), tree in device_trees(model.scoped or run).items():
         if device == gpu.facts.index and tree.wall_ns:
             busy = 100 * (1 - tree.share(tree.idle_ns))
-    return _panel(gpu, run, own, busy, width, height, model.interval_s, pairs=width >= 90)
+    return _panel(gpu, run, of, own, busy, width, height, model.interval_s, pairs=width >= 90)
 
 
 def _energy_words(energy: RunEnergy | None) -> list[str]:
@@ -62,11 +63,12 @@ def _energy_words(energy: RunEnergy | None) -> list[str]:
 
 
 def _panel(
-    gpu: Gpu, run: Run, energy: RunEnergy | None, busy: float | None, width: int, height: int,
-    interval_s: float, *, pairs: bool,
+    gpu: Gpu, run: Run, of: str, energy: RunEnergy | None, busy: float | None, width: int,
+    height: int, interval_s: float, *, pairs: bool,
 ) -> Panel:  # fmt: skip
-    """A GPU's figures, each with its last minute on a scale that fits it. After the run they are
-    means of the time in which it used the GPU: what an idle one reads says nothing of it."""
+    """A GPU's figures, each with its last minute on a scale that fits it. After the run, and of a
+    scope that was read again, they are means of the time in which it used the GPU: what an idle
+    one reads says nothing of it."""
     sample = gpu.sample
     facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
     state, role = throttling(gpu)
@@ -82,7 +84,7 @@ def _panel(
     if half < width:
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
-    facts = facts if run.is_active else ["means of the run"]
+    facts = facts if run.is_active else [f"means of the {of}"]
     title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
     rows = rows[: height - 1]
     words = _energy_words(energy)

@@ -12,7 +12,7 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Run
-from gputui.tui.model import Model
+from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.gpu_panel import gpu_panel
@@ -48,6 +48,8 @@ class Read:
     energy: tuple[RunEnergy, ...]
     meaning: str
     """What a step is, where that must be said."""
+    tables: Tables
+    """Where phases and kernels are from."""
 
 
 def fill(
@@ -75,7 +77,7 @@ def fill(
     if tree is not None and tree.step_ns.values and (columns == 3 or 0 < len(points) < FEW):
         first.append(partial(short.distribution, tree.step_ns, low))
     if model.session.gpus:
-        first.append(partial(gpu_panel, model, run, read.energy, low + 1))
+        first.append(partial(gpu_panel, model, read.tables, read.energy, low + 1))
     if tree is not None:
         second.append(partial(short.causes, tree, min(max(4, left - low - 3), 14), chosen))
     if read.steps:
@@ -101,8 +103,7 @@ def fill(
         widths = columns_of(width, len(band))
         panels = [make(each) for make, each in zip(band, widths, strict=True)]
         for panel in panels:
-            if panel.view == "phases" and model.scope is not None:
-                panel.title += ", all steps"
+            _name_scope(panel, read.tables)
         most = max(len(panel.rows) for panel in panels) + 1
         size = min(most, room if number == len(bands) - 1 else max(4, min(most, room - 4)))
         if number:
@@ -123,7 +124,7 @@ def _stack(
         if tree.has_steps and len(short.step_points(tree)[0]) >= FEW:
             panels.append((short.steps(tree, 1, width), 2))
     if model.session.gpus:
-        panels.append((gpu_panel(model, run, read.energy, 4, width, is_narrow=True), 4))
+        panels.append((gpu_panel(model, read.tables, read.energy, 4, width, is_narrow=True), 4))
     if read.steps:
         most = _NARROW_PHASES if tree is not None else 8
         found = short.phases(read.steps, most, chosen, run.is_active, width)
@@ -138,5 +139,12 @@ def _stack(
             break
         if panel.view == "phases" and size < min(most, _FEWEST_ROWS):
             panel, size = short.phase_line(read.steps, width), 2
+        _name_scope(panel, read.tables)
         layout.band([panel], [width], size)
         left -= size
+
+
+def _name_scope(panel: Panel, tables: Tables) -> None:
+    """Say in the title of what is added up over the run of which time it is."""
+    if panel.view == "kernels" or (panel.view == "phases" and tables.of):
+        panel.title += f", {tables.span}"

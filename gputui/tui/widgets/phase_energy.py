@@ -8,8 +8,7 @@ from gputui.report.phase_tree import PhaseKey
 from gputui.report.phases import PhaseRow
 from gputui.report.roofline import roofs_of_phase
 from gputui.report.schema import Column
-from gputui.state import Run
-from gputui.tui.model import Model
+from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.table import column
 
 
@@ -20,12 +19,13 @@ class PhaseEnergy:
         self._model = model
         self._read: tuple[int, float | None, dict[PhaseKey, float]] = (-1, None, {})
 
-    def columns(self, run: Run, rows: list[PhaseRow]) -> list[Column[PhaseRow]]:
+    def columns(self, tables: Tables, rows: list[PhaseRow]) -> list[Column[PhaseRow]]:
         """The mean power while a phase went on, of the outermost ones that were sampled; the energy
         of a phase's kernels. None of what no phase has."""
         revision = self._model.revision
         if self._read[0] != revision:
-            self._read = revision, joules_per_kernel_ns(run), self._watts(run, rows)
+            power = _watts(tables, rows)
+            self._read = revision, joules_per_kernel_ns(tables.run), power
         _, per_ns, power = self._read
         columns: list[Column[PhaseRow]] = []
         if power:
@@ -43,11 +43,12 @@ class PhaseEnergy:
             )
         return columns
 
-    def _watts(self, run: Run, rows: list[PhaseRow]) -> dict[PhaseKey, float]:
-        found: dict[PhaseKey, float] = {}
-        for row in rows:
-            parts = [] if row.depth else roofs_of_phase(self._model.session, run, row)
-            known = [roof.watts for roof in parts if roof.watts is not None]
-            if known and len(known) == len(parts):
-                found[row.key] = sum(known)
-        return found
+
+def _watts(tables: Tables, rows: list[PhaseRow]) -> dict[PhaseKey, float]:
+    found: dict[PhaseKey, float] = {}
+    for row in rows:
+        parts = [] if row.depth else roofs_of_phase(tables.session, tables.run, row)
+        known = [roof.watts for roof in parts if roof.watts is not None]
+        if known and len(known) == len(parts):
+            found[row.key] = sum(known)
+    return found

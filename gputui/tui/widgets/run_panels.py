@@ -186,7 +186,7 @@ def kernels(
         found.append(line)
     items: dict[int, Hashable] = {n: Chosen("kernel", row.name) for n, row in enumerate(ranked)}
     shown = f"{len(ranked)} of {len(rows)}"
-    return Panel("Kernels  GPU time, the whole run", found, shown, items, "kernels")
+    return Panel("Kernels  GPU time", found, shown, items, "kernels")
 
 
 def output(run: Run, height: int, width: int) -> Panel:

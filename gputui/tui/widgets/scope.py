@@ -9,13 +9,16 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, clip
 
 
-def scope_rows(model: Model, width: int) -> list[Row]:
-    """A row that names the scope; none where it is the usual one."""
+def scope_rows(model: Model, width: int, instead: str = "") -> list[Row]:
+    """A row that names the scope; none where it is the usual one. `instead` is what a view shows
+    that does not follow it."""
     if model.scope is None or model.run is None:
         return []
     from gputui.report.scope import in_words
 
     words = in_words(model.run, model.scope)
+    if instead:
+        words = f"{instead}, not {words}"
     keys = (("   v", "key"), (" the next  ", "dim"), ("0", "key"), (" steady steps", "dim"))
     return [clip(((" scope  ", "label"), (words, "value"), *keys), width)]
 
