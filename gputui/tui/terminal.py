@@ -93,6 +93,10 @@ class Terminal(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert sys.__stdout__ is not None  # run_app draws on a terminal
+        # Textual asks Rich until the first event says the size, and Rich takes a terminal that does
+        # not know its own for 80 × 25, where the event says 24: each laid the screen out anew, and
+        # both went round for ever.
+        self._size = self._size or self._get_terminal_size()
         self._file: Any = ForgivingFile(sys.__stdout__, self._terminal_lost)
 
     def start_application_mode(self) -> None:

@@ -46,27 +46,43 @@ early = Options(draws_early="early" in sys.argv)
 sys.exit(run_app(Source, Session(), early))
 """
 
+SIZE = {"COLUMNS": "100", "LINES": "30"}
+
 
 class Screen:
     """The program under a terminal of its own."""
 
     def __init__(
-        self, note: Path, *arguments: str, program: str = PROGRAM, stderr: int | None = None
+        self,
+        note: Path,
+        *arguments: str,
+        program: str = PROGRAM,
+        stderr: int | None = None,
+        size: dict[str, str] = SIZE,
     ) -> None:
         self.master, slave = pty.openpty()
         self.modes = termios.tcgetattr(self.master)
         self.seen = b""
-        environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+        environment = {k: v for k, v in os.environ.items() if k not in SIZE}
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, str(note), *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave if stderr is None else stderr,
             cwd=ROOT,
-            env=environment,
+            env=environment | {"TERM": "xterm-256color"} | size,
             start_new_session=True,
         )
         os.close(slave)
+
+    def falls_silent(self) -> bool:
+        """Whether nothing is drawn for a second, before the deadline."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if not select.select([self.master], [], [], 1)[0]:
+                return True
+            self.seen += os.read(self.master, 65536)
+        return False
 
     def is_restored(self) -> bool:
         """Whether the terminal is as it was."""
@@ -123,6 +139,16 @@ def test_textual_takes_over_from_the_first_reading(tmp_path: Path) -> None:
     screen.ended()
     assert note.read_text() == "closed"
     assert screen.is_restored()
+
+
+def test_a_terminal_that_does_not_know_its_size_is_drawn_once(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    screen = Screen(note, size={})
+    screen.read_until(b"H200")
+    assert screen.falls_silent()
+    screen.process.send_signal(signal.SIGTERM)
+    screen.ended()
+    assert note.read_text() == "closed"
 
 
 SIGNALS = [
