@@ -92,7 +92,7 @@ class Operations:
     def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
         """Add the operations of a batch, after its calls."""
         waiting = self._waiting
-        records = self._moments.of(records, new_calls)
+        records = self._moments.of(records, new_calls, now_ns)
         counted = np.zeros(len(records), np.bool_)
         ran, accounted = counted, counted
         expired = None

@@ -1,7 +1,8 @@
 """Which times of operations can be meant.
 
 CUPTI reports 0 for a time that it could not take. Of operations that a program leaves behind when
-it ends, it reports a start that no clock of the machine ever showed.
+it ends, queued or half done, it reports times that no clock of the machine ever showed: centuries
+ago, or ahead (of FP64 products left on an H100). One of these made all time before it idle.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import numpy as np
 
 from gputui.attribute.arrays import Slots
 
-BEFORE_CALLS_NS = 3_600_000_000_000
-"""Nothing is meant that began so long before the process's first call; clocks may be set."""
+MARGIN_NS = 3_600_000_000_000
+"""Nothing is meant that began so long before the process's first call, or ended so long after it
+was read; clocks may be set."""
 
 
 class Moments:
@@ -20,11 +22,13 @@ class Moments:
     def __init__(self) -> None:
         self._earliest_ns = 0
 
-    def of(self, operations: Slots, new_calls: Slots) -> Slots:
-        """Operations that came after these calls, their times 0 where they cannot be meant."""
+    def of(self, operations: Slots, new_calls: Slots, now_ns: int) -> Slots:
+        """Operations that came after these calls and were read at `now_ns`, their times 0 where
+        they cannot be meant."""
         if not self._earliest_ns and len(new_calls):
-            self._earliest_ns = max(1, int(new_calls["start"].min()) - BEFORE_CALLS_NS)
+            self._earliest_ns = max(1, int(new_calls["start"].min()) - MARGIN_NS)
         wrong = operations["start"] < np.uint64(self._earliest_ns)
+        wrong |= operations["end"] > np.uint64(now_ns + MARGIN_NS)
         if wrong.any():
             operations = operations.copy()
             operations["start"][wrong] = operations["end"][wrong] = 0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gputui.attribute import range_tree
 from gputui.attribute.marks import MAX_NAMES, OTHER_MARKS
+from gputui.attribute.moments import MARGIN_NS
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
 from gputui.attribute.range_tree import MAX_FOLDED, MAX_NODES, TOO_MANY
@@ -22,6 +23,7 @@ from gputui.model.cuda_names import api_name, demangle, step_rank
 from gputui.model.events import AnyEvent, CaptureDelta, Mark, StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.model.payloads import NAMES as PAYLOAD_NAMES
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.registry import run_tables
 from gputui.report.tables.launch_shapes import shape_rows
@@ -439,6 +441,21 @@ def test_kernel_without_a_time_is_counted_but_not_placed(program):
     run = traced.finish(program.push(1, "a"), program.call(2, 3, 1), kernel)
     assert traced.account().kernels == {((MAIN, "", "a"), False, "gemm", 0): (1, 0)}
     assert not run.devices
+
+
+@pytest.mark.parametrize("end", [1 << 62, (1 << 64) - 1, START_NS + 2 * MARGIN_NS])
+def test_kernels_left_behind_with_times_to_come_do_not_hide_those_before(program, end):
+    """As CUPTI reports some that a program has queued when it ends."""
+    traced = Traced(program)
+    left = program.kernel(0, 0, 3)
+    left["start"] = left["end"] = end
+    slots = [program.call(1, 2, 1), program.kernel(10, 20, 1), program.kernel(15, 20, 2)]
+    run = traced.finish(*slots, program.call(3, 4, 2), program.call(5, 6, 3), left)
+    assert [(use.busy_ns, use.last_end_ns - START_NS) for use in run.devices.values()] == [(10, 20)]
+    tree = time_tree(run)
+    assert tree is not None
+    assert tree.wall_ns == 10
+    assert sum(part.time.count for part in run.kernels.values()) == 3
 
 
 # --- projections and steps
