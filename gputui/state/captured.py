@@ -132,6 +132,8 @@ class Process(msgspec.Struct):
     began_ns: int
     """When it loaded the capture library, or was first seen if that is unknown."""
     detached: ProcessDetached | None = None
+    out_of_sight_ns: int | None = None
+    """When its own recording ended, where others go on and it was not seen to end."""
     records: int = 0
     dropped: int = 0
     unattributed: int = 0

@@ -8,6 +8,7 @@ from gputui.model.events import (
     CaptureRefused,
     ProcessAttached,
     ProcessDetached,
+    ProcessOutOfSight,
     RunEnded,
     RunMetrics,
     RunOutput,
@@ -89,6 +90,12 @@ def process_detached(session: Session, event: ProcessDetached) -> None:
     """A traced process that ended."""
     if run := session.run_of_process(event.process, event.time_ns):
         run.processes[event.process].detached = event
+
+
+def process_out_of_sight(session: Session, event: ProcessOutOfSight) -> None:
+    """A traced process whose recording ended before it."""
+    if run := session.run_of_process(event.process, event.time_ns):
+        run.processes[event.process].out_of_sight_ns = event.time_ns
 
 
 def capture_refused(session: Session, event: CaptureRefused) -> None:

@@ -144,6 +144,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.ResourceNamed: fold_capture.resource_named,
     events.DeviceDefined: fold_capture.device_defined,
     events.ProcessDetached: fold_runs.process_detached,
+    events.ProcessOutOfSight: fold_runs.process_out_of_sight,
     events.CaptureRefused: fold_runs.capture_refused,
     events.RangeDefined: fold_capture.range_defined,
     events.MarkDefined: fold_capture.mark_defined,

@@ -20,6 +20,7 @@ from gputui.cli.values import UsageError
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
+    CollectiveDelta,
     GpuSample,
     HostSample,
     JobFacts,
@@ -34,7 +35,7 @@ from gputui.render import formats
 from gputui.render.formats import Need
 from gputui.store.journal import JournalWriter
 from gputui.store.trace import LEAST_LIMIT, TRACE, TraceKind, TraceWriter
-from tests.events_for_tests import defined, gpu, header, run_ended, times
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.imports.kineto_for_tests import training
 from tests.report.test_ranks import job_events, rank
 
@@ -77,14 +78,14 @@ def record(
     rows = np.zeros(2 * len(here), TRACE)
     for place, _ in enumerate(here):
         of = {"process": place + 1, "range": 1, "correlation": 7, "device": place}
-        for at, row in enumerate(
+        for offset, row in enumerate(
             (
                 {"kind": TraceKind.CALL, "start": 5, "end": 6, "name": call, "thread": 9},
                 {"kind": TraceKind.KERNEL, "start": 6, "end": 8, "name": 1, "stream": 7},
             )
         ):
             for column, value in {**of, **row}.items():
-                rows[column][2 * place + at] = value
+                rows[column][2 * place + offset] = value
     trace.append(rows)
     trace.close()
 
@@ -225,3 +226,31 @@ def test_the_job_is_read_from_the_environment() -> None:
     static = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
     assert job_in(static) == JobFacts(id="a:29500")
     assert job_in({"WORLD_SIZE": "x"}) is None
+
+
+@pytest.mark.parametrize(("seen_until", "word"), [(16.0, "HANGS"), (6.0, "IS OUT OF SIGHT")])
+def test_a_rank_whose_recording_goes_on_hangs_and_one_whose_recording_ended_may_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seen_until: float, word: str
+) -> None:
+    """Neither recording has an end: they are still written, or were cut off."""
+    for number, (host, entered, until) in enumerate([("a", 21, 17.0), ("b", 20, seen_until)]):
+        named = msgspec.structs.replace(header().host, hostname=host)
+        sums = CollectiveDelta(
+            communicator="world", kind="all_reduce", size_class=5, entered=entered, left=20,
+            entered_ns=at(5), ranks=2,
+        )  # fmt: skip
+        writer = JournalWriter(tmp_path / f"{host}.gputui")
+        facts = JobFacts(id="77", world_size=2)
+        process = msgspec.structs.replace(attached(rank=number), job=facts)
+        writer.write(
+            [
+                msgspec.structs.replace(header(), host=named),
+                run_started(),
+                process,
+                CaptureDelta(time_ns=at(5), process=1, collectives=(sums,)),
+                MachineSample(time_ns=at(until), host=HostSample(), gpus=()),
+            ]
+        )
+        writer.close()
+    document, _ = summed_up(tmp_path, capsys)
+    assert [one["word"].upper() for one in document["findings"]] == [f"RANK 1 {word}"]

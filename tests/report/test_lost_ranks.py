@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from gputui.model.events import (
     CollectiveDelta,
     OpenRange,
     ProcessDetached,
+    ProcessOutOfSight,
     RunOutput,
 )
 from gputui.report.explain.finding import Finding
@@ -59,6 +62,10 @@ def output(*lines: str) -> RunOutput:
 
 def gone(rank: int, seconds: float, clean: bool = False) -> ProcessDetached:
     return ProcessDetached(time_ns=at(seconds), process=rank + 1, clean=clean)
+
+
+def out_of_sight(rank: int, seconds: float) -> ProcessOutOfSight:
+    return ProcessOutOfSight(time_ns=at(seconds), process=rank + 1)
 
 
 def test_the_rank_that_is_not_in_the_collective_hangs() -> None:
@@ -135,19 +142,30 @@ def test_a_rank_that_ended_before_the_others_keeps_them_waiting() -> None:
     assert one.headline == "rank 2 ended early"
 
 
-@pytest.mark.parametrize(("gone_at", "headlines"), [(None, []), (20, ["ranks 2 and 3 hang"])])
-def test_ranks_of_a_host_whose_stream_ended_may_go_on(
-    gone_at: int | None, headlines: list[str]
+@pytest.mark.parametrize(
+    ("last", "seen_until", "headline"),
+    [
+        (None, None, "ranks 2 and 3 hang"),
+        (gone, 20, "ranks 2 and 3 hang"),
+        (out_of_sight, 16, "ranks 2 and 3 hang"),
+        (out_of_sight, 6, "ranks 2 and 3 are out of sight"),
+    ],
+)
+def test_ranks_of_a_host_hang_for_as_long_as_they_were_seen(
+    last: Callable[[int, float], AnyEvent] | None, seen_until: float | None, headline: str
 ) -> None:
-    """Its recording was cut off, or its link: that the others wait long is no proof."""
+    """A recording that ended, of a host or a link that was lost, cannot tell; one that goes on
+    without bringing anything of its ranks can."""
     session = Session()
     hosts = ("a", "a", "b", "b")
     ranks = [replace(attached(at + 1, rank=at), host=name) for at, name in enumerate(hosts)]
-    last = [collective(rank, 20, 20, 4.9) for rank in (2, 3)]
-    ended = [gone(rank, gone_at) for rank in (2, 3)] if gone_at else []
+    before = [collective(rank, 20, 20, 4.9) for rank in (2, 3)]
+    ended = [last(rank, seen_until) for rank in (2, 3)] if last and seen_until else []
     in_it = [collective(rank, 21, 20, 5) for rank in (0, 1)]
-    session.apply([run_started(), *ranks, *last, *in_it, later(17), *ended])
-    assert [one.headline for one in lost_ranks(session, session.runs[1])] == headlines
+    session.apply([run_started(), *ranks, *before, *in_it, later(17), *ended])
+    (one,) = lost_ranks(session, session.runs[1])
+    assert one.headline == headline
+    assert ("cannot be told" in one.sentence) == headline.endswith("out of sight")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from gputui.model.events.definitions import (
     MarkDefined,
     ProcessAttached,
     ProcessDetached,
+    ProcessOutOfSight,
     RangeDefined,
     ResourceNamed,
     ThreadNamed,
@@ -125,6 +126,7 @@ AnyEvent = (
     | RunEnded
     | ProcessAttached
     | ProcessDetached
+    | ProcessOutOfSight
     | CaptureRefused
     | ThreadNamed
     | ResourceNamed
@@ -154,9 +156,9 @@ __all__ = [
     "LaunchDelta", "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineLaunches",
     "LineSamples", "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined",
     "MarkDelta", "MemoryOperationDelta", "MigFacts", "MigSample", "Moment", "OpenRange",
-    "Payload", "PeerDelta", "ProcessAttached", "ProcessDetached", "ProcessSample", "RangeDefined",
-    "RangeDelta", "RangeKernels", "RangeLeaf", "Record", "ResourceNamed", "ResultColumn",
-    "ResultTable",
+    "Payload", "PeerDelta", "ProcessAttached", "ProcessDetached", "ProcessOutOfSight",
+    "ProcessSample", "RangeDefined", "RangeDelta", "RangeKernels", "RangeLeaf", "Record",
+    "ResourceNamed", "ResultColumn", "ResultTable",
     "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
     "ShapeLaunches", "Step", "StepBlock", "StepLanes", "StepSpan", "StepTimeline", "StreamDelta",
     "StreamLane",

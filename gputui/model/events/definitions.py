@@ -89,6 +89,15 @@ class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
     """When it ended properly, by its own clock; `time_ns` is when that was observed."""
 
 
+class ProcessOutOfSight(Event, frozen=True, kw_only=True, tag="process_out_of_sight"):
+    """The recording that has the process ends here, before the process: it may have gone on.
+
+    Only in the merged session of several recordings, whose others may end later.
+    """
+
+    process: ProcessNumber
+
+
 class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
     """The name of a thread: the program's (nvtxNameOsThread), else the operating system's.
 

@@ -19,6 +19,8 @@ from gputui.model.events import (
     LaunchShape,
     MachineSample,
     ProcessAttached,
+    ProcessDetached,
+    ProcessOutOfSight,
     RunEnded,
     RunStarted,
 )
@@ -167,9 +169,12 @@ class JobRecording:
         member, numbers = self.members[place], self.numbers[place]
         speaks = self._machines.speaks_for_its_host(place)
         foreign: set[int] = set()
+        going: set[int] = set()
+        newest_ns = 0
         for event in self._recordings[place]:
             if isinstance(event, Header):
                 continue
+            newest_ns = max(newest_ns, event.time_ns)
             if isinstance(event, _MACHINE) and not speaks:
                 continue
             if getattr(event, "run", member.run) != member.run:
@@ -189,11 +194,16 @@ class JobRecording:
             event = renumbered(event, numbers.of)
             if isinstance(event, ProcessAttached):
                 event = self._attached(place, event)
+                going.add(event.process)
+            elif isinstance(event, ProcessDetached):
+                going.discard(event.process)
             elif isinstance(event, MachineSample):
                 event = self._machines.sample(place, event)
             elif isinstance(event, Alert) and event.gpu is not None:
                 event = replace(event, subject=f"gpu{event.gpu}")
             yield event
+        for process in sorted(going):
+            yield ProcessOutOfSight(time_ns=newest_ns, process=process)
 
     def _attached(self, place: int, event: ProcessAttached) -> ProcessAttached:
         rank = self.members[place].rank if event.rank is None else event.rank
