@@ -185,6 +185,9 @@ _LOSS = re.compile(r"log_?soft_?max", re.I)
 _EXPERTS = re.compile(r"gemm|fused_moe|mul_mat|moe_mm|marlin", re.I)
 _UNALIGNED = re.compile(r"align[12](?![0-9])")
 
+CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw", re.I)
+"""cuDNN's kernels that transpose what convolutions take and give."""
+
 
 def leaf_of_kernel(name: str) -> Leaf:
     """The leaf of a kernel by its demangled name."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.repetition import cue_of, family
 from gputui.attribute.arrays import Bools, Int64s, Slots, pick
 from gputui.attribute.range_kernels import NO_KERNEL
-from gputui.model.leaves import Leaf, leaf_of_kernel
+from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel
 from gputui.ring.layout import RecordKind
 
 _MEMCPY = int(RecordKind.MEMCPY)  # NumPy compares with an enum three times as slowly
@@ -53,14 +53,14 @@ class Columns(NamedTuple):
 
 
 class Kernels:
-    """What names say, by kernel number: leaf, family, cue, whether a compiler fused it; and by the
-    number of a shape, how many threads it has."""
+    """What names say, by kernel number: leaf, family, cue, whether it is no link of a chain; and by
+    the number of a shape, how many threads it has."""
 
     def __init__(self) -> None:
         self.leaves = np.full(256, Leaf.OTHER, np.uint8)
         self.families = np.zeros(256, np.uint32)
         self.cues = np.zeros(256, np.uint8)
-        self.fused = np.zeros(256, np.bool_)
+        self.unlinked = np.zeros(256, np.bool_)
         self._numbers: dict[str, int] = {}
         self._threads = np.zeros(1, np.int64)
 
@@ -70,12 +70,12 @@ class Kernels:
             self.leaves = np.concatenate((self.leaves, np.full_like(self.leaves, Leaf.OTHER)))
             self.families = np.concatenate((self.families, np.zeros_like(self.families)))
             self.cues = np.concatenate((self.cues, np.zeros_like(self.cues)))
-            self.fused = np.concatenate((self.fused, np.zeros_like(self.fused)))
+            self.unlinked = np.concatenate((self.unlinked, np.zeros_like(self.unlinked)))
         self.leaves[number] = leaf_of_kernel(name)
         known = self._numbers.setdefault(family(name), len(self._numbers))
         self.families[number] = FIRST_KERNEL + known
         self.cues[number] = cue_of(name)
-        self.fused[number] = name.startswith("triton_")
+        self.unlinked[number] = name.startswith("triton_") or bool(CHANGES_LAYOUT.search(name))
 
     def define_shape(self, number: int, threads: int) -> None:
         """With how many threads a kernel of this shape is launched."""
@@ -85,10 +85,11 @@ class Kernels:
         self._threads[number] = threads
 
     def widths(self, codes: npt.NDArray[np.uint32], shapes: npt.NDArray[np.uint32]) -> Int64s:
-        """With how many threads these kernels were launched, 0 where it is not known or where a
-        compiler has fused all that it could."""
+        """With how many threads these kernels were launched; 0 where it is not known, where a
+        compiler has fused all that it could, and of changes of layout, which have a cure of their
+        own."""
         widths = self._threads.take(np.where(shapes < len(self._threads), shapes, 0))
-        widths[self.fused.take(codes.astype(np.int64) - FIRST_KERNEL, mode="clip")] = 0
+        widths[self.unlinked.take(codes.astype(np.int64) - FIRST_KERNEL, mode="clip")] = 0
         return widths
 
 

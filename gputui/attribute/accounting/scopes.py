@@ -160,9 +160,14 @@ class StepScopes:
         """Nothing more comes. Steps that never settled are what there is: the first is warm-up
         unless it is like the others."""
         first = 0 if not self._early or _alike(self._early[:1], self._early[1:]) else 1
+        steady = self._early[first:]
+        typical = median(step.length_ns for step in steady) if steady else 0.0
         known = self._odd + [
-            Classified(step, Scope.STEADY if number >= first else Scope.WARMUP, self.loop)
-            for number, step in enumerate(self._early)
+            Classified(step, Scope.WARMUP, self.loop) for step in self._early[:first]
+        ]
+        known += [
+            Classified(step, Scope.STEADY, self.loop, step.length_ns > SLOW * typical)
+            for step in steady
         ]
         self._early, self._odd = [], []
         return known

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputui.model.leaves import LEAVES
+from gputui.model.leaves import CHANGES_LAYOUT
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.explain.verdict import SPEAKS
+from gputui.report.explain.verdict import SPEAKS, kernels_share
 from gputui.state import Run, Session
 
 
@@ -29,7 +29,7 @@ class _Named:
 _CAUSES = (
     _Named(
         "layout",
-        re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw", re.I),
+        CHANGES_LAYOUT,
         "other layout",
         "Convolutions change the layout of their tensors, {share} of the time.",
         "memory_format=torch.channels_last, for the model and its input",
@@ -53,14 +53,14 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
     tree = time_tree(run)
     if tree is None:
         return
-    busy = tree.share(sum(ns for leaf, ns in tree.leaves.items() if not LEAVES[leaf].is_idle))
+    of_kernels = kernels_share(tree)
     times = dict.fromkeys(session.kernel_names, 0)
     for key, kernels in run.kernels.items():
         times[key.kernel] = times.get(key.kernel, 0) + kernels.time.total
     whole_ns = sum(times.values())
     for cause in _CAUSES:
         of = [n for n, known in session.kernel_names.items() if cause.kernels.search(known.name)]
-        share = busy * sum(times[number] for number in of) / whole_ns if whole_ns else 0.0
+        share = of_kernels * sum(times[number] for number in of) / whole_ns if whole_ns else 0.0
         gain = share * cause.recoverable
         if gain >= SPEAKS:
             yield Finding(

@@ -29,6 +29,10 @@ _PRODUCTS = {Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED}
 CERTAIN = 2.58
 """Standard deviations of Kendall's S: 99 %."""
 
+SKEWED = 1.5
+"""Mean over median of the steps' lengths from which a few long ones (a checkpoint, a pause) decide
+the mean: then it does not say how each step goes."""
+
 FALL = 0.15
 """A step this much shorter than those before begins anew: the next request, the next epoch."""
 
@@ -81,6 +85,8 @@ def steps_grow(_session: Session, run: Run) -> Iterator[Finding]:
 def step_trend(tree: TimeTree) -> Trend | None:
     """How steps grow, None if they do not or there are too few."""
     if tree.steps < LEAST_STEPS * tree.devices:
+        return None
+    if tree.step_mean_ns > SKEWED * (tree.step_ns.median or 0.0):
         return None
     return _trend(_points(tree))
 

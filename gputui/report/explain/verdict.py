@@ -125,7 +125,7 @@ def _findings(
         recoverable = tree.share(ns) * cause.recoverable
         if parent < PARENT or recoverable < SPEAKS:
             continue
-        if leaf in _BALANCE and _kernels(tree) < SPEAKS:
+        if leaf in _BALANCE and kernels_share(tree) < SPEAKS:
             continue
         if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < ONE_WAIT:
             continue
@@ -162,7 +162,7 @@ def _waits_a_step(run: Run, tree: TimeTree) -> float:
     return waits / max(1, sum(sums.steps for sums in run.loops.values()))
 
 
-def _kernels(tree: TimeTree) -> float:
+def kernels_share(tree: TimeTree) -> float:
     """Share of the time in which kernels ran."""
     return tree.share(sum(ns for leaf, ns in tree.leaves.items() if is_kernel(leaf)))
 

@@ -13,7 +13,7 @@ from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
 from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import Busy
-from gputui.attribute.accounting.operations import Columns, Kernels, columns
+from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
 from gputui.model.events import LeafTime, LoopDelta, Scope
@@ -327,3 +327,14 @@ def test_a_chain_goes_on_where_a_thread_takes_more_elements_of_a_smaller_type(
     widths = np.array([times * least - 100, least, times * least - 100, least])
     found = refine(kinds, starts, starts + 40_000, np.zeros(4, np.uint32), widths.take)
     assert (found == Leaf.ELEMENTWISE_CHAIN).all() == is_chain
+
+
+def test_a_change_of_layout_is_no_link_of_a_chain() -> None:
+    """It has a cure of its own, and counts once."""
+    known = Kernels()
+    names = ["vectorized_elementwise_kernel", "void cudnn::nchwToNhwcKernel<__half>", "triton_poi"]
+    for number, name in enumerate(names):
+        known.define(number, name)
+    known.define_shape(1, 1024)
+    codes = np.arange(len(names), dtype=np.uint32) + FIRST_KERNEL
+    assert known.widths(codes, np.ones(len(names), np.uint32)).tolist() == [1024, 0, 0]

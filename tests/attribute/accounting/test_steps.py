@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from gputui.attribute.accounting.repetition import Cues, Tokens
-from gputui.attribute.accounting.scopes import Step, StepScopes
+from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
 from gputui.attribute.accounting.tracker import StepTracker
 from gputui.model.events import Scope
 from gputui.model.leaves import Leaf
@@ -185,7 +185,7 @@ def test_steps_of_real_programs_are_followed_live(trace: Any, disturbed: str) ->
     assert hits(shifted, starts[:-1].tolist(), int(starts[-1])) >= 0.95
 
 
-def scoped(lengths: list[int], operations: list[int] | None = None) -> list[tuple[Scope, int]]:
+def classified(lengths: list[int], operations: list[int] | None = None) -> list[Classified]:
     scopes = StepScopes()
     steps, at = [], 0
     for number, length in enumerate(lengths):
@@ -193,8 +193,11 @@ def scoped(lengths: list[int], operations: list[int] | None = None) -> list[tupl
         steps.append(Step(at, at + length, count, np.zeros(1)))
         at += length
     known = scopes.add(steps) + scopes.end()
-    known.sort(key=lambda one: one.step.start_ns)
-    return [(one.scope, one.loop) for one in known]
+    return sorted(known, key=lambda one: one.step.start_ns)
+
+
+def scoped(lengths: list[int], operations: list[int] | None = None) -> list[tuple[Scope, int]]:
+    return [(one.scope, one.loop) for one in classified(lengths, operations)]
 
 
 MS = 1_000_000
@@ -220,6 +223,13 @@ def test_a_slow_step_is_steady() -> None:
     lengths = [50 * MS] * 40
     lengths[20] = 120 * MS
     assert {scope for scope, _ in scoped(lengths)} == {Scope.STEADY}
+
+
+def test_where_no_five_steps_in_a_row_are_alike_the_long_ones_are_slow_all_the_same() -> None:
+    """Every fourth saves a checkpoint."""
+    found = classified([13 * MS, 13 * MS, 13 * MS, 380 * MS] * 6)
+    assert {one.scope for one in found} == {Scope.STEADY}
+    assert [one.slow for one in found] == [False, False, False, True] * 6
 
 
 def test_steps_of_another_kind_are_another_loop() -> None:
