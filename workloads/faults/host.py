@@ -52,7 +52,7 @@ class _Samples(torch.utils.data.IterableDataset[Tensor]):
 
 def _batches(device: torch.device, work: int, workers: int, cure: bool) -> Callable[[], Tensor]:
     """The next batch, on the device, in the views that a step goes over."""
-    rows, width = size(device, 2048, 64), size(device, 4096, 64)
+    rows, width = size(device, 512, 64), size(device, 4096, 64)
     loader = torch.utils.data.DataLoader(
         _Samples((rows, width), work),
         batch_size=None,
@@ -61,7 +61,8 @@ def _batches(device: torch.device, work: int, workers: int, cure: bool) -> Calla
         pin_memory=cure and device.type == "cuda",
     )
     batches = iter(loader)
-    views = size(device, 8, 2)
+    # One thread pins all batches: they are small, and the GPU goes over many views of each.
+    views = size(device, 32, 2)
     return lambda: next(batches).to(device, non_blocking=cure).repeat(views, 1)
 
 
@@ -86,8 +87,9 @@ def workers(cure: bool, device: torch.device) -> Step:
     """Too few workers: the main process waits for the next batch."""
     count = size(device, 12, 2) if cure else 1
     width = size(device, 4096, 64)
-    following = _batches(device, size(device, 250_000, 1000), count, cure)
-    network = nn.Sequential(*(nn.Linear(width, width) for _ in range(16))).to(device)
+    following = _batches(device, size(device, 150_000, 1000), count, cure)
+    # A step takes the GPU longer than a few workers need for its batch, and one worker longer.
+    network = nn.Sequential(*(nn.Linear(width, width) for _ in range(24))).to(device)
 
     @torch.no_grad()
     def step() -> None:
@@ -133,7 +135,8 @@ def allocator(cure: bool, device: torch.device) -> Step:
 def optimizer(cure: bool, device: torch.device) -> Step:
     """The optimizer launches several kernels for every parameter."""
     how = {"fused": True} if cure and device.type == "cuda" else {"foreach": False, "fused": False}
-    return train_step(device, width=512, layers=24, batch=16, length=512, **how)
+    # So large that the cured one keeps the GPU busy: launching the rest takes some 40 ms.
+    return train_step(device, width=512, layers=24, batch=48, length=512, **how)
 
 
 def recompiling(cure: bool, device: torch.device) -> Step:
