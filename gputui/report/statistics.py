@@ -67,6 +67,11 @@ class TableRow:
         return self.times.median or 0.0
 
     @property
+    def p99(self) -> float:
+        """What 99 % are at most; exact where the median is."""
+        return self.times.percentile(99) or 0.0
+
+    @property
     def minimum(self) -> int:
         """The least."""
         return self.times.minimum or 0
@@ -218,6 +223,8 @@ def statistics_columns(counted: str) -> tuple[Column[TableRow], ...]:
                  priority=order, label=label, width=width)
             for title, key, get, meaning, kind, order, label, width in _SPREAD
         ),
+        time("P99", "p99_ns", lambda row: row.p99, "What 99 % are at most", kind=float, priority=4,
+             label="p99", width=8, in_table=False),
         Column("Median Exact", None, "median_exact", lambda row: row.exact,
                meaning="Whether the median is exact, not within 1 %", kind=bool, in_table=False),
     )  # fmt: skip

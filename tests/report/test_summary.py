@@ -190,7 +190,7 @@ def test_statistics_of_every_table(document: dict[str, Any]) -> None:
     expected = {
         "name": GEMM, "short_name": "gemm_kernel", "category": "matmul", "instances": 3,
         "total_ns": 600, "time_percent": 75.0, "avg_ns": 200, "med_ns": 200, "min_ns": 100,
-        "max_ns": 300, "stddev_ns": 100.0, "median_exact": True,
+        "max_ns": 300, "stddev_ns": 100.0, "median_exact": True, "p99_ns": 298,
     }  # fmt: skip
     assert gemm == expected
     assert (softmax["category"], softmax["time_percent"]) == ("softmax", 25.0)

@@ -71,6 +71,7 @@ def test_operations_by_time_and_size(whole: dict[str, Any]) -> None:
     times = {
         "total_ns": 32, "time_percent": 100, "avg_ns": 8, "med_ns": 8, "min_ns": 5, "max_ns": 11,
         "stddev_ns": pytest.approx((20 / 3) ** 0.5), "median_exact": True,
+        "p99_ns": pytest.approx(10.94),
     }  # fmt: skip
     assert whole["api"] == [times | {"name": "cudaLaunchKernel", "num_calls": 4}]
     assert whole["all"][-1] == times | {
@@ -81,7 +82,7 @@ def test_operations_by_time_and_size(whole: dict[str, Any]) -> None:
         {
             "operation": "[CUDA memcpy Host-to-Device]", "count": 2, "total_ns": 200,
             "time_percent": 100, "avg_ns": 100, "med_ns": 100, "min_ns": 50, "max_ns": 150,
-            "stddev_ns": pytest.approx(5000**0.5), "median_exact": True,
+            "stddev_ns": pytest.approx(5000**0.5), "median_exact": True, "p99_ns": 149,
         }
     ]  # fmt: skip
     assert whole["memops_size"] == [

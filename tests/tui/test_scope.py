@@ -82,6 +82,9 @@ async def test_phases_and_kernels_of_some_steps_are_read_from_the_recording(show
         assert " means of the scope" in shown.text
         await shown.press("5")
         assert " 3 names, the scope, about 1.23 s" in shown.text
+        assert re.search(
+            r"vectorized_l.*_norm_kernel.* 3\.\d\d µs +3\.\d\d µs +3\.\d\d µs$", shown.text, re.M
+        )
         assert " 13.2 k × " in shown.text  # in what grids the chosen one was launched
         await shown.press("right")
         assert re.search(r"cudaLaunchKernel .* 26\.5 k ", shown.text)

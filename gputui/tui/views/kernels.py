@@ -42,7 +42,7 @@ _LEAST_BELOW = 5
 """Lines left under the table from which they say more of the chosen line."""
 
 _BAR = 8
-_SORTS = ("total", "count", "average", "median", "longest")
+_SORTS = ("total", "count", "average", "median", "p99", "longest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,7 @@ class KernelsView(View):
             ("of this table", percent(row.percent)),
             ("average", duration(row.average)),
             ("median", duration(row.median) + ("" if row.exact else " (within 1 %)")),
+            ("p99", duration(row.p99)),
             ("shortest", duration(row.minimum)),
             ("longest", duration(row.maximum)),
             ("deviation", duration(row.deviation)),
@@ -199,7 +200,7 @@ class KernelsView(View):
         self.draw()
 
     def _order(self, row: TableRow) -> tuple[float, str]:
-        figures = (row.total, row.instances, row.average, row.median, row.maximum)
+        figures = (row.total, row.instances, row.average, row.median, row.p99, row.maximum)
         return (figures[self.sorting] * (1 if self.ascending else -1), row.name)
 
     def _tables(self, tables: Tables) -> _Read:

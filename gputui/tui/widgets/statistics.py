@@ -10,7 +10,7 @@ from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, heading
 from gputui.tui.widgets.table import declared, table_rows
 
-_SPREAD = ("avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
+_SPREAD = ("avg_ns", "med_ns", "p99_ns", "max_ns", "min_ns", "stddev_ns")
 
 
 def kernel_columns() -> list[Column[TableRow]]:
