@@ -38,7 +38,7 @@ def tick(number: int, size: int) -> AnyEvent:
         time = Distribution(200, 5000 + number, 1.5, 1, 400, tuple(range(1, 30)))
         kernels = tuple(
             KernelDelta(process=1, range=0, kernel=kernel, device=0, time=time)
-            for kernel in range(600)
+            for kernel in range(300)
         )
         return CaptureDelta(time_ns=time_ns, process=1, kernels=kernels, records=number)
     lines = tuple(f"{number} {i} {number * i * 7919 % 65537:x}" for i in range(size))
