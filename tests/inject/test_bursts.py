@@ -1,4 +1,4 @@
-"""Records that come faster than they can be worked on: a real child, and a reader that is busy."""
+"""Records that come while nobody works on them: a real child, and a reader that is busy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from gputui.attribute import reader
 from gputui.attribute.reader import CaptureReader
 from gputui.model.events import AnyEvent, RunStarted
 from gputui.state import Session
-from tests.inject.traced import environment
+from tests.inject.traced import LIMIT_S, environment
 
 STEPS = 60_000
-"""Six records each, 100,000 steps a second: five times what a ring of 4 MiB holds."""
-
-RING = {"GPUTUI_RING_BYTES": str(4 << 20), "GPUTUI_TEST_RATE": "100000"}
+"""Of six records each: five times what a ring of 4 MiB holds."""
 
 
 @pytest.mark.parametrize("hurried", [False, True])
@@ -30,17 +28,18 @@ def test_what_comes_while_the_reader_is_busy_is_kept_or_counted(
     def emit(batch: list[AnyEvent]) -> None:
         events.extend(batch)
         busy.set()
-        assert ended.wait(60)
+        assert ended.wait(LIMIT_S)
 
     capture = CaptureReader(tmp_path, run=1)
     capture.watch()
     capture.start(emit, 0.01)
     go = tmp_path / "go"
-    paced = environment(tmp_path, RING | {"GPUTUI_TEST_GO": str(go)})
-    child = subprocess.Popen([nvtx_program, "paced", str(STEPS)], env=paced)
-    assert busy.wait(60)
+    extra = {"GPUTUI_RING_BYTES": str(4 << 20), "GPUTUI_TEST_GO": str(go)}
+    words = [nvtx_program, "as-room-is-made", str(STEPS)]
+    child = subprocess.Popen(words, env=environment(tmp_path, extra))
+    assert busy.wait(LIMIT_S)
     go.touch()
-    assert child.wait(60) == 0
+    assert child.wait(LIMIT_S) == 0
     if hurried:
         capture.hurry()
     ended.set()

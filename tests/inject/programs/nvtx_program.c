@@ -1,6 +1,8 @@
 /* A program with NVTX ranges: `nvtx_program PART [COUNT]`. Prints what the calls returned. */
 #define _GNU_SOURCE
+#include "../../../gputui/inject/src/layout.h"
 #include "nvtx_loader.h"
+#include <limits.h>
 #include <locale.h>
 #include <pthread.h>
 #include <signal.h>
@@ -517,31 +519,58 @@ static void short_threads(void)
     printf("grew %ld KiB\n", own_kib() - early);
 }
 
-/* `count` steps of three ranges each, as many a second as GPUTUI_TEST_RATE says, after the first of
- * them only once the file GPUTUI_TEST_GO exists; prints how much the process grew after the first
- * tenth of them. */
+static void step_of_three(long at)
+{
+    push_a("step"), push_a(at % 2 ? "odd" : "even"), pop();
+    push_a("copy back"), pop(), pop();
+}
+
+/* `count` steps of three ranges each, as many a second as GPUTUI_TEST_RATE says; prints how much
+ * the process grew after the first tenth of them. */
 static void paced(void)
 {
     const double rate = atof(getenv("GPUTUI_TEST_RATE"));
-    const char *go = getenv("GPUTUI_TEST_GO");
     struct timespec began;
     long early = 0;
     clock_gettime(CLOCK_MONOTONIC, &began);
     for (long at = 0; at < count; at++) {
         if (at == count / 10)
             early = own_kib();
-        if (at == 1 && go != NULL) {
-            while (access(go, F_OK) != 0)
-                usleep(1000);
-            clock_gettime(CLOCK_MONOTONIC, &began);
-        }
         if (at % 100 == 0)
             while (since(&began) * rate < (double)at * 1e9)
                 usleep(100);
-        push_a("step"), push_a(at % 2 ? "odd" : "even"), pop();
-        push_a("copy back"), pop(), pop();
+        step_of_three(at);
     }
     printf("grew %ld KiB\n", own_kib() - early);
+}
+
+/* The header of the ring of this process, which the monitor has unlinked. */
+static const Header *own_ring(void)
+{
+    char line[PATH_MAX + 128];
+    void *ring = NULL;
+    FILE *mappings = fopen("/proc/self/maps", "r");
+    while (ring == NULL && fgets(line, sizeof line, mappings) != NULL)
+        if (strstr(line, ".ring") != NULL)
+            sscanf(line, "%p", &ring);
+    fclose(mappings);
+    return ring;
+}
+
+/* The same steps, after the first of them only once the file of GPUTUI_TEST_GO exists, and as fast
+ * as the ring is emptied: it is never more than half full, however slow the monitor is. */
+static void as_room_is_made(void)
+{
+    const char *go = getenv("GPUTUI_TEST_GO");
+    step_of_three(0);
+    while (access(go, F_OK) != 0)
+        usleep(1000);
+    const Header *ring = own_ring();
+    for (long at = 1; at < count; at++) {
+        while (ring->head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) > ring->capacity / 2)
+            usleep(100);
+        step_of_three(at);
+    }
 }
 
 int main(int arguments, char **words)
@@ -576,6 +605,7 @@ int main(int arguments, char **words)
     if (strcmp(part, "short-threads") == 0)
         short_threads();
     if (strcmp(part, "paced") == 0) paced();
+    if (strcmp(part, "as-room-is-made") == 0) as_room_is_made();
     if (strcmp(part, "leave") == 0) leave();
     if (strcmp(part, "signals") == 0) signals();
     if (strcmp(part, "forks-into-cuda") == 0) forks_into_cuda();
