@@ -127,10 +127,12 @@ def test_a_run_that_is_stopped_reports_the_tokens_it_wrote() -> None:
 
 
 def test_a_run_that_is_stopped_before_its_first_token_ends_at_once() -> None:
-    child = Child("inference", "--device=cpu", "--size=gpt2", torch=True)
-    child.wait_for("progress", "load")
+    # Its pipe has room for one line: until it is read, the model does not count as loaded.
+    child = Child("inference", "--device=cpu", torch=True, room=100)
+    child.wait_until_reported()
     child.process.send_signal(signal.SIGINT)
     finished = child.finish()
+    assert [(report["stage"], report["done"]) for report in finished.reports] == [("load", 0)]
     assert finished.status == -signal.SIGINT
     assert finished.stdout == ""
     assert "Traceback" not in finished.stderr

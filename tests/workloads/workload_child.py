@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import mmap
 import os
+import select
 import subprocess
 import sys
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,12 +48,24 @@ class Finished:
 
 
 class Child:
-    """`python -m workloads ARGUMENTS` with a report pipe, running; forked where it needs torch."""
+    """`python -m workloads ARGUMENTS` with a report pipe, running; forked where it needs torch.
+
+    With `room` its pipe holds only so many bytes until it is read.
+    """
 
     def __init__(
-        self, *arguments: str, path: Path | None = None, folder: Path = ROOT, torch: bool = False
+        self,
+        *arguments: str,
+        path: Path | None = None,
+        folder: Path = ROOT,
+        torch: bool = False,
+        room: int | None = None,
     ) -> None:
         reader, writer = os.pipe()
+        self._filled = 0
+        if room is not None:
+            size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
+            self._filled = os.write(writer, b" " * (size - room))
         environment = {**os.environ, "GPUTUI_REPORT_FD": str(writer)}
         if path is not None:
             environment["PYTHONPATH"] = str(path)
@@ -79,6 +95,16 @@ class Child:
             if message["type"] == kind and stage in (None, message.get("stage")):
                 return message
         raise AssertionError(f"no {kind} came; stderr: {self.process.communicate()[1]}")
+
+    def wait_until_reported(self) -> None:
+        """Until there is something in the pipe, which is not read: so it may be full."""
+        ended = select.poll()
+        ended.register(self.pipe, 0)
+        waiting = bytearray(4)
+        fcntl.ioctl(self.pipe, termios.FIONREAD, waiting)
+        while int.from_bytes(waiting, sys.byteorder) <= self._filled:
+            assert not ended.poll(5), f"nothing came; stderr: {self.process.communicate()[1]}"
+            fcntl.ioctl(self.pipe, termios.FIONREAD, waiting)
 
     def finish(self) -> Finished:
         self.reports += [json.loads(line) for line in self.pipe if not self.pipe.closed]
