@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
+from functools import partial
 
 import pytest
 
@@ -13,6 +12,7 @@ from gputui.render import formats
 from gputui.report import statistics
 from gputui.report.phases import phase_rows
 from gputui.state import Session, fold_capture, remarks
+from tests.calls_for_tests import calls_of
 from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
 
 
@@ -40,28 +40,12 @@ def session_of(names: int) -> Session:
     return session
 
 
-def calls_of_a_summary(session: Session, key: str) -> int:
-    """Calls of functions, those in C among them."""
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        formats.summary(session, session.run, key)
-    finally:
-        sys.setprofile(before)
-    return calls
-
-
 @pytest.mark.parametrize("key", ["table", "json"])
 def test_a_summary_works_in_proportion_to_the_names(key: str) -> None:
-    few, many = session_of(60), session_of(240)
-    formats.summary(few, few.run, key)  # what is imported and cached on the way
-    assert calls_of_a_summary(many, key) < 4.2 * calls_of_a_summary(few, key)
+    sessions = session_of(60), session_of(240)
+    few, many = (partial(formats.summary, made, made.run, key) for made in sessions)
+    few()  # what is imported and cached on the way
+    assert calls_of(many) < 4.2 * calls_of(few)
 
 
 def test_a_summary_asks_for_each_category_once_and_copies_no_distribution(
