@@ -9,10 +9,12 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -25,6 +27,12 @@ from gputui.state import Session
 from gputui.store.journal import JournalReader
 
 PROGRAM = [sys.executable, "-m", "gputui"]
+LIMIT_S = 120
+"""Against what hangs: the machine may be slow."""
+
+READS_KEYS = b"\x1b[?1000h"
+"""What the screen writes once it reads keys: the first reading is drawn before."""
+
 TINY = ["--workload", "inference", "-p", "size=tiny", "-p", "tokens=4", "-p", "device=cpu"]
 
 
@@ -55,6 +63,48 @@ def folded(path: Path) -> Session:
     session = Session()
     session.apply(JournalReader.open(path))
     return session
+
+
+class Terminal:
+    """One on which `words` run, or whose other side has the descriptor `of`; `seen` is what was
+    written to it."""
+
+    def __init__(self, *words: str, of: int | None = None, **environment: str) -> None:
+        self._pid = None
+        if of is None:
+            self._pid, of = pty.fork()
+            if self._pid == 0:
+                os.environ |= environment
+                os.execvp(words[0], words)
+        self._side = of
+        self.seen = b""
+
+    def until(self, shown: Callable[[bytes], bool]) -> None:
+        """Read until `shown` holds of all that was seen."""
+        deadline = time.monotonic() + LIMIT_S
+        while not shown(self.seen):
+            assert self._read(deadline), self.seen
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._side, keys)
+
+    def ended(self) -> int:
+        """The status of what ran on it, once nobody writes any more."""
+        deadline = time.monotonic() + LIMIT_S
+        while self._read(deadline):
+            pass
+        os.close(self._side)
+        assert self._pid is not None
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def _read(self, deadline: float) -> bool:
+        left_s = max(0.0, deadline - time.monotonic())
+        assert select.select([self._side], [], [], left_s)[0], self.seen
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+            more = os.read(self._side, 65536)
+            self.seen += more
+            return bool(more)
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +417,7 @@ def test_a_signal_ends_a_recording_whole_with_no_orphan(tmp_path: Path, number: 
         assert monitor.stdout.readline() == "up\n"
         child = int(marker.read_text())
         monitor.send_signal(number)
-        monitor.wait(timeout=30)
+        monitor.wait(LIMIT_S)
         assert monitor.returncode != 0
     assert not Path(f"/proc/{child}").exists()
     reader = JournalReader.open(path)
@@ -520,15 +570,13 @@ def test_progress_that_has_hardly_begun_has_no_time_left(tmp_path: Path) -> None
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=side,
     )  # fmt: skip
     os.close(side)
-    seen = b""
-    while b"x 4.94" not in seen:
-        seen += os.read(main, 4096)
-    while seen.count(b"\r\x1b[K") < 8:
-        seen += os.read(main, 4096)
+    terminal = Terminal(of=main)
+    terminal.until(lambda seen: b"x 4.94" in seen)
+    terminal.until(lambda seen: seen.count(b"\r\x1b[K") >= 8)
     recording.send_signal(signal.SIGTERM)
-    assert recording.wait(30) == 128 + signal.SIGTERM
+    assert recording.wait(LIMIT_S) == 128 + signal.SIGTERM
     os.close(main)
-    assert b"ETA" not in seen
+    assert b"ETA" not in terminal.seen
 
 
 def test_a_reader_that_stopped_reading_cannot_hold_the_program(tmp_path: Path) -> None:
@@ -550,10 +598,10 @@ def test_a_reader_that_stopped_reading_cannot_hold_the_program(tmp_path: Path) -
     ) as recording:  # fmt: skip
         child = psutil.Process(int(fifo.read_text()))
         recording.send_signal(signal.SIGTERM)
-        assert recording.wait(30) == 1
+        assert recording.wait(LIMIT_S) == 1
         assert recording.stderr is not None
         assert "stopped reading" in recording.stderr.read()
-    assert not psutil.wait_procs([child], 30)[1]
+    assert not psutil.wait_procs([child], LIMIT_S)[1]
     os.close(read)
     os.close(write)
 
@@ -565,7 +613,7 @@ def test_recordings_begun_at_once_all_find_a_name(tmp_path: Path) -> None:
                          stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(4)
     ]  # fmt: skip
-    assert [one.wait(60) for one in together] == [0] * 4
+    assert [one.wait(LIMIT_S) for one in together] == [0] * 4
     assert len(list(tmp_path.rglob("*.gputui"))) == 4
 
 
@@ -653,39 +701,22 @@ def test_what_a_catalogue_says_is_cleaned(tmp_path: Path) -> None:
 
 def test_a_piped_recording_is_shown_and_keys_come_from_the_terminal(recording: Path) -> None:
     program = f"cat {recording} | {sys.executable} -m gputui --replay -; echo STATUS $?"
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvp("sh", ["sh", "-c", program])
-    seen = b""
-    while b"inference" not in seen and b"STATUS" not in seen:
-        seen += os.read(terminal, 65536)
-    os.write(terminal, b"q")
-    while b"STATUS" not in seen:
-        seen += os.read(terminal, 65536)
-    os.waitpid(pid, 0)
-    os.close(terminal)
-    assert b"inference" in seen
-    assert b"STATUS 0" in seen
+    terminal = Terminal("sh", "-c", program)
+    terminal.until(lambda seen: b"inference" in seen and READS_KEYS in seen)
+    terminal.type(b"q")
+    terminal.until(lambda seen: b"STATUS" in seen)
+    assert terminal.ended() == 0
+    assert b"STATUS 0" in terminal.seen
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -KILL $$", 137)])
 def test_the_screen_around_a_command_gives_its_status(
     tmp_path: Path, script: str, status: int
 ) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ["XDG_DATA_HOME"] = str(tmp_path)
-        os.execv(PROGRAM[0], [*PROGRAM, "--", "sh", "-c", script])
-    seen = b""
-    while b"FAILED" not in seen:
-        seen += os.read(terminal, 65536)
-    os.write(terminal, b"q")
-    with contextlib.suppress(OSError):  # its terminal is gone with it
-        while os.read(terminal, 65536):
-            pass
-    _, how = os.waitpid(pid, 0)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(how) == status
+    terminal = Terminal(*PROGRAM, "--", "sh", "-c", script, XDG_DATA_HOME=str(tmp_path))
+    terminal.until(lambda seen: b"FAILED" in seen and READS_KEYS in seen)
+    terminal.type(b"q")
+    assert terminal.ended() == status
 
 
 def test_recording_says_at_once_what_another_tool_holds(tmp_path: Path) -> None:
@@ -732,20 +763,13 @@ def test_medians_that_are_not_exact_are_marked_in_every_format(tmp_path: Path) -
 def on_a_terminal(path: Path, code: str, go_on: Path | None = None) -> bytes:
     """What a terminal gets of a recording around a Python program, which waits for a word through
     the fifo `go_on` until its line of progress has changed."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        words = ["--record", "-o", str(path), "-i", "0.1", "--", sys.executable, "-c", code]
-        os.execv(sys.executable, [*PROGRAM, *words])
-    seen = b""
-    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
-        while data := os.read(terminal, 65536):
-            seen += data
-            if go_on is not None and seen.count(b"\r\x1b[K") > 1:
-                go_on.write_text("go on")
-                go_on = None
-    os.waitpid(pid, 0)
-    os.close(terminal)
-    return seen
+    words = ["--record", "-o", str(path), "-i", "0.1", "--", sys.executable, "-c", code]
+    terminal = Terminal(*PROGRAM, *words)
+    if go_on is not None:
+        terminal.until(lambda seen: seen.count(b"\r\x1b[K") > 1)
+        go_on.write_text("go on")
+    assert terminal.ended() == 0
+    return terminal.seen
 
 
 @pytest.mark.parametrize(
