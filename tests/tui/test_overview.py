@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import msgspec
@@ -131,18 +132,30 @@ async def test_what_a_key_does_a_click_does(show: Show) -> None:
 
 
 async def test_the_palette_and_the_clipboard(show: Show) -> None:
-    async with show([recorded(LAUNCH)], (120, 40), options=FIRST) as shown:
-        await shown.press("colon", *"memory", "enter")
+    async with show([recorded(DATA / "h200-inference.gputui")], (120, 40), options=FIRST) as shown:
+        await shown.press("colon")
+        assert " kernel" not in shown.text.replace(" kernels", "")  # until something is typed
+        await shown.press(*"memory", "enter")
         assert shown.app.main.current == "memory"
         await shown.press("ctrl+p", *"zzz")
         assert "nothing matches" in shown.text
-        await shown.press("escape", "5", "y")
+        await shown.press("escape", "5", "down", "y")
         row = shown.app.main.view.copied
         assert row.startswith("nvjet_sm90")
         assert shown.app.clipboard == row
         assert f"copied {len(row)} characters" in shown.text
         await shown.press("Y")
         assert "distribution_ele" in shown.app.clipboard
+
+        await shown.press("slash", *"nvjet", "enter", "colon", *"layer", "space", *"norm")
+        assert re.search(r" vectorized_layer_norm_kernel +kernel", shown.text)
+        await shown.press("enter")
+        assert "vectorized_layer_norm_kernel" in shown.app.main.view.copied  # nothing is filtered
+        await shown.press("colon", *"warmup/step/mlp", "enter")
+        assert shown.app.main.current == "phases"
+        assert shown.app.main.view.copied == "warmup/step/mlp"  # which was closed
+        await shown.press("left", "left", "home", "escape", "colon", *"warmup/step/mlp", "enter")
+        assert shown.app.main.view.copied == "warmup/step/mlp"
 
 
 async def test_hostile_names_and_runs_without_a_gpu(show: Show) -> None:

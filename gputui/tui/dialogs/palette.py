@@ -1,22 +1,35 @@
-"""Every action and view by name: typing filters, Enter does it."""
+"""Every action and view by name, once something is typed also phases and kernels: Enter does it, or
+goes there."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.widgets.canvas import Row, fit
 from gputui.tui.widgets.field import TextField
+from gputui.tui.widgets.names import cut_middle, short_names
+from gputui.tui.widgets.view import Lead
+
+if TYPE_CHECKING:
+    from gputui.tui.model import Tables
+
+MOST_NAMED = 5000
+"""Phases, and kernels, the longest, that are looked through."""
+
+MOST_FOUND = 100
+"""Of these that are listed."""
 
 
 class Entry(NamedTuple):
-    """An action in words, and its key."""
+    """An action in words, and its key; or the full name of a phase or a kernel, and which it is."""
 
     text: str
     key: str
-    action: str
+    action: str | Lead
 
 
 def entries(*, replays: bool) -> list[Entry]:
@@ -34,31 +47,51 @@ def entries(*, replays: bool) -> list[Entry]:
     ]
 
 
+def named(tables: Tables | None) -> list[Entry]:
+    """The phases and the kernels of a run."""
+    if tables is None:
+        return []
+    from gputui.report.phases import phase_rows
+    from gputui.report.statistics import kernel_rows
+
+    phases = phase_rows(tables.run)[:MOST_NAMED]
+    kernels = kernel_rows(tables.session, tables.run)[:MOST_NAMED]
+    return [
+        *(Entry(row.path, "phase", Lead("phases", row.key)) for row in phases),
+        *(Entry(row.name, "kernel", Lead("kernels", row.name)) for row in kernels),
+    ]
+
+
 def matching(known: list[Entry], words: str) -> list[Entry]:
     """Those in which every typed word occurs, in any case."""
     wanted = words.lower().split()
     return [one for one in known if all(word in one.text.lower() for word in wanted)]
 
 
-class Palette(Dialog[str]):
-    """A list of actions; gives the chosen one."""
+class Palette(Dialog[str | Lead]):
+    """A list of actions and, once something is typed, of `places`; gives the chosen one."""
 
     widest = 90
 
-    def __init__(self, *, replays: bool) -> None:
+    def __init__(self, *, replays: bool, places: Sequence[Entry] = ()) -> None:
         super().__init__()
         self._known = entries(replays=replays)
+        self._places = list(places)
         self._field = TextField.holding("")
         self._at = 0
 
     def rows(self, width: int) -> list[Row]:
         """What is typed, and what matches."""
-        found = matching(self._known, self._field.text)
+        found = self._found()
         self._at = max(0, min(self._at, len(found) - 1))
         self.focus_line = self._at + 2
         rows: list[Row] = [((": ", "key"), *self._field.spans(max(10, width - 2))), ()]
+        room = width - 12
+        kernels = [one.text for one in found if one.key == "kernel"]
+        short = dict(zip(kernels, short_names(kernels, room), strict=True))
         for number, one in enumerate(found):
-            text = f" {fit(one.text, width - 12)} {one.key:>8} "
+            name = short.get(one.text) or cut_middle(one.text, room)
+            text = f" {fit(name, room)} {one.key:>8} "
             rows.append(((fit(text, width), "cursor" if number == self._at else "text"),))
         return rows if found else [*rows, (("  nothing matches", "dim"),)]
 
@@ -82,7 +115,12 @@ class Palette(Dialog[str]):
         if line >= 2:
             self._do(line - 2)
 
+    def _found(self) -> list[Entry]:
+        words = self._field.text
+        places = matching(self._places, words)[:MOST_FOUND] if words.strip() else []
+        return matching(self._known, words) + places
+
     def _do(self, number: int) -> None:
-        found = matching(self._known, self._field.text)
+        found = self._found()
         if 0 <= number < len(found):
             self.dismiss(found[number].action)

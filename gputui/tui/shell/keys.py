@@ -91,7 +91,7 @@ KEYS: tuple[Key, ...] = (
         ("colon", "ctrl+p"),
         ": Ctrl-P",
         "palette",
-        "every action and view by name",
+        "every action, view, phase and kernel by name",
         SCREEN,
         "palette",
     ),

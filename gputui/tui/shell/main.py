@@ -220,14 +220,16 @@ class MainScreen(ViewKeys):
         self.action_scroll_log(lines)
 
     def action_palette(self) -> None:
-        """Every action and view by name."""
-        from gputui.tui.dialogs.palette import Palette
+        """Every action and view by name, phases and kernels."""
+        from gputui.tui.dialogs.palette import Palette, named
 
-        async def chosen(action: str | None) -> None:
-            if action is not None:
+        async def chosen(action: str | Lead | None) -> None:
+            if isinstance(action, Lead):
+                await self._follow_lead(action)
+            elif action is not None:
                 await self.run_action(action)
 
-        self.app.push_screen(Palette(replays=self.replays), chosen)
+        self.app.push_screen(Palette(replays=self.replays, places=named(self.model.tables)), chosen)
 
     def action_help(self) -> None:
         """Show every key."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from functools import partial
 
 from msgspec.structs import replace
 
-from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.report.main_step import is_inside, main_step
 from gputui.report.phase_causes import causes_of
@@ -17,6 +16,7 @@ from gputui.report.roofline import roofs_of_phase
 from gputui.state import Run
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, heading, wrap
+from gputui.tui.widgets.last_step import LastStep
 from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.phase_energy import PhaseEnergy
 from gputui.tui.widgets.phase_kernels import phase_kernels
@@ -24,7 +24,6 @@ from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import time_rows
 from gputui.tui.widgets.table import Move, column_at, table_rows
-from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
@@ -46,9 +45,6 @@ _WIDE = 132
 _TALL = 30
 """Rows from which there is room for more than the tree needs."""
 
-_STEP_SHOWN_NS = 3_000_000_000
-"""A timeline stays at least this long: many colours are many bytes, and reading takes time."""
-
 
 class PhasesView(View):
     """The program on the machine."""
@@ -63,6 +59,7 @@ class PhasesView(View):
         """Those that were opened or closed by hand: what is not in the main step is closed."""
         self.collapsed: frozenset[PhaseKey] = frozenset()
         self._scope: PhaseRow | None = None
+        self._led_to: Hashable = None
         self.listed: list[PhaseRow] = []
         self._everything: list[PhaseRow] = []
         self.follows = True
@@ -70,8 +67,7 @@ class PhasesView(View):
         self.raw_names = False
         self.sorting = 0
         self.other_way = False
-        self._step: StepTimeline | None = None
-        self._step_run: Run | None = None
+        self._last_step = LastStep()
         self._energy = PhaseEnergy(model)
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -92,6 +88,7 @@ class PhasesView(View):
             for row in everything
             if main is not None and row.has_children and row.depth == 0 and not is_inside(main, row)
         }
+        self._open_around(beside)
         self.collapsed = frozenset(beside ^ self.turned)
         by = SORTS[self.sorting]
         placed = ordered(everything, by, other_way=self.other_way, main=main)
@@ -99,7 +96,7 @@ class PhasesView(View):
         left = height - len(rows)
         colors = phase_colors(run)
         chosen_key = self.cursor.key
-        below = self._last_step(live, colors, width, left)
+        below = self._last_step.rows(live, colors, width, left, libraries=self.libraries)
         kernels = self._kernels(tables, width, left - len(below))
         tree_height = left - len(below) - len(kernels)
         rows += self._tree(tables, run, everything, colors, width, tree_height, len(rows))
@@ -201,10 +198,17 @@ class PhasesView(View):
     def show_item(self, key: Hashable) -> None:
         """A phase that another view led to, with those around it open."""
         super().show_item(key)
-        for row in self._everything:
-            if row.key == key and self._scope is not None and not is_inside(row, self._scope):
-                root = (*row.key[:2], row.key[2][:1])
-                self.turned |= {root} & self.collapsed
+        self._led_to = key
+        self.raw_names = False  # as in the key
+
+    def _open_around(self, beside: Set[PhaseKey]) -> None:
+        """Open what is closed around the phase that another view led to."""
+        row = next((row for row in self._everything if row.key == self._led_to), None)
+        if row is not None:
+            process, domain, names = row.key
+            around = {(process, domain, names[:length]) for length in range(1, len(names))}
+            self.turned ^= around & (beside ^ self.turned)
+            self._led_to = None
 
     @property
     def copied(self) -> str:
@@ -290,22 +294,6 @@ class PhasesView(View):
             )
             if part
         )
-
-    def _last_step(self, run: Run, colors: dict[str, int], width: int, height: int) -> list[Row]:
-        newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
-        known = self._step
-        if (
-            newest is None
-            or known is None
-            or self._step_run is not run
-            or not run.is_active
-            or newest.start_ns - known.start_ns >= _STEP_SHOWN_NS
-        ):
-            self._step, self._step_run = newest, run
-        if self._step is None or height < LEAST_HEIGHT + 8:
-            return []
-        room = min(7, height - 8)
-        return timeline_rows(self._step, run, colors, width, room, libraries=self.libraries)
 
     def _kernels(self, tables: Tables, width: int, height: int) -> list[Row]:
         whole = len(self.listed) + 2

@@ -144,7 +144,8 @@ class View(LineView):
         self.post_message(Notice(why))
 
     def show_item(self, key: Hashable) -> None:
-        """Choose what another view led to."""
+        """Choose what another view led to, whatever was filtered."""
+        self.needle = ""
         self.cursor.key = key
         self.chosen_by_hand()
 
